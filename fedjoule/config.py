@@ -1,0 +1,103 @@
+"""Closed configuration: an unknown key is an error that names its path and the nearest known key."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fedjoule.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound="ClosedModel")
+
+
+class ClosedModel(BaseModel):
+    """Base of everything that is read from a file: frozen, no unknown keys, no NaN, no silent casts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+
+
+def load_toml(path: Path, model: type[M]) -> M:
+    """Read a TOML file into a closed model.
+
+    Raises:
+        ConfigError: The file is missing, is not TOML, or does not fit; says where and what to try.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}", hint="check the path") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    return parse_toml(text, model, name=str(path))
+
+
+def parse_toml(text: str, model: type[M], *, name: str) -> M:
+    """Parse TOML text into a closed model; ``name`` is what errors call it."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not valid TOML: {error}") from error
+    return validate(data, model, name=name)
+
+
+def validate(data: object, model: type[M], *, name: str) -> M:
+    """Validate plain data against a closed model, with errors a person can act on."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        problems = [_describe(detail, model) for detail in error.errors()]
+        message = f"{name}: " + "; ".join(text for text, _ in problems[:5])
+        if len(problems) > 5:
+            message += f"; and {len(problems) - 5} more"
+        hints = [hint for _, hint in problems if hint]
+        raise ConfigError(message, hint="; ".join(dict.fromkeys(hints))) from None
+
+
+def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
+    """One validation problem as (sentence, hint)."""
+    where = dotted(detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        key = str(detail["loc"][-1])
+        known = sorted(known_keys(model, detail["loc"][:-1]))
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
+        return f"{where}: unknown key", hint
+    if detail["type"] == "missing":
+        return f"{where}: missing", ""
+    return f"{where}: {detail['msg']}, got {detail['input']!r:.80}", ""
+
+
+def dotted(loc: Iterable[int | str]) -> str:
+    """``('devices', 0, 'meter')`` as ``devices[0].meter``."""
+    out = ""
+    for part in loc:
+        out += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return out.lstrip(".") or "(top level)"
+
+
+def known_keys(model: type[BaseModel], loc: Iterable[int | str]) -> set[str]:
+    """The keys allowed at a place inside a model."""
+    models: list[type[BaseModel]] = [model]
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        inner = [f.annotation for m in models if (f := m.model_fields.get(part)) is not None]
+        # A part that is no field is a dict key or a union tag: the models stay as they are.
+        found = [found for annotation in inner for found in _models_in(annotation)]
+        models = found or models
+    return {field.alias or key for m in models for key, field in m.model_fields.items()}
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for argument in get_args(annotation) for m in _models_in(argument)]

@@ -1,0 +1,132 @@
+"""Every error fedjoule raises on purpose, and the exit code each one ends the command with.
+
+::
+
+    FedjouleError                 1   the run failed
+    ├── StorageError              1   a directory or file could not be written or read back
+    │   └── StorageFull           1   transient: no space left; what was written stays readable
+    ├── MissingExtra              2   an optional dependency group is not installed
+    ├── ConfigError               3   a file that people write is wrong
+    ├── DeviceError               4   a phone or board
+    │   └── DeviceUnreachable     4   transient: the link, not the device's answer
+    ├── MeterError                5   a power instrument
+    │   ├── MeterNotFound         5
+    │   ├── MeterBusy             5   transient: another process holds the port
+    │   ├── MeterDisconnected     5   transient: unplugged in the middle
+    │   ├── MeterProtocolError    5   transient: bytes that do not parse
+    │   └── UnsafeOutput          5   asked for a voltage or current that the inventory forbids
+    └── DataQualityError          6   evidence that must not become a number
+        └── ProvenanceError       6   a claim stronger than its evidence
+
+``Transient`` marks what a retry may cure; the retry policy reads the type, never the message.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_CONFIG = 3
+EXIT_DEVICE = 4
+EXIT_METER = 5
+EXIT_DATA_QUALITY = 6
+EXIT_INTERRUPTED = 130
+
+
+class Transient:
+    """Mixin: trying the same thing again may succeed."""
+
+
+class FedjouleError(Exception):
+    """Base of all deliberate errors.
+
+    Args:
+        message: One sentence: what went wrong, and where.
+        hint: What the user can try; shown after the message.
+    """
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # The default would call cls(message) and drop the hint when a worker process raises.
+        return (_rebuild, (type(self), self.message, self.hint))
+
+    @property
+    def transient(self) -> bool:
+        """Whether a retry may cure it."""
+        return isinstance(self, Transient)
+
+
+def _rebuild(cls: type[FedjouleError], message: str, hint: str) -> FedjouleError:
+    return cls(message, hint=hint)
+
+
+class StorageError(FedjouleError):
+    """A directory or file could not be written, or does not read back."""
+
+
+class StorageFull(StorageError, Transient):
+    """No space left; everything appended before stays readable."""
+
+
+class MissingExtra(FedjouleError):
+    """An optional dependency group is needed and not installed."""
+
+    exit_code = EXIT_USAGE
+
+
+class ConfigError(FedjouleError):
+    """A file that people write (TOML) or a value they gave is wrong."""
+
+    exit_code = EXIT_CONFIG
+
+
+class DeviceError(FedjouleError):
+    """A phone or board refused, failed or answered nonsense."""
+
+    exit_code = EXIT_DEVICE
+
+
+class DeviceUnreachable(DeviceError, Transient):
+    """The link to a device is down."""
+
+
+class MeterError(FedjouleError):
+    """A power instrument refused, failed or answered nonsense."""
+
+    exit_code = EXIT_METER
+
+
+class MeterNotFound(MeterError):
+    """No such instrument, or no permission to open it."""
+
+
+class MeterBusy(MeterError, Transient):
+    """Another process holds the instrument."""
+
+
+class MeterDisconnected(MeterError, Transient):
+    """The instrument went away in the middle."""
+
+
+class MeterProtocolError(MeterError, Transient):
+    """The instrument sent bytes that its protocol does not allow."""
+
+
+class UnsafeOutput(MeterError):
+    """A voltage or current outside what the inventory allows for this device."""
+
+
+class DataQualityError(FedjouleError):
+    """Evidence that must not become a number."""
+
+    exit_code = EXIT_DATA_QUALITY
+
+
+class ProvenanceError(DataQualityError):
+    """A claim stronger than the evidence behind it."""

@@ -1,0 +1,83 @@
+"""Things found by name: built in, or offered by an installed package through an entry point."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar, cast
+
+from fedjoule.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One named thing, not yet imported.
+
+    Attributes:
+        name: What users type.
+        target: ``module:attribute``.
+        summary: One line for listings, known without importing.
+        source: ``fedjoule`` or the distribution that offers it.
+    """
+
+    name: str
+    target: str
+    summary: str = ""
+    source: str = "fedjoule"
+
+
+@dataclass(slots=True)
+class Registry(Generic[T]):
+    """A closed table of built-in names plus an open entry-point group.
+
+    Nothing is imported until a name is used, so listing is cheap and import order never matters.
+
+    Args:
+        what: What one thing is called in messages, e.g. ``power meter``.
+        group: The entry-point group, e.g. ``fedjoule.power_meters``.
+        builtin: Name to ``(target, summary)``.
+    """
+
+    what: str
+    group: str
+    builtin: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def entries(self) -> dict[str, Entry]:
+        """All known names; a built-in one cannot be replaced by a plug-in."""
+        found = {
+            point.name: Entry(point.name, point.value, source=point.dist.name if point.dist else "?")
+            for point in entry_points(group=self.group)
+        }
+        found.update({name: Entry(name, *rest) for name, rest in self.builtin.items()})
+        return dict(sorted(found.items()))
+
+    def load(self, name: str) -> T:
+        """Import and return the thing called ``name``.
+
+        Raises:
+            ConfigError: The name is unknown (the known ones are listed) or cannot be imported.
+        """
+        entries = self.entries()
+        if name not in entries:
+            near = difflib.get_close_matches(name, entries, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ConfigError(
+                f"no {self.what} called {name!r}", hint=f"{hint}known: {', '.join(entries) or 'none'}"
+            )
+        module, _, attribute = entries[name].target.partition(":")
+        try:
+            return cast("T", _resolve(import_module(module), attribute))
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"{self.what} {name!r} from {entries[name].source} cannot be loaded: {error}"
+            ) from error
+
+
+def _resolve(value: Any, path: str) -> Any:
+    for part in filter(None, path.split(".")):
+        value = getattr(value, part)
+    return value

@@ -1,0 +1,76 @@
+"""Journals: one JSON record per line, appended whole; a torn last line is left out when reading."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedjoule.errors import StorageError
+from fedjoule.records import canonical_json, storage_error
+
+
+class Journal:
+    """Append-only JSON lines. Each ``append`` is one write, so a kill tears at most the last line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise storage_error(path, error) from error
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Append one record; either the whole line is there afterwards, or none of it."""
+        line = canonical_json(record) + b"\n"
+        size = os.fstat(self._fd).st_size
+        try:
+            if os.write(self._fd, line) != len(line):
+                raise OSError(28, "short write")  # ENOSPC: the kernel wrote what still fitted
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, size)
+            raise storage_error(self.path, error) from error
+
+    def close(self) -> None:
+        """Flush to disk and close."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_journal(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a journal; an unfinished last line is left out, any other bad line is an error."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise StorageError(f"{path}:{number}: not JSON ({error})") from error
+            if not isinstance(record, dict):
+                raise StorageError(f"{path}:{number}: not a JSON object")
+            yield record
+
+
+def cut_torn_line(path: Path) -> int:
+    """Cut an unfinished last line off, keeping its bytes in ``<name>.torn``. Returns the bytes cut."""
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole == len(data):
+        return 0
+    path.with_name(path.name + ".torn").write_bytes(data[whole:])
+    os.truncate(path, whole)
+    return len(data) - whole

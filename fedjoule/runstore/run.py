@@ -1,0 +1,205 @@
+"""One run: a locked directory with a record of what it is, its tables, journals and log."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from fedjoule.errors import FedjouleError, StorageError
+from fedjoule.records import StoredRecord, read_record, storage_error, write_record
+from fedjoule.runstore.journal import Journal
+from fedjoule.runstore.table import TableWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RUN_FILE = "run.json"
+LOCK_FILE = ".lock"
+
+
+class RunStatus(StrEnum):
+    """How a run stands. A run that is ``running`` but whose lock is free was killed."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    SALVAGED = "salvaged"
+
+
+class RunRecord(StoredRecord):
+    """``run.json``: what this directory is, without opening anything else.
+
+    Attributes:
+        fingerprint: Hash of all that decides the result; ``--resume`` refuses another one.
+        host: Facts about the machine: operating system, Python, package versions.
+    """
+
+    run_id: str
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
+    kind: str
+    status: RunStatus
+    created_utc: datetime
+    ended_utc: datetime | None = None
+    fingerprint: str = ""
+    command: tuple[str, ...] = ()
+    host: dict[str, str] = Field(default_factory=dict)
+    error: str = ""
+
+
+def host_facts() -> dict[str, str]:
+    """What a reader needs to judge or repeat a run on another machine."""
+    facts = {
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "cpus": str(os.cpu_count()),
+        "python": platform.python_version(),
+    }
+    for package in ("fedjoule", "numpy", "scipy", "pyarrow", "torch", "onnxruntime"):
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return facts
+
+
+class Run:
+    """A run that this process is writing. Use as a context manager: leaving it sets the final status."""
+
+    def __init__(self, path: Path, record: RunRecord, lock: RunLock) -> None:
+        self.path = path
+        self.record = record
+        self._lock = lock
+        self._log = logging.FileHandler(path / "run.log", encoding="utf-8", delay=True)
+        self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def __enter__(self) -> Run:
+        logging.getLogger().addHandler(self._log)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        try:
+            if kind is None:
+                self._finish(RunStatus.COMPLETE)
+            elif issubclass(kind, KeyboardInterrupt):
+                self._finish(RunStatus.INTERRUPTED, "interrupted")
+            else:
+                text = error.message if isinstance(error, FedjouleError) else f"{kind.__name__}: {error}"
+                self._finish(RunStatus.FAILED, text)
+        finally:
+            logging.getLogger().removeHandler(self._log)
+            self._log.close()
+            self._lock.release()
+
+    def table(self, name: str, schema: pa.Schema, *, folder: str = "", resume: bool = False) -> TableWriter:
+        """A new bulk table; with ``resume`` one that continues where a killed run stopped."""
+        return TableWriter(self.subfolder(folder), name, schema, resume=resume)
+
+    def journal(self, name: str, *, folder: str = "") -> Journal:
+        """A journal of JSON lines."""
+        return Journal(self.subfolder(folder) / f"{name}.jsonl")
+
+    def write_json(self, name: str, record: StoredRecord, *, folder: str = "") -> Path:
+        """Store one record as ``<name>.json``; never overwrites."""
+        path = self.subfolder(folder) / f"{name}.json"
+        write_record(path, record)
+        return path
+
+    def subfolder(self, folder: str) -> Path:
+        """A folder inside the run, made if missing; refuses to leave the run."""
+        path = (self.path / folder).resolve()
+        if not path.is_relative_to(self.path.resolve()):
+            raise StorageError(f"{folder!r} is outside the run {self.path}")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        return path
+
+    def _finish(self, status: RunStatus, error: str = "") -> None:
+        self.record = self.record.model_copy(
+            update={"status": status, "ended_utc": datetime.now(UTC), "error": error}
+        )
+        try:
+            write_record(self.path / RUN_FILE, self.record, replace=True)
+        except StorageError:
+            # With a full disk the status stays `running`; the released lock says the run is over.
+            if status is RunStatus.COMPLETE:
+                raise
+            logging.getLogger(__name__).warning("could not store the status of %s", self.path)
+
+
+class RunLock:
+    """An advisory lock on a run directory; the kernel frees it when the process dies, however it dies."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            raise StorageError(
+                f"{path}: another process is writing this run", hint="wait for it, or stop that process"
+            ) from error
+
+    def release(self) -> None:
+        """Let others take the lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a living process is writing this run."""
+    try:
+        fd = os.open(path / LOCK_FILE, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def read_run(path: Path) -> RunRecord:
+    """The record of a run directory."""
+    return read_record(path / RUN_FILE, RunRecord)
+
+
+def new_record(name: str, kind: str, *, run_id: str, fingerprint: str, now: datetime) -> RunRecord:
+    """The record of a run that starts now in this process."""
+    return RunRecord(
+        run_id=run_id,
+        name=name,
+        kind=kind,
+        status=RunStatus.RUNNING,
+        created_utc=now,
+        fingerprint=fingerprint,
+        command=(Path(sys.argv[0]).name, *sys.argv[1:]) if sys.argv else (),
+        host=host_facts(),
+    )
+
+
+def write_config(path: Path, config: Mapping[str, str]) -> None:
+    """Store the configuration verbatim under ``config/``."""
+    folder = path / "config"
+    folder.mkdir()
+    for name, text in config.items():
+        (folder / name).write_text(text, encoding="utf-8")

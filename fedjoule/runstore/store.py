@@ -1,0 +1,134 @@
+"""The store: a folder of runs, each named ``<utc>_<name>_<id>``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedjoule.errors import ConfigError, FedjouleError, StorageError
+from fedjoule.records import fsync_directory, storage_error, write_record
+from fedjoule.runstore.run import (
+    RUN_FILE,
+    Run,
+    RunLock,
+    RunRecord,
+    RunStatus,
+    is_locked,
+    new_record,
+    read_run,
+    write_config,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of ``fedjoule runs list``. ``record`` is None when ``run.json`` cannot be read."""
+
+    path: Path
+    record: RunRecord | None
+    alive: bool
+    problem: str = ""
+
+    @property
+    def state(self) -> str:
+        """The status a person should read: a run without a living writer is not running."""
+        if self.record is None:
+            return "unreadable"
+        if self.record.status is RunStatus.RUNNING and not self.alive:
+            return "killed"
+        return self.record.status.value
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for ``--json``."""
+        record = self.record
+        return {
+            "path": str(self.path),
+            "state": self.state,
+            "name": record.name if record else None,
+            "kind": record.kind if record else None,
+            "created_utc": record.created_utc.isoformat() if record else None,
+            "problem": self.problem,
+        }
+
+
+class RunStore:
+    """Runs under one root folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(
+        self, name: str, *, kind: str, config: Mapping[str, str] | None = None, fingerprint: str = ""
+    ) -> Run:
+        """A new run directory, complete with its record before anyone can see it."""
+        now = datetime.now(UTC)
+        run_id = secrets.token_hex(4)
+        record = new_record(name, kind, run_id=run_id, fingerprint=fingerprint, now=now)
+        path = self.root / f"{now:%Y%m%dT%H%M%SZ}_{name}_{run_id}"
+        # Built under a hidden name and renamed, so that a kill in between leaves no half-made run.
+        hidden = self.root / f".creating-{run_id}"
+        try:
+            hidden.mkdir(parents=True)
+            write_record(hidden / RUN_FILE, record)
+            write_config(hidden, config or {})
+            lock = RunLock(hidden)
+            hidden.rename(path)
+            fsync_directory(self.root)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        return Run(path, record, lock)
+
+    def resume(self, path: Path, *, fingerprint: str) -> Run:
+        """Take a run up again that was killed, interrupted, salvaged or failed.
+
+        Raises:
+            ConfigError: Its fingerprint differs: something that decides the result has changed.
+            StorageError: It is complete, or another process is writing it.
+        """
+        record = read_run(path)
+        if record.fingerprint != fingerprint:
+            raise ConfigError(
+                f"{path}: was started with another configuration (fingerprint {record.fingerprint[:12]} "
+                f"against {fingerprint[:12]})",
+                hint="start a new run, or restore the configuration kept in its config/ folder",
+            )
+        if record.status is RunStatus.COMPLETE:
+            raise StorageError(f"{path}: is complete, nothing to resume")
+        lock = RunLock(path)
+        record = record.model_copy(update={"status": RunStatus.RUNNING, "ended_utc": None, "error": ""})
+        write_record(path / RUN_FILE, record, replace=True)
+        return Run(path, record, lock)
+
+    def list(self) -> list[RunSummary]:
+        """All runs, oldest first; an unreadable one is listed with its problem, never skipped."""
+        if not self.root.is_dir():
+            return []
+        folders = (p for p in sorted(self.root.iterdir()) if p.is_dir() and not p.name.startswith("."))
+        return [summarise(path) for path in folders]
+
+
+def summarise(path: Path) -> RunSummary:
+    """Look at one run directory without failing."""
+    try:
+        return RunSummary(path, read_run(path), is_locked(path))
+    except FedjouleError as error:
+        return RunSummary(path, None, is_locked(path), problem=error.message)
+
+
+def find_run(root: Path, reference: str) -> Path:
+    """A run by path, directory name, or unambiguous id or name.
+
+    Raises:
+        StorageError: Nothing matches, or several runs do.
+    """
+    for direct in (Path(reference), root / reference):
+        if (direct / RUN_FILE).is_file():
+            return direct
+    matches = [run.path for run in RunStore(root).list() if reference in run.path.name.split("_")]
+    if len(matches) == 1:
+        return matches[0]
+    problem = f"{len(matches)} runs match" if matches else "no run matches"
+    raise StorageError(f"{problem} {reference!r} in {root}", hint="`fedjoule runs list` shows them")

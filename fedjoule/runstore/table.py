@@ -1,0 +1,272 @@
+"""Bulk tables: an Arrow IPC stream while writing (``name.arrows``), Parquet once closed (``name.parquet``).
+
+A table that must be memory-mapped later (power samples, ADR-0004) stays a stream: its schema says so.
+
+Every append is all or nothing. A batch reaches the operating system before ``append`` returns, so a
+SIGKILL loses nothing that was appended; if the disk fills up, the torn batch is cut off again and what
+was there before stays readable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedjoule.errors import StorageError
+from fedjoule.records import publish, storage_error
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STREAM_SUFFIX = ".arrows"
+PARQUET_SUFFIX = ".parquet"
+_STAYS_STREAM = {b"fedjoule.final": b"stream"}
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+_ROW_GROUP_ROWS = 262_144
+_FSYNC_PERIOD_S = 1.0
+
+
+class TableWriter:
+    """Appends record batches to ``<directory>/<name>.arrows`` and turns it into Parquet on a clean close.
+
+    Use as a context manager: leaving without an exception closes cleanly, with one it keeps the stream.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        schema: pa.Schema,
+        *,
+        resume: bool = False,
+        keep_stream: bool = False,
+    ) -> None:
+        if keep_stream:
+            schema = schema.with_metadata({**(schema.metadata or {}), **_STAYS_STREAM})
+        self.stream_path = directory / (name + STREAM_SUFFIX)
+        self.parquet_path = directory / (name + PARQUET_SUFFIX)
+        self.schema = schema
+        self.rows = 0
+        if resume:
+            self._reopen()
+        elif self.parquet_path.exists() or self.stream_path.exists():
+            raise StorageError(f"{self.parquet_path}: exists already, not overwritten")
+        try:
+            self._fd = os.open(self.stream_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise storage_error(self.stream_path, error) from error
+        self._size = os.fstat(self._fd).st_size
+        self._synced_at = time.monotonic()
+        if self._size == 0:
+            self._write(schema.serialize())
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def append(self, columns: Mapping[str, Any] | pa.RecordBatch) -> None:
+        """Append rows: a record batch, or columns by name (arrays or lists of equal length)."""
+        import pyarrow as pa
+
+        if isinstance(columns, pa.RecordBatch):
+            batch = columns
+            if not batch.schema.equals(self.schema):
+                raise ValueError(f"{self.stream_path.stem}: schema differs: {batch.schema} != {self.schema}")
+        else:
+            unknown = set(columns) ^ set(self.schema.names)
+            if unknown:
+                raise ValueError(
+                    f"{self.stream_path.stem}: columns differ from the schema: {sorted(unknown)}"
+                )
+            batch = pa.record_batch({n: columns[n] for n in self.schema.names}, schema=self.schema)
+        self._write(batch.serialize())
+        self.rows += batch.num_rows
+
+    def close(self) -> Path:
+        """Finish the stream; unless it is to stay one, write Parquet and remove it. Returns the file."""
+        self._write(_END_OF_STREAM)
+        self.abandon()
+        if stays_stream(self.schema):
+            return self.stream_path
+        stream_to_parquet(self.stream_path, self.parquet_path)
+        return self.parquet_path
+
+    def abandon(self) -> None:
+        """Stop writing and leave the stream as it is, readable."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write(self, data: Any) -> None:
+        view = memoryview(data).cast("B")
+        try:
+            written = 0
+            while written < len(view):
+                written += os.write(self._fd, view[written:])
+            now = time.monotonic()
+            if now - self._synced_at > _FSYNC_PERIOD_S:
+                os.fsync(self._fd)
+                self._synced_at = now
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+            raise storage_error(self.stream_path, error) from error
+        self._size += len(view)
+
+    def _reopen(self) -> None:
+        """Make the table a stream again, cut to its whole batches, ready for more."""
+        if self.parquet_path.exists():
+            rewrite_stream(self.parquet_path, self.stream_path, self.schema)
+            self.parquet_path.unlink()
+        elif self.stream_path.exists():
+            rewrite_stream(self.stream_path, self.stream_path, self.schema)
+        self.rows = (
+            sum(batch.num_rows for batch in iter_batches(self.stream_path))
+            if self.stream_path.exists()
+            else 0
+        )
+
+
+def stays_stream(schema: pa.Schema) -> bool:
+    """Whether a table keeps the stream form when it is closed or salvaged."""
+    return bool(schema.metadata and _STAYS_STREAM.items() <= schema.metadata.items())
+
+
+def rewrite_stream(source: Path, target: Path, schema: pa.Schema, *, limit: int | None = None) -> None:
+    """Copy the whole batches of a table (the first ``limit``) into a fresh stream without an end mark."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(schema.serialize())
+            for batch in islice(iter_batches(source), limit):
+                if not batch.schema.equals(schema):
+                    raise StorageError(f"{source}: columns differ from what is to be appended")
+                file.write(batch.serialize())
+            file.flush()
+            os.fsync(file.fileno())
+        publish(temporary, target, replace=True)
+    except OSError as error:
+        raise storage_error(target, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def stream_to_parquet(stream: Path, parquet: Path) -> int:
+    """Convert a stream, whole or torn, to Parquet in bounded memory; then remove the stream.
+
+    Returns:
+        The number of rows kept.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    temporary = parquet.with_name(f".{parquet.name}.tmp")
+    rows = 0
+    try:
+        with contextlib.ExitStack() as stack:
+            writer: Any = None
+            pending: list[pa.RecordBatch] = []
+            schema = stream_schema(stream)
+            if schema is None:  # killed before even the schema was written: there is nothing to convert
+                stream.unlink()
+                return 0
+            writer = stack.enter_context(pq.ParquetWriter(temporary, schema, compression="zstd"))
+            for batch in iter_batches(stream):
+                pending.append(batch)
+                rows += batch.num_rows
+                if sum(b.num_rows for b in pending) >= _ROW_GROUP_ROWS:
+                    writer.write_table(pa.Table.from_batches(pending))
+                    pending.clear()
+            if pending:
+                writer.write_table(pa.Table.from_batches(pending))
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        if pq.read_metadata(temporary).num_rows != rows:
+            raise StorageError(f"{parquet}: did not read back whole, {stream} is kept")
+        publish(temporary, parquet, replace=False)
+        stream.unlink()
+    except FileExistsError as error:
+        raise StorageError(f"{parquet}: exists already, not overwritten") from error
+    except OSError as error:
+        raise storage_error(parquet, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return rows
+
+
+def stream_schema(stream: Path) -> pa.Schema | None:
+    """The schema of a stream, or None if the writer was killed before it was on disk."""
+    import pyarrow as pa
+
+    try:
+        with pa.OSFile(str(stream), "rb") as file, pa.ipc.open_stream(file) as reader:
+            return reader.schema
+    except (pa.ArrowInvalid, EOFError):
+        return None
+
+
+def iter_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """The batches of a table, Parquet or stream; a torn last batch of a stream is left out."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix == PARQUET_SUFFIX:
+        with pq.ParquetFile(path) as parquet:
+            yield from parquet.iter_batches(_ROW_GROUP_ROWS)
+        return
+    # pyarrow reports a message cut short as ArrowInvalid or as a plain OSError, by where the cut is.
+    with pa.OSFile(str(path), "rb") as file:
+        try:
+            reader = pa.ipc.open_stream(file)
+        except (pa.ArrowInvalid, EOFError):
+            return
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except (StopIteration, pa.ArrowInvalid, OSError):
+                return
+            yield batch
+
+
+def table_path(directory: Path, name: str) -> Path:
+    """Where a table is now: Parquet if it was closed, else its stream."""
+    for suffix in (PARQUET_SUFFIX, STREAM_SUFFIX):
+        path = directory / (name + suffix)
+        if path.exists():
+            return path
+    raise StorageError(f"{directory}: no table {name!r}", hint="`fedjoule runs list` shows what a run holds")
+
+
+def read_table(directory: Path, name: str) -> pa.Table:
+    """A whole table, closed or not."""
+    import pyarrow as pa
+
+    path = table_path(directory, name)
+    batches = list(iter_batches(path))
+    if not batches:
+        import pyarrow.parquet as pq
+
+        schema = pq.read_schema(path) if path.suffix == PARQUET_SUFFIX else stream_schema(path)
+        return (schema or pa.schema([])).empty_table()
+    return pa.Table.from_batches(batches)
+
+
+def table_rows(path: Path) -> int:
+    """Number of rows of a table file."""
+    import pyarrow.parquet as pq
+
+    if path.suffix == PARQUET_SUFFIX:
+        return int(pq.read_metadata(path).num_rows)
+    return sum(batch.num_rows for batch in iter_batches(path))

@@ -1,0 +1,1 @@
+"""Byte-level emulators of the instruments, part of the product: a bench without hardware."""

@@ -1,0 +1,114 @@
+"""The seam to instruments: `PowerMeter`, its configuration with mandatory safety limits, the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol, Self, runtime_checkable
+
+from pydantic import Field, model_validator
+
+from fedjoule.config import ClosedModel
+from fedjoule.registry import Registry
+from power.model import Finding, InstrumentInfo, SampleBlock
+from power.timebase import Timebase
+
+
+class MeterConfig(ClosedModel):
+    """One instrument and what the device connected to it can stand.
+
+    The three limits are mandatory: nobody should find out by smoke that a default did not fit. No driver
+    changes the output because of them; they are what an explicit request is checked against, and what
+    the instrument's own setting is compared with.
+
+    Attributes:
+        kind: Registered name, see ``fedjoule meter list``.
+        port: Serial port, or empty to find the instrument by kind and serial number.
+        serial: Serial number; refuses an instrument with another one.
+        voltage_v: Supply voltage that the device expects.
+        voltage_max_v: Highest voltage that may ever be set.
+        current_limit_a: Highest current the device may draw.
+        channel: Which channel is read.
+        options: Further options of the driver.
+    """
+
+    kind: str
+    port: str = ""
+    serial: str = ""
+    voltage_v: float = Field(gt=0, le=60)
+    voltage_max_v: float = Field(gt=0, le=60)
+    current_limit_a: float = Field(gt=0, le=100)
+    channel: Literal["main", "usb", "aux"] = "main"
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _voltage_fits(self) -> Self:
+        if self.voltage_v > self.voltage_max_v:
+            raise ValueError(f"voltage_v {self.voltage_v} is above voltage_max_v {self.voltage_max_v}")
+        return self
+
+
+class RawSink(Protocol):
+    """Where a driver's reader thread leaves the bytes, exactly as they came."""
+
+    def write(self, data: bytes, arrival_ns: int) -> None:
+        """Keep ``data``, read from the instrument at host-monotonic time ``arrival_ns``."""
+
+
+@runtime_checkable
+class PowerMeter(Protocol):
+    """An instrument that is open. It reads; it never integrates and never touches its output unasked.
+
+    Use as a context manager. ``stream`` may be called once; it ends after ``stop``, which any thread
+    may call. `MeterDisconnected` ends a stream early, after every sample that had arrived was yielded.
+    """
+
+    @property
+    def info(self) -> InstrumentInfo:
+        """Facts about the instrument."""
+
+    @property
+    def timebase(self) -> Timebase:
+        """The best mapping from ticks to host time known so far; final after the stream has ended."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the driver noticed so far."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def stream(self, raw: RawSink | None = None) -> Iterator[SampleBlock]:
+        """Start sampling and yield blocks until stopped; ``raw`` receives the undecoded bytes."""
+
+    def stop(self) -> None:
+        """Ask the stream to end; returns at once."""
+
+
+MeterFactory = Callable[[MeterConfig], PowerMeter]
+
+METERS: Registry[MeterFactory] = Registry(
+    what="power meter",
+    group="fedjoule.power_meters",
+    builtin={
+        "monsoon-lvpm": (
+            "power.meters.monsoon_lvpm:open_meter",
+            "Monsoon LVPM (white), stock firmware, serial",
+        ),
+        "monsoon-hvpm": (
+            "power.meters.monsoon_hvpm:open_meter",
+            "Monsoon HVPM, or a reflashed LVPM, over USB",
+        ),
+        "ina219": ("power.meters.ina219:open_meter", "INA219 on a microcontroller, framed serial protocol"),
+        "ina219-csv": ("power.meters.ina219_csv:open_meter", "INA219 sketches that print CSV (host timing)"),
+        "replay": (
+            "power.meters.replay:open_meter",
+            "A stored recording, in real time or as fast as possible",
+        ),
+    },
+)
+
+
+def open_meter(config: MeterConfig) -> PowerMeter:
+    """Open the instrument that a configuration describes."""
+    return METERS.load(config.kind)(config)

@@ -1,0 +1,1 @@
+"""Drivers, one file per instrument; `power.meter.METERS` lists them."""

@@ -1,0 +1,166 @@
+"""The capture pipeline that drivers share: one thread appends bytes, another decodes them in bulk."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Self
+
+from fedjoule.errors import MeterError
+from power.meter import MeterConfig, RawSink
+from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity
+from power.timebase import Timebase, TimebaseFitter
+from power.wire.decoder import Decoder
+
+DECODE_PERIOD_S = 0.05
+"""How long bytes may wait to be decoded together; vectorised decoding wants large portions."""
+
+STALL_S = 3.0
+"""No byte for this long while sampling is an error, not a pause."""
+
+log = logging.getLogger(__name__)
+
+
+class StreamingMeter(ABC):
+    """Base of the drivers: they say how to start, read, stop and decode; this class does the rest."""
+
+    def __init__(self, config: MeterConfig, info: InstrumentInfo, decoder: Decoder) -> None:
+        self.config = config
+        self._info = info
+        self._decoder = decoder
+        self._fitter = TimebaseFitter(info.tick_hz)
+        self._own_findings = FindingLog()
+        self._stop = threading.Event()
+        self._pending: list[tuple[int, bytes]] = []
+        self._arrived = threading.Event()
+        self._failure: BaseException | None = None
+        self._streamed = False
+
+    @property
+    def info(self) -> InstrumentInfo:
+        """Facts about the instrument."""
+        return self._info
+
+    @property
+    def timebase(self) -> Timebase:
+        """The mapping from ticks to host time fitted so far."""
+        return self._fitter.fit()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What driver and decoder noticed so far."""
+        return (*self._own_findings.as_tuple(), *self._decoder.findings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+        self.close()
+
+    def stop(self) -> None:
+        """Ask the stream to end."""
+        self._stop.set()
+        self._arrived.set()
+
+    def stream(self, raw: RawSink | None = None) -> Iterator[SampleBlock]:
+        """Sample until stopped. See `power.meter.PowerMeter.stream`."""
+        if self._streamed:
+            raise MeterError(f"{self.info.kind}: a meter streams once", hint="open it again")
+        self._streamed = True
+        self.begin_sampling()
+        reader = threading.Thread(target=self._read_loop, args=(raw,), name="meter-reader", daemon=True)
+        reader.start()
+        try:
+            while reader.is_alive() or self._pending:
+                self._arrived.wait(DECODE_PERIOD_S)
+                if not self._stop.is_set():
+                    time.sleep(DECODE_PERIOD_S)
+                self._arrived.clear()
+                yield from self._decode_pending()
+                if self._stop.is_set():
+                    reader.join()
+        finally:
+            self._stop.set()
+            reader.join()
+            # The stream's own outcome matters more than a stop command lost on a dead link.
+            with contextlib.suppress(MeterError, OSError):
+                self.end_sampling()
+        yield from self._decode_pending()
+        if self._failure is not None:
+            raise self._failure
+
+    def _read_loop(self, raw: RawSink | None) -> None:
+        """Only append: anything slower here would lose bytes in the instrument."""
+        last_ns = time.monotonic_ns()
+        try:
+            while not self._stop.is_set():
+                data = self.read_bytes()
+                now_ns = time.monotonic_ns()
+                if data:
+                    if raw is not None:
+                        raw.write(data, now_ns)
+                    self._pending.append((now_ns, data))
+                    self._arrived.set()
+                    last_ns = now_ns
+                elif now_ns - last_ns > STALL_S * 1e9:
+                    raise MeterError(
+                        f"{self.info.kind}: no data for {STALL_S:g} s while sampling",
+                        hint="check the cable, then power-cycle the instrument",
+                    )
+        except BaseException as error:  # handed to the consumer, which raises it
+            self._failure = error
+        finally:
+            self._arrived.set()
+
+    def _decode_pending(self) -> Iterator[SampleBlock]:
+        pending, self._pending = self._pending, []
+        if not pending:
+            return
+        arrival_ns = pending[-1][0]
+        decoded = self._decoder.feed(b"".join(data for _, data in pending), arrival_ns)
+        if not decoded:
+            return
+        self._fitter.add(int(decoded[-1].ticks[-1]), arrival_ns)
+        timebase = self.timebase
+        for part in decoded:
+            if part.dropped_before:
+                self._own_findings.add(
+                    "gap",
+                    Severity.WARNING,
+                    "samples were lost",
+                    index=part.first_index,
+                    count=part.dropped_before,
+                )
+            yield SampleBlock(
+                t_ns=timebase.to_host_ns(part.ticks),
+                ticks=part.ticks,
+                current_a=part.current_a,
+                voltage_v=part.voltage_v,
+                first_index=part.first_index,
+                dropped_before=part.dropped_before,
+            )
+
+    @abstractmethod
+    def begin_sampling(self) -> None:
+        """Tell the instrument to start."""
+
+    @abstractmethod
+    def end_sampling(self) -> None:
+        """Tell the instrument to stop."""
+
+    @abstractmethod
+    def read_bytes(self) -> bytes:
+        """Whatever has arrived; waits at most 0.2 s, then returns ``b""``.
+
+        Raises:
+            MeterDisconnected: The instrument is gone.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the port; leaves the instrument's output as it is. May be called twice."""

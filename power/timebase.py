@@ -1,0 +1,182 @@
+"""Sample times: the instrument's ticks mapped to the host clock by a lower-envelope fit.
+
+A read reaches us after its last sample was taken, never before, so every (tick, arrival) pair lies on or
+above the true line. The best line under all of them is an edge of their lower convex hull, the one that
+straddles the mean tick (it minimises the mean delay; Zhang, Liu and Xia, INFOCOM 2002). Long recordings
+get one line per segment, joined at knots, which follows a drifting crystal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field, model_validator
+
+from fedjoule.config import ClosedModel
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SEGMENT_S = 600.0
+"""Length of one segment: crystals drift over minutes, and delays need minutes to reach their minimum."""
+
+RATE_TOLERANCE_PPM = 500.0
+"""How far a crystal may be off. A short recording cannot tell skew from delay; this bounds the guess."""
+
+
+class Timebase(ClosedModel):
+    """Piecewise linear map from instrument ticks to host-monotonic nanoseconds.
+
+    Attributes:
+        ticks: Knots on the instrument's clock, increasing.
+        host_ns: The same knots on the host clock.
+        residual_ns: Median delay of reads above the line: how noisy the link was.
+    """
+
+    ticks: tuple[int, ...] = Field(min_length=2)
+    host_ns: tuple[int, ...] = Field(min_length=2)
+    residual_ns: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _knots_increase(self) -> Self:
+        for name in ("ticks", "host_ns"):
+            values = getattr(self, name)
+            if any(b <= a for a, b in pairwise(values)):
+                raise ValueError(f"{name}: knots must increase")
+        if len(self.ticks) != len(self.host_ns):
+            raise ValueError("ticks and host_ns: different number of knots")
+        return self
+
+    @property
+    def tick_hz(self) -> float:
+        """Mean tick rate against the host clock."""
+        return (self.ticks[-1] - self.ticks[0]) * 1e9 / (self.host_ns[-1] - self.host_ns[0])
+
+    @property
+    def drift_ppm(self) -> float:
+        """Change of the tick rate from the first segment to the last, parts per million."""
+        if len(self.ticks) < 3:
+            return 0.0
+        first = (self.ticks[1] - self.ticks[0]) / (self.host_ns[1] - self.host_ns[0])
+        last = (self.ticks[-1] - self.ticks[-2]) / (self.host_ns[-1] - self.host_ns[-2])
+        return (last / first - 1.0) * 1e6
+
+    def to_host_ns(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Host time of each tick; the first and last lines extend beyond the knots."""
+        import numpy as np
+
+        return _piecewise(ticks, np.asarray(self.ticks), np.asarray(self.host_ns))
+
+    def to_ticks(self, host_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The inverse of `to_host_ns`, rounded to whole ticks."""
+        import numpy as np
+
+        return _piecewise(host_ns, np.asarray(self.host_ns), np.asarray(self.ticks))
+
+
+def _piecewise(x: NDArray[np.int64], xs: NDArray[np.int64], ys: NDArray[np.int64]) -> NDArray[np.int64]:
+    import numpy as np
+
+    x = np.asarray(x, np.int64)
+    i = np.clip(np.searchsorted(xs, x, side="right") - 1, 0, len(xs) - 2)
+    slope = (ys[1:] - ys[:-1]) / (xs[1:] - xs[:-1])
+    # Offsets from the knot stay small enough for float64 to be exact to the nanosecond for weeks.
+    offset: NDArray[np.int64] = np.rint((x - xs[i]) * slope[i]).astype(np.int64)
+    return ys[i] + offset
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Lower convex hull of the reads of one segment, built as they come."""
+
+    hull: list[tuple[int, int]] = field(default_factory=list)
+    n: int = 0
+    tick_sum: int = 0
+
+    def add(self, tick: int, arrival_ns: int) -> None:
+        self.n += 1
+        self.tick_sum += tick
+        hull = self.hull
+        while len(hull) >= 2:
+            (x1, y1), (x2, y2) = hull[-2], hull[-1]
+            if (x2 - x1) * (arrival_ns - y1) > (y2 - y1) * (tick - x1):
+                break
+            hull.pop()
+        hull.append((tick, arrival_ns))
+
+    def line(self, nominal_ns: float) -> tuple[int, int, float]:
+        """A point on the line and its slope in ns per tick."""
+        mean = self.tick_sum / self.n
+        slope = nominal_ns
+        for (x1, y1), (x2, y2) in pairwise(self.hull):
+            if x1 <= mean <= x2:
+                slope = (y2 - y1) / (x2 - x1)
+                break
+        tolerance = nominal_ns * RATE_TOLERANCE_PPM * 1e-6
+        slope = min(max(slope, nominal_ns - tolerance), nominal_ns + tolerance)
+        x0, y0 = min(self.hull, key=lambda point: point[1] - slope * (point[0] - self.hull[0][0]))
+        return x0, y0, slope
+
+
+class TimebaseFitter:
+    """Fits a `Timebase` to a stream of reads in bounded memory.
+
+    Args:
+        tick_hz: Nominal tick rate.
+        segment_s: Length of one linear segment.
+    """
+
+    def __init__(self, tick_hz: float, *, segment_s: float = SEGMENT_S) -> None:
+        self._nominal_ns = 1e9 / tick_hz
+        self._segment_ticks = max(1, round(segment_s * tick_hz))
+        self._segments: list[_Segment] = []
+        self._bounds: list[int] = []
+        self._last_tick: int | None = None
+        self._delays_ns: list[float] = []
+
+    def add(self, tick: int, arrival_ns: int) -> None:
+        """Note that the sample taken at ``tick`` had arrived by ``arrival_ns``; ticks must increase."""
+        if self._last_tick is not None and tick <= self._last_tick:
+            return
+        if not self._segments or tick >= self._bounds[-1] + self._segment_ticks:
+            self._segments.append(_Segment())
+            self._bounds.append(tick)
+        self._segments[-1].add(tick, arrival_ns)
+        self._last_tick = tick
+        if self._segments[-1].n % 64 == 1 and len(self._delays_ns) < 100_000:
+            x0, y0, slope = self._segments[-1].line(self._nominal_ns)
+            self._delays_ns.append(max(0.0, arrival_ns - y0 - slope * (tick - x0)))
+
+    def fit(self) -> Timebase:
+        """The timebase of everything added so far.
+
+        Raises:
+            ValueError: Nothing was added yet.
+        """
+        import numpy as np
+
+        if not self._segments or self._last_tick is None:
+            raise ValueError("no reads to fit a timebase to")
+        # A last segment too short to know its own rate would bend the end of the line.
+        segments = self._segments
+        bounds = self._bounds
+        if len(segments) > 1 and self._last_tick - bounds[-1] < self._segment_ticks // 2:
+            segments, bounds = segments[:-1], bounds[:-1]
+        lines = [segment.line(self._nominal_ns) for segment in segments]
+        end = max(self._last_tick, bounds[0] + 1)
+        ticks = [bounds[0], *bounds[1:], end]
+        host = [_at(lines[0], ticks[0])]
+        host += [(_at(a, t) + _at(b, t)) / 2 for a, b, t in zip(lines, lines[1:], bounds[1:], strict=False)]
+        host.append(_at(lines[-1], end))
+        residual = float(np.median(self._delays_ns)) if self._delays_ns else 0.0
+        return Timebase(
+            ticks=tuple(ticks), host_ns=tuple(max(0, round(t)) for t in host), residual_ns=residual
+        )
+
+
+def _at(line: tuple[int, int, float], tick: int) -> float:
+    x0, y0, slope = line
+    return y0 + slope * (tick - x0)

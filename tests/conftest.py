@@ -1,0 +1,61 @@
+"""What all tests share: real parts that must be there, reduced and full counts, the time budget."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+IN_CI = os.environ.get("CI") == "true"
+FULL_COUNTS = os.environ.get("FEDJOULE_CAMPAIGN") == "full"
+
+pytest_plugins = ["tests.budget", "tests.campaign"]
+
+
+def missing(reason: str) -> None:
+    """A real part is not there: a failure in CI, a skip that says why elsewhere."""
+    if IN_CI:
+        pytest.fail(f"{reason} (with CI=true a missing part is a failure)", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture
+def require_program() -> Callable[[str, str], str]:
+    """``require_program("sshd", "openssh-server")`` gives its path."""
+
+    def require(program: str, package: str) -> str:
+        path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin:/usr/local/sbin")
+        if path is None:
+            missing(f"{program} is not installed (Debian package {package})")
+        assert path is not None
+        return path
+
+    return require
+
+
+@pytest.fixture(scope="session")
+def peer_python() -> str:
+    """The interpreter of the environment that holds other people's clients."""
+    path = REPOSITORY / ".venv-peers" / "bin" / "python"
+    if not path.exists():
+        missing("no .venv-peers (`make test` creates it)")
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data sets, where there is one."""
+    folder = Path(os.environ.get("FEDJOULE_DATA", ""))
+    if not os.environ.get("FEDJOULE_DATA") or not folder.is_dir():
+        pytest.skip("FEDJOULE_DATA is not set: this test needs the real data sets")
+    return folder
+
+
+@pytest.fixture
+def campaign_count() -> Callable[[int, int], int]:
+    """``campaign_count(20, 1000)``: the first in `make test`, the second in `make campaign`."""
+    return lambda reduced, full: full if FULL_COUNTS else reduced

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from power.timebase import Timebase, TimebaseFitter
+
+
+def reads(rate_hz: float, skew_ppm: float, seconds: float, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Ticks of the last sample of each read and when it arrived: 2 ms polling plus rare long delays."""
+    rng = np.random.default_rng(seed)
+    start_ns = 10**15
+    period_ns = 1e9 / (rate_hz * (1 + skew_ppm * 1e-6))
+    ticks = np.cumsum(rng.integers(5, 50, int(seconds * rate_hz / 27)))
+    delay_ns = rng.exponential(2e6, len(ticks)) + (rng.random(len(ticks)) < 0.01) * 80e6
+    return ticks, (start_ns + ticks * period_ns + delay_ns).astype(np.int64), start_ns
+
+
+@settings(max_examples=30, deadline=None)
+@given(skew_ppm=st.floats(-200, 200), seed=st.integers(0, 2**31))
+def test_finds_rate_and_offset_under_delays(skew_ppm: float, seed: int) -> None:
+    ticks, arrivals, start_ns = reads(5000, skew_ppm, 60, seed)
+    fitter = TimebaseFitter(5000)
+    for tick, arrival in zip(ticks, arrivals, strict=True):
+        fitter.add(int(tick), int(arrival))
+    fit = fitter.fit()
+    assert (fit.tick_hz / 5000 - 1) * 1e6 == pytest.approx(skew_ppm, abs=3)
+    probe = np.linspace(ticks[0], ticks[-1], 11).astype(np.int64)
+    truth = start_ns + probe * (1e9 / (5000 * (1 + skew_ppm * 1e-6)))
+    assert np.abs(fit.to_host_ns(probe) - truth).max() < 0.5e6
+
+
+def test_follows_a_drifting_crystal() -> None:
+    rng = np.random.default_rng(1)
+    tick_s = np.arange(1, 7200 * 20) / 20.0
+    skew = 20e-6 + 60e-6 * tick_s / 7200  # warms up by 60 ppm over two hours
+    true_ns = 10**15 + np.cumsum(np.full(len(tick_s), 0.05) / (1 + skew)) * 1e9
+    fitter = TimebaseFitter(5000)
+    for tick, arrival in zip(tick_s * 5000, true_ns + rng.exponential(2e6, len(tick_s)), strict=True):
+        fitter.add(int(tick), int(arrival))
+    fit = fitter.fit()
+    assert fit.drift_ppm == pytest.approx(55, abs=8)
+    error_ms = (fit.to_host_ns((tick_s * 5000).astype(np.int64)) - true_ns) * 1e-6
+    # One straight line over two hours would be off by 60e-6 * 7200 s / 8 = 54 ms.
+    assert np.abs(error_ms).max() < 6
+
+
+def test_a_short_recording_keeps_the_nominal_rate() -> None:
+    fitter = TimebaseFitter(5000)
+    for tick, arrival in ((100, 10_000_000), (200, 90_000_000), (300, 95_000_000)):
+        fitter.add(tick, arrival)
+    assert fitter.fit().tick_hz == pytest.approx(5000, rel=6e-4)
+
+
+def test_round_trip_is_exact_over_weeks() -> None:
+    base = Timebase(ticks=(0, 5000 * 86400 * 21), host_ns=(10**15, 10**15 + 86400 * 21 * 10**9 + 12345))
+    ticks = np.array([0, 1, 4999, 5000 * 86400 * 21 - 1], np.int64)
+    assert (base.to_ticks(base.to_host_ns(ticks)) == ticks).all()
+
+
+@pytest.mark.parametrize("knots", [((0, 0), (1, 2)), ((0, 5), (3, 3)), ((5, 1), (1, 2))])
+def test_knots_must_increase(knots: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="must increase"):
+        Timebase(ticks=knots[0], host_ns=knots[1])
