@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -74,6 +75,13 @@ def host_facts() -> dict[str, str]:
     return facts
 
 
+class _RunLogHandler(logging.FileHandler):
+    """``run.log``; a full disk silences it, and the append that really matters says why."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        """Do not print a traceback per message."""
+
+
 class Run:
     """A run that this process is writing. Use as a context manager: leaving it sets the final status."""
 
@@ -81,7 +89,7 @@ class Run:
         self.path = path
         self.record = record
         self._lock = lock
-        self._log = logging.FileHandler(path / "run.log", encoding="utf-8", delay=True)
+        self._log = _RunLogHandler(path / "run.log", encoding="utf-8", delay=True)
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def __enter__(self) -> Run:
@@ -99,7 +107,8 @@ class Run:
                 self._finish(RunStatus.FAILED, text)
         finally:
             logging.getLogger().removeHandler(self._log)
-            self._log.close()
+            with contextlib.suppress(OSError):  # a full disk refuses even the last line of the log
+                self._log.close()
             self._lock.release()
 
     def table(self, name: str, schema: pa.Schema, *, folder: str = "", resume: bool = False) -> TableWriter:

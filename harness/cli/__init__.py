@@ -1,1 +1,68 @@
-"""."""
+"""The ``fedjoule`` command. Nothing here imports a command before it is called: ``--help`` stays instant."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import click
+
+import fedjoule
+from harness.cli.frame import LazyGroup, report_error
+
+READY = {
+    "demo": ("harness.cli.demo:demo", "The whole tool end to end, here and now, without hardware."),
+    "doctor": ("harness.cli.doctor:doctor", "Check this machine: what works, why not, how to fix it."),
+    "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, commands."),
+    "meter": ("harness.cli.meter:meter", "Power meters: find, record, emulate, test."),
+    "runs": ("harness.cli.runs:runs", "Stored runs: list, show, salvage."),
+}
+PLANNED = {
+    "bench": "Measure devices: init, trust, prepare, ping, run, federate.",
+    "compare": "Compare emulation runs, paired by seed.",
+    "emulate": "Replay profiles and traces for a fleet and a selector.",
+    "experiment": "The paper's table and figures, one command each.",
+    "export": "Write runs as CSV, Parquet or Perfetto traces.",
+    "policy": "Train and inspect learned selectors.",
+    "probing": "What stopping after the first epoch saves.",
+    "profile": "Device profiles: build, show, scale, import.",
+    "report": "Make or open the HTML page of a run.",
+    "traces": "Interaction traces: import, validate, synthesise.",
+}
+
+cli = LazyGroup(
+    name="fedjoule",
+    help="Measure what federated learning costs on real devices, and replay it at scale.",
+    ready=READY,
+    planned=PLANNED,
+)
+click.version_option(fedjoule.__version__, prog_name="fedjoule")(cli)
+
+
+def main(argv: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit with the code of ``fedjoule.errors``."""
+    arguments = sys.argv[1:] if argv is None else argv
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and return its exit code; no error escapes."""
+    try:
+        _check_origin()
+        result = cli.main(arguments, prog_name="fedjoule", standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:
+        return report_error(error, arguments)
+    return result if isinstance(result, int) else 0
+
+
+def _check_origin() -> None:
+    from fedjoule.errors import ConfigError
+    from fedjoule.origin import shadowed_packages
+
+    shadowed = shadowed_packages()
+    if shadowed:
+        name, place = next(iter(shadowed.items()))
+        raise ConfigError(
+            f"package {name!r} would be imported from {place}, which is not fedjoule's",
+            hint=f"uninstall the other package called {name!r}, or use a virtual environment of its own",
+        )

@@ -1,0 +1,190 @@
+"""What every command shares: lazy loading, ``--json``, ``-v``, one way to print and one way to fail.
+
+A command is a function that returns an `Output`::
+
+    @runs.command("list", cls=Command)
+    def list_runs() -> Output:
+        return Output(data={...}, render=lambda console: console.print(...))
+
+``--json`` prints ``data``; otherwise ``render`` talks to the person. Errors are raised, never printed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedjoule.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, FedjouleError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command has to say.
+
+    Attributes:
+        data: For ``--json``: plain data.
+        render: For people; by default the data, indented.
+        exit_code: Of the process; a code other than 0 for "worked, and the answer is no".
+    """
+
+    data: Any
+    render: Callable[[Console], None] | None = None
+    exit_code: int = 0
+
+
+class Command(click.Command):
+    """A command with ``--json`` and ``-v`` that prints the `Output` its function returns."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Read by `run` and `report_error` from the context and the arguments, not by the function.
+        self.params += [
+            _flag(["--json", "as_json"], "Print JSON."),
+            _flag(["-v", "--verbose"], "Show tracebacks and log messages."),
+        ]
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the function and print what it returns."""
+        if ctx.meta.get("verbose"):
+            import logging
+
+            logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        output: Output = super().invoke(ctx)
+        if ctx.meta.get("as_json"):
+            click.echo(json.dumps(output.data, indent=2, default=str, allow_nan=False))
+        elif output.render is not None:
+            output.render(console())
+        else:
+            click.echo(json.dumps(output.data, indent=2, default=str))
+        return output.exit_code
+
+
+def _flag(names: list[str], text: str) -> click.Option:
+    return click.Option(names, is_flag=True, expose_value=False, help=text, callback=_keep)
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    ctx.meta[str(param.name)] = value
+    return value
+
+
+class Group(click.Group):
+    """A group of `Command`s."""
+
+    command_class = Command
+
+
+class LazyGroup(click.Group):
+    """The top level: knows each command's name and summary, imports it only when it is called.
+
+    Args:
+        ready: Name to ``(module:attribute, summary)``.
+        planned: Name to summary, for names that are reserved and not built yet.
+    """
+
+    def __init__(
+        self, *, ready: Mapping[str, tuple[str, str]], planned: Mapping[str, str], **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.ready = ready
+        self.planned = planned
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name, built or reserved."""
+        return sorted([*self.ready, *self.planned])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command that is called."""
+        if cmd_name in self.ready:
+            module, _, attribute = self.ready[cmd_name][0].partition(":")
+            command: click.Command = getattr(import_module(module), attribute)
+            return command
+        if cmd_name in self.planned:
+            return _planned(cmd_name, self.planned[cmd_name])
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Like click's, with a suggestion for a misspelt name."""
+        import difflib
+
+        name = args[0]
+        if name not in self.list_commands(ctx) and not name.startswith("-"):
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"no command {name!r}.{hint} `fedjoule --help` lists them.", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Two lists: what is there, and what is not yet. Neither imports anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in sorted(self.ready.items())])
+        if self.planned:
+            with formatter.section("Planned, not in this version"):
+                formatter.write_dl(sorted(self.planned.items()))
+
+
+def _planned(name: str, summary: str) -> click.Command:
+    def refuse() -> None:
+        raise click.UsageError(
+            f"`fedjoule {name}` is planned and not in this version. `fedjoule --help` lists what is there."
+        )
+
+    return click.Command(
+        name,
+        callback=refuse,
+        help=f"{summary} (planned, not in this version)",
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )
+
+
+def console() -> Console:
+    """Where answers for people go: standard output, coloured only on a terminal."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+def report_error(error: BaseException, arguments: list[str]) -> int:
+    """Say what went wrong in one sentence and what to try; return the exit code."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    verbose = any(a in ("-v", "--verbose") for a in arguments)
+    kind, message, hint, code = _describe(error)
+    if verbose:
+        traceback.print_exception(error)
+    if "--json" in arguments:
+        body = {"error": {"type": kind, "message": message, "hint": hint, "exit_code": code}}
+        click.echo(json.dumps(body, indent=2))
+    else:
+        click.echo(f"fedjoule: {message}", err=True)
+        if hint:
+            click.echo(f"  try: {hint}", err=True)
+    return code
+
+
+def _describe(error: BaseException) -> tuple[str, str, str, int]:
+    """An error as (type, sentence, hint, exit code)."""
+    name = type(error).__name__
+    if isinstance(error, FedjouleError):
+        return name, error.message, error.hint, error.exit_code
+    if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
+        return "Interrupted", "interrupted", "", EXIT_INTERRUPTED
+    if isinstance(error, click.ClickException):
+        place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedjoule"
+        hint = f"`{place} --help`" if isinstance(error, click.UsageError) else ""
+        return name, error.format_message(), hint, EXIT_USAGE
+    if isinstance(error, BrokenPipeError):
+        return name, "the reader of our output went away", "", EXIT_FAILED
+    return name, f"unexpected {name}: {error}", "run again with -v and report the traceback", EXIT_FAILED

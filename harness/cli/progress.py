@@ -1,0 +1,66 @@
+"""Progress of long work: a bar on a terminal, plain lines elsewhere; always on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+PLAIN_PERIOD_S = 5.0
+
+
+class Advance(Protocol):
+    """Tells how far the work is."""
+
+    def __call__(self, done: float, note: str = "") -> None:
+        """Set the amount done so far, with an optional short note."""
+
+
+@contextlib.contextmanager
+def progress(what: str, total: float) -> Iterator[Advance]:
+    """Show progress of ``what`` up to ``total``."""
+    if sys.stderr.isatty():
+        with _bar(what, total) as advance:
+            yield advance
+    else:
+        yield _PlainLines(what, total)
+
+
+@contextlib.contextmanager
+def _bar(what: str, total: float) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(what, total=total, note="")
+
+        def advance(done: float, note: str = "") -> None:
+            bar.update(task, completed=done, note=note)
+
+        yield advance
+
+
+class _PlainLines:
+    """One line every few seconds and one at the end."""
+
+    def __init__(self, what: str, total: float) -> None:
+        self._what = what
+        self._total = total
+        self._last_s = time.monotonic()
+
+    def __call__(self, done: float, note: str = "") -> None:
+        now_s = time.monotonic()
+        if done < self._total and now_s - self._last_s < PLAIN_PERIOD_S:
+            return
+        self._last_s = now_s
+        share = done / self._total if self._total else 1.0
+        print(f"{self._what}: {share:.0%} {note}".rstrip(), file=sys.stderr, flush=True)

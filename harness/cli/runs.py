@@ -1,0 +1,102 @@
+"""``fedjoule runs``: what is stored, in what state, and how to get a killed run back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.frame import Group, Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_root = click.option(
+    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
+    help="Folder that holds the runs.",
+)  # fmt: skip
+
+
+@click.group("runs", cls=Group)
+def runs() -> None:
+    """Stored runs: list, show, salvage."""
+
+
+@runs.command("list")
+@_root
+def list_runs(root: Path) -> Output:
+    """List the runs in a folder, oldest first."""
+    from fedjoule.runstore import RunStore
+
+    found = RunStore(root).list()
+
+    def render(console: Console) -> None:
+        from rich.table import Table
+
+        if not found:
+            console.print(f"no runs in {root}")
+            return
+        table = Table("run", "kind", "state", "note", box=None)
+        for run in found:
+            table.add_row(run.path.name, run.record.kind if run.record else "?", run.state, run.problem)
+        console.print(table)
+
+    return Output([run.as_dict() for run in found], render)
+
+
+@runs.command("show")
+@_root
+@click.argument("run")
+def show_run(root: Path, run: str) -> Output:
+    """Show one run: its record, tables with row counts, and files."""
+    from fedjoule.runstore import find_run, table_rows
+    from fedjoule.runstore.run import read_run
+
+    path = find_run(root, run)
+    record = read_run(path)
+    tables = {
+        str(file.relative_to(path)): table_rows(file)
+        for file in sorted(path.rglob("*"))
+        if file.suffix in (".parquet", ".arrows") and not file.name.startswith(".")
+    }
+    files = sorted(str(f.relative_to(path)) for f in path.rglob("*") if f.is_file() and f.name[0] != ".")
+    data: dict[str, Any] = {
+        **record.model_dump(mode="json"),
+        "path": str(path),
+        "tables": tables,
+        "files": files,
+    }
+
+    def render(console: Console) -> None:
+        console.print(f"[bold]{path.name}[/bold]  {record.kind}, {record.status.value}")
+        if record.error:
+            console.print(f"  error: {record.error}")
+        for name in files:
+            console.print(f"  {name}" + (f"  {tables[name]:,} rows" if name in tables else ""))
+
+    return Output(data, render)
+
+
+@runs.command("salvage")
+@_root
+@click.argument("run", required=False)
+def salvage(root: Path, run: str | None) -> Output:
+    """Recover what a killed run had written; without RUN, every killed run in the folder."""
+    from fedjoule.runstore import RunStore, find_run
+    from harness.salvage import salvage
+
+    if run is not None:
+        targets = [find_run(root, run)]
+    else:
+        targets = [found.path for found in RunStore(root).list() if found.state == "killed"]
+    reports = [salvage(path) for path in targets]
+
+    def render(console: Console) -> None:
+        if not reports:
+            console.print("nothing to salvage")
+        for report in reports:
+            rows = ", ".join(f"{name}: {n:,} rows" for name, n in report.tables.items()) or "no open tables"
+            console.print(f"{report.path.name}: {report.status.value}; {rows}")
+
+    return Output([report.as_dict() for report in reports], render)

@@ -1,0 +1,89 @@
+"""Charts as plain data: what the page's script draws, thinned so that a page stays small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+MAX_POINTS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line: a name with its unit, and a value per x."""
+
+    label: str
+    values: NDArray[np.float64]
+    points: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A shaded stretch of the x axis, e.g. an epoch; ``note`` shows when the mouse is over it."""
+
+    start: float
+    end: float
+    label: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One chart.
+
+    Attributes:
+        title: Above the chart.
+        x_label: With its unit.
+        y_label: With its unit.
+        x: Increasing.
+        origin: Provenance of the numbers, shown as a badge beside the title.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    x: NDArray[np.float64]
+    series: Sequence[Series]
+    origin: str
+    bands: Sequence[Band] = field(default_factory=tuple)
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON for the page's script, at most `MAX_POINTS` points a line."""
+        keep = min_max_indices([s.values for s in self.series], MAX_POINTS)
+        return {
+            "xLabel": self.x_label,
+            "yLabel": self.y_label,
+            "data": [_numbers(self.x[keep]), *(_numbers(s.values[keep]) for s in self.series)],
+            "series": [{"label": s.label, "points": s.points} for s in self.series],
+            "bands": [{"start": b.start, "end": b.end, "label": b.label, "note": b.note} for b in self.bands],
+        }
+
+
+def min_max_indices(columns: Sequence[NDArray[np.float64]], max_points: int) -> NDArray[np.int64]:
+    """Which points to keep so that every peak survives: the lowest and highest of each bucket.
+
+    Buckets are equal stretches of the index; the first and last point are always kept.
+    """
+    n = len(columns[0])
+    if n <= max_points:
+        return np.arange(n)
+    buckets = max(1, (max_points - 2) // (2 * len(columns)))
+    usable = n - n % buckets
+    keep = [np.array([0, n - 1])]
+    for values in columns:
+        shaped = values[:usable].reshape(buckets, -1)
+        base = np.arange(buckets) * shaped.shape[1]
+        keep += [base + shaped.argmin(1), base + shaped.argmax(1)]
+    return np.unique(np.concatenate(keep))
+
+
+def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """Six digits are more than a screen shows; NaN becomes a hole in the line."""
+    return [None if not np.isfinite(v) else float(f"{v:.6g}") for v in values.tolist()]

@@ -1,0 +1,110 @@
+"""Fills the one template: sections of text, numbers with provenance, tables and charts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedjoule import __version__
+from fedjoule.provenance import Origin
+from fedjoule.records import write_atomic
+from harness.report.charts import Chart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jinja2 import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as a reader needs it: value, unit, 95 % interval where known, and where it came from."""
+
+    value: float
+    unit: str
+    origin: Origin
+    half_width: float | None = None
+
+    @property
+    def text(self) -> str:
+        """``1.234 ± 0.012 J``, rounded to what the interval supports."""
+        if self.half_width is None:
+            return f"{self.value:.4g} {self.unit}".strip()
+        if self.half_width <= 0:
+            return f"{self.value:.6g} ± 0 {self.unit}".strip()
+        from math import floor, log10
+
+        digits = max(0, 1 - floor(log10(self.half_width)))
+        return f"{self.value:.{digits}f} ± {self.half_width:.{digits}f} {self.unit}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text and numbers."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str | Number]]
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and what stands below it, in order: text, key numbers, charts, tables."""
+
+    title: str
+    text: str = ""
+    numbers: Sequence[tuple[str, Number]] = ()
+    charts: Sequence[Chart] = ()
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One report."""
+
+    title: str
+    lead: str
+    sections: Sequence[Section]
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def html(self) -> str:
+        """The whole page as one self-contained document."""
+        charts = [chart.as_data() for section in self.sections for chart in section.charts]
+        return _template().render(
+            page=self,
+            charts_json=_script_safe(charts),
+            uplot_js=_static("uPlot.iife.min.js"),
+            uplot_css=_static("uPlot.min.css"),
+            style=_static("report.css"),
+            script=_static("report.js"),
+            version=__version__,
+            is_number=lambda value: isinstance(value, Number),
+        )
+
+    def write(self, path: Path) -> Path:
+        """Store the page; never overwrites."""
+        write_atomic(path, self.html().encode())
+        return path
+
+
+def _script_safe(data: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+
+
+def _static(name: str) -> str:
+    return files("harness.report").joinpath("static", name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("harness.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template("page.html")

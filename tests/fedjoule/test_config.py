@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from fedjoule.config import ClosedModel, load_toml, parse_toml
+from fedjoule.errors import ConfigError
+
+
+class Meter(ClosedModel):
+    kind: str
+    voltage_v: float = Field(gt=0)
+
+
+class Device(ClosedModel):
+    host: str = ""
+    meter: Meter | None = None
+
+
+class Bench(ClosedModel):
+    devices: dict[str, Device] = Field(default_factory=dict)
+    order: list[Meter] = Field(default_factory=list)
+    seed: int = 0
+
+
+def fails(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse_toml(text, Bench, name="bench.toml")
+    return caught.value
+
+
+def test_unknown_key_names_path_and_nearest() -> None:
+    error = fails('[devices.pi]\nhost = "a"\n[devices.pi.meter]\nkind = "x"\nvoltage_v = 4.0\nvoltagev = 3\n')
+    assert "devices.pi.meter.voltagev: unknown key" in error.message
+    assert "did you mean 'voltage_v'?" in error.hint
+
+
+def test_unknown_key_at_the_top_level() -> None:
+    error = fails("sede = 1\n")
+    assert error.message == "bench.toml: sede: unknown key"
+    assert "'seed'" in error.hint
+
+
+def test_unknown_key_without_a_near_one_lists_the_known() -> None:
+    assert fails("zzz = 1\n").hint == "known keys: devices, order, seed"
+
+
+def test_place_inside_a_list() -> None:
+    error = fails('[[order]]\nkind = "a"\nvoltage_v = -1\n')
+    assert "order[0].voltage_v" in error.message
+    assert "-1" in error.message
+
+
+def test_missing_key_is_named() -> None:
+    assert "order[0].kind: missing" in fails("[[order]]\nvoltage_v = 1\n").message
+
+
+def test_not_toml() -> None:
+    assert "not valid TOML" in fails("= nonsense").message
+
+
+def test_nan_is_refused() -> None:
+    assert "voltage_v" in fails('[[order]]\nkind = "a"\nvoltage_v = nan\n').message
+
+
+def test_missing_and_binary_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load_toml(tmp_path / "absent.toml", Bench)
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_toml(tmp_path / "binary.toml", Bench)
+
+
+def test_models_are_frozen() -> None:
+    bench = parse_toml("seed = 3\n", Bench, name="b")
+    with pytest.raises(ValueError, match="frozen"):
+        bench.seed = 4

@@ -1,0 +1,292 @@
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fedjoule.errors import ConfigError, StorageError, StorageFull
+from fedjoule.records import read_record
+from fedjoule.runstore import (
+    Journal,
+    RunRecord,
+    RunStatus,
+    RunStore,
+    TableWriter,
+    find_run,
+    read_journal,
+    read_table,
+    salvage_run,
+)
+from tests.conftest import REPOSITORY, missing
+
+SCHEMA = pa.schema([("n", pa.int64()), ("square", pa.float64())])
+
+
+def rows(*numbers: int) -> dict[str, list[float]]:
+    return {"n": list(numbers), "square": [float(n) ** 2 for n in numbers]}
+
+
+def test_a_run_explains_itself(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("demo", kind="bench", config={"plan.toml": "a = 1\n"}) as run:
+        with run.table("numbers", SCHEMA) as table:
+            table.append(rows(1, 2))
+            assert (run.path / "numbers.arrows").exists()
+        assert not (run.path / "numbers.arrows").exists()
+    record = read_record(run.path / "run.json", RunRecord)
+    assert (record.status, record.name, record.kind) == (RunStatus.COMPLETE, "demo", "bench")
+    assert record.ended_utc is not None
+    assert "python" in record.host
+    assert (run.path / "config" / "plan.toml").read_text() == "a = 1\n"
+    assert read_table(run.path, "numbers").to_pydict() == {"n": [1, 2], "square": [1.0, 4.0]}
+
+
+def test_failures_and_interrupts_are_recorded(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with pytest.raises(ValueError, match="boom"), store.create("a", kind="t"):
+        raise ValueError("boom")
+    with pytest.raises(KeyboardInterrupt), store.create("b", kind="t"):
+        raise KeyboardInterrupt
+    assert [run.state for run in store.list()] == ["failed", "interrupted"]
+    assert store.list()[0].record.error == "ValueError: boom"
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    with TableWriter(tmp_path, "t", SCHEMA) as table:
+        table.append(rows(1))
+    with pytest.raises(StorageError, match="not overwritten"):
+        TableWriter(tmp_path, "t", SCHEMA)
+    with RunStore(tmp_path / "runs").create("r", kind="t") as run:
+        run.write_json("facts", run.record)
+        with pytest.raises(StorageError, match="not overwritten"):
+            run.write_json("facts", run.record)
+
+
+def test_wrong_columns_are_named(tmp_path: Path) -> None:
+    with TableWriter(tmp_path, "t", SCHEMA) as table, pytest.raises(ValueError, match="'m', 'n'"):
+        table.append({"m": [1], "square": [1.0]})
+
+
+def test_a_folder_cannot_leave_the_run(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("r", kind="t") as run, pytest.raises(StorageError, match="outside"):
+        run.table("t", SCHEMA, folder="../elsewhere")
+
+
+def test_an_open_table_is_readable(tmp_path: Path) -> None:
+    table = TableWriter(tmp_path, "t", SCHEMA)
+    table.append(rows(1))
+    table.append(rows(2, 3))
+    assert read_table(tmp_path, "t")["n"].to_pylist() == [1, 2, 3]
+    table.abandon()
+
+
+@pytest.mark.parametrize("cut", [1, 7, 8, 9, 100, 200])
+def test_a_torn_batch_costs_only_itself(tmp_path: Path, cut: int) -> None:
+    table = TableWriter(tmp_path, "t", SCHEMA)
+    table.append(rows(1, 2))
+    whole = (tmp_path / "t.arrows").stat().st_size
+    table.append(rows(3, 4))
+    table.abandon()
+    os.truncate(tmp_path / "t.arrows", whole + cut)
+    assert read_table(tmp_path, "t")["n"].to_pylist() == [1, 2]
+
+
+def test_a_torn_schema_is_an_empty_table(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("r", kind="t") as run:
+        (run.path / "t.arrows").write_bytes(b"\xff\xff\xff\xff\x10\x00")
+    assert salvage_run(run.path).tables == {"t.parquet": 0}
+
+
+def kill_writer(root: Path, delay_s: float) -> tuple[Path, int]:
+    """Start a writer, SIGKILL it, return its run and the rows it had confirmed."""
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("writer_process.py")), str(root), "100"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    path = Path(process.stdout.readline().strip())
+    time.sleep(delay_s)
+    process.send_signal(signal.SIGKILL)
+    out, _ = process.communicate()
+    lines = [line for line in out.splitlines(keepends=True) if line.endswith("\n")]
+    return path, int(lines[-1]) if lines else 0
+
+
+@pytest.mark.campaign
+def test_sigkill_loses_at_most_the_last_batch(
+    tmp_path: Path, campaign_count: Callable[[int, int], int], record_property: Callable[[str, object], None]
+) -> None:
+    kills = campaign_count(4, 50)
+    rng = random.Random(1)
+    for kill in range(kills):
+        path, confirmed = kill_writer(tmp_path / str(kill), rng.uniform(0.0, 0.4))
+        store = RunStore(path.parent)
+        assert [run.state for run in store.list()] == ["killed"]
+        report = salvage_run(path)
+        numbers = read_table(path, "numbers")["n"].to_pylist()
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) >= confirmed
+        assert report.tables["numbers.parquet"] == len(numbers)
+        batches = [record["batch"] for record in read_journal(path / "notes.jsonl")]
+        assert len(batches) >= confirmed // 100
+        assert [run.state for run in store.list()] == ["salvaged"]
+    record_property("kills", kills)
+
+
+def test_salvage_refuses_a_living_run_and_may_be_repeated(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("r", kind="t") as run, pytest.raises(StorageError, match="another process"):
+        salvage_run(run.path)
+    first, second = salvage_run(run.path), salvage_run(run.path)
+    assert first.status is second.status is RunStatus.COMPLETE
+
+
+def test_a_kill_between_parquet_and_cleanup_is_harmless(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("r", kind="t") as run, run.table("t", SCHEMA) as table:
+        table.append(rows(1))
+    (run.path / "t.arrows").write_bytes(b"left over")
+    report = salvage_run(run.path)
+    assert report.leftovers_removed == ["t.arrows"]
+    assert read_table(run.path, "t").num_rows == 1
+
+
+def test_resume_continues_where_the_kill_was(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    run = store.create("r", kind="t", fingerprint="f1")
+    table = run.table("t", SCHEMA)
+    table.append(rows(1, 2))
+    table.abandon()
+    run._lock.release()
+    with store.resume(run.path, fingerprint="f1") as again, again.table("t", SCHEMA, resume=True) as table:
+        assert table.rows == 2
+        table.append(rows(3))
+    assert read_table(run.path, "t")["n"].to_pylist() == [1, 2, 3]
+    assert store.list()[0].state == "complete"
+
+
+def test_resume_after_salvage(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    path, _ = kill_writer(tmp_path, 0.05)
+    salvage_run(path)
+    before = read_table(path, "numbers").num_rows
+    with store.resume(path, fingerprint="") as run, run.table("numbers", SCHEMA, resume=True) as table:
+        table.append(rows(-1))
+    assert read_table(path, "numbers")["n"].to_pylist() == [*range(before), -1]
+
+
+def test_resume_checks_the_fingerprint_and_the_status(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.create("r", kind="t", fingerprint="f1") as run:
+        pass
+    with pytest.raises(ConfigError, match="another configuration"):
+        store.resume(run.path, fingerprint="f2")
+    with pytest.raises(StorageError, match="complete"):
+        store.resume(run.path, fingerprint="f1")
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.create("r", kind="t", fingerprint="f") as run, pytest.raises(StorageError, match="another process"):
+        store.resume(run.path, fingerprint="f")
+
+
+def test_a_journal_survives_a_torn_line(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j.jsonl") as journal:
+        journal.append({"a": 1})
+    with (tmp_path / "j.jsonl").open("ab") as file:
+        file.write(b'{"a": 2')
+    assert list(read_journal(tmp_path / "j.jsonl")) == [{"a": 1}]
+
+
+def test_a_bad_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").write_text('{"a": 1}\nnonsense\n{"a": 3}\n')
+    with pytest.raises(StorageError, match="j.jsonl:2"):
+        list(read_journal(tmp_path / "j.jsonl"))
+
+
+def test_unreadable_runs_are_listed_not_skipped(tmp_path: Path) -> None:
+    (tmp_path / "20260101T000000Z_bad_00000000").mkdir()
+    (summary,) = RunStore(tmp_path).list()
+    assert summary.state == "unreadable"
+    assert "run.json" in summary.problem
+
+
+def test_a_newer_schema_is_refused_with_its_version(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("r", kind="t") as run:
+        pass
+    text = (run.path / "run.json").read_text().replace('"schema_version": 1', '"schema_version": 99')
+    (run.path / "run.json").write_text(text)
+    assert "99" in RunStore(tmp_path).list()[0].problem
+
+
+def test_find_run_by_id_name_and_path(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("alpha", kind="t") as run:
+        pass
+    for reference in (str(run.path), run.path.name, run.record.run_id, "alpha"):
+        assert find_run(tmp_path, reference) == run.path
+    with pytest.raises(StorageError, match="no run matches"):
+        find_run(tmp_path, "beta")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], capture_output=True)
+    if mounted.returncode:
+        missing("a small file system cannot be mounted here (needs root)")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def fill_up(table: TableWriter) -> int:
+    """Append until the disk refuses; returns the rows that were accepted."""
+    with pytest.raises(StorageFull, match="no space left") as caught:
+        for i in range(100_000):
+            table.append(rows(*range(i * 100, i * 100 + 100)))
+    assert "salvage" in caught.value.hint
+    return table.rows
+
+
+def test_disk_full_keeps_what_was_written(small_disk: Path) -> None:
+    store = RunStore(small_disk / "runs")
+    with pytest.raises(StorageFull), store.create("r", kind="t") as run, run.table("t", SCHEMA) as table:
+        accepted = fill_up(table)
+        raise StorageFull("as the caller would")
+    assert read_table(run.path, "t")["n"].to_pylist() == list(range(accepted))
+    assert store.list()[0].state in ("killed", "failed")  # there may be no room left even for the status
+    with pytest.raises(StorageFull, match="salvage stopped"):
+        salvage_run(run.path)
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    assert salvage_run(run.path).tables == {"t.parquet": accepted}
+
+
+def test_a_file_size_limit_counts_as_full(tmp_path: Path) -> None:
+    """The same without root: the kernel refuses to grow a file beyond RLIMIT_FSIZE."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    table = TableWriter(tmp_path, "t", SCHEMA)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, old[1]))
+        accepted = fill_up(table)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+    table.append(rows(-1))  # once there is room again, writing goes on where it stopped
+    table.close()
+    assert read_table(tmp_path, "t")["n"].to_pylist() == [*range(accepted), -1]
+
+
+def test_a_read_only_directory_is_said_plainly(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(StorageError, match="cannot be written") as caught:
+        RunStore(small_disk / "runs").create("r", kind="t")
+    assert "--out" in caught.value.hint
