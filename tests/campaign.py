@@ -1,4 +1,4 @@
-"""Keeps the record of a campaign: what each full-count test measured goes to ``docs/results/campaign.json``."""
+"""Keeps the record of a campaign: what each full-count test measured, in ``docs/results/campaign.json``."""
 
 from __future__ import annotations
 

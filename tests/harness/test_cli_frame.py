@@ -1,0 +1,107 @@
+"""The command line as a user meets it: real processes, real exit codes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedjoule.runstore import RunStore
+from harness.cli import PLANNED, READY
+
+
+def fedjoule(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *arguments], capture_output=True, text=True, cwd=cwd
+    )
+
+
+def test_every_reserved_name_is_in_the_help() -> None:
+    reserved = "doctor demo bench meter profile probing traces emulate policy compare report".split()
+    reserved += ["experiment", "runs", "export", "list"]
+    text = fedjoule("--help").stdout
+    for name in reserved:
+        assert f"\n  {name} " in text, name
+    assert set(READY) | set(PLANNED) == set(reserved)
+
+
+@pytest.mark.parametrize("name", sorted(PLANNED))
+def test_a_planned_command_says_so(name: str) -> None:
+    result = fedjoule(name, "anything", "--at-all")
+    assert result.returncode == 2
+    assert "planned and not in this version" in result.stderr
+
+
+def test_a_misspelt_command_gets_a_suggestion() -> None:
+    result = fedjoule("rums")
+    assert result.returncode == 2
+    assert "Did you mean 'runs'?" in result.stderr
+
+
+def test_errors_are_a_sentence_and_what_to_try(tmp_path: Path) -> None:
+    result = fedjoule("runs", "show", "nope", "--root", str(tmp_path))
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
+        f"fedjoule: no run matches 'nope' in {tmp_path}",
+        "  try: `fedjoule runs list` shows them",
+    ]
+
+
+def test_a_traceback_only_with_v(tmp_path: Path) -> None:
+    assert "Traceback" in fedjoule("runs", "show", "nope", "--root", str(tmp_path), "-v").stderr
+
+
+def test_errors_as_json(tmp_path: Path) -> None:
+    result = fedjoule("runs", "show", "nope", "--root", str(tmp_path), "--json")
+    error = json.loads(result.stdout)["error"]
+    assert (error["type"], error["exit_code"], result.returncode) == ("StorageError", 1, 1)
+
+
+def test_usage_errors_exit_with_2() -> None:
+    result = fedjoule("runs", "list", "--nonsense")
+    assert result.returncode == 2
+    assert "fedjoule runs list --help" in result.stderr
+
+
+def walk(command: object, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], object]]:
+    if hasattr(command, "commands"):
+        return [leaf for name, sub in command.commands.items() for leaf in walk(sub, (*path, name))]
+    return [(path, command)]
+
+
+def test_every_command_has_json_and_a_help_text() -> None:
+    from harness.cli import cli
+
+    leaves = [leaf for name in READY for leaf in walk(cli.get_command(None, name), (name,))]
+    assert len(leaves) > 5
+    for path, command in leaves:
+        assert any("--json" in option.opts for option in command.params), path
+        assert command.help, path
+
+
+def test_runs_list_show_and_salvage(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.create("alpha", kind="test"):
+        pass
+    killed = store.create("beta", kind="test")
+    killed._lock.release()
+    listed = json.loads(fedjoule("runs", "list", "--root", str(tmp_path), "--json").stdout)
+    assert [(run["name"], run["state"]) for run in listed] == [("alpha", "complete"), ("beta", "killed")]
+    assert "beta" in fedjoule("runs", "list", "--root", str(tmp_path)).stdout
+    shown = json.loads(fedjoule("runs", "show", "alpha", "--root", str(tmp_path), "--json").stdout)
+    assert shown["status"] == "complete"
+    salvaged = json.loads(fedjoule("runs", "salvage", "--root", str(tmp_path), "--json").stdout)
+    assert [Path(report["path"]).name.split("_")[1] for report in salvaged] == ["beta"]
+    assert "nothing to salvage" in fedjoule("runs", "salvage", "--root", str(tmp_path)).stdout
+
+
+def test_list_selectors_and_meters() -> None:
+    assert "fedavg" in json.loads(fedjoule("list", "selectors", "--json").stdout)
+    assert "monsoon-lvpm" in fedjoule("list", "meters").stdout
+
+
+def test_version() -> None:
+    import fedjoule as package
+
+    assert package.__version__ in fedjoule("--version").stdout

@@ -1,0 +1,82 @@
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from harness import doctor
+
+
+def verdicts(checks: list[doctor.Check]) -> dict[str, str]:
+    return {check.name: check.verdict for check in checks}
+
+
+def test_every_check_that_is_not_ok_says_why_and_how_to_fix(tmp_path: Path) -> None:
+    checks = doctor.examine(runs=tmp_path)
+    assert {"python", "base", "extra train", "import origin", "clock", "disk"} <= set(verdicts(checks))
+    for check in checks:
+        assert check.verdict == "ok" or (check.why and check.fix), check
+
+
+def test_it_never_raises() -> None:
+    def broken() -> None:
+        raise RuntimeError("no such luck")
+
+    (check,) = doctor._guarded("broken", broken)
+    assert check.verdict == "fail"
+    assert "no such luck" in check.found
+
+
+def answer_once(banner: bytes) -> int:
+    """A server that greets one client; returns its port."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with server, server.accept()[0] as client:
+            client.sendall(banner)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return server.getsockname()[1]
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def test_ssh_reachability_is_tried(tmp_path: Path) -> None:
+    inventory = tmp_path / "devices.toml"
+    ports = {
+        "up": answer_once(b"SSH-2.0-OpenSSH_9.2\r\n"),
+        "web": answer_once(b"HTTP/1.1 400\r\n"),
+        "off": closed_port(),
+    }
+    inventory.write_text(
+        "".join(f'[devices.{name}]\nhost = "127.0.0.1"\nport = {port}\n' for name, port in ports.items())
+        + '[devices.here]\ntransport = "local"\n'
+    )
+    found = verdicts(list(doctor.check_inventory(inventory)))
+    assert found == {"device up": "ok", "device web": "fail", "device off": "fail", "device here": "ok"}
+
+
+def test_a_wrong_inventory_is_a_failed_check(tmp_path: Path) -> None:
+    inventory = tmp_path / "devices.toml"
+    inventory.write_text('[devices.pi]\nhots = "pi"\n')
+    (check,) = doctor.check_inventory(inventory)
+    assert check.verdict == "fail"
+    assert "did you mean 'host'?" in check.fix
+
+
+def test_a_node_that_cannot_be_opened(tmp_path: Path) -> None:
+    check = doctor._try_node(str(tmp_path / "ttyACM9"), "plug it in")
+    assert (check.verdict, check.fix) == ("fail", "plug it in")
+
+
+def test_strict_turns_warnings_into_an_exit_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "harness", "doctor", "--runs", str(tmp_path), "--json"]
+    plain = subprocess.run(command, capture_output=True, text=True)
+    strict = subprocess.run([*command, "--strict"], capture_output=True, text=True)
+    found = {check["verdict"] for check in json.loads(plain.stdout)}
+    assert plain.returncode == (1 if "fail" in found else 0)
+    assert strict.returncode == (1 if found != {"ok"} else 0)

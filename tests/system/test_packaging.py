@@ -1,0 +1,151 @@
+"""The distribution: what is in the wheel, what a wrong import does, what ``--help`` costs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fedjoule.origin import PACKAGES, shadowed_packages
+from tests.conftest import REPOSITORY
+
+HEAVY = {"torch", "pandas", "pyarrow", "paramiko", "ray", "torchvision", "matplotlib", "scipy", "sklearn"}
+
+
+@pytest.fixture(scope="module")
+def copied_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository's tracked kind of files, without environments and caches."""
+    target = tmp_path_factory.mktemp("tree") / "fedjoule"
+    skip = shutil.ignore_patterns(".venv*", ".git", "__pycache__", "*.egg-info", ".*_cache", "runs", "build")
+    shutil.copytree(REPOSITORY, target, ignore=skip)
+    return target
+
+
+def test_the_wheel_holds_our_packages_and_nothing_else(copied_tree: Path, tmp_path: Path) -> None:
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "build",
+            "--wheel",
+            "--no-isolation",
+            "--outdir",
+            str(tmp_path),
+            str(copied_tree),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("fedjoule-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    top = {name.split("/")[0] for name in names}
+    info = {name for name in top if name.endswith(".dist-info")}
+    assert len(info) == 1
+    assert top - info == set(PACKAGES)
+    for needed in ("harness/report/templates/page.html", "harness/report/static/uPlot.iife.min.js"):
+        assert needed in names
+    for package in PACKAGES:
+        assert f"{package}/py.typed" in names
+
+
+def test_every_folder_of_code_is_a_package() -> None:
+    """A forgotten __init__.py would silently leave a folder out of the wheel."""
+    for package in PACKAGES:
+        folders = {path.parent for path in (REPOSITORY / package).rglob("*.py")}
+        assert {f for f in folders if not (f / "__init__.py").exists()} == set()
+
+
+def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("power/energy_cheat.py", "import harness", "Imports go one way"),
+        ("traces/cheat.py", "from power import model", "Imports go one way"),
+        ("fedjoule/cheat.py", "import power", "Imports go one way"),
+        ("emulator/cheat.py", "from device_agents import session", "workloads only"),
+        ("emulator/cheat.py", "from power.meters import streaming", "profiles, not instruments"),
+    ],
+)
+def test_a_wrong_import_breaks_the_contract(copied_tree: Path, module: str, line: str, contract: str) -> None:
+    cheat = copied_tree / module
+    cheat.write_text(line + "\n")
+    try:
+        result = lint_imports(copied_tree)
+    finally:
+        cheat.unlink()
+    assert result.returncode != 0
+    broken = [text for text in result.stdout.splitlines() if "BROKEN" in text]
+    assert any(contract in text for text in broken), result.stdout
+
+
+def test_help_imports_nothing_heavy() -> None:
+    result = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "harness", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Usage: fedjoule" in result.stdout
+    imported = {
+        line.split("|")[-1].strip().split(".")[0] for line in result.stderr.splitlines() if "|" in line
+    }
+    assert "click" in imported
+    assert imported & HEAVY == set()
+
+
+def test_torchvision_is_imported_in_one_place_only() -> None:
+    pattern = re.compile(r"^\s*(import|from) torchvision\b", re.MULTILINE)
+    places = {
+        str(path.relative_to(REPOSITORY))
+        for folder in (*PACKAGES, "tests", "benchmarks", "examples")
+        for path in (REPOSITORY / folder).rglob("*.py")
+        if pattern.search(path.read_text())
+    }
+    assert places == {"emulator/data/vision.py"}
+
+
+def test_nothing_shadows_our_packages() -> None:
+    assert shadowed_packages() == {}
+
+
+def test_a_shadowing_package_is_reported(tmp_path: Path) -> None:
+    """Another project's ``traces`` earlier on the path: the command refuses and says which."""
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "__init__.py").write_text("")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
+    result = subprocess.run(
+        [sys.executable, "-m", "harness", "runs", "list"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 3
+    assert f"package 'traces' would be imported from {tmp_path}" in result.stderr
+    assert "uninstall the other package" in result.stderr
+
+
+def test_constraints_pin_every_dependency() -> None:
+    import tomllib
+
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    wanted = list(project["project"]["dependencies"])
+    for extra, names in project["project"]["optional-dependencies"].items():
+        wanted += [] if extra == "all" else names
+    wanted += project["dependency-groups"]["dev"]
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-")
+        for line in (REPOSITORY / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
+    names = {re.split(r"[<>=!\[ ]", item)[0].lower() for item in wanted}
+    assert names - pinned == set()
