@@ -51,11 +51,24 @@ class RoundResult:
 
 
 class AgentSession:
-    """Talks to one agent. Every wait has a deadline."""
+    """Talks to one agent. Every wait has a deadline.
 
-    def __init__(self, channel: Channel, *, timeout_s: float = 60.0) -> None:
+    Args:
+        channel: A fresh agent.
+        timeout_s: How long it may be silent.
+        on_marker: Called with each marker the moment it arrives, so that none is lost with the session.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        timeout_s: float = 60.0,
+        on_marker: Callable[[EpochMarker], None] = lambda _: None,
+    ) -> None:
         self._channel = channel
         self._timeout_s = timeout_s
+        self._on_marker = on_marker
         self._markers: list[EpochMarker] = []
         self._channel.send(encode({"type": "hello", "version": PROTOCOL_VERSION}))
         self.hello = self._expect(Hello)
@@ -107,3 +120,4 @@ class AgentSession:
         if marker.seq != len(self._markers):
             raise DeviceError(f"marker {marker.seq} arrived where {len(self._markers)} was due")
         self._markers.append(marker)
+        self._on_marker(marker)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from device_agents.protocol import EpochMarker, Phase
 from fedjoule.config import ClosedModel
 from fedjoule.provenance import Provenance, Sha256, SourceRef
-from fedjoule.records import StoredRecord, read_record
+from fedjoule.records import StoredRecord, file_sha256, read_record, write_record
 from fedjoule.runstore import read_journal
 from harness.clock import ClockFit
 from power.model import Finding
@@ -29,11 +30,19 @@ class DeviceFacts(ClosedModel):
     boot_id: str = ""
 
 
+class HostWindow(ClosedModel):
+    """A stretch of host-monotonic time, nanoseconds."""
+
+    start_ns: int
+    end_ns: int
+
+
 class CaptureRecord(StoredRecord):
     """``capture.json``: what binds a recording and the markers of one job together.
 
     Attributes:
         capture_id: Unique name, also the source id in provenance.
+        idle: When the host left the device alone, before and after the work: the baseline.
         recording_sha256: Hash of ``recording.json``, which in turn hashes the samples.
         markers_sha256: Hash of ``markers.jsonl``.
     """
@@ -44,6 +53,7 @@ class CaptureRecord(StoredRecord):
     samples: int = Field(gt=0)
     batch_size: int = Field(gt=0)
     clock: ClockFit
+    idle: tuple[HostWindow, ...] = ()
     recording_sha256: Sha256
     markers_sha256: Sha256
     findings: tuple[Finding, ...] = ()
@@ -93,6 +103,17 @@ class Capture:
         return base.model_copy(
             update={"sources": (source,), "sync_uncertainty_s": self.record.clock.sync_uncertainty_s}
         )
+
+
+def write_capture(folder: Path, **facts: Any) -> CaptureRecord:
+    """Bind the finished recording and the markers in ``folder`` together; never overwrites."""
+    record = CaptureRecord(
+        **facts,
+        recording_sha256=open_recording(folder).record.sha256(),
+        markers_sha256=file_sha256(folder / MARKERS_FILE),
+    )
+    write_record(folder / CAPTURE_FILE, record)
+    return record
 
 
 def open_capture(folder: Path) -> Capture:

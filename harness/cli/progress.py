@@ -19,8 +19,8 @@ class Advance(Protocol):
 
 
 @contextlib.contextmanager
-def progress(what: str, total: float) -> Iterator[Advance]:
-    """Show progress of ``what`` up to ``total``."""
+def progress(what: str, total: float | None) -> Iterator[Advance]:
+    """Show progress of ``what`` up to ``total``; None for work without a known end."""
     if sys.stderr.isatty():
         with _bar(what, total) as advance:
             yield advance
@@ -29,7 +29,7 @@ def progress(what: str, total: float) -> Iterator[Advance]:
 
 
 @contextlib.contextmanager
-def _bar(what: str, total: float) -> Iterator[Advance]:
+def _bar(what: str, total: float | None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -52,15 +52,16 @@ def _bar(what: str, total: float) -> Iterator[Advance]:
 class _PlainLines:
     """One line every few seconds and one at the end."""
 
-    def __init__(self, what: str, total: float) -> None:
+    def __init__(self, what: str, total: float | None) -> None:
         self._what = what
         self._total = total
         self._last_s = time.monotonic()
 
     def __call__(self, done: float, note: str = "") -> None:
         now_s = time.monotonic()
-        if done < self._total and now_s - self._last_s < PLAIN_PERIOD_S:
+        finished = self._total is not None and done >= self._total
+        if not finished and now_s - self._last_s < PLAIN_PERIOD_S:
             return
         self._last_s = now_s
-        share = done / self._total if self._total else 1.0
-        print(f"{self._what}: {share:.0%} {note}".rstrip(), file=sys.stderr, flush=True)
+        share = "" if self._total is None else f"{done / self._total if self._total else 1.0:.0%} "
+        print(f"{self._what}: {share}{note}".rstrip(), file=sys.stderr, flush=True)

@@ -23,6 +23,7 @@
         const x0 = u.valToPos(b.start, "x", true), x1 = u.valToPos(b.end, "x", true);
         ctx.fillStyle = tint(b.label);
         ctx.fillRect(x0, top, Math.max(1, x1 - x0), height);
+        ctx.fillRect(x0, top, devicePixelRatio, height); // where one band follows another at once
         if (ctx.measureText(b.label).width < x1 - x0 - 6) {
           ctx.fillStyle = css("--soft");
           ctx.fillText(b.label, x0 + 3 * devicePixelRatio, top + 12 * devicePixelRatio);

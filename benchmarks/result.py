@@ -1,0 +1,56 @@
+"""What a benchmark reports: a figure with its unit, its spread over repeats, and the bar it is held to."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table.
+
+    Attributes:
+        benchmark: Module it comes from.
+        name: What was measured.
+        value: Median over the repeats.
+        unit: ``x`` for a ratio measured in one run.
+        low: Smallest of the repeats.
+        high: Largest of the repeats.
+        repeats: How often.
+        bar: What the value should reach, if there is a bar.
+        better: Whether a higher or a lower value is better.
+        note: Anything a reader must know.
+    """
+
+    benchmark: str
+    name: str
+    value: float
+    unit: str
+    low: float
+    high: float
+    repeats: int
+    bar: float | None = None
+    better: Literal["higher", "lower"] = "higher"
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """``ok`` or ``MISSED`` against the bar, empty without one."""
+        if self.bar is None:
+            return ""
+        reached = self.value >= self.bar if self.better == "higher" else self.value <= self.bar
+        return "ok" if reached else "MISSED"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def figure(benchmark: str, name: str, values: Sequence[float], unit: str, **more: Any) -> Figure:
+    """A figure from the values of several repeats."""
+    return Figure(
+        benchmark, name, statistics.median(values), unit, min(values), max(values), len(values), **more
+    )

@@ -1,0 +1,98 @@
+"""The report page: what is in it, and what a real browser makes of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedjoule.errors import StorageError
+from fedjoule.provenance import Origin
+from harness.report.charts import MAX_POINTS, Band, Chart, Series, min_max_indices
+from harness.report.page import Number, Page, Section, Table
+from tests.harness.browser import browser, console_errors, open_page, requested_urls
+
+
+def page() -> Page:
+    t = np.linspace(0, 10, 100_000)
+    power = 1.0 + (np.sin(t * 3) > 0)
+    power[54_321] = 9.0  # one sample that must survive the thinning
+    chart = Chart(
+        "Power", "time (s)", "power (W)", t, [Series("power (W)", power)], "emulated",
+        [Band(2.0, 4.0, "epoch 1", "3.21 J, 1.6 W, 2 s"), Band(5.0, 7.0, "epoch 2", "3 J")],
+    )  # fmt: skip
+    numbers = [("Energy per epoch", Number(3.214, "J", Origin.EMULATED, 0.057))]
+    table = Table(["device", "energy"], [["</script><b>pi</b>", Number(1.0, "J", Origin.SCALED)]])
+    return Page(
+        "A run", "What happened.", [Section("Bench", "Text.", numbers, [chart], [table])], {"seed": "1"}
+    )
+
+
+def test_numbers_show_interval_unit_and_origin() -> None:
+    assert Number(3.214, "J", Origin.EMULATED, 0.057).text == "3.214 ± 0.057 J"
+    assert Number(123.456, "s", Origin.EMULATED, 12.3).text == "123 ± 12 s"
+    assert Number(0.00123, "J", Origin.SCALED).text == "0.00123 J"
+    html = page().html()
+    assert '3.214 ± 0.057 J <span class="badge emulated">emulated</span>' in html
+    assert '1 J <span class="badge scaled">scaled</span>' in html
+
+
+def test_thinning_keeps_every_peak() -> None:
+    values = np.random.default_rng(0).normal(size=200_000)
+    values[77_777], values[123_456] = 50.0, -50.0
+    keep = min_max_indices([values], MAX_POINTS)
+    assert len(keep) <= MAX_POINTS
+    assert {0, 77_777, 123_456, 199_999} <= set(keep.tolist())
+    assert (np.diff(keep) > 0).all()
+
+
+def test_short_series_are_kept_whole() -> None:
+    assert min_max_indices([np.zeros(10)], 100).tolist() == list(range(10))
+
+
+def test_the_page_is_one_small_file_without_addresses(tmp_path: Path) -> None:
+    path = page().write(tmp_path / "report.html")
+    html = path.read_text()
+    assert len(html) < 300_000
+    assert 'src="http' not in html
+    assert 'href="http' not in html
+    with pytest.raises(StorageError, match="not overwritten"):
+        page().write(path)
+
+
+def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
+    html = page().html()
+    assert "<b>pi</b>" not in html
+    assert html.count("</script>") == 3
+
+
+def test_chromium_draws_it_without_complaint_or_network(
+    tmp_path: Path, require_program: Callable[[str, str], str]
+) -> None:
+    path = page().write(tmp_path / "report.html")
+    with browser(
+        require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
+    ) as driver:
+        open_page(driver, path)
+        assert driver.execute_script("return document.documentElement.dataset.drawn") == "1"
+        canvas = driver.execute_script(
+            """
+            const c = document.querySelector(".chart canvas"), g = c.getContext("2d");
+            const pixels = g.getImageData(0, 0, c.width, c.height).data;
+            const seen = {line: 0, band: 0};
+            for (let i = 0; i < pixels.length; i += 4) {
+              const [r, g, b, a] = pixels.slice(i, i + 4);
+              if (a > 200 && r < 60 && g > 80 && g < 140 && b > 110) seen.line++;
+              if (a > 10 && a < 60) seen.band++;
+            }
+            return seen;
+            """
+        )
+        assert canvas["line"] > 500  # the trace, in its own colour
+        assert canvas["band"] > 5000  # the shaded epochs
+        assert console_errors(driver) == []
+        schemes = {url.split(":")[0] for url in requested_urls(driver)}
+        assert schemes <= {"file", "data", "chrome"}  # chrome: the empty tab it starts with
+        picture = tmp_path / "report.png"
+        assert driver.save_screenshot(str(picture))
+        assert picture.stat().st_size > 10_000

@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from fedjoule.errors import ConfigError, StorageError
+from fedjoule.provenance import Instrument, Origin, Provenance, SourceRef
+from power.profile import DeviceProfile, LoadPoint, PhaseCost, Quantity, load_profile, save_profile
+
+SOURCE = SourceRef(id="capture-1", sha256="a" * 64)
+REAL = Instrument(kind="monsoon-hvpm", serial="7", emulated=False)
+
+
+def profile(**changes: object) -> DeviceProfile:
+    cost = PhaseCost(
+        duration_s=Quantity(mean=2.0, n=3, sd=0.1), gross_j=Quantity(mean=5.0, half_width_95=0.2)
+    )
+    fields = {
+        "device": "pi", "model": "lenet5", "dataset": "mnist", "backend": "torch", "samples": 600,
+        "batch_size": 32, "probe": cost, "epoch": cost,
+        "provenance": Provenance(origin=Origin.MEASURED, instrument=REAL, sources=(SOURCE,)),
+    }  # fmt: skip
+    return DeviceProfile.model_validate({**fields, **changes})
+
+
+def test_measured_survives_only_with_its_chain(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    save_profile(profile(), path)
+    verified = load_profile(path, verify=lambda source: source == SOURCE)
+    assert verified.origin is Origin.MEASURED
+    assert verified.is_sealed
+    alone = load_profile(path)
+    assert alone.origin is Origin.IMPORTED
+    assert "captures not at hand: capture-1" in alone.provenance.basis
+    broken = load_profile(path, verify=lambda _: False)
+    assert broken.origin is Origin.IMPORTED
+
+
+def test_an_edited_file_is_imported(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    save_profile(profile(), path)
+    data = json.loads(path.read_text())
+    data["epoch"]["gross_j"]["mean"] = 0.1
+    path.write_text(json.dumps(data))
+    loaded = load_profile(path, verify=lambda _: True)
+    assert loaded.origin is Origin.IMPORTED
+    assert "edited" in loaded.provenance.basis
+
+
+def test_an_emulated_profile_cannot_be_edited_into_a_measured_one(tmp_path: Path) -> None:
+    fake = Instrument(kind="monsoon-hvpm", serial="7", emulated=True)
+    emulated = profile(provenance=Provenance(origin=Origin.EMULATED, instrument=fake, sources=(SOURCE,)))
+    path = tmp_path / "p.json"
+    save_profile(emulated, path)
+    assert load_profile(path, verify=lambda _: True).origin is Origin.EMULATED
+    path.write_text(path.read_text().replace('"origin": "emulated"', '"origin": "measured"'))
+    with pytest.raises(ConfigError, match="the instrument is emulated"):
+        load_profile(path)
+
+
+def test_saving_never_overwrites(tmp_path: Path) -> None:
+    save_profile(profile(), tmp_path / "p.json")
+    with pytest.raises(StorageError, match="not overwritten"):
+        save_profile(profile(), tmp_path / "p.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"samples": 0}, "samples"),
+        ({"device": ""}, "device"),
+        ({"provenance": None}, "provenance"),
+        ({"load_curve": (LoadPoint(load=0.5, slowdown=1, energy_factor=1),) * 2}, "load_curve"),
+        ({"epoch": {"duration_s": {"mean": -1}, "gross_j": {"mean": 1}}}, "duration_s"),
+        ({"watts": 3}, "watts"),
+    ],
+)
+def test_the_offending_field_is_named(change: dict[str, object], field: str) -> None:
+    with pytest.raises(ValueError, match=field):
+        profile(**change)
+
+
+def test_provenance_is_not_optional() -> None:
+    fields = profile().model_dump()
+    del fields["provenance"]
+    with pytest.raises(ValueError, match="provenance"):
+        DeviceProfile.model_validate(fields)
