@@ -13,12 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from device_agents.transport.base import MAX_LINE_BYTES
 from fedjoule.config import ClosedModel
 from fedjoule.errors import DeviceError
 
 PROTOCOL_VERSION = 1
-MAX_LINE_BYTES = 65_536
-"""A report is scalars; anything longer than this is a fault or an attack."""
 
 ExtraValue = str | int | float | bool | None
 Nanoseconds = Annotated[int, Field(ge=0, lt=2**63)]

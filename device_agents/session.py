@@ -106,7 +106,7 @@ class AgentSession:
     def _expect(self, kind: type[M]) -> M:
         """The next message of a kind; markers on the way are kept, anything else is an error."""
         while True:
-            message = parse_line(self._channel.receive(self._timeout_s))
+            message = parse_line(self._channel.receive_line(self._timeout_s))
             if isinstance(message, MarkerMessage):
                 self._keep(message.marker)
             elif isinstance(message, kind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from device_agents.protocol import Job, ProbeDone
-from device_agents.transport import LocalChannel
+from device_agents.transport import LocalTransport
 from device_agents.workloads.softmax import Softmax
 from emulator.data.digits import iid_partition, load_digits
 from emulator.engine import Engine, Protocol
@@ -41,6 +42,7 @@ STEPS = (
 )
 
 ATTEMPTS = 3
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 ROUNDS_ON_BENCH = 4
 LOCAL_EPOCHS = 5
 BENCH_SAMPLES = 150_000
@@ -142,7 +144,7 @@ def _measure_and_profile(
 def _bench(run: Run, seed: int, on_measuring: Callable[[], None]) -> Capture:
     """A process as the device, an emulated Monsoon that turns its CPU time into watts."""
     job = Job(workload="softmax", samples=BENCH_SAMPLES, epochs=LOCAL_EPOCHS, seed=seed)
-    with LocalChannel() as channel:
+    with LocalTransport(ONE_THREAD).open([sys.executable, "-m", "device_agents.payload.agent"]) as channel:
         load = f"process:pid={channel.pid},idle=0.8,dynamic=2.0,voltage=4.0"
         options = EmulatorOptions(signal=load, noise_a=0.002, tau_s=0.005, seed=seed)
         with EmulatorProcess("monsoon-lvpm", options) as instrument:

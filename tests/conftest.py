@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,20 @@ def real_data() -> Path:
 def campaign_count() -> Callable[[int, int], int]:
     """``campaign_count(20, 1000)``: the first in `make test`, the second in `make campaign`."""
     return lambda reduced, full: full if FULL_COUNTS else reduced
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[], Path]]:
+    """Mounts a file system of one megabyte when called."""
+    place = tmp_path / "disk"
+
+    def mount() -> Path:
+        place.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)]
+        if subprocess.run(command, capture_output=True).returncode:
+            missing("a small file system cannot be mounted here (needs root)")
+        return place
+
+    yield mount
+    if place.is_mount():
+        subprocess.run(["umount", "--lazy", str(place)], check=True)  # also when a failed test holds a file

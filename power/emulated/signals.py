@@ -181,6 +181,10 @@ class Regulated:
     _level_a: float | None = None
     _last_ns: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.tau_s > 0:
+            import scipy.signal  # noqa: F401 - now: in the middle of a stream it would stall the instrument
+
     def sample(self, t_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """See `Signal`; what is returned is the truth that a perfect meter would read, plus noise."""
         current, voltage = self.load.sample(t_ns)

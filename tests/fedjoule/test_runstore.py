@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from fedjoule.runstore import (
     read_table,
     salvage_run,
 )
-from tests.conftest import REPOSITORY, missing
+from tests.conftest import REPOSITORY
 
 SCHEMA = pa.schema([("n", pa.int64()), ("square", pa.float64())])
 
@@ -241,20 +241,6 @@ def test_find_run_by_id_name_and_path(tmp_path: Path) -> None:
         find_run(tmp_path, "beta")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)], capture_output=True
-    )
-    if mounted.returncode:
-        missing("a small file system cannot be mounted here (needs root)")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)  # also when a failed test holds a file
-
-
 def fill_up(table: TableWriter) -> int:
     """Append until the disk refuses; returns the rows that were accepted."""
     with pytest.raises(StorageFull, match="no space left") as caught:
@@ -264,8 +250,9 @@ def fill_up(table: TableWriter) -> int:
     return table.rows
 
 
-def test_disk_full_keeps_what_was_written(small_disk: Path) -> None:
-    store = RunStore(small_disk / "runs")
+def test_disk_full_keeps_what_was_written(small_disk: Callable[[], Path]) -> None:
+    disk = small_disk()
+    store = RunStore(disk / "runs")
     with pytest.raises(StorageFull), store.create("r", kind="t") as run, run.table("t", SCHEMA) as table:
         accepted = fill_up(table)
         raise StorageFull("as the caller would")
@@ -273,7 +260,7 @@ def test_disk_full_keeps_what_was_written(small_disk: Path) -> None:
     assert store.list()[0].state in ("killed", "failed")  # there may be no room left even for the status
     with pytest.raises(StorageFull, match="salvage stopped"):
         salvage_run(run.path)
-    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
     assert salvage_run(run.path).tables == {"t.parquet": accepted}
 
 
@@ -293,8 +280,9 @@ def test_a_file_size_limit_counts_as_full(tmp_path: Path) -> None:
     assert read_table(tmp_path, "t")["n"].to_pylist() == [*range(accepted), -1]
 
 
-def test_a_read_only_directory_is_said_plainly(small_disk: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+def test_a_read_only_directory_is_said_plainly(small_disk: Callable[[], Path]) -> None:
+    disk = small_disk()
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     with pytest.raises(StorageError, match="cannot be written") as caught:
-        RunStore(small_disk / "runs").create("r", kind="t")
+        RunStore(disk / "runs").create("r", kind="t")
     assert "--out" in caught.value.hint

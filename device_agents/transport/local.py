@@ -1,0 +1,154 @@
+"""A device that is this machine: commands are processes, files are files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Self, cast
+
+from device_agents.transport.base import MAX_OUTPUT_BYTES, Completed
+from device_agents.transport.inbox import Inbox
+from fedjoule.errors import DeviceError, DeviceUnreachable
+from fedjoule.records import storage_error, write_atomic
+
+HANG_UP_S = 3.0
+"""How long a command may take to end after its input has ended."""
+
+
+class LocalChannel:
+    """A process on this machine. See `device_agents.transport.base.Channel`."""
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
+            list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=dict(environment)
+        )
+        # PIPE was asked for, so both are there.
+        self._stdin = cast("BinaryIO", self._process.stdin)
+        self._stdout = cast("BinaryIO", self._process.stdout)
+        self._inbox = Inbox(self._read_some, "the agent")
+
+    @property
+    def pid(self) -> int:
+        """The process, for load models that follow it."""
+        return self._process.pid
+
+    def send(self, data: bytes) -> None:
+        """See `Channel`."""
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[self._stdin.write(view) :]
+        except (BrokenPipeError, ValueError) as error:
+            raise DeviceUnreachable(
+                "the agent ended unexpectedly", hint="see its messages (agent.log)"
+            ) from error
+
+    def receive_line(self, timeout_s: float) -> bytes:
+        """See `Channel`."""
+        return self._inbox.line(timeout_s)
+
+    def receive_exactly(self, size: int, timeout_s: float) -> bytes:
+        """See `Channel`."""
+        return self._inbox.exactly(size, timeout_s)
+
+    def _read_some(self, timeout_s: float) -> bytes | None:
+        ready, _, _ = select.select([self._stdout], [], [], timeout_s)
+        return os.read(self._stdout.fileno(), 65_536) if ready else None
+
+    def close(self) -> None:
+        """See `Channel`; a process that does not take the hint is killed."""
+        self._stdin.close()
+        try:
+            self._process.wait(timeout=HANG_UP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class LocalTransport:
+    """This machine as a device. See `device_agents.transport.base.Transport`.
+
+    Args:
+        environment: Variables for its commands, on top of this process's own.
+    """
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = {**os.environ, **(environment or {})}
+
+    @property
+    def address(self) -> str:
+        """See `Transport`."""
+        return "this machine"
+
+    def run(self, argv: Sequence[str], *, timeout_s: float = 30.0, stdin: bytes = b"") -> Completed:
+        """See `Transport`."""
+        try:
+            done = subprocess.run(  # noqa: S603 - a list of arguments, no shell
+                list(argv),
+                input=stdin,
+                capture_output=True,
+                timeout=timeout_s,
+                env=self._environment,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise DeviceUnreachable(
+                f"{argv[0]} on this machine did not end within {timeout_s:g} s"
+            ) from error
+        except OSError as error:
+            return Completed(127, b"", f"{argv[0]}: {error.strerror}".encode())
+        if len(done.stdout) > MAX_OUTPUT_BYTES:
+            raise DeviceError(f"{argv[0]} printed {len(done.stdout)} bytes, more than {MAX_OUTPUT_BYTES}")
+        return Completed(done.returncode, done.stdout, done.stderr)
+
+    def open(self, argv: Sequence[str]) -> LocalChannel:
+        """See `Transport`."""
+        try:
+            return LocalChannel(argv, self._environment)
+        except OSError as error:
+            raise DeviceError(f"{argv[0]} cannot be started: {error.strerror}") from error
+
+    def upload(
+        self, data: bytes, path: str, sha256: str, *, on_progress: Callable[[int], None] = lambda _: None
+    ) -> int:
+        """See `Transport`."""
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise DeviceError(f"{path}: the content does not have the hash it was announced with")
+        target = Path(path).expanduser()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(target, error) from error
+        write_atomic(target, data, replace=True)
+        on_progress(len(data))
+        return len(data)
+
+    def download(self, path: str, *, max_bytes: int) -> bytes:
+        """See `Transport`."""
+        target = Path(path).expanduser()
+        try:
+            if target.stat().st_size > max_bytes:
+                raise DeviceError(f"{path}: {target.stat().st_size} bytes, more than the {max_bytes} allowed")
+            return target.read_bytes()
+        except OSError as error:
+            raise DeviceError(f"{path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

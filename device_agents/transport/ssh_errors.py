@@ -1,0 +1,43 @@
+"""paramiko's and the socket's errors as ours: transient or stable, with what to do about them."""
+
+from __future__ import annotations
+
+import socket
+
+from fedjoule.errors import DeviceError, DeviceUnreachable
+
+
+def explain(error: BaseException, address: str) -> DeviceError:
+    """An error of the SSH link in our own terms."""
+    import paramiko
+    from paramiko.ssh_exception import IncompatiblePeer
+
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, DeviceError):
+        return error
+    if isinstance(error, paramiko.PasswordRequiredException):
+        return DeviceError(
+            f"{address}: the private key is encrypted", hint="load it into ssh-agent with `ssh-add`"
+        )
+    if isinstance(error, paramiko.AuthenticationException):
+        return DeviceError(
+            f"{address}: login refused ({text})",
+            hint="check user and key: does `ssh` with the same user and key log in?",
+        )
+    if isinstance(error, IncompatiblePeer):
+        return DeviceError(
+            f"{address}: no algorithm in common with this server ({text})",
+            hint="a server this old offers only SHA-1 (ssh-rsa, diffie-hellman-group14-sha1), which is "
+            "broken and no longer supported; update its SSH server (OpenSSH 7.2, Dropbear 2020.79, or newer)",
+        )
+    if isinstance(error, socket.gaierror):
+        return DeviceError(f"{address}: no such host ({text})", hint="check the host name")
+    if isinstance(error, TimeoutError):
+        return DeviceUnreachable(
+            f"{address}: no answer in time", hint="is the device on, and on this network?"
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return DeviceUnreachable(
+            f"{address}: connection refused", hint="start its SSH server (Termux: `sshd`, port 8022)"
+        )
+    return DeviceUnreachable(f"{address}: the link is down ({text})", hint="check the network and try again")

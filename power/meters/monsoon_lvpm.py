@@ -1,0 +1,276 @@
+"""Driver of the Monsoon LVPM (white, FTA22D) with stock firmware, over its serial port.
+
+What it leaves alone: opening, streaming, closing and dying never change the output voltage, the current
+limits or the USB passthrough. Only the methods named after these settings do, and they refuse what the
+configuration forbids.
+
+A stream needs the USB passthrough to be off, because a phone that charges through it draws less from the
+main output. Only the mode ``off`` is accepted: ``auto`` is said to mean off while sampling, but nothing
+the instrument reports would prove it. With the option ``usb_passthrough_off = true`` the driver switches
+it off itself before the stream.
+"""
+
+from __future__ import annotations
+
+import time
+
+from fedjoule.errors import ConfigError, MeterError, MeterNotFound, MeterProtocolError, UnsafeOutput
+from power.meter import MeterConfig
+from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
+from power.meters.streaming import StreamingMeter
+from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
+from power.safety import require_safe_current_limit, require_safe_voltage
+from power.wire import lvpm_frames as wire
+from power.wire.lvpm import LvpmDecoder
+from power.wire.lvpm_calibration import COARSE_NOISE_A, FINE_NOISE_A
+
+KIND = "monsoon-lvpm"
+
+STATUS_ATTEMPTS = 3
+STATUS_TIMEOUT_S = 0.5
+
+PORT_DESCRIPTION = "mobile device power monitor"
+"""What the instrument calls itself on USB; Catapult finds it by this too."""
+
+ACCURACY = Accuracy(
+    # The reference current is the highest at which the fine range is known to be calibrated.
+    current=(
+        RangeAccuracy(name="fine", up_to_a=wire.FINE_REFERENCE_A, gain_rel=0.02, offset_a=FINE_NOISE_A),
+        RangeAccuracy(name="coarse", gain_rel=0.02, offset_a=COARSE_NOISE_A),
+    ),
+    voltage_gain_rel=0.01,
+    voltage_offset_v=0.01,
+    source="assumption, chosen wide: no published accuracy of the LVPM was at hand;"
+    " `fedjoule meter selftest` measures that of a unit",
+)
+
+
+def open_meter(config: MeterConfig) -> MonsoonLvpm:
+    """Open the instrument on ``config.port``, or the one that is found if that is empty."""
+    return MonsoonLvpm(config)
+
+
+def decoder_for(info: InstrumentInfo) -> LvpmDecoder:
+    """The decoder of an instrument's bytes, for live ones and for those of a recording."""
+    return LvpmDecoder(voltage_step_v=float(info.facts["voltage_step_v"]), rate_hz=info.rate_hz)
+
+
+class MonsoonLvpm(StreamingMeter):
+    """A Monsoon LVPM. See `power.meter.PowerMeter`."""
+
+    def __init__(self, config: MeterConfig) -> None:
+        self._switch_passthrough_off = _options(config)
+        self._port, status = _open(config)
+        self._sampling = False
+        info = InstrumentInfo(
+            kind=KIND,
+            serial=str(status.serial_number),
+            firmware=f"{status.raw['firmwareVersion']} (protocol {status.raw['protocolVersion']})",
+            hardware=f"revision {status.raw['hardwareRevision']}",
+            port=self._port.path,
+            emulated=not is_real_serial(self._port.path),
+            rate_hz=status.rate_hz,
+            tick_hz=status.rate_hz,
+            uniform_ticks=True,
+            accuracy=ACCURACY,
+            facts=status.facts(),
+        )
+        super().__init__(config, info, decoder_for(info))
+
+    def status(self) -> wire.Status:
+        """Ask the instrument for its settings; not while it samples."""
+        self._require_idle()
+        return _read_status(self._port)
+
+    def set_voltage(self, voltage_v: float) -> float:
+        """Switch the output on at a voltage.
+
+        Returns:
+            The voltage that was set: the instrument's next step at or below ``voltage_v``.
+
+        Raises:
+            UnsafeOutput: Above ``voltage_max_v``, or outside what the instrument can do.
+        """
+        require_safe_voltage(self.config, voltage_v)
+        try:
+            code = wire.voltage_code(voltage_v)
+        except ValueError as error:
+            raise UnsafeOutput(f"{KIND}: {error}") from error
+        status = self._change(wire.set_voltage(code), "outputVoltageSetting", code)
+        return status.output_setting_v
+
+    def switch_output_off(self) -> None:
+        """Cut the device's supply. The instrument keeps the voltage setting for the next time."""
+        self._require_idle()
+        self._port.write(wire.set_voltage(0))
+        _read_status(self._port)  # it still answers, so it has taken the command
+
+    def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> None:
+        """Set the currents at which the instrument cuts the output.
+
+        Raises:
+            UnsafeOutput: Above ``current_limit_a``, or outside what the instrument can do.
+        """
+        for limit_a in (run_time_a, power_up_a):
+            require_safe_current_limit(self.config, limit_a)
+        try:
+            run_time, power_up = wire.current_limit_code(run_time_a), wire.current_limit_code(power_up_a)
+        except ValueError as error:
+            raise UnsafeOutput(f"{KIND}: {error}") from error
+        self._change(wire.set_run_time_limit(run_time), "runTimeCurrentLimit", run_time)
+        self._change(wire.set_power_up_limit(power_up), "powerUpCurrentLimit", power_up)
+
+    def set_usb_passthrough(self, mode: wire.UsbPassthrough) -> None:
+        """Connect or disconnect the USB port at the front."""
+        self._change(wire.set_usb_passthrough(mode), "usbPassthroughMode", mode)
+
+    def begin_sampling(self) -> None:
+        """See `StreamingMeter`; checks first that the reading will mean what it says."""
+        status = self.status()
+        if status.usb_passthrough != wire.UsbPassthrough.OFF and self._switch_passthrough_off:
+            self.set_usb_passthrough(wire.UsbPassthrough.OFF)
+        elif status.usb_passthrough != wire.UsbPassthrough.OFF:
+            raise MeterError(
+                f"{KIND}: USB passthrough is not off (mode {status.usb_passthrough}), so charging current"
+                " would falsify the reading",
+                hint="switch it off, or set the meter's option usb_passthrough_off = true",
+            )
+        self._compare_settings(status)
+        self._port.drain_input()
+        self._port.write(wire.START)
+        self._sampling = True
+
+    def end_sampling(self) -> None:
+        """See `StreamingMeter`."""
+        self._port.write(wire.STOP)
+        self._port.drain_input()
+        self._sampling = False
+
+    def read_bytes(self) -> bytes:
+        """See `StreamingMeter`."""
+        return self._port.read_available()
+
+    def close(self) -> None:
+        """See `StreamingMeter`."""
+        self._port.close()
+
+    def _compare_settings(self, status: wire.Status) -> None:
+        """Say where the instrument is not set as the configuration expects; change nothing."""
+        set_v, expected_v = status.output_setting_v, self.config.voltage_v
+        if abs(set_v - expected_v) > 0.0051:  # half a step of the setting
+            above = set_v > self.config.voltage_max_v + 1e-6
+            self._own_findings.add(
+                "voltage_setting",
+                Severity.ERROR if above else Severity.WARNING,
+                f"the output is set to {set_v:.2f} V, the configuration expects {expected_v:g} V"
+                + (f" and allows {self.config.voltage_max_v:g} V" if above else ""),
+            )
+        if status.run_time_limit_a > self.config.current_limit_a:
+            self._own_findings.add(
+                "current_limit_setting",
+                Severity.INFO,
+                f"the instrument cuts the output at {status.run_time_limit_a:.2f} A, not at the"
+                f" {self.config.current_limit_a:g} A that the configuration allows",
+            )
+
+    def _change(self, command: bytes, field: str, value: int) -> wire.Status:
+        """Send a setting and read it back."""
+        self._require_idle()
+        self._port.write(command)
+        status = _read_status(self._port)
+        if status.raw[field] != value:
+            raise MeterError(
+                f"{KIND}: {field} reads {status.raw[field]} after {value} was set",
+                hint="another client may be using the instrument; power-cycle it",
+            )
+        return status
+
+    def _require_idle(self) -> None:
+        if self._sampling:
+            raise MeterError(f"{KIND}: busy sampling", hint="stop the stream first")
+
+
+def _options(config: MeterConfig) -> bool:
+    unknown = sorted(set(config.options) - {"usb_passthrough_off"})
+    if unknown:
+        raise ConfigError(f"{KIND}: unknown option {', '.join(unknown)}", hint="known: usb_passthrough_off")
+    if config.channel != "main":
+        raise ConfigError(
+            f"{KIND}: channel {config.channel!r} has no voltage in this protocol, so no power",
+            hint='use channel = "main"',
+        )
+    return bool(config.options.get("usb_passthrough_off", False))
+
+
+def _open(config: MeterConfig) -> tuple[SerialPort, wire.Status]:
+    """Open the port that the configuration names or, failing that, the one with the right serial number."""
+    if config.port:
+        return _open_port(config.port, config.serial)
+    paths = likely_ports(scan_ports())
+    if len(paths) > 1 and not config.serial:
+        raise MeterNotFound(
+            f"{KIND}: several instruments, on {', '.join(paths)}", hint="give its port or its serial number"
+        )
+    problems = []
+    for path in paths:
+        try:
+            return _open_port(path, config.serial)
+        except MeterError as error:
+            if len(paths) == 1:
+                raise
+            problems.append(error.message)
+    raise MeterNotFound(
+        f"{KIND}: none with serial number {config.serial}: {'; '.join(problems)}", hint="check the number"
+    )
+
+
+def likely_ports(ports: list[PortInfo]) -> list[str]:
+    """The ports that call themselves a Monsoon. Others are not touched: a command may mean harm to them.
+
+    Raises:
+        MeterNotFound: There is none; says what there is.
+    """
+    found = [port.path for port in ports if port.description.lower().startswith(PORT_DESCRIPTION)]
+    if not found:
+        seen = ", ".join(f"{port.path} ({port.description})" for port in ports) or "no serial port at all"
+        raise MeterNotFound(
+            f"{KIND}: no port calls itself a {PORT_DESCRIPTION}; there is {seen}",
+            hint="is it powered and connected at the back? If you know its port, give port",
+        )
+    return found
+
+
+def _open_port(path: str, serial: str) -> tuple[SerialPort, wire.Status]:
+    port = SerialPort(path, kind=KIND)
+    try:
+        port.write(wire.STOP)  # a client that died may have left it sampling
+        port.drain_input()
+        status = _read_status(port)
+        if serial and str(status.serial_number) != serial.strip().lstrip("0"):
+            raise MeterNotFound(
+                f"{KIND}: the instrument on {path} has serial number {status.serial_number}, not {serial}",
+                hint="correct serial or port in the configuration",
+            )
+        if not status.rate_hz:
+            raise MeterProtocolError(f"{KIND} on {path}: reports a sample rate of 0")
+    except BaseException:
+        port.close()
+        raise
+    return port, status
+
+
+def _read_status(port: SerialPort) -> wire.Status:
+    for _ in range(STATUS_ATTEMPTS):
+        port.drain_input(quiet_s=0.0)
+        port.write(wire.GET_STATUS)
+        received = b""
+        deadline = time.monotonic() + STATUS_TIMEOUT_S
+        while time.monotonic() < deadline:
+            received += port.read_available(timeout_s=0.05)
+            status = wire.find_status(received)
+            if status is not None:
+                return status
+    raise MeterProtocolError(
+        f"{KIND} on {port.path}: no answer to a status request",
+        hint="is this its port, and is it switched on? One with USB firmware is kind monsoon-hvpm",
+    )

@@ -1,0 +1,255 @@
+"""Monsoon LVPM (white, stock firmware): frames, commands and the status packet.
+
+The vendor never published this protocol. The facts are those on which four independent public clients
+agree byte for byte: AOSP CTS, Mobly 1.10.1, Catapult and ACTS.
+
+A frame, in both directions, is ``LEN | BODY | CKSUM``. LEN counts the body and the checksum; the checksum
+is the low byte of the sum of everything before it. There is no byte that marks a start.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+
+VOLTAGE_MIN_V = 2.01
+VOLTAGE_MAX_V = 4.55
+"""Range of the output: codes 1 to 255 are 2.0 V + 10 mV each; code 0 switches the output off."""
+
+CURRENT_LIMIT_MAX_A = 8.0
+
+FINE_REFERENCE_A = 0.0332
+COARSE_REFERENCE_A = 2.88
+"""The currents behind a reference calibration packet, the same in every client."""
+
+SEQUENCE_MODULUS = 16
+FLAG_OVER_CURRENT = 0x10
+FLAG_OUTPUT_ON = 0x20
+FLAGS_RESERVED = 0xC0
+
+DATA, ZERO_CALIBRATION, REFERENCE_CALIBRATION = 0, 1, 2
+
+
+class UsbPassthrough(IntEnum):
+    """Whether the USB port at the front is connected through; ``AUTO`` is off while sampling."""
+
+    OFF = 0
+    ON = 1
+    AUTO = 2
+
+
+def encode_frame(body: bytes) -> bytes:
+    """``LEN | BODY | CKSUM``."""
+    framed = bytes([len(body) + 1]) + body
+    return framed + bytes([sum(framed) & 0xFF])
+
+
+GET_STATUS = encode_frame(b"\x01\x00\x00")
+STOP = encode_frame(b"\x03\x00")
+# The first command has no known meaning, but every client sends it. The second asks for samples without
+# end (FFFFFFFF) and for a calibration every 0x03E8 = 1000 ms; both readings are inferred.
+START = encode_frame(b"\x01\x1b\x01") + encode_frame(b"\x02\xff\xff\xff\xff\x03\xe8")
+
+
+def voltage_code(voltage_v: float) -> int:
+    """The code of the highest voltage that does not exceed ``voltage_v``.
+
+    Raises:
+        ValueError: Outside what the instrument can do.
+    """
+    if not VOLTAGE_MIN_V <= voltage_v <= VOLTAGE_MAX_V:
+        raise ValueError(f"{voltage_v:g} V is outside {VOLTAGE_MIN_V} to {VOLTAGE_MAX_V} V")
+    return int((voltage_v - 2.0) * 100 + 1e-6)  # 3.7 - 2.0 is a hair below 1.7 in binary
+
+
+def current_limit_code(limit_a: float) -> int:
+    """The 10-bit code of a current limit.
+
+    Raises:
+        ValueError: Outside what the instrument can do.
+    """
+    if not 0 <= limit_a <= CURRENT_LIMIT_MAX_A:
+        raise ValueError(f"{limit_a:g} A is outside 0 to {CURRENT_LIMIT_MAX_A:g} A")
+    return 1023 - int(limit_a / CURRENT_LIMIT_MAX_A * 1023)
+
+
+def set_voltage(code: int) -> bytes:
+    """Command: output voltage by code; 0 switches the output off."""
+    return encode_frame(bytes([0x01, 0x01, code]))
+
+
+def set_power_up_limit(code: int) -> bytes:
+    """Command: highest current while the output comes up."""
+    return encode_frame(bytes([0x01, 0x08, code & 0xFF])) + encode_frame(bytes([0x01, 0x09, code >> 8]))
+
+
+def set_run_time_limit(code: int) -> bytes:
+    """Command: highest current afterwards."""
+    return encode_frame(bytes([0x01, 0x0A, code & 0xFF])) + encode_frame(bytes([0x01, 0x0B, code >> 8]))
+
+
+def set_usb_passthrough(mode: UsbPassthrough) -> bytes:
+    """Command: USB passthrough."""
+    return encode_frame(bytes([0x01, 0x10, mode]))
+
+
+def split_frames(data: bytes) -> tuple[list[bytes], bytes]:
+    """The bodies of the whole frames at the start of ``data``, and the rest.
+
+    For the few frames of a dialogue. A bad checksum throws everything away: without a start byte there
+    is nothing to resynchronise on.
+    """
+    bodies: list[bytes] = []
+    while data:
+        end = data[0] + 1
+        if len(data) < end:
+            break
+        if data[0] and sum(data[: end - 1]) & 0xFF != data[end - 1]:
+            return bodies, b""
+        bodies.append(data[1 : end - 1])
+        data = data[end:]
+    return bodies, data
+
+
+STATUS_STRUCT = struct.Struct(">BBBhhhHhhhHBBBxBbHBHHHHBbbHHBBBbbbbbbbbbBH")
+STATUS_TYPE = 0x10
+STATUS_FIELDS = (
+    *("packetType", "firmwareVersion", "protocolVersion"),
+    *("mainFineCurrent", "usbFineCurrent", "auxFineCurrent", "voltage1"),
+    *("mainCoarseCurrent", "usbCoarseCurrent", "auxCoarseCurrent", "voltage2"),
+    *("outputVoltageSetting", "temperature", "status", "leds", "mainFineResistor", "serialNumber"),
+    *("sampleRate", "dacCalLow", "dacCalHigh", "powerUpCurrentLimit", "runTimeCurrentLimit"),
+    *("powerUpTime", "usbFineResistor", "auxFineResistor", "initialUsbVoltage", "initialAuxVoltage"),
+    *("hardwareRevision", "temperatureLimit", "usbPassthroughMode"),
+    *("mainCoarseResistor", "usbCoarseResistor", "auxCoarseResistor"),
+    *("defMainFineResistor", "defUsbFineResistor", "defAuxFineResistor"),
+    *("defMainCoarseResistor", "defUsbCoarseResistor", "defAuxCoarseResistor", "eventCode", "eventData"),
+)
+"""The names that all clients use, in wire order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A status packet: raw fields, and the scaled values of those whose meaning is known."""
+
+    raw: dict[str, int]
+
+    @classmethod
+    def decode(cls, body: bytes) -> Status:
+        """From the body of a frame.
+
+        Raises:
+            ValueError: It is not a status packet.
+        """
+        if len(body) != STATUS_STRUCT.size or body[0] != STATUS_TYPE:
+            raise ValueError("not a status packet")
+        return cls(dict(zip(STATUS_FIELDS, STATUS_STRUCT.unpack(body), strict=True)))
+
+    def encode(self) -> bytes:
+        """The body of a frame."""
+        return STATUS_STRUCT.pack(*(self.raw[name] for name in STATUS_FIELDS))
+
+    @property
+    def serial_number(self) -> int:
+        """The number printed on the back."""
+        return self.raw["serialNumber"]
+
+    @property
+    def rate_hz(self) -> float:
+        """Samples per second (the field is in kHz)."""
+        return self.raw["sampleRate"] * 1000.0
+
+    @property
+    def output_setting_v(self) -> float:
+        """The voltage last set; it stays when the output is switched off."""
+        return 2.0 + 0.01 * self.raw["outputVoltageSetting"]
+
+    @property
+    def power_up_limit_a(self) -> float:
+        """Highest current while the output comes up."""
+        return CURRENT_LIMIT_MAX_A * (1023 - self.raw["powerUpCurrentLimit"]) / 1023
+
+    @property
+    def run_time_limit_a(self) -> float:
+        """Highest current afterwards."""
+        return CURRENT_LIMIT_MAX_A * (1023 - self.raw["runTimeCurrentLimit"]) / 1023
+
+    @property
+    def usb_passthrough(self) -> int:
+        """Mode of the USB passthrough, see `UsbPassthrough`."""
+        return self.raw["usbPassthroughMode"]
+
+    @property
+    def voltage_step_v(self) -> float:
+        """Volts per count of a sample's voltage (Catapult's rule by hardware revision)."""
+        return 62.5e-6 if self.raw["hardwareRevision"] == 1 else 125e-6
+
+    def facts(self) -> dict[str, str | int | float | bool]:
+        """Everything a later reader may want to know, scaled where the scale is known."""
+        out: dict[str, str | int | float | bool] = {
+            "output_setting_v": round(self.output_setting_v, 2),
+            "power_up_limit_a": self.power_up_limit_a,
+            "run_time_limit_a": self.run_time_limit_a,
+            "voltage_step_v": self.voltage_step_v,
+        }
+        for name, value in self.raw.items():
+            if name.endswith("Resistor"):
+                base_ohm = 0.10 if "aux" in name.lower() else 0.05
+                out[f"{name}_ohm"] = round(base_ohm + 1e-4 * value, 4)
+            elif name in ("voltage1", "voltage2", "initialUsbVoltage", "initialAuxVoltage"):
+                out[f"{name}_v"] = value * 125e-6
+            elif name not in ("packetType", "outputVoltageSetting") and not name.endswith("CurrentLimit"):
+                out[name] = value
+        return out
+
+
+_STATUS_START = bytes([STATUS_STRUCT.size + 1, STATUS_TYPE])
+
+
+def find_status(data: bytes) -> Status | None:
+    """The first status packet among bytes that may also hold samples or the rest of a frame."""
+    for start in _positions(data, _STATUS_START):
+        bodies, _ = split_frames(data[start : start + STATUS_STRUCT.size + 2])
+        if bodies:
+            return Status.decode(bodies[0])
+    return None
+
+
+def _positions(data: bytes, pattern: bytes) -> Iterator[int]:
+    start = data.find(pattern)
+    while start >= 0:
+        yield start
+        start = data.find(pattern, start + 1)
+
+
+def samples_in(length: int) -> int:
+    """How many samples a sample packet with this LEN holds; 0 if it cannot be one.
+
+    The body is 4 header bytes, 8 bytes per sample, and one trailing byte of unknown meaning.
+    """
+    count, rest = divmod(length - 6, 8)
+    return count if rest == 0 and count > 0 else 0
+
+
+MEASUREMENT = np.dtype([("main", ">i2"), ("usb", ">i2"), ("aux", ">i2"), ("voltage", ">u2")])
+
+
+@lru_cache(maxsize=32)
+def sample_frame(samples: int) -> np.dtype[np.void]:
+    """A whole sample packet with so many samples, LEN and checksum included."""
+    return np.dtype(
+        [
+            ("length", "u1"),
+            ("flags", "u1"),
+            ("type", "u1"),
+            ("unknown", "u1", 2),
+            ("measurements", MEASUREMENT, samples),
+            ("trailer", "u1"),
+            ("checksum", "u1"),
+        ]
+    )

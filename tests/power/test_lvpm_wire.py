@@ -1,0 +1,438 @@
+"""The LVPM decoder and its parts, against packets built by hand and a slow decoder written separately."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from power.wire import lvpm_frames as wire
+from power.wire.decoder import Decoded
+from power.wire.lvpm import LvpmDecoder
+from power.wire.lvpm_elapsed import ElapsedCheck
+from tests.power.lvpm_reference import (
+    COARSE_REF,
+    COARSE_ZERO,
+    FINE_REF,
+    FINE_ZERO,
+    STEP_V,
+    clean_stream,
+    data_packets,
+    decode_slowly,
+    frame,
+    main_reading,
+    packet,
+    reference_packet,
+    zero_packet,
+)
+
+FINE_A = 0.0332 / (FINE_REF - FINE_ZERO)
+COARSE_A = 2.88 / (COARSE_REF - COARSE_ZERO)
+
+
+def decoder(**changes: float) -> LvpmDecoder:
+    return LvpmDecoder(**{"voltage_step_v": STEP_V, "rate_hz": 5000.0, **changes})
+
+
+def decode(data: bytes, cuts: list[int] | None = None) -> tuple[list[Decoded], dict[str, int]]:
+    """Feed the data, cut at the given places; blocks, and how often each finding was made."""
+    unit = decoder()
+    edges = [0, *sorted(c % (len(data) + 1) for c in cuts or []), len(data)]
+    blocks = [block for a, b in itertools.pairwise(edges) for block in unit.feed(data[a:b], 0)]
+    return blocks, {finding.code: finding.count for finding in unit.findings}
+
+
+def samples_of(blocks: list[Decoded]) -> list[tuple[int, float, float]]:
+    return [
+        row
+        for block in blocks
+        for row in zip(block.ticks.tolist(), block.current_a.tolist(), block.voltage_v.tolist(), strict=True)
+    ]
+
+
+def assert_same(rows: list[tuple[int, float, float]], expected: list[tuple[int, float, float]]) -> None:
+    np.testing.assert_allclose(
+        np.array(rows).reshape(-1, 3), np.array(expected).reshape(-1, 3), rtol=1e-12, atol=1e-15
+    )
+
+
+def losses_of(blocks: list[Decoded]) -> dict[int, int]:
+    return {block.first_index: block.dropped_before for block in blocks if block.dropped_before}
+
+
+# Commands and status
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (wire.GET_STATUS, "04010000 05"),
+        (wire.STOP, "03 0300 06"),
+        (wire.START, "04011b0121 0802ffffffff03e8f1"),
+        (wire.set_voltage(170), "040101aab0"),
+        (wire.set_voltage(0), "0401010006"),
+        (wire.set_run_time_limit(0x2BC), "04010abccb 04010b0212"),
+        (wire.set_power_up_limit(0x101), "0401080 10e 040109010f".replace(" ", "")),
+        (wire.set_usb_passthrough(wire.UsbPassthrough.AUTO), "0401100217"),
+    ],
+)
+def test_commands_are_these_bytes(command: bytes, expected: str) -> None:
+    assert command.hex() == expected.replace(" ", "")
+
+
+def test_every_voltage_step_has_its_code_and_nothing_rounds_up() -> None:
+    assert [wire.voltage_code(round(2.0 + n / 100, 2)) for n in range(1, 256)] == list(range(1, 256))
+    assert wire.voltage_code(4.2099) == 220
+    for refused in (0.0, 2.0, 4.56, -1.0, float("nan"), float("inf"), float("-inf")):
+        with pytest.raises(ValueError, match="outside"):
+            wire.voltage_code(refused)
+
+
+def test_current_limit_codes() -> None:
+    assert wire.current_limit_code(8.0) == 0
+    assert wire.current_limit_code(0.0) == 1023
+    assert wire.current_limit_code(4.0) == 1023 - 511
+    for refused in (-0.1, 8.1, float("nan")):
+        with pytest.raises(ValueError, match="outside"):
+            wire.current_limit_code(refused)
+
+
+def status_body(**fields: int) -> bytes:
+    values = dict.fromkeys(wire.STATUS_FIELDS, 0) | {"packetType": 0x10} | fields
+    return struct.pack(">BBBhhhHhhhHBBBxBbHBHHHHBbbHHBBBbbbbbbbbbBH", *values.values())
+
+
+def test_status_fields_lie_where_the_clients_read_them() -> None:
+    body = bytearray(58)
+    body[0] = 0x10
+    body[19] = 220  # outputVoltageSetting
+    body[25:27] = (4711).to_bytes(2)  # serialNumber
+    body[27] = 5  # sampleRate
+    body[32:36] = bytes.fromhex("01ff03ff")  # both current limits
+    status = wire.Status.decode(bytes(body))
+    assert (status.serial_number, status.rate_hz) == (4711, 5000.0)
+    assert status.output_setting_v == pytest.approx(4.2)
+    assert status.power_up_limit_a == pytest.approx(8 * 512 / 1023)
+    assert status.run_time_limit_a == 0
+    assert status.encode() == bytes(body)
+
+
+def test_status_scaling_and_facts() -> None:
+    body = status_body(
+        hardwareRevision=1, mainFineResistor=-5, auxFineResistor=10, voltage1=32_000, dacCalLow=7
+    )
+    status = wire.Status.decode(body)
+    assert status.voltage_step_v == 62.5e-6
+    assert wire.Status.decode(status_body(hardwareRevision=2)).voltage_step_v == 125e-6
+    facts = status.facts()
+    assert facts["mainFineResistor_ohm"] == pytest.approx(0.0495)
+    assert facts["auxFineResistor_ohm"] == pytest.approx(0.101)
+    assert facts["voltage1_v"] == pytest.approx(4.0)
+    assert facts["dacCalLow"] == 7
+
+
+def test_what_is_no_status_packet_is_refused() -> None:
+    for body in (b"", bytes(58), b"\x10" + bytes(56)):
+        with pytest.raises(ValueError, match="not a status"):
+            wire.Status.decode(body)
+
+
+def test_a_status_packet_is_found_among_samples_and_debris() -> None:
+    good = frame(status_body(serialNumber=9))
+    bad = good[:-1] + bytes([good[-1] ^ 1])
+    status = wire.find_status(b"\x3b\x10" + bad + b"".join(data_packets(3)) + good + b"\x07")
+    assert status is not None
+    assert status.serial_number == 9
+    assert wire.find_status(bad + good[:30]) is None
+
+
+# Samples
+
+
+def test_both_ranges_and_the_measured_voltage() -> None:
+    rows = [(2100, 0, 0, 32_000), (-900, 0, 0, 32_003), (1461, 0, 0, 33_000), (-39, 0, 0, 65_535)]
+    (block,), seen = decode(zero_packet(0) + reference_packet(1) + packet(2, 0, rows))
+    # Bit 0 is cleared, not shifted out: 1461 is 1460 coarse counts, -39 is -40.
+    assert block.current_a == pytest.approx([2000 * FINE_A, -1000 * FINE_A, 1500 * COARSE_A, 0.0])
+    assert block.voltage_v == pytest.approx([4.0, 4.0, 4.125, 65_532 * 125e-6])
+    assert seen == {}
+
+
+def test_first_hardware_revision_has_half_the_voltage_step() -> None:
+    unit = decoder(voltage_step_v=62.5e-6)
+    (block,) = unit.feed(zero_packet(0) + reference_packet(1) + packet(2, 0, [(0, 0, 0, 40_000)]), 0)
+    assert block.voltage_v == pytest.approx([2.5])
+
+
+def test_samples_before_the_calibration_are_left_out_but_counted() -> None:
+    early = data_packets(3, first_sequence=14)
+    late = packet(3, 0, [(FINE_ZERO, 0, 0, 32_000)] * 7)
+    (block,), seen = decode(b"".join(early) + zero_packet(1) + reference_packet(2) + late)
+    assert (block.first_index, block.dropped_before, len(block.ticks)) == (21, 0, 7)
+    assert seen == {"before_calibration": 21}
+
+
+def test_calibration_is_averaged_over_five_readings() -> None:
+    # 16 counts of zero noise are 27 uA, which is noise and no new calibration.
+    zeros = [FINE_ZERO + 1000, *(FINE_ZERO + d for d in (16, -16, 8, -8, 0))]
+    stream = [zero_packet(i, fine=z) for i, z in enumerate(zeros)]
+    stream += [reference_packet(6), packet(7, 0, [(FINE_ZERO, 0, 0, 0)])]
+    (block,), seen = decode(b"".join(stream))
+    assert block.current_a == pytest.approx([0.0], abs=1e-12)
+    assert seen == {}
+
+
+def test_a_changed_calibration_counts_at_once() -> None:
+    stream = clean_stream(2)
+    stream += [zero_packet(4, fine=FINE_ZERO + 400), reference_packet(5, fine=FINE_REF + 400)]
+    stream += [packet(6, 0, [(FINE_ZERO + 400, 0, 0, 0)])]
+    (block,), seen = decode(b"".join(stream))
+    assert block.current_a[-1] == pytest.approx(0.0, abs=1e-12)
+    assert seen == {"recalibrated": 2}
+    assert len(block.ticks) == 15  # a new calibration is no gap
+
+
+def test_a_calibration_without_span_scales_nothing() -> None:
+    stream = zero_packet(0) + reference_packet(1, fine=FINE_ZERO) + b"".join(data_packets(2))
+    blocks, seen = decode(stream)
+    assert blocks == []
+    assert seen == {"before_calibration": 14}
+
+
+def test_flags_become_findings_at_their_place() -> None:
+    stream = clean_stream(10)
+    stream[5] = packet(5, 0, [(0, 0, 0, 0)] * 7, flags=0x30)
+    stream[7] = packet(7, 0, [(0, 0, 0, 0)] * 7, flags=0x30)
+    stream[9] = packet(9, 0, [(0, 0, 0, 0)] * 7, flags=0x00)
+    unit = decoder()
+    (block,) = unit.feed(b"".join(stream), 0)
+    assert len(block.ticks) == 70
+    found = {f.code: (f.severity, f.count, f.first_index, f.last_index) for f in unit.findings}
+    assert found == {"over_current": ("error", 2, 21, 35), "output_off": ("warning", 1, 49, 49)}
+
+
+def test_a_converter_at_its_limit_is_a_finding() -> None:
+    rows = [(32_767, 0, 0, 0), (100, 0, 0, 0), (-32_768, 0, 0, 0), (32_766, 0, 0, 0)]
+    unit = decoder()
+    unit.feed(zero_packet(0) + reference_packet(1) + packet(2, 0, rows), 0)
+    (finding,) = unit.findings
+    assert (finding.code, finding.count, finding.first_index, finding.last_index) == ("clipping", 3, 0, 3)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7, 12, 31])
+def test_any_number_of_samples_per_packet(samples: int) -> None:
+    stream = b"".join(clean_stream(20, samples=samples))
+    blocks, seen = decode(stream)
+    assert_same(samples_of(blocks), decode_slowly(stream).samples)
+    assert len(samples_of(blocks)) == 20 * samples
+    assert seen == {}
+
+
+def test_other_packets_do_not_disturb() -> None:
+    stream = clean_stream(8)
+    stream.insert(4, frame(status_body()))
+    stream.insert(6, b"\x00\x00")
+    stream.insert(8, frame(b"\x77\x01\x02"))
+    blocks, seen = decode(b"".join(stream))
+    assert samples_of(blocks) == samples_of(decode(b"".join(clean_stream(8)))[0])
+    assert seen == {"empty_packet": 2, "unknown_packet": 1}
+
+
+# Losses
+
+
+@pytest.mark.parametrize("lost", range(1, 16))
+def test_lost_packets_are_counted(lost: int) -> None:
+    stream = clean_stream(40)
+    blocks, seen = decode(b"".join(stream[:12] + stream[12 + lost :]))
+    assert losses_of(blocks) == {70 + 7 * lost: 7 * lost}
+    assert [tick for tick, _, _ in samples_of(blocks)] == [*range(70), *range(70 + 7 * lost, 280)]
+    assert seen == {}
+
+
+def test_a_sample_keeps_its_number_across_losses() -> None:
+    stream = clean_stream(60)
+    del stream[50], stream[30:34], stream[10]
+    for tick, current_a, _ in samples_of(decode(b"".join(stream))[0]):
+        raw = main_reading(tick)
+        zero, scale = (COARSE_ZERO, COARSE_A) if raw & 1 else (FINE_ZERO, FINE_A)
+        assert current_a == pytest.approx(((raw & ~1) - zero) * scale)
+
+
+@pytest.mark.parametrize("corrupted", [1, 2, 15, 16, 17, 33])
+def test_corrupted_packets_are_counted_as_lost_even_if_the_sequence_wraps(corrupted: int) -> None:
+    stream = clean_stream(80)
+    for i in range(20, 20 + corrupted):
+        stream[i] = stream[i][:-1] + bytes([stream[i][-1] ^ 0x5A])
+    blocks, seen = decode(b"".join(stream))
+    assert losses_of(blocks) == {126 + 7 * corrupted: 7 * corrupted}
+    assert seen == {"bad_checksum": 1, "resync": 1}
+
+
+def test_each_corrupted_byte_costs_its_packet_and_is_reported() -> None:
+    stream = clean_stream(16)
+    clean = {row[0]: row for row in samples_of(decode(b"".join(stream))[0])}
+    for place in range(len(stream[8])):
+        damaged = bytearray(stream[8])
+        damaged[place] ^= 0x11
+        blocks, seen = decode(b"".join([*stream[:8], bytes(damaged), *stream[9:]]))
+        rows = samples_of(blocks)
+        assert all(clean[row[0]] == row for row in rows), place
+        assert len(rows) == 15 * 7, place
+        assert losses_of(blocks) == {49: 7}, place
+        assert seen["bad_checksum"] == 1, place
+
+
+def test_each_truncation_is_reported_and_found_again() -> None:
+    stream = clean_stream(16)
+    clean = samples_of(decode(b"".join(stream))[0])
+    for length in range(1, len(stream[8])):
+        data = b"".join([*stream[:8], stream[8][:length], *stream[9:]])
+        blocks, seen = decode(data)
+        assert seen["bad_checksum"] >= 1, length
+        assert samples_of(blocks)[-21:] == clean[-21:], length  # the end is right, and rightly numbered
+        assert_same(samples_of(blocks), decode_slowly(data).samples)
+
+
+def test_garbage_between_packets_is_skipped() -> None:
+    rng = np.random.default_rng(3)
+    stream = clean_stream(30)
+    for size in (1, 10, 63, 500, 3000):
+        blocks, seen = decode(b"".join(stream[:20]) + rng.bytes(size) + b"".join(stream[20:]))
+        kept = {row[0] for row in samples_of(blocks)}
+        assert kept >= set(range(126)), size
+        assert {"bad_checksum", "resync"} & set(seen), size
+
+
+# Portions, and the slow decoder
+
+
+@st.composite
+def damaged_stream(draw: st.DrawFn) -> bytes:
+    samples = draw(st.sampled_from([1, 3, 7]))
+    stream = bytearray(b"".join(clean_stream(draw(st.integers(1, 25)), samples=samples)))
+    for _ in range(draw(st.integers(0, 4))):
+        place = draw(st.integers(0, len(stream) - 1))
+        match draw(st.sampled_from(["flip", "cut", "insert", "zero"])):
+            case "flip":
+                stream[place] ^= draw(st.integers(1, 255))
+            case "cut":
+                del stream[place : place + draw(st.integers(1, 90))]
+            case "insert":
+                stream[place:place] = draw(st.binary(min_size=1, max_size=40))
+            case "zero":
+                stream[place : place + 8] = bytes(8)
+        if not stream:
+            break
+    return bytes(stream)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=damaged_stream(), cuts=st.lists(st.integers(0, 5000), max_size=12))
+def test_portions_do_not_matter(data: bytes, cuts: list[int]) -> None:
+    whole, seen_whole = decode(data)
+    parts, seen_parts = decode(data, cuts)
+    assert samples_of(parts) == samples_of(whole)
+    assert losses_of(parts) == losses_of(whole)
+    assert seen_parts == seen_whole
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=damaged_stream())
+def test_agrees_with_the_slow_decoder(data: bytes) -> None:
+    blocks, seen = decode(data)
+    slow = decode_slowly(data)
+    assert_same(samples_of(blocks), slow.samples)
+    assert losses_of(blocks) == slow.lost
+    seen.pop("recalibrated", None)
+    slow.seen.pop("recalibrated_readings", None)
+    assert seen == dict(slow.seen)
+
+
+def test_byte_by_byte_is_the_same() -> None:
+    stream = clean_stream(12)
+    stream[5] = stream[5][:20]
+    data = b"".join(stream)
+    assert samples_of(decode(data, list(range(len(data))))[0]) == samples_of(decode(data)[0])
+
+
+def test_long_streams_of_zeros_and_noise_end_in_time() -> None:
+    unit = decoder()
+    assert unit.feed(bytes(2_000_000), 0) == []
+    assert unit.feed(np.random.default_rng(1).bytes(300_000), 0) == []
+
+
+# Losses that the sequence cannot show
+
+
+def arrivals(
+    lost_at: dict[int, int],
+    *,
+    seconds: float = 8.0,
+    skew_ppm: float = 0.0,
+    late_s: float = 0.0,
+    seed: int = 0,
+) -> list[tuple[int, int]]:
+    """Packets counted so far and when the read came, every 50 ms, with losses at some packets."""
+    rng = np.random.default_rng(seed)
+    out = []
+    rate = 5000 / 7 * (1 + skew_ppm * 1e-6)
+    for k in range(1, int(seconds * 20)):
+        sent = int(k * 0.05 * rate)
+        arrived = sent - sum(n for at, n in lost_at.items() if sent > at + n)
+        delay_s = float(rng.exponential(0.003)) + late_s * (2.0 < k * 0.05 < 2.6)
+        out.append((arrived, int((k * 0.05 + delay_s) * 1e9)))
+    return out
+
+
+def noticed(reads: list[tuple[int, int]]) -> list[int]:
+    """What the check says, with its answers added to the count as the decoder does."""
+    check = ElapsedCheck(5000.0)
+    found, extra = [], 0
+    for packets, arrival_ns in reads:
+        missing = check.add(packets * 7 + extra, arrival_ns, 16 * 7)
+        extra += max(0, missing)
+        if missing:
+            found.append(missing)
+    return found
+
+
+@pytest.mark.parametrize("cycles", [1, 2, 3, 22])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_loss_of_a_multiple_of_16_packets_is_noticed(cycles: int, seed: int) -> None:
+    assert noticed(arrivals({1500: 16 * cycles}, seed=seed)) == [112 * cycles]
+
+
+def test_several_such_losses_are_noticed() -> None:
+    assert noticed(arrivals({1500: 16, 4000: 32, 7000: 16}, seconds=14)) == [112, 224, 112]
+
+
+@pytest.mark.parametrize("skew_ppm", [-900, -100, 0, 100, 900])
+@pytest.mark.parametrize("late_s", [0.0, 0.022, 0.3])
+def test_skew_and_late_reads_are_not_mistaken_for_losses(skew_ppm: float, late_s: float) -> None:
+    assert noticed(arrivals({}, seconds=120, skew_ppm=skew_ppm, late_s=late_s)) == []
+
+
+def test_the_decoder_counts_what_the_check_noticed() -> None:
+    stream = clean_stream(2400)
+    del stream[1000:1016]
+    unit = decoder()
+    blocks: list[Decoded] = []
+    sent = np.arange(len(stream)) + 16 * (np.arange(len(stream)) >= 1000)
+    read = (sent * 7 / 5000 / 0.05).astype(int)
+    for k in range(read[-1] + 1):
+        part = b"".join(stream[i] for i in np.flatnonzero(read == k))
+        blocks += unit.feed(part, int((k + 1) * 0.05e9))
+    assert sum(losses_of(blocks).values()) == 112
+    assert [finding.code for finding in unit.findings] == ["late_gap"]
+    assert blocks[-1].ticks[-1] == 2400 * 7 - 1
+
+
+def test_samples_faster_than_time_are_a_finding() -> None:
+    reads = arrivals({})
+    jumped = [(packets + 16 * (i > 60), arrival_ns) for i, (packets, arrival_ns) in enumerate(reads)]
+    assert noticed(jumped) == [-112]
