@@ -11,6 +11,7 @@ import fedjoule
 from harness.cli.frame import LazyGroup, report_error
 
 READY = {
+    "bench": ("harness.cli.bench:bench", "Devices on the bench: trust, prepare, ping."),
     "demo": ("harness.cli.demo:demo", "The whole tool end to end, here and now, without hardware."),
     "doctor": ("harness.cli.doctor:doctor", "Check this machine: what works, why not, how to fix it."),
     "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, commands."),
@@ -18,7 +19,6 @@ READY = {
     "runs": ("harness.cli.runs:runs", "Stored runs: list, show, salvage."),
 }
 PLANNED = {
-    "bench": "Measure devices: init, trust, prepare, ping, run, federate.",
     "compare": "Compare emulation runs, paired by seed.",
     "emulate": "Replay profiles and traces for a fleet and a selector.",
     "experiment": "The paper's table and figures, one command each.",

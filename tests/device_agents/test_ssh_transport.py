@@ -18,24 +18,6 @@ from fedjoule.errors import DeviceError, DeviceUnreachable
 from tests.device_agents.ssh_server import OLD_SERVER, SshServer, free_port, make_key, ssh_server
 
 
-@pytest.fixture(scope="module")
-def sshd() -> str:
-    import shutil
-
-    path = shutil.which("sshd", path=os.environ["PATH"] + ":/usr/sbin:/sbin")
-    if path is None:
-        from tests.conftest import missing
-
-        missing("sshd is not installed (Debian package openssh-server)")
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, sshd: str) -> Iterator[SshServer]:
-    with ssh_server(tmp_path_factory.mktemp("sshd"), sshd) as running:
-        yield running
-
-
 @pytest.fixture
 def device(server: SshServer) -> Iterator[SshTransport]:
     with SshTransport(server.target()) as transport:

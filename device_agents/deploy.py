@@ -1,0 +1,101 @@
+"""Getting the agent onto a device and starting it: uploaded once per content, one round trip after that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from device_agents.bundle import Bundle
+from device_agents.transport.base import Channel, Transport
+from fedjoule.errors import DeviceError
+
+START_TIMEOUT_S = 30.0
+
+# Runs the payload if it is there, in one round trip; its first line tells which. Arguments come as $1...,
+# never inside the text.
+_START = """
+if [ -f "$1" ]; then echo ready; else echo missing; exit 66; fi
+FEDJOULE_STATE="$2" exec "$3" "$1"
+"""
+
+_LIST = 'for f in "$1"/agent-*.pyz; do [ -f "$f" ] && echo "$f"; done; true'
+_REMOVE = 'for f in "$@"; do rm -f -- "$f" "$f".*.part; done'
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Where fedjoule's things are on a device.
+
+    Attributes:
+        state: Folder for payloads, cached data and journals; relative to the login folder.
+        python: Interpreter that runs the agent.
+    """
+
+    state: str = ".fedjoule"
+    python: str = "python3"
+
+    def payload(self, bundle: Bundle) -> str:
+        """Path of a payload."""
+        return f"{self.state}/payloads/{bundle.name}"
+
+
+def start_agent(
+    transport: Transport,
+    bundle: Bundle,
+    installation: Installation,
+    *,
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> Channel:
+    """Start the agent, uploading its payload first if the device does not have it.
+
+    Raises:
+        DeviceError: It cannot be started.
+        DeviceUnreachable: The link is down.
+    """
+    channel = _try_start(transport, bundle, installation)
+    if channel is None:
+        transport.upload(bundle.data, installation.payload(bundle), bundle.sha256, on_progress=on_progress)
+        channel = _try_start(transport, bundle, installation)
+    if channel is None:
+        raise DeviceError(
+            f"{transport.address}: {installation.payload(bundle)} is not there although it was just uploaded",
+            hint="do SSH and SFTP start in the same folder on this device?",
+        )
+    return channel
+
+
+def _try_start(transport: Transport, bundle: Bundle, installation: Installation) -> Channel | None:
+    channel = transport.open(
+        ["sh", "-c", _START, "sh", installation.payload(bundle), installation.state, installation.python]
+    )
+    try:
+        word = channel.receive_line(START_TIMEOUT_S)
+    except BaseException:
+        channel.close()
+        raise
+    if word == b"ready":
+        return channel
+    channel.close()
+    if word == b"missing":
+        return None
+    raise DeviceError(
+        f"{transport.address}: the login shell printed {word[:60]!r} before the agent",
+        hint="its start-up files must not print for commands (guard them with `[ -t 1 ]`)",
+    )
+
+
+def installed_payloads(transport: Transport, installation: Installation) -> list[str]:
+    """Payloads on the device, all versions."""
+    done = transport.run(["sh", "-c", _LIST, "sh", f"{installation.state}/payloads"])
+    return done.stdout.decode("utf-8", "replace").split("\n")[:-1]
+
+
+def remove_payloads(
+    transport: Transport, installation: Installation, *, keep: Bundle | None = None
+) -> list[str]:
+    """Remove payloads, all or all but one. Returns those removed."""
+    kept = installation.payload(keep) if keep is not None else ""
+    doomed = [path for path in installed_payloads(transport, installation) if path != kept]
+    if doomed:
+        transport.run(["sh", "-c", _REMOVE, "sh", *doomed])
+    return doomed

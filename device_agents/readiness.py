@@ -1,0 +1,132 @@
+"""Whether a device can run the agent: what it has, what is missing, and what would install it."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from device_agents.deploy import Installation
+from device_agents.transport.base import Transport
+from fedjoule.config import ClosedModel
+from fedjoule.errors import DeviceError
+
+Backend = Literal["numpy", "torch", "onnxruntime"]
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "numpy": ("numpy",),
+    "torch": ("numpy", "torch"),
+    "onnxruntime": ("numpy", "onnxruntime"),
+}
+MIN_PYTHON = (3, 9)
+MIN_FREE_BYTES = 200_000_000
+"""Payload, a data shard and journals take a few megabytes; a virtual environment with onnxruntime 150 MB."""
+
+PIP_TIMEOUT_S = 1800.0
+
+
+class DeviceReport(ClosedModel):
+    """What the device says about itself (untrusted, hence bounded)."""
+
+    python: str = Field(max_length=4096)
+    version: tuple[int, int, int]
+    machine: str = Field(max_length=64)
+    system: str = Field(max_length=64)
+    modules: dict[str, str | None] = Field(max_length=16)
+    venv: bool
+    home: str = Field(max_length=4096)
+    free_bytes: int | None = Field(default=None, ge=0)
+    termux: bool
+    wake_lock: bool
+    cpus: int | None = Field(default=None, ge=1, le=4096)
+
+
+class Problem(ClosedModel):
+    """Something that keeps the agent from running well, and what to do on the device."""
+
+    what: str
+    fix: str
+    fatal: bool = True
+
+
+def examine(transport: Transport, installation: Installation) -> DeviceReport:
+    """Ask the device what it has; installs nothing.
+
+    Raises:
+        DeviceError: There is no Python, or its answer is nonsense.
+    """
+    script = files("device_agents.payload").joinpath("readiness_report.py").read_bytes()
+    done = transport.run([installation.python, "-"], stdin=script)
+    if done.returncode == 127:
+        raise DeviceError(
+            f"{transport.address}: no {installation.python} on the device",
+            hint="install Python 3.9 or newer (Debian: `apt install python3`, Termux: `pkg install python`)",
+        )
+    try:
+        return DeviceReport.model_validate_json(done.stdout)
+    except ValidationError:
+        raise DeviceError(
+            f"{transport.address}: {installation.python} did not report properly (exit {done.returncode}): "
+            f"{done.message or done.stdout[:80]!r}"
+        ) from None
+
+
+def problems(report: DeviceReport, backend: Backend) -> list[Problem]:
+    """What is missing for a backend."""
+    found = []
+    if report.version[:2] < MIN_PYTHON:
+        have = ".".join(map(str, report.version))
+        found.append(Problem(what=f"Python {have} is too old", fix="install Python 3.9 or newer"))
+    missing = [name for name in NEEDS[backend] if report.modules.get(name) is None]
+    if missing:
+        found.append(Problem(what=f"missing: {', '.join(missing)}", fix=_install_hint(report, missing)))
+    if report.free_bytes is not None and report.free_bytes < MIN_FREE_BYTES:
+        megabytes = report.free_bytes // 1_000_000
+        found.append(
+            Problem(what=f"only {megabytes} MB free in {report.home}", fix="free some space", fatal=False)
+        )
+    if report.termux and not report.wake_lock:
+        found.append(
+            Problem(
+                what="no termux-wake-lock: Android may freeze the agent when the screen is off",
+                fix="install the Termux:API app and `pkg install termux-api`",
+                fatal=False,
+            )
+        )
+    return found
+
+
+def _install_hint(report: DeviceReport, missing: list[str]) -> str:
+    if report.termux:
+        packages = " ".join(f"python-{name}" for name in missing)
+        return (
+            f"Termux has no wheels: `pkg install {packages}`, or run a Debian in proot "
+            "(`pkg install proot-distro && proot-distro install debian`)"
+        )
+    return f"`fedjoule bench prepare --install` makes a virtual environment with {', '.join(missing)}"
+
+
+def install_environment(transport: Transport, installation: Installation, backend: Backend) -> str:
+    """Make a virtual environment on the device with what the backend needs. Only ever called when asked.
+
+    Returns:
+        The interpreter of the new environment.
+
+    Raises:
+        DeviceError: The device cannot make one, or the installation failed.
+    """
+    folder = f"{installation.state}/venv-{backend}"
+    _must(transport, [installation.python, "-m", "venv", folder], 300.0)
+    python = f"{folder}/bin/python"
+    _must(transport, [python, "-m", "pip", "install", "--quiet", *NEEDS[backend]], PIP_TIMEOUT_S)
+    return python
+
+
+def _must(transport: Transport, argv: list[str], timeout_s: float) -> None:
+    done = transport.run(argv, timeout_s=timeout_s)
+    if done.returncode:
+        raise DeviceError(
+            f"{transport.address}: `{' '.join(argv)}` failed: {done.message}",
+            hint="run it on the device by hand and read what it says",
+        )

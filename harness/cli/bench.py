@@ -1,0 +1,148 @@
+"""``fedjoule bench``: devices on the bench. This version: trust, prepare, ping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedjoule.errors import EXIT_DEVICE
+from harness.cli.frame import Group, Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_inventory = click.option(
+    "--inventory",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("devices.toml"),
+    show_default=True,
+    help="File that lists the devices.",
+)
+
+
+@click.group("bench", cls=Group)
+def bench() -> None:
+    """Devices on the bench: trust, prepare, ping."""
+
+
+@bench.command("trust")
+@_inventory
+@click.argument("device")
+@click.option("--yes", is_flag=True, help="Pin the key without asking; for keys that were compared before.")
+@click.option("--replace", is_flag=True, help="Replace a key that is pinned already.")
+def trust(inventory: Path, device: str, yes: bool, replace: bool) -> Output:
+    """Show a device's host key and pin it, after you compared the fingerprint with the device's own."""
+    from device_agents.transport.host_keys import fetch_host_key, host_name
+    from device_agents.transport.host_keys import trust as pin
+    from fedjoule.errors import ConfigError
+    from harness.inventory import find_device, known_hosts_file
+
+    login = find_device(inventory, device)
+    if login.transport != "ssh":
+        raise ConfigError(f"{device}: a local device has no host key")
+    key = fetch_host_key(login.host, login.port)
+    name = host_name(login.host, login.port)
+    click.echo(f"{device} ({name}) shows {key.kind} {key.fingerprint}", err=True)
+    if not yes:
+        click.echo(
+            "On the device: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub (Termux: under $PREFIX)",
+            err=True,
+        )
+        click.confirm("Is that the same fingerprint?", abort=True, err=True)
+    path = known_hosts_file(inventory)
+    pin(path, login.host, login.port, key, replace=replace)
+    data = {"device": device, "host": name, "fingerprint": key.fingerprint, "known_hosts": str(path)}
+    return Output(data, lambda console: console.print(f"pinned in {path}", markup=False))
+
+
+@bench.command("prepare")
+@_inventory
+@click.argument("device")
+@click.option(
+    "--backend",
+    type=click.Choice(["numpy", "torch", "onnxruntime"]),
+    default="onnxruntime",
+    show_default=True,
+)
+@click.option(
+    "--install", is_flag=True, help="Make a virtual environment on the device with what is missing."
+)
+@click.option("--clean", is_flag=True, help="Remove old versions of the agent from the device.")
+def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bool) -> Output:
+    """Say what a device lacks to run the agent; installs nothing unless asked."""
+    from device_agents.bundle import build_bundle
+    from device_agents.deploy import remove_payloads
+    from device_agents.readiness import examine, install_environment, problems
+    from harness.inventory import connect, find_device, installation
+
+    login = find_device(inventory, device)
+    place = installation(login)
+    with connect(login, inventory) as transport:
+        report = examine(transport, place)
+        found = problems(report, backend)
+        made = install_environment(transport, place, backend) if install and found else ""
+        removed = remove_payloads(transport, place, keep=build_bundle()) if clean else []
+
+    def render(console: Console) -> None:
+        version = ".".join(map(str, report.version))
+        console.print(f"{device}: {report.system} {report.machine}, Python {version}", markup=False)
+        for problem in found:
+            console.print(f"  {problem.what}\n    fix: {problem.fix}", markup=False)
+        if made:
+            console.print(f'  made an environment; put `python = "{made}"` into {inventory}', markup=False)
+        if removed:
+            console.print(f"  removed {len(removed)} old versions of the agent", markup=False)
+        if not found:
+            console.print(f"  ready for backend {backend}", markup=False)
+
+    data = {
+        "device": device,
+        "report": report.model_dump(mode="json"),
+        "problems": [p.model_dump() for p in found],
+        "environment": made,
+        "removed": removed,
+    }
+    blocked = any(p.fatal for p in found) and not made
+    return Output(data, render, exit_code=EXIT_DEVICE if blocked else 0)
+
+
+@bench.command("ping")
+@_inventory
+@click.argument("device")
+@click.option("--count", type=click.IntRange(1, 1000), default=20, show_default=True)
+def ping(inventory: Path, device: str, count: int) -> Output:
+    """Start the agent on a device and exchange clocks with it."""
+    from device_agents.bundle import build_bundle
+    from device_agents.deploy import start_agent
+    from device_agents.session import AgentSession
+    from harness.clock import fit_pings
+    from harness.inventory import connect, find_device, installation
+
+    login = find_device(inventory, device)
+    with (
+        connect(login, inventory) as transport,
+        start_agent(transport, build_bundle(), installation(login)) as channel,
+    ):
+        session = AgentSession(channel)
+        pings = session.ping(count)
+    fit = fit_pings(pings)
+    trips_ms = sorted(p.round_trip_ns * 1e-6 for p in pings)
+    data = {
+        "device": device,
+        "python": session.hello.python,
+        "round_trip_min_ms": trips_ms[0],
+        "round_trip_median_ms": trips_ms[len(trips_ms) // 2],
+        "sync_uncertainty_ms": fit.sync_uncertainty_s * 1e3,
+    }
+
+    def render(console: Console) -> None:
+        console.print(
+            f"{device}: agent on Python {session.hello.python}, round trip {trips_ms[0]:.2f} ms at best, "
+            f"{data['round_trip_median_ms']:.2f} ms in the median; "
+            f"clocks agree to {data['sync_uncertainty_ms']:.2f} ms",
+            markup=False,
+        )
+
+    return Output(data, render)

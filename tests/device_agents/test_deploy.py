@@ -1,0 +1,210 @@
+"""Deployment onto real OpenSSH servers."""
+
+import ast
+import dataclasses
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from device_agents.bundle import Bundle, build_bundle
+from device_agents.deploy import Installation, installed_payloads, remove_payloads, start_agent
+from device_agents.readiness import DeviceReport, examine, install_environment, problems
+from device_agents.session import AgentSession
+from device_agents.transport import LocalTransport
+from device_agents.transport.ssh import SshTransport
+from fedjoule.errors import DeviceError
+from tests.device_agents.ssh_server import SshServer, ssh_server
+
+
+@pytest.fixture
+def device(server: SshServer) -> Iterator[SshTransport]:
+    with SshTransport(server.target()) as transport:
+        yield transport
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Installation:
+    return Installation(state=str(tmp_path / "state"), python=sys.executable)
+
+
+def test_the_bundle_is_reproducible_and_self_contained() -> None:
+    bundle = build_bundle()
+    build_bundle.cache_clear()
+    assert build_bundle() == bundle
+    assert hashlib.sha256(bundle.data).hexdigest() == bundle.sha256
+    names = zipfile.ZipFile(BytesIO(bundle.data)).namelist()
+    assert "__main__.py" in names
+    assert {name.split("/")[0] for name in names} == {"__main__.py", "device_agents"}
+    assert not [name for name in names if "transport" in name or "session" in name]
+
+
+def test_what_is_shipped_is_python_3_9() -> None:
+    archive = zipfile.ZipFile(BytesIO(build_bundle().data))
+    for name in archive.namelist():
+        ast.parse(archive.read(name), name, feature_version=(3, 9))
+
+
+def test_the_bundle_runs_without_this_repository(tmp_path: Path) -> None:
+    (tmp_path / "agent.pyz").write_bytes(build_bundle().data)
+    done = subprocess.run(
+        [sys.executable, "-P", "-s", "agent.pyz"],
+        input=b'{"type":"hello","version":1}\n',
+        capture_output=True,
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "FEDJOULE_STATE": str(tmp_path / "state")},
+    )
+    assert json.loads(done.stdout.splitlines()[0])["type"] == "hello", done.stderr.decode()
+
+
+class CountingUploads(SshTransport):
+    uploads = 0
+
+    def upload(self, data: bytes, path: str, sha256: str, **more: Callable[[int], None]) -> int:
+        self.uploads += 1
+        return super().upload(data, path, sha256, **more)
+
+
+def test_uploaded_once_then_started_in_one_round_trip(server: SshServer, place: Installation) -> None:
+    with CountingUploads(server.target()) as device:
+        for _ in range(3):
+            with start_agent(device, build_bundle(), place) as channel:
+                session = AgentSession(channel)
+                assert len(session.ping(3)) == 3
+        assert device.uploads == 1
+    assert installed_payloads_of(place) == [build_bundle().name]
+
+
+def installed_payloads_of(place: Installation) -> list[str]:
+    return sorted(p.name for p in (Path(place.state) / "payloads").iterdir())
+
+
+def another_bundle() -> Bundle:
+    data = build_bundle().data + b"\0"
+    return Bundle(data, hashlib.sha256(data).hexdigest())
+
+
+def test_versions_lie_side_by_side_and_are_removed_on_request(
+    device: SshTransport, place: Installation
+) -> None:
+    old, new = another_bundle(), build_bundle()
+    for bundle in (old, new):
+        device.upload(bundle.data, place.payload(bundle), bundle.sha256)
+    assert set(installed_payloads(device, place)) == {place.payload(old), place.payload(new)}
+    assert remove_payloads(device, place, keep=new) == [place.payload(old)]
+    assert installed_payloads(device, place) == [place.payload(new)]
+    assert remove_payloads(device, place) == [place.payload(new)]
+    assert installed_payloads(device, place) == []
+
+
+def test_a_chatty_login_shell_is_named(tmp_path: Path, sshd: str, place: Installation) -> None:
+    with (
+        ssh_server(
+            tmp_path / "chatty", sshd, 'ForceCommand echo Welcome; eval "$SSH_ORIGINAL_COMMAND"'
+        ) as server,
+        SshTransport(server.target()) as device,
+    ):
+        with pytest.raises(DeviceError, match="printed b'Welcome' before the agent") as caught:
+            start_agent(device, build_bundle(), place)
+    assert "start-up files" in caught.value.hint
+
+
+def test_a_missing_python_is_said_plainly(device: SshTransport, place: Installation) -> None:
+    absent = dataclasses.replace(place, python="python9.9")
+    with pytest.raises(DeviceError, match=r"no python9\.9 on the device") as caught:
+        examine(device, absent)
+    assert "Termux" in caught.value.hint
+
+
+def test_a_device_that_answers_nonsense(device: SshTransport, place: Installation) -> None:
+    with pytest.raises(DeviceError, match="did not report properly"):
+        examine(device, dataclasses.replace(place, python="cat"))
+
+
+def test_examine_reports_this_machine(device: SshTransport, place: Installation) -> None:
+    report = examine(device, place)
+    assert report.version == tuple(sys.version_info[:3])
+    assert report.modules["numpy"] is not None
+    assert not report.termux
+    assert problems(report, "onnxruntime") == []
+
+
+def report(**changes: object) -> DeviceReport:
+    fields = {
+        "python": "/usr/bin/python3", "version": (3, 11, 2), "machine": "aarch64", "system": "Linux",
+        "modules": {"numpy": None, "torch": None, "onnxruntime": None}, "venv": True, "home": "/home/pi",
+        "free_bytes": 10**10, "termux": False, "wake_lock": False, "cpus": 4,
+    }  # fmt: skip
+    return DeviceReport.model_validate({**fields, **changes})
+
+
+def test_what_is_missing_is_named_with_its_cure() -> None:
+    (problem,) = problems(report(), "onnxruntime")
+    assert problem.what == "missing: numpy, onnxruntime"
+    assert "--install" in problem.fix
+    (old, _) = problems(report(version=(3, 7, 3)), "numpy")
+    assert old.what == "Python 3.7.3 is too old"
+    assert any(not p.fatal and "MB free" in p.what for p in problems(report(free_bytes=10**6), "numpy"))
+
+
+def test_termux_is_recognised_and_gets_its_own_advice(tmp_path: Path, sshd: str, place: Installation) -> None:
+    """The quirk that identifies Termux is its PREFIX; the server sets it as Termux's own does."""
+    quirk = "SetEnv PREFIX=/data/data/com.termux/files/usr"
+    with ssh_server(tmp_path / "termux", sshd, quirk) as server, SshTransport(server.target()) as device:
+        found = examine(device, place)
+    assert found.termux
+    modules = {"numpy": None, "onnxruntime": None}
+    advice = problems(found.model_copy(update={"modules": modules}), "onnxruntime")
+    assert "pkg install python-numpy python-onnxruntime" in advice[0].fix
+    assert "proot" in advice[0].fix
+    assert any("termux-wake-lock" in p.what and not p.fatal for p in advice)
+
+
+def test_a_failed_installation_says_what_failed(place: Installation, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where the folder should be")
+    with pytest.raises(DeviceError, match="-m venv"):
+        install_environment(LocalTransport(), place, "numpy")
+
+
+def fedjoule(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "harness", *arguments], capture_output=True, text=True)
+
+
+def test_trust_prepare_and_ping_from_the_command_line(server: SshServer, tmp_path: Path) -> None:
+    inventory = tmp_path / "devices.toml"
+    inventory.write_text(
+        f'[devices.pi]\nhost = "127.0.0.1"\nport = {server.port}\nkey = "{server.folder}/client"\n'
+        f'python = "{sys.executable}"\nstate = "{tmp_path}/state"\n'
+    )
+    options = ("--inventory", str(inventory), "pi")
+    refused = fedjoule("bench", "ping", *options)
+    assert refused.returncode == 4
+    assert "its host key is not known" in refused.stderr
+    trusted = fedjoule("bench", "trust", *options, "--yes", "--json")
+    assert json.loads(trusted.stdout)["fingerprint"].startswith("SHA256:")
+    assert (tmp_path / "devices.known_hosts").exists()
+    pinged = json.loads(fedjoule("bench", "ping", *options, "--json").stdout)
+    assert 0 < pinged["round_trip_min_ms"] <= pinged["round_trip_median_ms"]
+    prepared = fedjoule("bench", "prepare", *options)
+    assert prepared.returncode == 0
+    assert "ready for backend onnxruntime" in prepared.stdout
+    assert (
+        fedjoule("bench", "ping", "--inventory", str(inventory), "pie").stderr.count("did you mean 'pi'?")
+        == 1
+    )
+
+
+def test_trust_asks_before_it_pins(server: SshServer, tmp_path: Path) -> None:
+    inventory = tmp_path / "devices.toml"
+    inventory.write_text(f'[devices.pi]\nhost = "127.0.0.1"\nport = {server.port}\n')
+    command = [sys.executable, "-m", "harness", "bench", "trust", "--inventory", str(inventory), "pi"]
+    done = subprocess.run(command, input="n\n", capture_output=True, text=True)
+    assert done.returncode == 130
+    assert "SHA256:" in done.stderr
+    assert not (tmp_path / "devices.known_hosts").exists()
