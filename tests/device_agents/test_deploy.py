@@ -104,14 +104,13 @@ def test_versions_lie_side_by_side_and_are_removed_on_request(
 
 
 def test_a_chatty_login_shell_is_named(tmp_path: Path, sshd: str, place: Installation) -> None:
+    chatty = 'ForceCommand echo Welcome; eval "$SSH_ORIGINAL_COMMAND"'
     with (
-        ssh_server(
-            tmp_path / "chatty", sshd, 'ForceCommand echo Welcome; eval "$SSH_ORIGINAL_COMMAND"'
-        ) as server,
+        ssh_server(tmp_path / "chatty", sshd, chatty) as server,
         SshTransport(server.target()) as device,
+        pytest.raises(DeviceError, match="printed b'Welcome' before the agent") as caught,
     ):
-        with pytest.raises(DeviceError, match="printed b'Welcome' before the agent") as caught:
-            start_agent(device, build_bundle(), place)
+        start_agent(device, build_bundle(), place)
     assert "start-up files" in caught.value.hint
 
 
