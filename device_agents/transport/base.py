@@ -85,7 +85,7 @@ class Transport(Protocol):
             data: Content.
             path: Where to.
             sha256: Its hash, which the device computes again before the file gets its name.
-            on_progress: Told the bytes that are there.
+            on_progress: Told the bytes handed to the link so far.
 
         Returns:
             The bytes that had to be sent; less than all after a resumed transfer.

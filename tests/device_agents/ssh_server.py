@@ -15,6 +15,7 @@ from pathlib import Path
 
 from device_agents.transport.host_keys import fetch_host_key, trust
 from device_agents.transport.ssh import SshTarget
+from tests.device_agents.netns import Host
 
 OLD_SERVER = """
 KexAlgorithms diffie-hellman-group14-sha1
@@ -28,6 +29,7 @@ class SshServer:
     folder: Path
     port: int
     process: subprocess.Popen[bytes]
+    host: str = "127.0.0.1"
 
     @property
     def log(self) -> str:
@@ -36,9 +38,9 @@ class SshServer:
     def target(self, *, trusted: bool = True, **changes: object) -> SshTarget:
         known_hosts = self.folder / "known_hosts"
         if trusted and not known_hosts.exists():
-            trust(known_hosts, "127.0.0.1", self.port, fetch_host_key("127.0.0.1", self.port))
+            trust(known_hosts, self.host, self.port, fetch_host_key(self.host, self.port))
         fields = {
-            "host": "127.0.0.1",
+            "host": self.host,
             "port": self.port,
             "user": getpass.getuser(),
             "key": self.folder / "client",
@@ -57,19 +59,19 @@ def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> None:
 
 
 @contextlib.contextmanager
-def ssh_server(folder: Path, sshd: str, extra: str = "") -> Iterator[SshServer]:
-    """Start a server, wait until it greets, stop it by its own process id."""
+def ssh_server(folder: Path, sshd: str, extra: str = "", *, host: Host | None = None) -> Iterator[SshServer]:
+    """Start a server (inside a namespace, if one is given), wait until it greets, stop it."""
     folder.mkdir(parents=True, exist_ok=True)
     make_key(folder / "host", "rsa" if "ssh-rsa" in extra else "ed25519")
     make_key(folder / "client")
     shutil.copy(folder / "client.pub", folder / "authorized_keys")
-    port = free_port()
+    port, address = free_port(), host.address if host else "127.0.0.1"
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd started by root insists on it
     (folder / "config").write_text(
         f"""
 Port {port}
-ListenAddress 127.0.0.1
+ListenAddress {address}
 HostKey {folder}/host
 AuthorizedKeysFile {folder}/authorized_keys
 PidFile none
@@ -84,21 +86,22 @@ MaxStartups 50
 """
     )
     with (folder / "sshd.log").open("wb") as log:
-        process = subprocess.Popen([sshd, "-D", "-e", "-f", str(folder / "config")], stderr=log)
+        argv = [sshd, "-D", "-e", "-f", str(folder / "config")]
+        process = subprocess.Popen(host.command(*argv) if host else argv, stderr=log)
     try:
-        _wait_for_greeting(port, process)
-        yield SshServer(folder, port, process)
+        _wait_for_greeting(address, port, process)
+        yield SshServer(folder, port, process, address)
     finally:
         process.terminate()
         process.wait(timeout=10)
 
 
-def _wait_for_greeting(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_greeting(address: str, port: int, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"sshd ended with {process.returncode}")
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as link:
+        with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1) as link:
             if link.recv(4) == b"SSH-":
                 return
         time.sleep(0.05)

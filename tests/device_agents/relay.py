@@ -1,0 +1,86 @@
+"""A slow link in user space: a TCP relay with delay and rate, and a switch to cut it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+
+
+class Relay:
+    """Forwards one port of loopback to another."""
+
+    def __init__(self, target_port: int, *, delay_s: float = 0.0, rate_bytes_s: float = 0.0) -> None:
+        self.delay_s = delay_s
+        self.rate_bytes_s = rate_bytes_s
+        self._target_port = target_port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._links: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                far = socket.create_connection(("127.0.0.1", self._target_port))
+                self._links += [near, far]
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        """Read at once, deliver later: a delay must not slow the rate down."""
+        queue: deque[tuple[float, bytes]] = deque()
+        arrived = threading.Event()
+
+        def deliver() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    arrived.wait()
+                    if not queue:
+                        arrived.clear()
+                        continue
+                    due_s, data = queue.popleft()
+                    time.sleep(max(0.0, due_s - time.monotonic()))
+                    if not data:
+                        sink.shutdown(socket.SHUT_WR)
+                        return
+                    sink.sendall(data)
+
+        threading.Thread(target=deliver, daemon=True).start()
+        with contextlib.suppress(OSError):
+            while True:
+                data = source.recv(16_384)
+                if self.rate_bytes_s:
+                    time.sleep(len(data) / self.rate_bytes_s)
+                queue.append((time.monotonic() + self.delay_s, data))
+                arrived.set()
+                if not data:
+                    return
+
+    def cut(self) -> None:
+        """Drop every connection without a goodbye."""
+        for link in self._links:
+            with contextlib.suppress(OSError):
+                # Linger 0 sends a reset instead of an orderly end.
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            link.close()
+        self._links.clear()
+
+    def close(self) -> None:
+        """Stop listening and drop everything."""
+        self._server.close()
+        self.cut()
+
+
+@contextlib.contextmanager
+def relay(target_port: int, *, delay_s: float = 0.0, rate_bytes_s: float = 0.0) -> Iterator[Relay]:
+    """A relay for the time of a test."""
+    link = Relay(target_port, delay_s=delay_s, rate_bytes_s=rate_bytes_s)
+    try:
+        yield link
+    finally:
+        link.close()
