@@ -63,12 +63,12 @@ class Relay:
 
     def cut(self) -> None:
         """Drop every connection without a goodbye."""
-        for link in self._links:
+        links, self._links = self._links, []  # a connection made from now on is not meant
+        for link in links:
             with contextlib.suppress(OSError):
                 # Linger 0 sends a reset instead of an orderly end.
                 link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             link.close()
-        self._links.clear()
 
     def close(self) -> None:
         """Stop listening and drop everything."""
