@@ -8,7 +8,9 @@
     ├── MissingExtra              2   an optional dependency group is not installed
     ├── ConfigError               3   a file that people write is wrong
     ├── DeviceError               4   a phone or board
-    │   └── DeviceUnreachable     4   transient: the link, not the device's answer
+    │   ├── DeviceUnreachable     4   transient: the link, not the device's answer
+    │   ├── DeviceProtocolError   4   an agent of another version, or something that is no agent
+    │   └── DeviceFull            4   transient: no space left on the device; its journal stays readable
     ├── MeterError                5   a power instrument
     │   ├── MeterNotFound         5
     │   ├── MeterBusy             5   transient: another process holds the port
@@ -94,6 +96,14 @@ class DeviceError(FedjouleError):
 
 class DeviceUnreachable(DeviceError, Transient):
     """The link to a device is down."""
+
+
+class DeviceProtocolError(DeviceError):
+    """What came from a device is not what an agent of this version sends."""
+
+
+class DeviceFull(DeviceError, Transient):
+    """No space left on the device."""
 
 
 class MeterError(FedjouleError):

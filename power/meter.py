@@ -48,10 +48,10 @@ class MeterConfig(ClosedModel):
 
 
 class RawSink(Protocol):
-    """Where a driver's reader thread leaves the bytes, exactly as they came."""
+    """Where a stream leaves the instrument's bytes, exactly as they came and before they are decoded."""
 
     def write(self, data: bytes, arrival_ns: int) -> None:
-        """Keep ``data``, read from the instrument at host-monotonic time ``arrival_ns``."""
+        """Keep ``data``, the last byte of which had arrived at host-monotonic time ``arrival_ns``."""
 
 
 @runtime_checkable

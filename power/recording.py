@@ -14,7 +14,8 @@ Samples stay an Arrow stream so that a window of a day-long recording is read wi
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,11 +28,21 @@ from pydantic import Field
 
 from fedjoule.errors import StorageError
 from fedjoule.provenance import Origin, Provenance, Sha256, SourceRef
-from fedjoule.records import StoredRecord, file_sha256, read_record, storage_error, write_record
-from fedjoule.runstore.table import TableWriter, read_table, rewrite_stream, stream_schema
+from fedjoule.records import StoredRecord, file_sha256, publish, read_record, storage_error, write_record
+from fedjoule.runstore.run import RunLock
+from fedjoule.runstore.table import (
+    TableWriter,
+    iter_batches,
+    read_table,
+    rewrite_stream,
+    stream_schema,
+    stream_to_parquet,
+)
+from power.batch_index import index_schema, index_sums
+from power.channels import Channels
 from power.meter import MeterConfig
-from power.model import Finding, InstrumentInfo, SampleBlock
-from power.timebase import Timebase
+from power.model import Finding, InstrumentInfo, SampleBlock, Severity
+from power.timebase import Timebase, TimebaseFitter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +52,11 @@ RECORDING_FILE = "recording.json"
 OPENING_FILE = "opening.json"
 RAW_FILE = "raw.bin"
 BATCH_SAMPLES = 16_384
+SALVAGE_HINT = "`fedjoule meter salvage` recovers it, or `fedjoule runs salvage` inside a run"
 FLUSH_S = 1.0
+
+SECOND_HAND = ("import:", "replay:")
+"""How the kind of a recording begins that no instrument made here and now: it is `imported` at most."""
 
 
 class RecordingOpening(StoredRecord):
@@ -75,7 +90,7 @@ class RecordingRecord(RecordingOpening):
     def provenance(self, source_id: str) -> Provenance:
         """What may be claimed of numbers computed from this recording."""
         seen = self.n_samples + (self.dropped or 0)
-        imported = self.info.kind.startswith("import:")
+        imported = self.info.kind.startswith(SECOND_HAND)
         origin = Origin.EMULATED if self.info.emulated else Origin.IMPORTED if imported else Origin.MEASURED
         return Provenance(
             origin=origin,
@@ -94,24 +109,6 @@ def _samples_schema(uniform: bool) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _blocks_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("first_index", pa.int64()),
-            ("first_tick", pa.int64()),
-            ("last_tick", pa.int64()),
-            ("rows", pa.int32()),
-            ("dropped_before", pa.int64()),  # null: the instrument cannot tell
-            ("first_ns", pa.int64()),  # provisional host time, replaced by the final timebase
-            ("last_ns", pa.int64()),
-            ("power_ticks", pa.float64()),  # trapezoid of power over ticks inside the batch, W x tick
-            ("charge_ticks", pa.float64()),  # the same of current, A x tick
-        ]
-    )
-
-
 class RecordingWriter:
     """Writes one recording. Feed it blocks; `close` with the final timebase and findings.
 
@@ -128,16 +125,19 @@ class RecordingWriter:
         )
         write_record(folder / OPENING_FILE, self.opening)
         self._samples = TableWriter(folder, "samples", _samples_schema(info.uniform_ticks), keep_stream=True)
-        self._blocks = TableWriter(folder, "blocks", _blocks_schema())
+        self._channels = Channels.of(info.accuracy)
+        self._blocks = TableWriter(folder, "blocks", index_schema(self._channels))
         self._raw: _RawWriter | None = None
         self._pending: list[SampleBlock] = []
         self._pending_rows = 0
         self._flushed_ns = started_ns
+        self._broken = False
+        self._next_index = 0
         self.n_samples = 0
         self.dropped: int | None = 0
 
     def write(self, data: bytes, arrival_ns: int) -> None:
-        """Keep raw bytes (called by the reader thread)."""
+        """Keep raw bytes; see `power.meter.RawSink`."""
         if self._raw is None:
             self._raw = _RawWriter(self.folder)
         self._raw.write(data, arrival_ns)
@@ -146,15 +146,17 @@ class RecordingWriter:
         """Add a block; it is on disk at the latest a second later."""
         if not len(block):
             return
-        gap = block.dropped_before != 0
-        if gap or self._pending_rows + len(block) > BATCH_SAMPLES:
+        # Ticks of a batch are stored as a first one and a step: a hole (a loss, a calibration) ends it.
+        continues = block.dropped_before == 0 and block.first_index == self._next_index
+        self._next_index = block.first_index + len(block)
+        if not continues or self._pending_rows + len(block) > BATCH_SAMPLES:
             self.flush()
         if block.dropped_before is None:
             self.dropped = None
         elif self.dropped is not None:
             self.dropped += block.dropped_before
         for start in range(0, len(block), BATCH_SAMPLES):
-            self._pending.append(_slice(block, start, start + BATCH_SAMPLES))
+            self._pending.append(block_part(block, start, start + BATCH_SAMPLES))
             self._pending_rows += len(self._pending[-1])
             if self._pending_rows >= BATCH_SAMPLES:
                 self.flush()
@@ -164,8 +166,10 @@ class RecordingWriter:
 
     def flush(self) -> None:
         """Write what is pending as one batch."""
-        if not self._pending:
+        if not self._pending or self._broken:
             return
+        # Half a batch may be on disk after a failure: writing it again would store samples twice.
+        self._broken = True
         first, last = self._pending[0], self._pending[-1]
         ticks = np.concatenate([b.ticks for b in self._pending])
         current = np.concatenate([b.current_a for b in self._pending]).astype(np.float32)
@@ -173,9 +177,8 @@ class RecordingWriter:
         columns: dict[str, Any] = {"current_a": current, "voltage_v": voltage}
         if not self.info.uniform_ticks:
             columns["tick"] = ticks
+        offset = self._samples.stream_path.stat().st_size
         self._samples.append(columns)
-        # The sums are of the stored values, so that an index and a full read agree to the last bit.
-        stored = current.astype(np.float64)
         self._blocks.append(
             {
                 "first_index": [first.first_index],
@@ -185,16 +188,19 @@ class RecordingWriter:
                 "dropped_before": [first.dropped_before],
                 "first_ns": [int(first.t_ns[0])],
                 "last_ns": [int(last.t_ns[-1])],
-                "power_ticks": [float(np.trapezoid(stored * voltage, ticks))],
-                "charge_ticks": [float(np.trapezoid(stored, ticks))],
+                "offset": [offset],
+                **index_sums(self._channels, ticks, current, voltage),
             }
         )
+        self._broken = False
         self._flushed_ns = int(last.t_ns[-1])
         self._pending.clear()
         self._pending_rows = 0
 
     def close(self, timebase: Timebase, findings: tuple[Finding, ...]) -> RecordingRecord:
         """Finish: everything on disk, hashed, and described by ``recording.json``."""
+        if self._broken:
+            raise StorageError(f"{self.folder}: a batch of samples could not be written", hint=SALVAGE_HINT)
         self.flush()
         self._samples.close()
         self._blocks.close()
@@ -212,8 +218,9 @@ class RecordingWriter:
         return record
 
     def abandon(self) -> None:
-        """Stop writing after a failure; `salvage_recording` finishes it."""
-        self.flush()
+        """Stop writing after a failure; `salvage_recording` finishes it. Raises nothing."""
+        with contextlib.suppress(StorageError):
+            self.flush()
         self._samples.abandon()
         self._blocks.abandon()
         if self._raw is not None:
@@ -221,7 +228,7 @@ class RecordingWriter:
 
 
 class _RawWriter:
-    """``raw.bin`` and its arrival times; the only part that the reader thread waits for."""
+    """``raw.bin`` and its arrival times."""
 
     def __init__(self, folder: Path) -> None:
         import pyarrow as pa
@@ -234,8 +241,8 @@ class _RawWriter:
         schema = pa.schema([("end_offset", pa.int64()), ("arrival_ns", pa.int64())])
         self._arrivals = TableWriter(folder, "arrivals", schema)
         self._pending: list[tuple[int, int]] = []
+        self._flushed_s = time.monotonic()
         self._offset = 0
-        self._lock = threading.Lock()
 
     def write(self, data: bytes, arrival_ns: int) -> None:
         try:
@@ -244,31 +251,31 @@ class _RawWriter:
         except OSError as error:
             raise storage_error(self.path, error) from error
         self._offset += len(data)
-        with self._lock:
-            self._pending.append((self._offset, arrival_ns))
-            if len(self._pending) >= 256:
-                self._flush()
+        self._pending.append((self._offset, arrival_ns))
+        if len(self._pending) >= 256 or time.monotonic() - self._flushed_s > FLUSH_S:
+            self._flush()
 
     def _flush(self) -> None:
         if self._pending:
             ends, arrivals = zip(*self._pending, strict=True)
             self._arrivals.append({"end_offset": list(ends), "arrival_ns": list(arrivals)})
             self._pending.clear()
+            self._flushed_s = time.monotonic()
 
     def close(self) -> None:
-        with self._lock:
-            self._flush()
+        self._flush()
         self._arrivals.close()
         self._file.close()
 
     def abandon(self) -> None:
-        with self._lock:
+        with contextlib.suppress(StorageError):
             self._flush()
         self._arrivals.abandon()
         self._file.close()
 
 
-def _slice(block: SampleBlock, start: int, stop: int) -> SampleBlock:
+def block_part(block: SampleBlock, start: int, stop: int) -> SampleBlock:
+    """Samples ``start`` to ``stop`` of a block; only its beginning follows the loss before it."""
     if start == 0 and stop >= len(block):
         return block
     return SampleBlock(
@@ -289,7 +296,7 @@ def data_hashes(folder: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Recording:
-    """A finished recording, opened for reading; samples are memory-mapped, not loaded."""
+    """A finished recording, opened for reading; samples are read batch by batch, as they are asked for."""
 
     folder: Path
     record: RecordingRecord
@@ -303,17 +310,39 @@ class Recording:
         return {name: np.asarray(column) for name, column in columns.items()}
 
     @cached_property
-    def _batches(self) -> list[pa.RecordBatch]:
+    def _samples(self) -> tuple[pa.NativeFile, pa.Schema]:
         import pyarrow as pa
 
-        return list(pa.ipc.open_stream(pa.memory_map(str(self.folder / "samples.arrows"))))
+        path = self.folder / "samples.arrows"
+        schema = stream_schema(path)
+        if schema is None:
+            raise StorageError(f"{path}: not an Arrow stream")
+        return pa.OSFile(str(path), "rb"), schema
+
+    def batch(self, i: int) -> pa.RecordBatch:
+        """The stored columns of batch number ``i``, read from where the index says."""
+        import pyarrow as pa
+
+        file, schema = self._samples
+        offsets = self.index["offset"]
+        end = int(offsets[i + 1]) if i + 1 < len(offsets) else file.size()
+        try:
+            data = file.read_at(end - int(offsets[i]), int(offsets[i]))
+            batch = pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StorageError(f"{self.folder}: samples of batch {i} are not readable ({error})") from error
+        if batch.num_rows != self.index["rows"][i]:
+            raise StorageError(f"{self.folder}: batch {i} of the samples does not match the index")
+        return batch
 
     def __len__(self) -> int:
         return len(self.index["rows"])
 
     def block(self, i: int) -> SampleBlock:
         """Batch number ``i`` with its final times. Adjacent batches with nothing lost between continue."""
-        batch = self._batches[i]
+        return self._block(i, self.batch(i))
+
+    def _block(self, i: int, batch: pa.RecordBatch) -> SampleBlock:
         first_tick, rows = int(self.index["first_tick"][i]), int(self.index["rows"][i])
         if self.record.info.uniform_ticks:
             step = round(self.record.info.tick_hz / self.record.info.rate_hz)
@@ -331,9 +360,17 @@ class Recording:
         )
 
     def blocks(self) -> Iterator[SampleBlock]:
-        """All batches in order, in bounded memory."""
-        for i in range(len(self)):
-            yield self.block(i)
+        """All batches in order, in bounded memory: read, because mapped pages would all stay resident.
+
+        Raises:
+            StorageError: There are fewer than the index says.
+        """
+        found = 0
+        for batch in iter_batches(self.folder / "samples.arrows"):
+            yield self._block(found, batch)
+            found += 1
+        if found != len(self):
+            raise StorageError(f"{self.folder}: {found} of {len(self)} batches of samples are readable")
 
 
 def open_recording(folder: Path) -> Recording:
@@ -346,7 +383,7 @@ def open_recording(folder: Path) -> Recording:
         known = (folder / OPENING_FILE).exists()
         raise StorageError(
             f"{folder}: {'the recording was not finished' if known else 'no recording here'}",
-            hint="`fedjoule runs salvage` recovers it" if known else "",
+            hint=SALVAGE_HINT if known else "",
         )
     recording = Recording(folder, read_record(folder / RECORDING_FILE, RecordingRecord))
     stored = int(recording.index["rows"].sum())
@@ -364,38 +401,67 @@ def verify_hashes(recording: Recording) -> list[str]:
 
 
 def salvage_recording(folder: Path) -> RecordingRecord | None:
-    """Finish a recording whose writer was killed; the tables must have been salvaged already.
+    """Finish a recording whose writer was killed.
 
     Returns:
         The record, or None if there was nothing to do or not a single sample.
+
+    Raises:
+        StorageError: A living process is writing it.
     """
     if (folder / RECORDING_FILE).exists() or not (folder / OPENING_FILE).exists():
         return None
-    opening = read_record(folder / OPENING_FILE, RecordingOpening)
-    blocks = read_table(folder, "blocks")
-    rows = np.asarray(blocks["rows"])
+    lock = RunLock(folder)
+    try:
+        return _salvage(folder, read_record(folder / OPENING_FILE, RecordingOpening))
+    finally:
+        lock.release()
+
+
+def _salvage(folder: Path, opening: RecordingOpening) -> RecordingRecord | None:
+    for name in ("blocks", "arrivals"):
+        stream, parquet = folder / f"{name}.arrows", folder / f"{name}.parquet"
+        if parquet.exists():  # whole: it gets its name last
+            stream.unlink(missing_ok=True)
+        elif stream.exists():
+            stream_to_parquet(stream, parquet)
     samples = folder / "samples.arrows"
-    schema = stream_schema(samples)
-    if schema is None or not len(rows):
+    schema = stream_schema(samples) if samples.exists() else None
+    if schema is None or not (folder / "blocks.parquet").exists():
         return None
-    rewrite_stream(samples, samples, schema, limit=len(rows))  # a batch without its row in `blocks`
-    last = len(rows) - 1
-    first_tick, last_tick = int(blocks["first_tick"][0].as_py()), int(blocks["last_tick"][last].as_py())
-    first_ns, last_ns = int(blocks["first_ns"][0].as_py()), int(blocks["last_ns"][last].as_py())
+    blocks = read_table(folder, "blocks")
+    whole = min(len(blocks), sum(1 for _ in iter_batches(samples)))
+    if not whole:
+        return None
+    if whole < len(blocks):  # a power cut may keep the row of a batch and lose the batch
+        blocks = blocks.slice(0, whole)
+        _replace_blocks(folder, blocks)
+    rewrite_stream(samples, samples, schema, limit=whole)
+    # Provisional times were late, never early, and got better: their lower envelope is the best of them.
+    fitter = TimebaseFitter(opening.info.tick_hz)
+    for tick, t_ns in zip(blocks["last_tick"].to_pylist(), blocks["last_ns"].to_pylist(), strict=True):
+        fitter.add(tick, t_ns)
     losses = blocks["dropped_before"]
+    finding = Finding(
+        code="salvaged",
+        severity=Severity.WARNING,
+        message="the recording was cut short; times come from the provisional fit",
+    )
     record = RecordingRecord(
         **opening.model_dump(),
-        timebase=Timebase(ticks=(first_tick, last_tick), host_ns=(first_ns, last_ns)),
-        n_samples=int(rows.sum()),
+        timebase=fitter.fit(),
+        n_samples=int(np.asarray(blocks["rows"]).sum()),
         dropped=None if losses.null_count else int(np.asarray(losses).sum()),
-        findings=(
-            Finding(
-                code="salvaged",
-                severity="warning",
-                message="the recording was cut short; times come from the provisional fit",
-            ),
-        ),
+        findings=(finding,),
         file_sha256=data_hashes(folder),
     )
     write_record(folder / RECORDING_FILE, record)
     return record
+
+
+def _replace_blocks(folder: Path, blocks: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    temporary = folder / ".blocks.parquet.tmp"
+    pq.write_table(blocks, temporary, compression="zstd")
+    publish(temporary, folder / "blocks.parquet", replace=True)

@@ -8,6 +8,7 @@ get one line per segment, joined at knots, which follows a drifting crystal.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self
@@ -135,7 +136,7 @@ class TimebaseFitter:
         self._segments: list[_Segment] = []
         self._bounds: list[int] = []
         self._last_tick: int | None = None
-        self._delays_ns: list[float] = []
+        self._delays_ns: deque[float] = deque(maxlen=1024)
 
     def add(self, tick: int, arrival_ns: int) -> None:
         """Note that the sample taken at ``tick`` had arrived by ``arrival_ns``; ticks must increase."""
@@ -146,7 +147,8 @@ class TimebaseFitter:
             self._bounds.append(tick)
         self._segments[-1].add(tick, arrival_ns)
         self._last_tick = tick
-        if self._segments[-1].n % 64 == 1 and len(self._delays_ns) < 100_000:
+        # Each read of a short recording counts; of a long one, the last minutes are plenty.
+        if self._segments[-1].n <= 64 or self._segments[-1].n % 8 == 0:
             x0, y0, slope = self._segments[-1].line(self._nominal_ns)
             self._delays_ns.append(max(0.0, arrival_ns - y0 - slope * (tick - x0)))
 

@@ -28,6 +28,7 @@ PARQUET_SUFFIX = ".parquet"
 _STAYS_STREAM = {b"fedjoule.final": b"stream"}
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ROW_GROUP_ROWS = 262_144
+_ROW_GROUP_BATCHES = 16_384  # a table of single-row batches would otherwise be held whole
 _FSYNC_PERIOD_S = 1.0
 
 
@@ -88,7 +89,8 @@ class TableWriter:
                 raise ValueError(
                     f"{self.stream_path.stem}: columns differ from the schema: {sorted(unknown)}"
                 )
-            batch = pa.record_batch({n: columns[n] for n in self.schema.names}, schema=self.schema)
+            arrays = [_column(columns[field.name], field.type) for field in self.schema]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         self._write(batch.serialize())
         self.rows += batch.num_rows
 
@@ -139,6 +141,31 @@ class TableWriter:
         )
 
 
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    """One column of a batch.
+
+    `pyarrow.array` imports pandas when it is first called, for most of a second and in the middle of a
+    capture. Numbers, which is all that a capture writes, go without it.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return pa.array(values, kind)
+    valid = None
+    if isinstance(values, list) and None in values:
+        valid = np.array([value is not None for value in values])
+        values = [0 if value is None else value for value in values]
+    target = np.dtype(kind.to_pandas_dtype())
+    data = np.asarray(values)
+    if data.dtype != target and not (isinstance(values, list) and data.dtype.kind in ("i", target.kind)):
+        return pa.array(values, kind)  # which refuses a cast that loses something
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(
+        kind, len(data), [bitmap, pa.py_buffer(np.ascontiguousarray(values, target))]
+    )
+
+
 def stays_stream(schema: pa.Schema) -> bool:
     """Whether a table keeps the stream form when it is closed or salvaged."""
     return bool(schema.metadata and _STAYS_STREAM.items() <= schema.metadata.items())
@@ -178,6 +205,7 @@ def stream_to_parquet(stream: Path, parquet: Path) -> int:
         with contextlib.ExitStack() as stack:
             writer: Any = None
             pending: list[pa.RecordBatch] = []
+            pending_rows = 0
             schema = stream_schema(stream)
             if schema is None:  # killed before even the schema was written: there is nothing to convert
                 stream.unlink()
@@ -186,9 +214,11 @@ def stream_to_parquet(stream: Path, parquet: Path) -> int:
             for batch in iter_batches(stream):
                 pending.append(batch)
                 rows += batch.num_rows
-                if sum(b.num_rows for b in pending) >= _ROW_GROUP_ROWS:
+                pending_rows += batch.num_rows
+                if pending_rows >= _ROW_GROUP_ROWS or len(pending) >= _ROW_GROUP_BATCHES:
                     writer.write_table(pa.Table.from_batches(pending))
                     pending.clear()
+                    pending_rows = 0
             if pending:
                 writer.write_table(pa.Table.from_batches(pending))
         with temporary.open("rb") as file:

@@ -17,6 +17,7 @@ READY = {
     "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, commands."),
     "meter": ("harness.cli.meter:meter", "Power meters: find, record, emulate, test."),
     "runs": ("harness.cli.runs:runs", "Stored runs: list, show, salvage."),
+    "traces": ("harness.cli.traces:traces", "Interaction traces: import, validate, synthesise."),
 }
 PLANNED = {
     "compare": "Compare emulation runs, paired by seed.",
@@ -27,7 +28,6 @@ PLANNED = {
     "probing": "What stopping after the first epoch saves.",
     "profile": "Device profiles: build, show, scale, import.",
     "report": "Make or open the HTML page of a run.",
-    "traces": "Interaction traces: import, validate, synthesise.",
 }
 
 cli = LazyGroup(

@@ -34,6 +34,7 @@ class EmulatorOptions(ClosedModel):
         seed: Seed of the noise.
         faults: As `power.emulated.faults.parse_fault` reads them.
         serial: Serial number it reports.
+        variant: Which of several wire formats or models, where an instrument has some; empty for the usual.
         truth: File that keeps the true load, for tests.
     """
 
@@ -45,6 +46,7 @@ class EmulatorOptions(ClosedModel):
     seed: int = Field(default=0, ge=0)
     faults: tuple[str, ...] = ()
     serial: str = ""
+    variant: str = ""
     truth: Path | None = None
 
     def build_signal(self) -> Signal:

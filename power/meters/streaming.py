@@ -7,12 +7,13 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator
 from typing import Self
 
 from fedjoule.errors import MeterError
 from power.meter import MeterConfig, RawSink
-from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity
+from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity, Timing
 from power.timebase import Timebase, TimebaseFitter
 from power.wire.decoder import Decoder
 
@@ -35,7 +36,7 @@ class StreamingMeter(ABC):
         self._fitter = TimebaseFitter(info.tick_hz)
         self._own_findings = FindingLog()
         self._stop = threading.Event()
-        self._pending: list[tuple[int, bytes]] = []
+        self._pending: deque[tuple[int, bytes]] = deque()
         self._arrived = threading.Event()
         self._failure: BaseException | None = None
         self._streamed = False
@@ -73,7 +74,7 @@ class StreamingMeter(ABC):
             raise MeterError(f"{self.info.kind}: a meter streams once", hint="open it again")
         self._streamed = True
         self.begin_sampling()
-        reader = threading.Thread(target=self._read_loop, args=(raw,), name="meter-reader", daemon=True)
+        reader = threading.Thread(target=self._read_loop, name="meter-reader", daemon=True)
         reader.start()
         try:
             while reader.is_alive() or self._pending:
@@ -81,7 +82,7 @@ class StreamingMeter(ABC):
                 if not self._stop.is_set():
                     time.sleep(DECODE_PERIOD_S)
                 self._arrived.clear()
-                yield from self._decode_pending()
+                yield from self._decode_pending(raw)
                 if self._stop.is_set():
                     reader.join()
         finally:
@@ -90,20 +91,18 @@ class StreamingMeter(ABC):
             # The stream's own outcome matters more than a stop command lost on a dead link.
             with contextlib.suppress(MeterError, OSError):
                 self.end_sampling()
-        yield from self._decode_pending()
+        yield from self._decode_pending(raw)
         if self._failure is not None:
             raise self._failure
 
-    def _read_loop(self, raw: RawSink | None) -> None:
-        """Only append: anything slower here would lose bytes in the instrument."""
+    def _read_loop(self) -> None:
+        """Only append: anything slower here, such as a disk, would lose bytes in the instrument."""
         last_ns = time.monotonic_ns()
         try:
             while not self._stop.is_set():
                 data = self.read_bytes()
                 now_ns = time.monotonic_ns()
                 if data:
-                    if raw is not None:
-                        raw.write(data, now_ns)
                     self._pending.append((now_ns, data))
                     self._arrived.set()
                     last_ns = now_ns
@@ -117,12 +116,25 @@ class StreamingMeter(ABC):
         finally:
             self._arrived.set()
 
-    def _decode_pending(self) -> Iterator[SampleBlock]:
-        pending, self._pending = self._pending, []
-        if not pending:
-            return
-        arrival_ns = pending[-1][0]
-        decoded = self._decoder.feed(b"".join(data for _, data in pending), arrival_ns)
+    def _take_portions(self) -> list[tuple[int, bytes]]:
+        """What has arrived, in the portions in which it is kept and decoded.
+
+        One portion is faster to decode; where the host's clock is the sample clock, each read stays
+        on its own, because its arrival is its time.
+        """
+        reads = [self._pending.popleft() for _ in range(len(self._pending))]
+        if not reads or self.info.timing is Timing.HOST:
+            return reads
+        return [(reads[-1][0], b"".join(data for _, data in reads))]
+
+    def _decode_pending(self, raw: RawSink | None) -> Iterator[SampleBlock]:
+        for arrival_ns, data in self._take_portions():
+            if raw is not None:
+                raw.write(data, arrival_ns)
+            yield from self._decode(data, arrival_ns)
+
+    def _decode(self, data: bytes, arrival_ns: int) -> Iterator[SampleBlock]:
+        decoded = self._decoder.feed(data, arrival_ns)
         if not decoded:
             return
         self._fitter.add(int(decoded[-1].ticks[-1]), arrival_ns)

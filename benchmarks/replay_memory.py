@@ -1,0 +1,150 @@
+"""A day at 5 kHz in constant memory: peak RSS of recording and of replaying it, against one hour of the same.
+
+The bytes of an LVPM are fed as fast as they are taken: decoder, sample times, checks, raw bytes and samples
+on disk are those of a live capture. Then the recording is replayed without waiting and recorded again. Each
+is a process of its own, and the disk is cleaned up after each length.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.result import Figure, figure
+from power.emulated.lvpm import PACKET_SAMPLES, Converter
+from power.meter import MeterConfig, RawSink, open_meter
+from power.meters.monsoon_lvpm import ACCURACY, KIND
+from power.meters.streaming import StreamingMeter
+from power.model import InstrumentInfo, SampleBlock
+from power.recorder import record
+from power.wire.lvpm import LvpmDecoder
+from power.wire.lvpm_frames import DATA, FLAG_OUTPUT_ON, SEQUENCE_MODULUS, encode_frame
+
+NAME = "replay_memory"
+RATE_HZ = 5000
+BYTES_PER_SAMPLE = 8 + 8 + 10  # the recording, the replayed one, and raw bytes of the first
+MAX_GROWTH = 1.1
+"""Constant memory: a day may take a tenth more than an hour, for the index of its batches."""
+
+LIMITS: dict[str, Any] = {"voltage_v": 4.0, "voltage_max_v": 4.2, "current_limit_a": 3.0}
+
+
+def run(hours: float = 24.0) -> list[Figure]:
+    """Peak memory of one hour and of so many."""
+    short, long = (_measure(length) for length in (1.0, hours))
+    found = []
+    for phase in ("capture", "replay"):
+        growth = long[phase]["peak_rss_mb"] / short[phase]["peak_rss_mb"]
+        found += [
+            figure(NAME, f"{phase}: peak RSS of {hours:g} h over that of 1 h", [growth], "x",
+                   bar=MAX_GROWTH, better="lower"),
+            figure(NAME, f"{phase}: peak RSS of {hours:g} h", [long[phase]["peak_rss_mb"]], "MB",
+                   note=f"{long[phase]['samples']:,} samples"),
+            figure(NAME, f"{phase}: speed", [hours * 3600 / long[phase]["wall_s"]], "x real time"),
+        ]  # fmt: skip
+    return found
+
+
+def _measure(hours: float) -> dict[str, dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="replay-memory-") as name:
+        needed = int(hours * 3600 * RATE_HZ * BYTES_PER_SAMPLE)
+        free = shutil.disk_usage(name).free
+        if free < 1.2 * needed:
+            raise RuntimeError(f"{needed / 1e9:.0f} GB of disk needed in {name}, {free / 1e9:.0f} GB free")
+        return {phase: _in_child(phase, Path(name), hours) for phase in ("capture", "replay")}
+
+
+def _in_child(phase: str, folder: Path, hours: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.replay_memory", phase, str(folder), str(hours)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
+
+
+class RepeatedLvpm(StreamingMeter):
+    """An LVPM whose second is repeated: delivered when asked for, with the arrival times of a live one."""
+
+    def __init__(self, hours: float) -> None:
+        config = MeterConfig(kind=KIND, **LIMITS)
+        info = InstrumentInfo(
+            kind=KIND,
+            emulated=True,
+            rate_hz=RATE_HZ,
+            tick_hz=RATE_HZ,
+            uniform_ticks=True,
+            accuracy=ACCURACY,
+        )
+        super().__init__(config, info, LvpmDecoder(voltage_step_v=125e-6, rate_hz=RATE_HZ))
+        self._bytes, self._samples = about_a_second()
+        self._repeats = round(hours * 3600 * RATE_HZ / self._samples)
+
+    def stream(self, raw: RawSink | None = None) -> Iterator[SampleBlock]:
+        """One second after the other."""
+        start_ns = time.monotonic_ns()
+        for i in range(1, self._repeats + 1):
+            arrival_ns = start_ns + round(i * self._samples / RATE_HZ * 1e9)
+            if raw is not None:
+                raw.write(self._bytes, arrival_ns)
+            yield from self._decode(self._bytes, arrival_ns)
+
+    def begin_sampling(self) -> None:
+        """Not used."""
+
+    def end_sampling(self) -> None:
+        """Not used."""
+
+    def read_bytes(self) -> bytes:
+        """Not used."""
+        return b""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def about_a_second() -> tuple[bytes, int]:
+    """Packets whose sequence goes on when they are repeated, calibration included; and their samples."""
+    converter = Converter(voltage_step_v=125e-6)
+    packets = SEQUENCE_MODULUS * 45
+    rng = np.random.default_rng(1)
+    data = b""
+    for number in range(packets):
+        if number < 2:
+            kind, rows = number + 1, converter.calibration(number + 1)
+        else:
+            load = rng.normal(0.3, 0.01, PACKET_SAMPLES)
+            kind, rows = DATA, converter.measure(load, np.full(PACKET_SAMPLES, 4.0))
+        flags = FLAG_OUTPUT_ON | number % SEQUENCE_MODULUS
+        data += encode_frame(bytes([flags, kind, 0, 0xC4]) + rows.tobytes() + b"\x84")
+    return data, (packets - 2) * PACKET_SAMPLES
+
+
+def _work(phase: str, folder: Path, hours: float) -> dict[str, Any]:
+    began_s = time.monotonic()
+    if phase == "capture":
+        with RepeatedLvpm(hours) as meter:
+            done = record(meter, folder / "capture", config=meter.config)
+    else:
+        config = MeterConfig(kind="replay", port=str(folder / "capture"), options={"speed": 0}, **LIMITS)
+        with open_meter(config) as meter:
+            done = record(meter, folder / "replay", config=config)
+    return {
+        "samples": done.n_samples,
+        "dropped": done.dropped,
+        "findings": [finding.code for finding in done.findings],
+        "wall_s": time.monotonic() - began_s,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_work(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))))

@@ -1,0 +1,76 @@
+"""What a person sees and can do while a meter records: live watts, and a stop that loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Self
+
+from harness.cli.progress import progress
+
+if TYPE_CHECKING:
+    from power.model import SampleBlock
+
+SHOWN_S = 0.5
+"""The watts shown are a mean over this long: a number that changes faster cannot be read."""
+
+
+class LivePower:
+    """Shows power while samples come in; pass it as ``on_block``."""
+
+    def __init__(self, what: str, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._progress = progress(what, seconds)
+        self._first_ns: int | None = None
+        self._shown_ns = 0
+        self._recent = (0.0, 0)  # sum of watts and number of samples since something was shown
+        self._total = (0.0, 0)
+
+    def __enter__(self) -> Self:
+        self._advance = self._progress.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._seconds is not None and self.mean_power_w is not None:
+            self._advance(self._seconds, f"{self.mean_power_w:.4f} W on average")
+        self._progress.__exit__(None, None, None)
+
+    @property
+    def mean_power_w(self) -> float | None:
+        """Mean of all samples so far."""
+        sum_w, rows = self._total
+        return sum_w / rows if rows else None
+
+    def __call__(self, block: SampleBlock) -> None:
+        """Take a block into account."""
+        last_ns = int(block.t_ns[-1])
+        if self._first_ns is None:
+            self._first_ns = self._shown_ns = int(block.t_ns[0])
+        sum_w = float(block.power_w.sum(dtype=float))
+        self._total = (self._total[0] + sum_w, self._total[1] + len(block))
+        self._recent = (self._recent[0] + sum_w, self._recent[1] + len(block))
+        if last_ns - self._shown_ns >= SHOWN_S * 1e9:
+            self._advance((last_ns - self._first_ns) * 1e-9, f"{self._recent[0] / self._recent[1]:.4f} W")
+            self._shown_ns, self._recent = last_ns, (0.0, 0)
+
+
+@contextlib.contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set; a second one of them acts as usual."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, _: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,182 @@
+"""Idle power before and after the work: its mean, how well the mean is known, and its drift.
+
+Idle power fluctuates on all time scales, so its mean is known less well than independent samples would
+make it. An idle interval is cut into equal parts, and `power.slow_noise` tells from them what averages out
+and what does not (`power.flicker` says what the latter does to averages). Two things are asked:
+
+- How much does idle power move, for whatever reason? From the mean of each part. It limits a net energy.
+- How much does the instrument move? From the median of each part, which the short bursts of a device that
+  is not quite idle leave alone. It limits every energy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from fedjoule.errors import DataQualityError
+from power.energy_index import EnergyIndex, integrate_recording
+from power.flicker import flicker_factor
+from power.recording import Recording
+from power.slow_noise import SlowNoise, Variance, slow_noise, total
+from power.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
+
+PARTS = 32
+"""Into how many parts an idle interval is cut: five octaves of averaging time."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleInterval:
+    """Idle power over one interval.
+
+    Attributes:
+        energy: The interval as a window.
+        activity: What keeps idle power from being constant.
+        floor: What keeps the power between the device's bursts from being constant.
+    """
+
+    energy: WindowEnergy
+    activity: SlowNoise
+    floor: SlowNoise
+
+    @property
+    def power_w(self) -> float:
+        """Mean power."""
+        return self.energy.mean_power_w or 0.0
+
+    @property
+    def center_ns(self) -> int:
+        """Middle of the interval."""
+        return (self.energy.start_ns + self.energy.end_ns) // 2
+
+    @property
+    def white(self) -> Variance:
+        """Variance of the mean power from what averages out."""
+        return self.activity.white.scaled(1 / self.energy.duration_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Idle power around some work. Without an interval after it, drift cannot be seen.
+
+    Attributes:
+        before: Idle before the work.
+        after: Idle after it.
+    """
+
+    before: IdleInterval
+    after: IdleInterval | None = None
+
+    @property
+    def intervals(self) -> tuple[IdleInterval, ...]:
+        """Those that were measured."""
+        return (self.before,) if self.after is None else (self.before, self.after)
+
+    @property
+    def drift_w(self) -> float | None:
+        """Idle power after minus before; None if only one was measured."""
+        return None if self.after is None else self.after.power_w - self.before.power_w
+
+    def weights_at(self, t_ns: int) -> tuple[float, ...]:
+        """How much each interval counts at a time between them: idle power is taken to drift linearly."""
+        if self.after is None:
+            return (1.0,)
+        share = (t_ns - self.before.center_ns) / (self.after.center_ns - self.before.center_ns)
+        share = min(max(share, 0.0), 1.0)
+        return (1.0 - share, share)
+
+    def power_at(self, t_ns: int) -> float:
+        """Idle power at a time between the intervals."""
+        return sum(w * i.power_w for w, i in zip(self.weights_at(t_ns), self.intervals, strict=True))
+
+    def slow_noise_of(self, work: Sequence[WindowEnergy]) -> Variance:
+        """Variance of the mean power over some windows from slow noise of the instrument.
+
+        It is relative to the recording: the mean of the noise over all of it is an offset, for which the
+        instrument's limits account.
+        """
+        idle = [interval.energy for interval in self.intervals]
+        recording = (idle[0].start_ns * 1e-9, max(end for _, end in map(_seconds, (*work, *idle))))
+        spans = [*map(_seconds, work), recording]
+        floor = _mean([interval.floor.flicker for interval in self.intervals])
+        return floor.scaled(flicker_factor(spans, [*[1 / len(work)] * len(work), -1.0]))
+
+    def idle_variance(self, work: Sequence[WindowEnergy]) -> Variance:
+        """Variance of what is taken for idle power during some windows."""
+        weights = self.weights_at(_middle_ns(work))
+        spans = [*map(_seconds, work), *(_seconds(interval.energy) for interval in self.intervals)]
+        contrast = flicker_factor(spans, [*[1 / len(work)] * len(work), *(-w for w in weights)])
+        white = [i.white.scaled(w**2) for w, i in zip(weights, self.intervals, strict=True)]
+        return total([*white, self._flicker.scaled(contrast), Variance(self._bend_w2())])
+
+    @property
+    def _flicker(self) -> Variance:
+        return _mean([interval.activity.flicker for interval in self.intervals])
+
+    def _bend_w2(self) -> float:
+        """Variance of idle power about the straight line between the intervals.
+
+        Between them it may lie anywhere from one value to the other: a uniform distribution over the part
+        of their difference that noise does not explain.
+        """
+        if self.after is None or self.drift_w is None:
+            return 0.0
+        slow = self._flicker.scaled(flicker_factor([_seconds(i.energy) for i in self.intervals], (1.0, -1.0)))
+        explained = slow.w2 + self.before.white.w2 + self.after.white.w2
+        return max(0.0, self.drift_w**2 - explained) / 12
+
+
+def _mean(variances: Sequence[Variance]) -> Variance:
+    return total([variance.scaled(1 / len(variances)) for variance in variances])
+
+
+def _seconds(window: WindowEnergy) -> tuple[float, float]:
+    return window.start_ns * 1e-9, window.end_ns * 1e-9
+
+
+def _middle_ns(windows: Sequence[WindowEnergy]) -> int:
+    return sum((w.start_ns + w.end_ns) // 2 for w in windows) // len(windows)
+
+
+def measure_baseline(
+    recording: Recording, before: Window, after: Window | None = None, *, policy: GapPolicy = DEFAULT_POLICY
+) -> Baseline:
+    """Idle power of a recording before and after some work.
+
+    Raises:
+        DataQualityError: An idle interval is not in the recording, lost too much, or is too short.
+    """
+    if after is not None and after.start_ns < before.end_ns:
+        raise DataQualityError("the idle interval after the work begins before the one before it ends")
+    return Baseline(
+        _idle(recording, before, policy), None if after is None else _idle(recording, after, policy)
+    )
+
+
+def _idle(recording: Recording, window: Window, policy: GapPolicy) -> IdleInterval:
+    edges = np.linspace(window.start_ns, window.end_ns, PARTS + 1).astype(np.int64).tolist()
+    parts = [Window(a, b, window.label) for a, b in pairwise(edges)]
+    # A part may lose more than the whole may, and still tell how the power moves.
+    any_loss = policy.model_copy(update={"max_lost_fraction": 1.0})
+    (whole,) = integrate_recording(recording, [window], policy=policy)
+    measured = integrate_recording(recording, parts, policy=any_loss)
+    problems = _problems(whole, measured)
+    if problems:
+        raise DataQualityError(
+            f"idle interval {window.label!r}: {'; '.join(problems)}",
+            hint=f"an idle interval needs at least {2 * PARTS} samples and the same care as a window",
+        )
+    means_w = np.array([part.mean_power_w for part in measured], np.float64)
+    index = EnergyIndex(recording, policy)
+    medians_w = np.array([np.median(index.power_w(part.start_ns, part.end_ns)) for part in parts])
+    part_s = window.duration_s / PARTS
+    return IdleInterval(whole, slow_noise(means_w, part_s), slow_noise(medians_w, part_s))
+
+
+def _problems(whole: WindowEnergy, parts: Sequence[WindowEnergy]) -> tuple[str, ...]:
+    if whole.problems:
+        return whole.problems
+    return next((part.problems for part in parts if part.energy_j is None), ())

@@ -1,0 +1,125 @@
+"""The analogue side of an emulated Monsoon on USB: amperes and volts to the 18 bytes of an observation.
+
+Written from the protocol's description and not from our decoder, which it serves to test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+CHANNELS = ("main", "usb", "aux")
+
+ZERO, REFERENCE = 0x10, 0x30
+"""Sample types of the two calibrations; a measurement has 0x00."""
+
+
+@dataclass(slots=True)
+class Converter:
+    """One channel in one range.
+
+    Attributes:
+        zero: Counts without current, as the zero calibration shows them.
+        reference: Counts at the reference current.
+        reference_a: That current, amperes.
+        offset: Counts by which measurements, but not the zero calibration, are too high.
+        low: Lowest count.
+        high: Highest count.
+    """
+
+    zero: float
+    reference: float
+    reference_a: float
+    offset: float
+    low: int
+    high: int
+
+    def counts(self, current_a: Floats) -> NDArray[np.int64]:
+        """What the converter shows at these currents; beyond its ends it clips."""
+        zero = self.zero + self.offset
+        exact = zero + current_a / self.reference_a * (self.reference - zero)
+        return np.clip(np.rint(exact), self.low, self.high).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """All converters of a unit.
+
+    Attributes:
+        converters: Coarse and fine, of main, usb and aux, in the order of the observation's fields.
+        main_volt: Volts per count of the main (or aux) voltage.
+        usb_volt: The same of the USB voltage.
+        load: Number of the channel that the load is connected to; the others carry nothing.
+    """
+
+    converters: tuple[Converter, ...]
+    main_volt: float
+    usb_volt: float
+    load: int
+
+    def measure(self, current_a: Floats, voltage_v: Floats) -> NDArray[np.uint8]:
+        """One observation per row."""
+        nothing = np.zeros(len(current_a))
+        currents = [current_a if i // 2 == self.load else nothing for i in range(len(self.converters))]
+        counts = [c.counts(current) for c, current in zip(self.converters, currents, strict=True)]
+        at_usb = CHANNELS[self.load] == "usb"
+        volts = [(nothing if at_usb else voltage_v) / self.main_volt]
+        volts += [(voltage_v if at_usb else nothing) / self.usb_volt]
+        counts += [np.clip(np.rint(v), 0, 0xFFFF).astype(np.int64) for v in volts]
+        return _observations(counts, kind=0)
+
+    def calibrate(self, kind: int) -> NDArray[np.uint8]:
+        """One calibration observation; voltages are not measured meanwhile."""
+        values = [c.zero if kind == ZERO else c.reference for c in self.converters]
+        return _observations([np.array([round(value)]) for value in (*values, 0, 0)], kind)
+
+    def drift(self) -> None:
+        """Become another set of converters, as after warming up: zeros and gains move by about 1 %."""
+        for converter in self.converters:
+            span = converter.reference - converter.zero
+            converter.zero += round(0.01 * span)
+            converter.reference += round(0.02 * span)
+
+
+def _observations(counts: list[NDArray[np.int64]], kind: int) -> NDArray[np.uint8]:
+    words = np.stack(counts, axis=1).astype(np.uint16).astype(">u2")
+    rows = np.zeros((len(words), 18), np.uint8)
+    rows[:, :16] = words.view(np.uint8).reshape(len(words), 16)
+    rows[:, 17] = kind
+    return rows
+
+
+def hvpm_front_end(load: str) -> FrontEnd:
+    """A black unit with factory scales (``HVPM.setDefaultScaleValues`` of the vendor's package).
+
+    Counts are of our choosing: zero at 3000, reference at 36000. The fine range then ends at 67 mA in steps
+    of 1.1 uA, the coarse one at 12 A in steps of 0.2 mA.
+    """
+    unsigned = [
+        Converter(3000 + 10 * i, 36_000 + 10 * i, reference_a, offset, 0, 0xFFFF)
+        for i, (reference_a, offset) in enumerate([(6.4, 15), (36.5e-3, 15), (0.6, 0), (14e-3, 0)])
+    ]
+    aux = [_signed(reference_a) for reference_a in (0.25, 3.1e-3)]
+    return FrontEnd((*unsigned, *aux), 4 * 62.5e-6, 2 * 62.5e-6, CHANNELS.index(load))
+
+
+def lvpm_front_end(load: str, resistor_offset: int) -> FrontEnd:
+    """A reflashed white unit; all its counts are signed. ``resistor_offset`` is in 0.1 milliohm."""
+    at_50_mohm = 0.05 / (0.05 + 1e-4 * resistor_offset)
+    at_100_mohm = 0.10 / (0.10 + 1e-4 * resistor_offset)
+    main = [_signed(reference_a * at_50_mohm) for reference_a in (3.1034, 35.946e-3)]
+    usb = [_signed(reference_a * at_50_mohm) for reference_a in (3.1034, 35.946e-3)]
+    aux = [_signed(reference_a * at_100_mohm) for reference_a in (1.289, 50.49e-3)]
+    return FrontEnd((*main, *usb, *aux), 2 * 62.5e-6, 2 * 62.5e-6, CHANNELS.index(load))
+
+
+def _signed(reference_a: float) -> Converter:
+    """Zero at 120 (the vendor's package takes a zero of 0 for no value), reference at 20000."""
+    return Converter(120, 20_000, reference_a, 0, -0x8000, 0x7FFF)

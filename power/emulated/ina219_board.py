@@ -1,0 +1,131 @@
+"""The circuit around an emulated INA219: load, shunt, chip, and the microcontroller's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from power.emulated.ina219_chip import Ina219Chip
+from power.emulated.signals import Signal, TruthLog
+from power.wire.ina219_frames import Flags
+from power.wire.ina219_registers import BusBits, Config, Register, adc_setting
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SHUNT_OHM = 0.1
+CALIBRATION = 4096
+"""0.1 mA per LSB on 0.1 ohm, as in most sketches. We only need it not to be 0: then a reset shows."""
+
+_SHUNT_CODES = (0x3, 0x9, 0xA, 0xB, 0xC, 0xD, 0xE, 0xF)  # 12 bits, averages of 1 to 128
+
+
+def config_for_rate(rate_hz: float) -> Config:
+    """The averaging of the shunt voltage whose conversions come nearest to a rate; 0 for the default.
+
+    The bus is converted once: what varies is the current, and time spent on the bus is time not spent on it.
+    The default averages 4 of them, 376 Hz: above the 350 Hz that an SBC needs (arXiv 2206.10377).
+    """
+    options = [Config(32, 8, adc_setting(0x3), adc_setting(code), 7) for code in _SHUNT_CODES]
+    if rate_hz == 0:
+        return options[2]
+    return min(options, key=lambda config: abs(1e6 / config.pair_us - rate_hz))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the microcontroller read from the chip.
+
+    Attributes:
+        t_ns: True host time of the reading.
+        shunt_raw: Shunt voltage register, signed.
+        bus_raw: Bus voltage register.
+        current_raw: Current register, signed.
+        flags: `power.wire.ina219_frames.Flags` of the moment.
+    """
+
+    t_ns: int
+    shunt_raw: int
+    bus_raw: int
+    current_raw: int
+    flags: int
+
+
+class Board:
+    """Load, shunt and chip; the microcontroller reads the chip's registers and keeps it set up.
+
+    Args:
+        signal: What flows through the shunt, and the voltage at the device.
+        config: How the chip is set up.
+        boot_ns: Host time at which everything was switched on.
+        skew_ppm: How much faster than nominal the microcontroller's crystal runs.
+        clock_start_us: What its clock showed at boot.
+        truth: Keeps the true load.
+    """
+
+    def __init__(
+        self,
+        signal: Signal,
+        config: Config,
+        boot_ns: int,
+        *,
+        skew_ppm: float = 0.0,
+        clock_start_us: int = 0,
+        truth: TruthLog | None = None,
+    ) -> None:
+        self._signal = signal
+        self.config = config
+        self._boot_ns = boot_ns
+        self._rate = 1.0 + skew_ppm * 1e-6
+        self._clock_start_us = clock_start_us
+        self._truth = truth
+        self.chip = Ina219Chip(self._inputs, boot_ns)
+        self._set_up_again = False
+
+    def clock_us(self, t_ns: int) -> int:
+        """The microcontroller's 32-bit microsecond clock."""
+        elapsed_us = (t_ns - self._boot_ns) / 1000 * self._rate
+        return (self._clock_start_us + int(elapsed_us)) % (1 << 32)
+
+    def set_up(self, t_ns: int) -> None:
+        """Write configuration and calibration; a new conversion starts."""
+        self.chip.write(Register.CALIBRATION, CALIBRATION, t_ns)
+        self.chip.write(Register.CONFIG, self.config.word(), t_ns)
+
+    def next_ready_ns(self) -> int:
+        """When the conversion under way will be complete."""
+        ready_ns = self.chip.ready_ns
+        if ready_ns is None:
+            raise RuntimeError("the board never puts the chip into a mode without conversions")
+        return ready_ns
+
+    def reset_chip(self, t_ns: int) -> None:
+        """What a sharp load does."""
+        self.chip.power_on_reset(t_ns)
+
+    def read(self, t_ns: int) -> Reading:
+        """As the sketch does: bus, shunt, power (clears CNVR), calibration (0 after a reset)."""
+        bus_raw = self.chip.read(Register.BUS, t_ns)
+        shunt_raw = _signed(self.chip.read(Register.SHUNT, t_ns))
+        current_raw = _signed(self.chip.read(Register.CURRENT, t_ns))
+        self.chip.read(Register.POWER, t_ns)
+        flags = bus_raw & (BusBits.CNVR | BusBits.OVF)
+        if self._set_up_again:
+            flags |= Flags.RESET
+            self._set_up_again = False
+        if self.chip.read(Register.CALIBRATION, t_ns) == 0:
+            flags |= Flags.CAL_LOST
+            self.set_up(t_ns)
+            self._set_up_again = True
+        return Reading(t_ns, shunt_raw, bus_raw, current_raw, int(flags))
+
+    def _inputs(self, t_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        current_a, voltage_v = self._signal.sample(t_ns)
+        if self._truth is not None:
+            self._truth.add(t_ns, current_a, voltage_v)
+        return current_a * SHUNT_OHM, voltage_v
+
+
+def _signed(word: int) -> int:
+    return word - 0x10000 if word & 0x8000 else word

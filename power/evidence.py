@@ -1,0 +1,167 @@
+"""What the uncertainty of a window's energy is computed from, gathered from a recording.
+
+Three things are asked of the samples themselves: how the energy changes when the window moves by the
+clock's uncertainty, how much fast noise the integral carries, and how wrong straight lines across the gaps
+may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from power.channels import fast_noise
+from power.energy_index import EnergyIndex
+from power.recording import Recording
+from power.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy, results
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+POOL_BATCHES = 4
+"""How many batches of a window are read to learn what its gaps may hide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A window's energy and what limits its knowledge.
+
+    Attributes:
+        energy: The result of integrating.
+        earlier_j: Change of the energy if the window lay one clock uncertainty earlier.
+        later_j: The same for later.
+        noise_j: Standard uncertainty from white noise and from sampling a jumping load.
+        loss_j: Standard uncertainty from bridging gaps.
+    """
+
+    energy: WindowEnergy
+    earlier_j: float
+    later_j: float
+    noise_j: float
+    loss_j: float
+
+
+def gather(
+    recording: Recording,
+    windows: Sequence[Window],
+    *,
+    sync_uncertainty_s: float,
+    policy: GapPolicy = DEFAULT_POLICY,
+) -> tuple[Evidence, ...]:
+    """Integrate windows and collect what their uncertainty needs.
+
+    Args:
+        recording: The recording.
+        windows: Any windows; an invalid one is returned as such.
+        sync_uncertainty_s: Standard uncertainty of the windows' place in the recording's time.
+        policy: How gaps are treated.
+    """
+    info, findings = recording.record.info, recording.record.findings
+    index = EnergyIndex(recording, policy)
+    by_ns = round(sync_uncertainty_s * 1e9)
+    moved = [[w.moved(shift) for w in windows] for shift in (0, -by_ns, by_ns)]
+    energies = [results(m, index.tally(m), info, policy, findings) for m in moved]
+    noise = _FastNoise(index)
+    return tuple(
+        Evidence(
+            energy=energy,
+            earlier_j=_change(energy, earlier, sync_uncertainty_s),
+            later_j=_change(energy, later, sync_uncertainty_s),
+            noise_j=noise.of(window) if energy.energy_j is not None else 0.0,
+            loss_j=_bridging_j(index, window) if energy.bridged_s > 0 else 0.0,
+        )
+        for window, energy, earlier, later in zip(windows, *energies, strict=True)
+    )
+
+
+def _change(energy: WindowEnergy, moved: WindowEnergy, by_s: float) -> float:
+    """How much energy moving changes; all of the mean power where the move leaves the recording."""
+    if energy.energy_j is None or energy.mean_power_w is None:
+        return 0.0
+    if moved.energy_j is None:
+        return energy.mean_power_w * by_s
+    return moved.energy_j - energy.energy_j
+
+
+class _FastNoise:
+    """Standard uncertainty of integrals from what happens between neighbouring samples.
+
+    White noise of variance s^2 adds up to n (s dt)^2. A jump of the load by J at an unknown moment between
+    two samples is integrated wrongly by up to J dt / 2 either way, a variance of (J dt)^2 / 12; the jumps
+    are the steps that the noise does not explain.
+    """
+
+    def __init__(self, index: EnergyIndex) -> None:
+        columns = index.recording.index
+        self._index = index
+        self._dt_s = 1 / index.recording.record.info.rate_hz
+        variances = _variance(columns["step_w2"], columns["noise_w2"], columns["rows"])
+        self._before = np.concatenate(([0.0], np.cumsum(variances)))
+
+    def of(self, window: Window) -> float:
+        """Whole batches from the index, those at the edges from their samples."""
+        index = self._index
+        low = int(np.searchsorted(index.first_ns, window.start_ns))
+        high = int(np.searchsorted(index.last_ns, window.end_ns))
+        if high <= low:
+            return math.sqrt(self._of_samples(window.start_ns, window.end_ns)) * self._dt_s
+        variance = float(self._before[high] - self._before[low])
+        variance += self._of_samples(window.start_ns, int(index.first_ns[low]))
+        variance += self._of_samples(int(index.last_ns[high - 1]) + 1, window.end_ns)
+        return math.sqrt(variance) * self._dt_s
+
+    def _of_samples(self, start_ns: int, end_ns: int) -> float:
+        power_w = self._index.power_w(start_ns, end_ns)
+        return float(_variance(*fast_noise(power_w), len(power_w)))
+
+
+def _variance(step_w2: Any, noise_w2: Any, rows: Any) -> Any:
+    """Variance of a sum of samples; see `_FastNoise`."""
+    return rows * noise_w2 + np.maximum(step_w2 - 2 * rows * noise_w2, 0.0) / 12
+
+
+def _bridging_j(index: EnergyIndex, window: Window) -> float:
+    """Standard uncertainty of a window's energy from the straight lines across its gaps.
+
+    The same straight lines are drawn where nothing was lost, in the longest batches of the window, and
+    compared with what was measured there.
+    """
+    low = int(np.searchsorted(index.last_ns, window.start_ns, side="right"))
+    high = int(np.searchsorted(index.first_ns, window.end_ns))
+    joins = slice(max(low - 1, 0), max(high, low))
+    inside = (index.lost[joins] > 0) & (index.between_ns[joins] > 0)
+    inside &= (index.last_ns[:-1][joins] < window.end_ns) & (index.first_ns[1:][joins] > window.start_ns)
+    lost, gap_s = index.lost[joins][inside], index.between_ns[joins][inside] * 1e-9
+    rows = index.recording.index["rows"]
+    batches = sorted(range(low, max(high, low + 1)), key=lambda b: -int(rows[b]))[:POOL_BATCHES]
+    pool = [index.power_w(int(index.first_ns[b]), int(index.last_ns[b]) + 1) for b in batches]
+    variance = 0.0
+    for k in np.unique(lost).tolist():
+        of_this_length = gap_s[lost == k]
+        variance += float(of_this_length @ of_this_length) * _bridging_w2(pool, k)
+    return float(np.sqrt(variance))
+
+
+def _bridging_w2(pool: Sequence[NDArray[np.float64]], lost: int) -> float:
+    """Mean square error of the mean power across a gap of ``lost`` samples, from places without one.
+
+    Where no stretch is long enough, the power in the gap may be anywhere in the range seen: a uniform
+    distribution.
+    """
+    errors = [_errors(power, lost) for power in pool if len(power) >= lost + 2]
+    if errors:
+        return float(np.mean(np.concatenate(errors) ** 2))
+    seen = np.concatenate(pool)
+    return float(np.ptp(seen)) ** 2 / 12
+
+
+def _errors(power_w: NDArray[np.float64], lost: int) -> NDArray[np.float64]:
+    """Mean power between samples j and j + lost + 1, by straight line minus by trapezoid, for all j."""
+    whole = np.concatenate(([0.0], np.cumsum((power_w[1:] + power_w[:-1]) / 2)))
+    line = (power_w[lost + 1 :] + power_w[: -lost - 1]) / 2
+    errors: NDArray[np.float64] = line - (whole[lost + 1 :] - whole[: -lost - 1]) / (lost + 1)
+    return errors

@@ -1,0 +1,296 @@
+"""Monsoon PowerTool CSV exports as recordings.
+
+PowerTool writes a header and rows of averages: ``Time (s),Main Avg Current (A),Main Avg Power (W),Main Avg
+Voltage (V)``, or with ``(mA)`` and ``(mW)``, in any order and with further columns such as ``Main Max
+Current (mA)``. Current and voltage of one channel are taken; the power column, if there is one, is only
+compared with their product.
+
+Times are the file's own. A step in time of about k periods means that k - 1 rows are missing, and they are
+recorded as lost. Whether the instrument lost samples inside the averages a CSV cannot tell, so the loss of
+the recording is ``unknown``: what is counted is a lower bound. Nor does a CSV say which instrument made it.
+Unless the caller knows its accuracy, only the printed resolution is accounted for, and a finding says so.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fedjoule.errors import DataQualityError, StorageError
+from fedjoule.records import file_sha256, storage_error
+from power.importers.csv_numbers import Chunk, NumberFile
+from power.model import (
+    Accuracy,
+    FindingLog,
+    InstrumentInfo,
+    Loss,
+    RangeAccuracy,
+    SampleBlock,
+    Severity,
+    Timing,
+)
+from power.recording import RecordingRecord, RecordingWriter
+from power.timebase import Timebase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+KIND = "import:powertool-csv"
+TICK_HZ = 1_000_000
+MAX_BAD_ROWS = 10
+
+Channel = Literal["main", "usb", "aux"]
+
+_COLUMN = re.compile(r"(main|usb|aux) avg (current|power|voltage) \((m?)(a|w|v)\)")
+_UNITS = {"current": "a", "power": "w", "voltage": "v"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    position: int
+    scale: float
+
+    def of(self, chunk: Chunk) -> NDArray[np.float64]:
+        values: NDArray[np.float64] = chunk.values[:, self.position] * self.scale
+        return values
+
+
+def import_powertool_csv(
+    path: Path,
+    folder: Path,
+    *,
+    channel: Channel = "main",
+    accuracy: Accuracy | None = None,
+    max_bad_rows: int = MAX_BAD_ROWS,
+) -> RecordingRecord:
+    """Turn a PowerTool CSV file into a recording. Nothing is left behind if that fails.
+
+    Args:
+        path: The CSV file.
+        folder: Where the recording goes; must not exist.
+        channel: Which channel to take.
+        accuracy: Of the instrument that made the file, if it is known.
+        max_bad_rows: Rows that are no numbers are left out; with more of them, the import fails.
+
+    Raises:
+        DataQualityError: The file is not such a CSV, or its times or numbers make no sense.
+        StorageError: It cannot be read, or the folder cannot be written.
+    """
+    sha256 = _sha256(path)
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError as error:
+        raise StorageError(f"{folder}: exists already, not overwritten") from error
+    except OSError as error:
+        raise storage_error(folder, error) from error
+    try:
+        with path.open("rb") as file:
+            rows = NumberFile(path, max_bad_rows)
+            columns = _columns(path, rows.header(file), channel)
+            chunks = _checked(path, rows.chunks(file), columns["time"])
+            return _import(rows, chunks, columns, folder, accuracy, _facts(path, sha256, channel))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}", hint="check the path") from error
+
+
+def _facts(path: Path, sha256: str, channel: Channel) -> dict[str, str | int | float | bool]:
+    return {
+        "source_file": path.name,
+        "source_sha256": sha256,
+        "channel": channel,
+        "rows_are_averages": True,
+    }
+
+
+def _columns(path: Path, header: list[str], channel: Channel) -> dict[str, _Column]:
+    """Where time, current, voltage and perhaps power are, and their units."""
+    found: dict[str, _Column] = {}
+    for position, name in enumerate(header):
+        match = _COLUMN.fullmatch(name.lower())
+        if name.lower() == "time (s)":
+            found["time"] = _Column(position, 1.0)
+        elif match and match[1] == channel and match[4] == _UNITS[match[2]]:
+            found[match[2]] = _Column(position, 1e-3 if match[3] else 1.0)
+    missing = [name for name in ("time", "current", "voltage") if name not in found]
+    if missing:
+        raise DataQualityError(
+            f"{path}: no {' and no '.join(missing)} column for channel {channel!r} in {header[:8]!r:.200}",
+            hint='a PowerTool export has "Time (s)", "Main Avg Current (mA)" and "Main Avg Voltage (V)"',
+        )
+    return found
+
+
+def _checked(path: Path, chunks: Iterator[Chunk], time: _Column) -> Iterator[Chunk]:
+    """The chunks, as long as time starts at or after zero and increases."""
+    last_s = -np.inf
+    for chunk in chunks:
+        t_s = time.of(chunk)
+        if not len(t_s):
+            continue
+        steps = np.diff(t_s, prepend=last_s)
+        wrong = np.flatnonzero((steps <= 0) | (t_s < 0))
+        if len(wrong):
+            at = int(wrong[0])
+            what = "is negative" if t_s[at] < 0 else "does not increase"
+            raise DataQualityError(
+                f"{path}:{chunk.line[at]}: time {what} ({t_s[at]:g} s)",
+                hint="export the file again; two exports in one file must be imported one by one",
+            )
+        last_s = float(t_s[-1])
+        yield chunk
+
+
+def _import(
+    rows: NumberFile,
+    chunks: Iterator[Chunk],
+    columns: Mapping[str, _Column],
+    folder: Path,
+    accuracy: Accuracy | None,
+    facts: dict[str, str | int | float | bool],
+) -> RecordingRecord:
+    first = next(chunks, None)
+    if first is None or len(first.line) < 2:
+        raise DataQualityError(f"{rows.path}: fewer than two rows of numbers", hint="is it cut short?")
+    period_s = float(np.median(np.diff(columns["time"].of(first))))
+    half_step = {name: 0.5 * 10.0 ** -rows.decimals[c.position] * c.scale for name, c in columns.items()}
+    info = InstrumentInfo(
+        kind=KIND,
+        emulated=False,
+        rate_hz=1 / period_s,
+        tick_hz=TICK_HZ,
+        uniform_ticks=False,
+        timing=Timing.INSTRUMENT,
+        loss=Loss.UNKNOWN,
+        accuracy=accuracy or _resolution_only(half_step),
+        facts=facts,
+    )
+    writer = RecordingWriter(folder, info, None, started_ns=0)
+    blocks = _Blocks(period_s)
+    power = _PowerCheck(half_step)
+    chunk: Chunk | None = first
+    try:
+        while chunk is not None:
+            power.add(chunk, columns)
+            for block in blocks.of(chunk, columns):
+                writer.append(block)
+            chunk = next(chunks, None)
+    except BaseException:
+        writer.abandon()
+        raise
+    log = FindingLog()
+    _note(log, rows, blocks, known_accuracy=accuracy is not None)
+    power.note(log)
+    timebase = Timebase(
+        ticks=(blocks.first_tick, blocks.last_tick),
+        host_ns=(blocks.first_tick * (10**9 // TICK_HZ), blocks.last_tick * (10**9 // TICK_HZ)),
+    )
+    return writer.close(timebase, log.as_tuple())
+
+
+def _resolution_only(half_step: Mapping[str, float]) -> Accuracy:
+    return Accuracy(
+        current=(RangeAccuracy(name="all", gain_rel=0.0, offset_a=half_step["current"]),),
+        voltage_gain_rel=0.0,
+        voltage_offset_v=half_step["voltage"],
+        source="printed resolution of a PowerTool CSV; the accuracy of the instrument is not known",
+    )
+
+
+class _Blocks:
+    """Cuts rows into blocks where rows are missing."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._index = 0
+        self._last_s: float | None = None
+        self.first_tick = 0
+        self.last_tick = 0
+        self.missing = 0
+
+    def of(self, chunk: Chunk, columns: Mapping[str, _Column]) -> Iterator[SampleBlock]:
+        t_s = columns["time"].of(chunk)
+        current_a, voltage_v = columns["current"].of(chunk), columns["voltage"].of(chunk)
+        ticks = np.rint(t_s * TICK_HZ).astype(np.int64)
+        if self._last_s is None:
+            self.first_tick = int(ticks[0])
+        before_s = t_s[0] - self._period_s if self._last_s is None else self._last_s
+        missing = np.maximum(np.rint(np.diff(t_s, prepend=before_s) / self._period_s).astype(np.int64) - 1, 0)
+        starts = np.union1d([0], np.flatnonzero(missing)).tolist()
+        for start, stop in zip(starts, [*starts[1:], len(t_s)], strict=True):
+            lost = int(missing[start])
+            self.missing += lost
+            self._index += lost
+            part = slice(start, stop)
+            yield SampleBlock(
+                t_ns=ticks[part] * (10**9 // TICK_HZ),
+                ticks=ticks[part],
+                current_a=current_a[part],
+                voltage_v=voltage_v[part],
+                first_index=self._index,
+                dropped_before=lost,
+            )
+            self._index += stop - start
+        self._last_s, self.last_tick = float(t_s[-1]), int(ticks[-1])
+
+
+class _PowerCheck:
+    """Compares the mean of volts times amperes with the mean of the file's own power column.
+
+    They may differ by the rounding of what is printed: half a step of power, and half a step of current
+    and of voltage times the other. The bound on the mean is the mean of these.
+    """
+
+    def __init__(self, half_step: Mapping[str, float]) -> None:
+        self._half_step = half_step
+        self._n = 0
+        self._product_w = self._column_w = self._bound_w = 0.0
+
+    def add(self, chunk: Chunk, columns: Mapping[str, _Column]) -> None:
+        if "power" not in columns:
+            return
+        current_a, voltage_v = columns["current"].of(chunk), columns["voltage"].of(chunk)
+        half = self._half_step
+        bound_w = half["power"] + half["current"] * np.abs(voltage_v) + half["voltage"] * np.abs(current_a)
+        self._n += len(current_a)
+        self._product_w += float(current_a @ voltage_v)
+        self._column_w += float(columns["power"].of(chunk).sum())
+        self._bound_w += float(bound_w.sum())
+
+    def note(self, log: FindingLog) -> None:
+        if abs(self._product_w - self._column_w) > self._bound_w:
+            log.add(
+                "power_disagrees",
+                Severity.WARNING,
+                f"mean of volts times amperes is {self._product_w / self._n:.6g} W, "
+                f"mean of the file's power column {self._column_w / self._n:.6g} W",
+            )
+
+
+def _note(log: FindingLog, rows: NumberFile, blocks: _Blocks, *, known_accuracy: bool) -> None:
+    if rows.bad_rows:
+        log.add(
+            "bad_rows",
+            Severity.WARNING,
+            "rows that are no numbers were left out: " + "; ".join(rows.bad_examples),
+            count=rows.bad_rows,
+        )
+    if rows.torn:
+        log.add("truncated", Severity.WARNING, "the last line has no end and was left out")
+    if blocks.missing:
+        log.add("gap", Severity.WARNING, "rows are missing, as the times show", count=blocks.missing)
+    if not known_accuracy:
+        log.add("accuracy_unknown", Severity.WARNING, "the file does not say how accurate its instrument is")

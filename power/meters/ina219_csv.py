@@ -1,0 +1,240 @@
+"""Driver of INA219 sketches that print loose lines (`power.wire.ina219_csv_rows`).
+
+For boards that cannot be flashed with our sketch. Such a recording says ``timing=host, loss=unknown``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from fedjoule.config import ClosedModel, validate
+from fedjoule.errors import ConfigError, MeterError, MeterProtocolError
+from power.meter import MeterConfig
+from power.meters.ina219 import check_config
+from power.meters.ina219_accuracy import Grade, ina219_accuracy
+from power.meters.serial_port import SerialPort, is_real_serial
+from power.meters.streaming import StreamingMeter
+from power.model import Accuracy, InstrumentInfo, Loss, Severity, Timing
+from power.wire.ina219_csv import MAX_LINE, TICK_HZ, CsvScale, Ina219CsvDecoder
+from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader, known_formats, recognise
+from power.wire.line_buffer import LineBuffer
+
+LIBRARY_SHUNT_OHM = 0.1
+"""The resistance that the common libraries compute with (Adafruit's ``setCalibration_32V_2A``)."""
+
+PRINTED_STEP_V = 0.01
+"""``Serial.print`` of a float gives two decimals."""
+
+_HEARD_LINES = 50
+
+
+class Ina219CsvOptions(ClosedModel):
+    """``options`` of a meter of this kind.
+
+    Attributes:
+        baud: Bits per second, as in the sketch.
+        format: Name of the format; ``auto`` recognises it.
+        listen_s: How long to listen for it; slow sketches print a reading every few seconds.
+        grade: Accuracy grade of the chip.
+        shunt_ohm: Shunt resistance; turns the bus plus shunt voltage of some formats into the device's.
+        shunt_tolerance: Its relative tolerance (1 % on Adafruit's board).
+        assumed_voltage_v: Voltage for the format that has none.
+        assumed_voltage_tolerance: Relative limit of error of that assumption.
+    """
+
+    baud: int = Field(default=115_200, gt=0)
+    format: str = "auto"
+    listen_s: float = Field(default=6.0, gt=0, le=120)
+    grade: Grade = "A"
+    shunt_ohm: float | None = Field(default=None, gt=0)
+    shunt_tolerance: float = Field(default=0.01, ge=0, lt=1)
+    assumed_voltage_v: float | None = Field(default=None, gt=0)
+    assumed_voltage_tolerance: float | None = Field(default=None, gt=0, lt=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.assumed_voltage_v is None) != (self.assumed_voltage_tolerance is None):
+            raise ValueError("assumed_voltage_v and assumed_voltage_tolerance belong together")
+        if self.format != "auto" and self.format not in list(CsvFormat):
+            raise ValueError(f"format {self.format!r} is none of: auto; {known_formats()}")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What listening found out."""
+
+    format: CsvFormat
+    rate_hz: float
+
+
+class Ina219Csv(StreamingMeter):
+    """A sketch that prints readings without being asked. Made by `open_meter`."""
+
+    def __init__(
+        self, config: MeterConfig, options: Ina219CsvOptions, port: SerialPort, heard: Heard
+    ) -> None:
+        scale = CsvScale(options.shunt_ohm, options.assumed_voltage_v)
+        decoder = Ina219CsvDecoder(heard.format, scale, heard.rate_hz)
+        super().__init__(config, _info(port.path, options, heard), decoder)
+        self._port = port
+        self._note_what_is_missing(options, heard.format)
+
+    def begin_sampling(self) -> None:
+        """Forget what came since the port was opened; the sketch prints anyway."""
+        self._port.drain_input(quiet_s=0.0)
+
+    def end_sampling(self) -> None:
+        """Nothing: the sketch does not listen."""
+
+    def read_bytes(self) -> bytes:
+        """What has arrived."""
+        return self._port.read_available()
+
+    def close(self) -> None:
+        """Release the port."""
+        self._port.close()
+
+    def _note_what_is_missing(self, options: Ina219CsvOptions, csv_format: CsvFormat) -> None:
+        if csv_format is CsvFormat.MILLIS_LOAD and options.shunt_ohm is None:
+            self._own_findings.add(
+                "source_voltage",
+                Severity.WARNING,
+                "the sketch prints bus plus shunt voltage, so power includes the shunt's own loss;"
+                " options.shunt_ohm corrects that",
+            )
+        if csv_format is CsvFormat.MILLIS_CURRENT:
+            self._own_findings.add(
+                "assumed_voltage", Severity.WARNING, "the sketch prints no voltage; it was assumed"
+            )
+
+
+def open_meter(config: MeterConfig) -> Ina219Csv:
+    """Open the port and listen until the format and rate are known."""
+    options = validate(config.options, Ina219CsvOptions, name=f"{config.kind} options")
+    check_config(config)
+    if config.serial:
+        raise ConfigError(f"{config.kind}: loose lines carry no serial number", hint="leave serial out")
+    port = SerialPort(config.port, baud=options.baud, kind=config.kind)
+    try:
+        heard = _listen(port, options)
+        if heard.format is CsvFormat.MILLIS_CURRENT and options.assumed_voltage_v is None:
+            raise ConfigError(
+                f"{config.kind} on {config.port}: the sketch prints current but no voltage",
+                hint="measure the voltage, then set options.assumed_voltage_v and"
+                " options.assumed_voltage_tolerance (relative)",
+            )
+        return Ina219Csv(config, options, port, heard)
+    except BaseException:
+        port.close()
+        raise
+
+
+def _listen(port: SerialPort, options: Ina219CsvOptions) -> Heard:
+    """Find out format and rate.
+
+    Raises:
+        MeterError: Nothing arrives.
+        MeterProtocolError: What arrives is of no known format.
+    """
+    port.write(b"\n")  # some sketches wait for any byte before they begin
+    port.drain_input(quiet_s=0.0)
+    buffer = LineBuffer(MAX_LINE)
+    lines: list[tuple[float, bytes]] = []
+    heard_bytes = 0
+    deadline_s = time.monotonic() + options.listen_s
+    while (now_s := time.monotonic()) < deadline_s:
+        data = port.read_available(min(0.2, deadline_s - now_s))
+        heard_bytes += len(data)
+        whole = buffer.feed(data).split(b"\n")[:-1]
+        lines = (lines + [(time.monotonic(), line) for line in whole])[-_HEARD_LINES:]
+        # The first line may be torn.
+        found = _recognise([line for _, line in lines[1:]], options)
+        rate_hz = _rate_hz(lines[1:], found) if found else None
+        if found and rate_hz:
+            return Heard(found, rate_hz)
+    where = f"ina219-csv on {port.path}"
+    if not heard_bytes:
+        raise MeterError(
+            f"{where}: nothing arrives",
+            hint="is a sketch running, and is this its port? try the reset button",
+        )
+    seen = b"\n".join(line for _, line in lines[-3:]) or b"no newline"
+    raise MeterProtocolError(
+        f"{where}: in {options.listen_s:g} s at {options.baud} baud came no readings of a known format"
+        f" ({seen[:80]!r})",
+        hint=f"check options.baud; options.format forces one of: {known_formats()}",
+    )
+
+
+def _recognise(lines: list[bytes], options: Ina219CsvOptions) -> CsvFormat | None:
+    return recognise(lines) if options.format == "auto" else CsvFormat(options.format)
+
+
+def _rate_hz(lines: list[tuple[float, bytes]], csv_format: CsvFormat) -> float | None:
+    """Readings per second, by the sketch's clock or by when they arrived; None if too few came."""
+    reader = RowReader(csv_format)
+    rows = [(at_s, row) for at_s, line in lines if isinstance(row := reader.read(line), Row)]
+    if len(rows) < 2:
+        return None
+    span_s = rows[-1][0] - rows[0][0]
+    first, last = rows[0][1].millis, rows[-1][1].millis
+    if first is not None and last is not None:
+        span_s = ((last - first) % (1 << 32)) * 1e-3
+    return (len(rows) - 1) / span_s if span_s > 0 else None
+
+
+def _accuracy(options: Ina219CsvOptions, csv_format: CsvFormat) -> Accuracy:
+    """The chip's limits in its widest range (the sketch does not tell), and the rounding of the text."""
+    shunt_ohm = options.shunt_ohm or LIBRARY_SHUNT_OHM
+    chip = ina219_accuracy(options.grade, 8, shunt_ohm, options.shunt_tolerance)
+    if csv_format is CsvFormat.MILLIS_CURRENT:
+        changes = {
+            "voltage_gain_rel": options.assumed_voltage_tolerance,
+            "voltage_offset_v": 0.0,
+            "source": f"{chip.source}; voltage assumed",
+        }
+    else:
+        changes = {
+            "voltage_offset_v": math.hypot(chip.voltage_offset_v, PRINTED_STEP_V / 2),
+            "source": f"{chip.source}; voltage printed with two decimals",
+        }
+    return Accuracy.model_validate({**chip.model_dump(), **changes})
+
+
+def _info(port: str, options: Ina219CsvOptions, heard: Heard) -> InstrumentInfo:
+    return InstrumentInfo(
+        kind="ina219-csv",
+        hardware=f"INA219{options.grade}",
+        port=port,
+        emulated=not is_real_serial(port),
+        rate_hz=heard.rate_hz,
+        tick_hz=TICK_HZ,
+        uniform_ticks=False,
+        timing=Timing.HOST,
+        loss=Loss.UNKNOWN,
+        accuracy=_accuracy(options, heard.format),
+        facts=_facts(options, heard.format),
+    )
+
+
+def _facts(options: Ina219CsvOptions, csv_format: CsvFormat) -> dict[str, str | int | float | bool]:
+    """How the lines were read, complete enough to decode them again."""
+    facts: dict[str, str | int | float | bool] = {
+        "format": csv_format.value,
+        "ticks_from": "millis of the sketch" if csv_format.has_clock else "arrival on the host",
+        "voltage_at": "bus (IN- to ground)",
+    }
+    if csv_format is CsvFormat.MILLIS_LOAD and options.shunt_ohm is None:
+        facts["voltage_at"] = "source (bus plus shunt)"
+    if options.shunt_ohm is not None:
+        facts["shunt_ohm"] = options.shunt_ohm
+    if csv_format is CsvFormat.MILLIS_CURRENT and options.assumed_voltage_v is not None:
+        facts["voltage_at"] = "assumed"
+        facts["assumed_voltage_v"] = options.assumed_voltage_v
+    return facts

@@ -1,0 +1,160 @@
+"""Questions and answers with the INA219 sketch before and after a run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from fedjoule.errors import MeterError, MeterProtocolError
+from power.meters.serial_port import SerialPort
+from power.wire.ina219_csv_rows import recognise
+from power.wire.ina219_frames import (
+    ASK_HEADER,
+    MAX_LINE,
+    STOP,
+    Counters,
+    Header,
+    Pong,
+    Refused,
+    parse_line,
+    ping,
+)
+
+HEADER_TRIES = 8
+ANSWER_S = 0.5
+"""Opening the port resets many boards; with their boot loader they answer after up to two seconds."""
+
+PINGS = 16
+
+Frame = TypeVar("Frame", Header, Pong, Counters)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Frame]):
+    """A frame, the bytes from its first one on, and when the last of them had arrived."""
+
+    frame: Frame
+    data: bytes
+    arrival_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """The microcontroller's clock against the host's.
+
+    Attributes:
+        host_ns: Host-monotonic time.
+        mcu_us: What the microcontroller's 32-bit clock showed then.
+        uncertainty_ns: Half the shortest round trip: the bound of the error.
+        pings: Answers it is the best of.
+    """
+
+    host_ns: int
+    mcu_us: int
+    uncertainty_ns: int
+    pings: int
+
+
+class Ina219Link:
+    """The sketch at the other end of a serial port."""
+
+    def __init__(self, port: SerialPort, baud: int) -> None:
+        self._port = port
+        self._baud = baud
+        self._heard = b""
+        self._refusal = ""
+
+    def ask(
+        self,
+        command: bytes,
+        wanted: type[Frame],
+        accept: Callable[[Frame], bool] = lambda frame: True,
+        timeout_s: float = ANSWER_S,
+    ) -> Answer[Frame] | None:
+        """Send a command and wait for a frame; other frames that come meanwhile are dropped."""
+        self._port.write(command)
+        deadline = time.monotonic() + timeout_s
+        buffer = b""
+        while (left_s := deadline - time.monotonic()) > 0:
+            data = self._port.read_available(left_s)
+            arrival_ns = time.monotonic_ns()
+            self._heard = (self._heard + data)[-2 * MAX_LINE :]
+            buffer += data
+            while b"\n" in buffer:
+                line, _, rest = buffer.partition(b"\n")
+                frame = parse_line(line)
+                if isinstance(frame, wanted) and accept(frame):
+                    return Answer(frame, buffer, arrival_ns)
+                if isinstance(frame, Refused) and frame.code == "bad_header":
+                    self._refusal = frame.reason
+                buffer = rest
+            buffer = buffer[-MAX_LINE:]
+        return None
+
+    def shake_hands(self) -> Header:
+        """Stop whatever run is under way and ask who is there.
+
+        Raises:
+            MeterError: Nobody answers, or the sketch is not one we understand.
+            MeterProtocolError: What comes is not the protocol.
+        """
+        self._port.write(STOP)
+        self._port.drain_input()
+        for _ in range(HEADER_TRIES):
+            answer = self.ask(ASK_HEADER, Header)
+            if answer is not None:
+                return answer.frame
+            if self._refusal:
+                break
+        raise self._no_header()
+
+    def read_clock(self) -> ClockReading:
+        """Ping several times and keep the fastest answer (RFC 5905 section 10).
+
+        Raises:
+            MeterProtocolError: No ping was answered.
+        """
+        best: ClockReading | None = None
+        answered = 0
+        for nonce in range(1, PINGS + 1):
+            sent_ns = time.monotonic_ns()
+            answer = self.ask(ping(nonce), Pong, lambda pong, nonce=nonce: pong.nonce == nonce)  # type: ignore[misc]
+            if answer is None:
+                continue
+            answered += 1
+            held_us = (answer.frame.t_tx_us - answer.frame.t_rx_us) % (1 << 32)
+            half_trip_ns = max(0, answer.arrival_ns - sent_ns - held_us * 1000) // 2
+            if best is None or half_trip_ns < best.uncertainty_ns:
+                host_ns = sent_ns + half_trip_ns
+                best = ClockReading(host_ns, answer.frame.t_rx_us, half_trip_ns, 0)
+        if best is None:
+            raise MeterProtocolError(
+                f"ina219 on {self._port.path}: answers who it is but not what time it has",
+                hint="flash the sketch again (device_agents/firmware/ina219)",
+            )
+        return ClockReading(best.host_ns, best.mcu_us, best.uncertainty_ns, answered)
+
+    def _no_header(self) -> MeterError:
+        where = f"ina219 on {self._port.path}"
+        if self._refusal:
+            return MeterError(
+                f"{where}: another version of the protocol ({self._refusal})",
+                hint="flash the sketch that belongs to this version (device_agents/firmware/ina219)",
+            )
+        if not self._heard:
+            return MeterError(
+                f"{where}: nothing answers",
+                hint="is the sketch of device_agents/firmware/ina219 on the board, and is this its port?",
+            )
+        # The first line may be torn.
+        if recognise(self._heard.split(b"\n")[1:-1]) is not None:
+            return MeterError(
+                f"{where}: the board runs a sketch that prints loose lines",
+                hint="use kind = 'ina219-csv', or flash the sketch of device_agents/firmware/ina219",
+            )
+        return MeterProtocolError(
+            f"{where}: what arrives is not the INA219 protocol ({self._heard[-24:]!r})",
+            hint=f"this is at {self._baud} baud; set options.baud to the BAUD of the sketch",
+        )

@@ -1,0 +1,289 @@
+"""Driver of the Monsoon HVPM (black, AAA10F) and of LVPM units reflashed with USB firmware.
+
+What it leaves alone: opening, streaming, closing and dying never change the output voltage, the current
+limits or the USB passthrough. Only the methods named after these settings do, and they refuse what the
+configuration forbids.
+
+A stream of the main or aux channel needs the USB passthrough to be off, because a phone that charges through
+it draws less from the main output. Only the mode ``off`` is accepted: ``auto`` is said to mean off while
+sampling, but the unit cannot be asked then. Options:
+
+``calibration_ms``
+    Time between the unit's own calibrations (default 1250, the vendor's). The first sample comes after five.
+``ignore_dac_check``
+    Let `MonsoonHvpm.set_voltage` work although the unit fails the vendor's DAC check.
+``usb_passthrough_off``
+    Switch the USB passthrough off before a stream instead of refusing to start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from dataclasses import dataclass, fields
+from typing import Self
+
+from fedjoule.errors import ConfigError, MeterError, UnsafeOutput
+from power.meter import MeterConfig
+from power.meters.hvpm_unit import KIND, USB_ID, HvpmUnit
+from power.meters.streaming import StreamingMeter
+from power.meters.usb_link import UsbLink
+from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
+from power.safety import require_safe_current_limit, require_safe_voltage
+from power.wire import hvpm_control as wire
+from power.wire.hvpm import HvpmDecoder
+from power.wire.hvpm_control import HardwareModel, Opcode, UsbPassthrough
+from power.wire.hvpm_packets import trim_packet
+from power.wire.hvpm_scaling import (
+    COARSE_OFFSET_A,
+    FINE_OFFSET_A,
+    ChannelName,
+    ChannelScale,
+    channel_scale,
+    scale_opcodes,
+)
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long another thread of this process may keep the reader waiting. The unit's queue overflows after
+3.2 ms; Python's own 5 ms would lose samples whenever something else computes."""
+
+VOLTAGE_TOLERANCE_V = 0.005
+"""Settings agree within half a step of the LVPM's 10 mV; the HVPM's own steps are 1 uV."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The driver's options; see the module."""
+
+    calibration_ms: int = wire.DEFAULT_CALIBRATION_MS
+    ignore_dac_check: bool = False
+    usb_passthrough_off: bool = False
+
+    @classmethod
+    def of(cls, config: MeterConfig) -> Self:
+        """Read and check them.
+
+        Raises:
+            ConfigError: One is unknown or out of range.
+        """
+        known = {field.name: field.default for field in fields(cls)}
+        for name, value in config.options.items():
+            if name not in known:
+                raise ConfigError(f"{KIND}: unknown option {name!r}", hint=f"known: {', '.join(known)}")
+            if type(value) is not type(known[name]):
+                raise ConfigError(f"{KIND}: option {name} = {value!r} is not like {known[name]!r}")
+        options = cls(**config.options)  # type: ignore[arg-type]  # checked by the loop above
+        if not 1 <= options.calibration_ms <= 0xFFFF:
+            raise ConfigError(f"{KIND}: calibration_ms {options.calibration_ms} is not within 1 and 65535")
+        return options
+
+
+def open_meter(config: MeterConfig) -> MonsoonHvpm:
+    """Open the unit with ``config.serial``, or the only one; ``config.port`` may name an emulated one."""
+    options = Options.of(config)
+    link = UsbLink(USB_ID, serial=config.serial, port=config.port)
+    try:
+        return MonsoonHvpm(config, options, HvpmUnit(link))
+    except BaseException:
+        link.close()
+        raise
+
+
+def decoder_for(info: InstrumentInfo) -> HvpmDecoder:
+    """The decoder of a unit's bytes, for live ones and for those of a recording."""
+    model = HardwareModel(int(info.facts["hardware_model"]))
+    name = str(info.facts["channel"])
+    channel: ChannelName = "usb" if name == "usb" else "aux" if name == "aux" else "main"
+    values = {opcode: int(info.facts[opcode.name.lower()]) for opcode in scale_opcodes(model, channel)}
+    return HvpmDecoder(channel_scale(model, channel, values))
+
+
+class MonsoonHvpm(StreamingMeter):
+    """A Monsoon on USB. See `power.meter.PowerMeter`.
+
+    Args:
+        config: Limits and channel.
+        options: The driver's own options.
+        unit: The claimed unit, which this object closes.
+    """
+
+    def __init__(self, config: MeterConfig, options: Options, unit: HvpmUnit) -> None:
+        self._unit = unit
+        self._options = options
+        values = {opcode: unit.get(opcode) for opcode in scale_opcodes(unit.model, config.channel)}
+        scale = channel_scale(unit.model, config.channel, values)
+        if not scale.coarse.reference_a or not scale.fine.reference_a:
+            raise MeterError(
+                f"{KIND}: the unit has lost the scale of its channel {scale.channel}",
+                hint="restore its calibration with the vendor's software",
+            )
+        firmware, protocol = unit.get(Opcode.FIRMWARE_VERSION), unit.get(Opcode.PROTOCOL_VERSION)
+        info = InstrumentInfo(
+            kind=KIND,
+            serial=str(unit.get(Opcode.SERIAL_NUMBER)),
+            firmware=f"{firmware} (protocol {protocol})",
+            hardware=f"{unit.model.name} (model {int(unit.model)})",
+            port=unit.location,
+            emulated=unit.emulated,
+            rate_hz=wire.SAMPLE_RATE_HZ,
+            tick_hz=wire.SAMPLE_RATE_HZ,
+            uniform_ticks=True,
+            accuracy=_accuracy(scale),
+            facts={
+                "channel": config.channel,
+                "calibration_ms": options.calibration_ms,
+                **unit.facts(),
+                **{opcode.name.lower(): value for opcode, value in values.items()},
+            },
+        )
+        super().__init__(config, info, decoder_for(info))
+        self._note_settings()
+
+    def output_voltage_v(self) -> float:
+        """The voltage that the main output is set to; 0 if it is off. Not while sampling."""
+        return self._unit.get(Opcode.MAIN_VOLTAGE) / wire.VOLT
+
+    def set_voltage(self, voltage_v: float) -> float:
+        """Switch the main output on at a voltage.
+
+        Returns:
+            The voltage as the unit keeps it.
+
+        Raises:
+            UnsafeOutput: Above ``voltage_max_v``, outside what the unit can do, or the unit fails the
+                vendor's DAC check and the option ``ignore_dac_check`` is not set.
+        """
+        require_safe_voltage(self.config, voltage_v)
+        limits = wire.MODEL_LIMITS[self._unit.model]
+        if not limits.voltage_min_v <= voltage_v <= limits.voltage_max_v:
+            raise UnsafeOutput(
+                f"{KIND}: {voltage_v:g} V is not within the {limits.voltage_min_v:g} to"
+                f" {limits.voltage_max_v:g} V of this model",
+                hint="switch_output_off() switches it off",
+            )
+        if not self._options.ignore_dac_check and not self._unit.dac_is_plausible():
+            raise UnsafeOutput(
+                f"{KIND}: the unit fails the vendor's DAC check, so its voltage may be wildly wrong",
+                hint="measure the output without a device; if it is right, set ignore_dac_check = true",
+            )
+        return self._unit.change(Opcode.MAIN_VOLTAGE, wire.voltage_word(voltage_v)) / wire.VOLT
+
+    def switch_output_off(self) -> None:
+        """Cut the device's supply."""
+        self._unit.change(Opcode.MAIN_VOLTAGE, 0)
+
+    def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> None:
+        """Set the currents at which the unit cuts the output.
+
+        Raises:
+            UnsafeOutput: Above ``current_limit_a``, or outside what the unit can do.
+        """
+        model = self._unit.model
+        top_a = wire.MODEL_LIMITS[model].current_max_a
+        for limit_a in (run_time_a, power_up_a):
+            require_safe_current_limit(self.config, limit_a)
+            if not 0 <= limit_a <= top_a:
+                raise UnsafeOutput(f"{KIND}: current limits of this model lie within 0 and {top_a:g} A")
+        self._unit.change(Opcode.RUN_CURRENT_LIMIT, wire.current_limit_raw(model, run_time_a))
+        self._unit.change(Opcode.POWER_UP_CURRENT_LIMIT, wire.current_limit_raw(model, power_up_a))
+
+    def set_usb_passthrough(self, mode: UsbPassthrough) -> None:
+        """Connect or disconnect the USB port at the front."""
+        self._unit.change(Opcode.USB_PASSTHROUGH, mode)
+
+    def begin_sampling(self) -> None:
+        """See `StreamingMeter`; checks first that the reading will mean what it says."""
+        if self.config.channel != "usb":
+            self._require_passthrough_off()
+        self._select_voltage()
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+        self._unit.start(self._options.calibration_ms)
+
+    def end_sampling(self) -> None:
+        """See `StreamingMeter`."""
+        self._unit.stop()
+
+    def read_bytes(self) -> bytes:
+        """See `StreamingMeter`."""
+        read = self._unit.read()
+        packet = trim_packet(read)
+        if read and not packet:
+            self._own_findings.add(
+                "broken_read", Severity.ERROR, "USB reads that are no whole packet were left out"
+            )
+        return packet
+
+    def close(self) -> None:
+        """See `StreamingMeter`."""
+        if self._unit.is_sampling:
+            with contextlib.suppress(MeterError):
+                self._unit.stop()
+        self._unit.close()
+
+    def _require_passthrough_off(self) -> None:
+        mode = self._unit.get(Opcode.USB_PASSTHROUGH)
+        if mode == UsbPassthrough.OFF:
+            return
+        if not self._options.usb_passthrough_off:
+            raise MeterError(
+                f"{KIND}: USB passthrough is not off (mode {mode}), so charging current would falsify the"
+                " reading",
+                hint="switch it off, or set the meter's option usb_passthrough_off = true",
+            )
+        self.set_usb_passthrough(UsbPassthrough.OFF)
+
+    def _select_voltage(self) -> None:
+        """Let the observations carry the voltage of the channel that is read; this is no output."""
+        is_aux = self.config.channel == "aux"
+        wanted = wire.VoltageChannel.MAIN_AND_AUX if is_aux else wire.VoltageChannel.MAIN_AND_USB
+        if self._unit.get(Opcode.VOLTAGE_CHANNEL) != wanted:
+            self._unit.change(Opcode.VOLTAGE_CHANNEL, wanted)
+        if is_aux:
+            self._own_findings.add(
+                "aux_voltage",
+                Severity.WARNING,
+                "no source states the scale of the aux voltage: it is taken to be that of main",
+            )
+
+    def _note_settings(self) -> None:
+        """Say where the unit is not as the configuration expects; change nothing."""
+        if not self._unit.dac_is_plausible():
+            self._own_findings.add(
+                "dac_calibration",
+                Severity.WARNING,
+                "the unit fails the vendor's DAC check: a voltage that is set may come out wildly wrong",
+            )
+        if self.config.channel == "main":
+            self._note_output(self.output_voltage_v(), float(self.info.facts["run_time_current_limit_a"]))
+
+    def _note_output(self, set_v: float, limit_a: float) -> None:
+        config = self.config
+        if abs(set_v - config.voltage_v) > VOLTAGE_TOLERANCE_V:
+            above = set_v > config.voltage_max_v + VOLTAGE_TOLERANCE_V
+            self._own_findings.add(
+                "voltage_setting",
+                Severity.ERROR if above else Severity.WARNING,
+                f"the output is set to {set_v:.2f} V, the configuration expects {config.voltage_v:g} V"
+                + (f" and allows {config.voltage_max_v:g} V" if above else ""),
+            )
+        if limit_a > config.current_limit_a:
+            self._own_findings.add(
+                "current_limit_setting",
+                Severity.INFO,
+                f"the unit cuts the output at {limit_a:.2f} A, not at the {config.current_limit_a:g} A that"
+                " the configuration allows",
+            )
+
+
+def _accuracy(scale: ChannelScale) -> Accuracy:
+    return Accuracy(
+        # The reference current is the highest at which the fine range is known to be calibrated.
+        current=(
+            RangeAccuracy(name="fine", up_to_a=scale.fine.reference_a, gain_rel=0.02, offset_a=FINE_OFFSET_A),
+            RangeAccuracy(name="coarse", gain_rel=0.02, offset_a=COARSE_OFFSET_A),
+        ),
+        voltage_gain_rel=0.01,
+        voltage_offset_v=0.01,
+        source="assumption, chosen wide: no published accuracy of the HVPM was at hand;"
+        " `fedjoule meter selftest` measures that of a unit",
+    )

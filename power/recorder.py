@@ -1,0 +1,222 @@
+"""Recording: a meter streamed to disk, checked on the way, finished whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+from fedjoule.errors import DataQualityError, FedjouleError, MeterDisconnected, MeterError, StorageError
+from fedjoule.records import storage_error
+from fedjoule.runstore.run import RunLock
+from power.checks import SampleChecks, finite_rows
+from power.meter import MeterConfig, PowerMeter
+from power.model import Finding, SampleBlock, Severity
+from power.recording import OPENING_FILE, SALVAGE_HINT, RecordingRecord, RecordingWriter, block_part
+
+FIRST_SAMPLE_S = 30.0
+"""Longest wait for the first sample: an HVPM calibrates for some 6 s before it delivers one."""
+
+_WATCH_PERIOD_S = 0.1
+
+
+def record(
+    meter: PowerMeter,
+    folder: Path,
+    *,
+    config: MeterConfig | None = None,
+    seconds: float | None = None,
+    stop: threading.Event | None = None,
+    on_block: Callable[[SampleBlock], None] | None = None,
+) -> RecordingRecord:
+    """Record a meter into a new folder until time is up, ``stop`` is set, or its stream ends.
+
+    Whatever ends it, every sample that had been decoded is on disk. After a failure the recording is
+    finished with an error finding, and the error is raised again with the place of the data; Ctrl-C
+    finishes it too.
+
+    Args:
+        meter: An open meter that has not streamed yet.
+        folder: Where the recording goes; made if missing, refused if it holds one already.
+        config: The limits of the connected device: kept with the data and checked.
+        seconds: How long to record from the first sample on, in host time.
+        stop: Ends the recording when set, from any thread.
+        on_block: Called with every block after it was taken over.
+
+    Raises:
+        MeterError: The instrument failed, was unplugged, or sent no sample.
+        DataQualityError: A sample was not a finite number.
+        StorageError: The folder is taken, or the disk refused.
+    """
+    with _hold(folder):
+        writer = RecordingWriter(folder, meter.info, config, started_ns=time.monotonic_ns())
+        intake = _Intake(writer, SampleChecks(meter.info, config), on_block)
+        limit = _TimeLimit(seconds, stop)
+        failure: BaseException | None = None
+        try:
+            _stream(meter, intake, limit)
+        except BaseException as error:
+            failure = error
+        return _finish(meter, intake, failure)
+
+
+@contextlib.contextmanager
+def _hold(folder: Path) -> Iterator[None]:
+    """Lock the folder, so that nobody salvages a recording that is still being written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(folder, error) from error
+    lock = RunLock(folder)
+    try:
+        if (folder / OPENING_FILE).exists():
+            raise StorageError(f"{folder}: holds a recording already", hint="choose another folder")
+        yield
+    finally:
+        lock.release()
+
+
+class _Intake:
+    """Takes blocks over: refuses what is no number, checks, stores, shows."""
+
+    def __init__(
+        self,
+        writer: RecordingWriter,
+        checks: SampleChecks,
+        on_block: Callable[[SampleBlock], None] | None,
+    ) -> None:
+        self.writer = writer
+        self.checks = checks
+        self._on_block = on_block
+        self.last_index: int | None = None
+
+    def take(self, block: SampleBlock) -> None:
+        good = finite_rows(block)
+        whole = good == len(block)
+        if not whole:
+            block = block_part(block, 0, good)
+        if good:
+            self.checks.add(block)
+            self.writer.append(block)
+            self.last_index = block.first_index + good - 1
+        if not whole:
+            raise DataQualityError(
+                f"{self.writer.info.kind}: sample {block.first_index + good} is not a finite number",
+                hint="the instrument's bytes are kept: report this as a bug of its decoder",
+            )
+        if self._on_block is not None:
+            self._on_block(block)
+
+
+class _TimeLimit:
+    """When to stop: by the samples' own time (a replay may outrun the clock) and by the host's clock."""
+
+    def __init__(self, seconds: float | None, stop: threading.Event | None) -> None:
+        self._limit_ns = None if seconds is None else round(seconds * 1e9)
+        self._stop = stop
+        self._began_ns = time.monotonic_ns()
+        self._first_ns: int | None = None
+        self._first_arrival_ns: int | None = None
+
+    def reached_by(self, block: SampleBlock) -> bool:
+        """Whether the samples up to this one are enough."""
+        if self._first_ns is None:
+            self._first_ns = int(block.t_ns[0])
+            self._first_arrival_ns = time.monotonic_ns()
+        return self._limit_ns is not None and int(block.t_ns[-1]) - self._first_ns >= self._limit_ns
+
+    def is_over(self) -> bool:
+        """Whether to stop although no block says so; asked by another thread."""
+        if self._stop is not None and self._stop.is_set():
+            return True
+        now_ns = time.monotonic_ns()
+        if self._first_arrival_ns is None:
+            return now_ns - self._began_ns > FIRST_SAMPLE_S * 1e9
+        return self._limit_ns is not None and now_ns - self._first_arrival_ns >= self._limit_ns
+
+
+def _stream(meter: PowerMeter, intake: _Intake, limit: _TimeLimit) -> None:
+    """Stream to the end; after a stop the samples already on their way are still taken."""
+    stream = meter.stream(intake.writer)
+    try:
+        with _watch(meter, limit):
+            for block in stream:
+                if len(block):
+                    intake.take(block)
+                    if limit.reached_by(block):
+                        meter.stop()
+    finally:
+        meter.stop()
+        if isinstance(stream, Generator):
+            stream.close()
+
+
+@contextlib.contextmanager
+def _watch(meter: PowerMeter, limit: _TimeLimit) -> Iterator[None]:
+    """Stop the meter when time is up, even if it sends nothing."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_WATCH_PERIOD_S):
+            if limit.is_over():
+                meter.stop()
+                return
+
+    thread = threading.Thread(target=watch, name="recording-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _finish(meter: PowerMeter, intake: _Intake, failure: BaseException | None) -> RecordingRecord:
+    """Put everything on disk, then raise what had gone wrong."""
+    writer = intake.writer
+    if not writer.n_samples:
+        writer.abandon()
+        raise failure or MeterError(
+            f"{writer.info.kind}: not a single sample arrived",
+            hint=f"is its output on? What it sent, if anything, is in {writer.folder}",
+        )
+    timebase = meter.timebase
+    findings = merge_findings(meter.findings, intake.checks.finish(timebase))
+    if failure is not None:
+        findings = (*findings, _finding_of(failure, intake.last_index))
+    try:
+        record = writer.close(timebase, findings)
+    except BaseException:
+        writer.abandon()
+        if isinstance(failure, StorageError):
+            raise type(failure)(failure.message, hint=f"free some space; then {SALVAGE_HINT}") from failure
+        raise
+    if failure is None:
+        return record
+    place = f"the {record.n_samples} samples before it are in {writer.folder}"
+    if isinstance(failure, FedjouleError):
+        raise type(failure)(f"{failure.message}; {place}", hint=failure.hint) from failure
+    failure.add_note(place)
+    raise failure
+
+
+def merge_findings(of_meter: tuple[Finding, ...], of_checks: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Both, without what the checks found again: the meter knows more about it."""
+    known = {finding.code for finding in of_meter}
+    return (*of_meter, *(finding for finding in of_checks if finding.code not in known))
+
+
+def _finding_of(failure: BaseException, index: int | None) -> Finding:
+    severity = Severity.ERROR
+    if isinstance(failure, KeyboardInterrupt):
+        code, message, severity = "interrupted", "the recording was interrupted", Severity.INFO
+    elif isinstance(failure, FedjouleError):
+        code, message = _CODES.get(type(failure), "capture_failed"), failure.message
+    else:
+        code, message = "capture_failed", f"{type(failure).__name__}: {failure}"
+    return Finding(code=code, severity=severity, message=message, first_index=index, last_index=index)
+
+
+_CODES: dict[type[BaseException], str] = {MeterDisconnected: "disconnected", DataQualityError: "not_finite"}

@@ -1,0 +1,108 @@
+"""Noise that averages out and noise that does not, told apart by the Allan variance of consecutive means.
+
+::
+
+    A(tau) = white / tau + flicker        half the mean square step between neighbouring means over tau
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ITERATIONS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Variance:
+    """A variance, W^2, and the degrees of freedom with which it is known; None: exactly."""
+
+    w2: float
+    dof: float | None = None
+
+    def scaled(self, factor: float) -> Variance:
+        """So many times the variance."""
+        return Variance(self.w2 * factor, self.dof)
+
+
+def total(variances: Sequence[Variance]) -> Variance:
+    """The variance of a sum, with Welch and Satterthwaite's degrees of freedom."""
+    w2 = sum(variance.w2 for variance in variances)
+    spread = sum(variance.w2**2 / variance.dof for variance in variances if variance.dof is not None)
+    return Variance(w2, w2**2 / spread if spread > 0 else None)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowNoise:
+    """What keeps a power that should be constant from being so.
+
+    Attributes:
+        white: Variance of a mean over one second; that over T seconds is a T-th of it.
+        flicker: Allan variance that no averaging removes.
+    """
+
+    white: Variance
+    flicker: Variance
+
+
+def slow_noise(part_means_w: NDArray[np.float64], part_s: float) -> SlowNoise:
+    """Fit white and flicker noise to the Allan variance of consecutive means.
+
+    Each Allan variance is a chi-square estimate, so its weight is its count over the square of what is
+    expected; the expectation comes from the fit itself, hence the iteration. Neither part is negative.
+    """
+    tau_s, allan, count = _allan(part_means_w, part_s)
+    if not allan.max() > 0:
+        return SlowNoise(Variance(0.0), Variance(0.0))
+    design = np.column_stack([1 / tau_s, np.ones(len(tau_s))])
+    expected = np.full(len(allan), allan.mean())
+    for _ in range(_ITERATIONS):
+        weight = count / (2 * expected**2)
+        parts, variances = _non_negative_fit(design, allan, weight)
+        expected = np.maximum(design @ parts, 1e-6 * allan.max())
+    # A chi-square of n degrees of freedom has the relative variance 2 / n.
+    white, flicker = (
+        Variance(float(x), max(1.0, 2 * float(x) ** 2 / float(v))) if x > 0 else Variance(0.0)
+        for x, v in zip(parts, variances, strict=True)
+    )
+    return SlowNoise(white, flicker)
+
+
+def _allan(means: NDArray[np.float64], part_s: float) -> tuple[NDArray[np.float64], ...]:
+    """Averaging times in octaves, the Allan variance at each, and the number of differences behind it."""
+    rows = []
+    group = 1
+    while len(means) // group >= 2:
+        grouped = means[: len(means) // group * group].reshape(-1, group).mean(axis=1)
+        steps = np.diff(grouped)
+        rows.append((group * part_s, float(steps @ steps) / (2 * len(steps)), float(len(steps))))
+        group *= 2
+    return tuple(np.array(column) for column in zip(*rows, strict=True))
+
+
+def _non_negative_fit(
+    design: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weighted least squares for two coefficients and their variances; a negative one is left out."""
+    columns = [0, 1]
+    solution, inverse = _fit(design, y, weight)
+    if (solution < 0).any():
+        columns = [int(solution.argmax())]
+        solution, inverse = _fit(design[:, columns], y, weight)
+    parts, variances = np.zeros(2), np.zeros(2)
+    parts[columns], variances[columns] = solution, np.diag(inverse)
+    return parts, variances
+
+
+def _fit(
+    design: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Coefficients and their covariance."""
+    inverse: NDArray[np.float64] = np.linalg.inv(design.T @ (design * weight[:, None])).astype(np.float64)
+    return inverse @ (design.T @ (weight * y)), inverse

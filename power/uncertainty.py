@@ -1,0 +1,290 @@
+"""Energy with an error bar: one 95 % interval, with the parts it is made of.
+
+The model is that of the GUM (JCGM 100:2008). The energy is a sum of contributions with small independent
+errors; each error gets a standard uncertainty, they are added in squares, and the sum is multiplied by the
+97.5 % point of Student's t with Welch and Satterthwaite's effective degrees of freedom.
+
+``instrument``
+    Gain and offset errors of the instrument, constant over a recording, separate for each range and for
+    voltage. Data-sheet limits are taken as 95 % limits of a normal distribution (that is how
+    `power.model.RangeAccuracy` defines them), so the standard uncertainty is the limit over 1.96. Being
+    constant they do not average out over repeats. In a net energy, an offset that acts on idle and on the
+    work alike cancels.
+``clock``
+    The place of the windows on the sample clock is known to ``sync_uncertainty_s``, one error for all
+    windows of a session. The energy is recomputed with the windows moved by that much both ways; the root
+    mean square change is the standard uncertainty. For work between idle it is |P_in - P_out| times the
+    uncertainty.
+``noise``
+    White noise and the sampling of jumps (see `power.evidence`); slow noise of the instrument as far as
+    idle intervals show it (see `power.baseline`). Without them, it is left to the offset limit. In a net
+    energy it is part of the baseline, because only its difference to idle matters.
+``loss``
+    Straight lines across gaps, tried out where nothing was lost.
+``baseline``
+    Only in a net energy: the mean idle power is not exactly known, and it may not have drifted evenly.
+``repeats``
+    The mean of n repetitions. Windows of one session are the repetitions if there is only one; with
+    several, session means are, because windows of a session resemble each other. What differs from one
+    repetition to the next (noise and loss within a session, clock and baseline between sessions) is
+    already in their scatter and is not counted twice. The clock stays in between sessions too, because a
+    misplaced window around isolated work never gains energy: the error has a sign.
+
+With a single window the interval is about that window only. How much another run would differ cannot be
+known from one, and the result says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field
+from scipy.special import ndtri, stdtrit
+
+from fedjoule.config import ClosedModel
+from fedjoule.errors import DataQualityError
+from power.baseline import Baseline
+from power.evidence import Evidence
+from power.model import Accuracy
+from power.slow_noise import Variance, total
+from power.windows import WindowEnergy
+
+LEVEL = 0.95
+_UPPER = (1 + LEVEL) / 2
+_NORMAL_95 = float(ndtri(_UPPER))
+
+METHOD = "GUM: parts added in squares, Student's t with Welch-Satterthwaite degrees of freedom, 95 %"
+
+
+class Part(ClosedModel):
+    """One part of an uncertainty.
+
+    Attributes:
+        standard_j: Standard uncertainty, joules.
+        dof: Degrees of freedom behind it; None for a limit taken from a statement.
+    """
+
+    standard_j: float = Field(ge=0)
+    dof: float | None = Field(default=None, gt=0)
+
+
+class EnergyInterval(ClosedModel):
+    """An energy with its 95 % interval.
+
+    Attributes:
+        value_j: Best estimate.
+        half_width_j: The interval is ``value_j`` plus or minus this.
+        parts: What it is made of.
+        dof: Effective degrees of freedom; None if practically infinite.
+        n: Windows behind the value.
+        sessions: Sessions that they come from.
+        sd_j: Standard deviation between repetitions; None with fewer than two.
+        covers: What the interval is about.
+        method: How the parts were combined.
+        notes: What a reader should know.
+    """
+
+    value_j: float
+    half_width_j: float = Field(ge=0)
+    parts: dict[str, Part]
+    dof: float | None = None
+    n: int = Field(ge=1)
+    sessions: int = Field(ge=1)
+    sd_j: float | None = Field(default=None, ge=0)
+    covers: Literal["this window", "the mean of repeated windows"]
+    method: str = METHOD
+    notes: tuple[str, ...] = ()
+
+    def without(self, part: str) -> Self:
+        """The same interval with one part left out: what that part is worth."""
+        rest = {name: value for name, value in self.parts.items() if name != part}
+        half_width_j, dof = combine(rest)
+        return self.model_copy(update={"parts": rest, "half_width_j": half_width_j, "dof": dof})
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Windows of the same work in one recording, with one clock fit.
+
+    Attributes:
+        evidence: The windows, in the order of time.
+        accuracy: What the instrument's maker, or a calibration, states.
+        baseline: Idle power around the work; needed for a net energy.
+    """
+
+    evidence: tuple[Evidence, ...]
+    accuracy: Accuracy
+    baseline: Baseline | None = None
+
+
+def gross_interval(sessions: Sequence[Session]) -> EnergyInterval:
+    """Energy drawn in a window, or on average in repeated windows, whatever the device used it for.
+
+    Raises:
+        DataQualityError: A window is invalid, or there is none.
+    """
+    return _interval(sessions, net=False)
+
+
+def net_interval(sessions: Sequence[Session]) -> EnergyInterval:
+    """Gross energy minus idle power times duration.
+
+    Raises:
+        DataQualityError: A window is invalid, there is none, or a session has no baseline.
+    """
+    for session in sessions:
+        if session.baseline is None:
+            raise DataQualityError(
+                "net energy needs idle power", hint="record idle before and after the work"
+            )
+    return _interval(sessions, net=True)
+
+
+def combine(parts: Mapping[str, Part]) -> tuple[float, float | None]:
+    """Half width of the 95 % interval and its effective degrees of freedom."""
+    variance = sum(part.standard_j**2 for part in parts.values())
+    spread = sum(part.standard_j**4 / part.dof for part in parts.values() if part.dof is not None)
+    if spread <= variance**2 * 1e-12:
+        return _NORMAL_95 * math.sqrt(variance), None
+    dof = variance**2 / spread
+    return float(stdtrit(dof, _UPPER)) * math.sqrt(variance), dof
+
+
+def _interval(sessions: Sequence[Session], *, net: bool) -> EnergyInterval:
+    views = [_View(session, net=net) for session in sessions if session.evidence]
+    n = sum(len(view.evidence) for view in views)
+    if not n:
+        raise DataQualityError("no window to compute an energy from")
+    single = views[0] if len(views) == 1 else None
+    repetitions = single.values_j if single is not None else np.array([v.values_j.mean() for v in views])
+    exposure = np.mean([view.exposure for view in views], axis=0)
+    parts = {
+        "instrument": Part(standard_j=_instrument_j(exposure, [view.accuracy for view in views])),
+        "clock": Part(standard_j=float(np.mean([view.clock_j for view in views]))),
+    }
+    if single is not None:
+        parts |= single.parts_within(net=net)
+    sd_j = None
+    if len(repetitions) > 1:
+        sd_j = float(repetitions.std(ddof=1))
+        count = len(repetitions)
+        parts["repeats"] = Part(standard_j=sd_j / math.sqrt(count), dof=float(count - 1))
+    half_width_j, dof = combine(parts)
+    return EnergyInterval(
+        value_j=float(repetitions.mean()),
+        half_width_j=half_width_j,
+        parts=parts,
+        dof=dof,
+        n=n,
+        sessions=len(views),
+        sd_j=sd_j,
+        covers="this window" if n == 1 else "the mean of repeated windows",
+        notes=_notes(views, repetitions, n=n, net=net),
+    )
+
+
+def _instrument_j(exposure: np.ndarray, accuracies: Sequence[Accuracy]) -> float:
+    """Standard uncertainty from gain and offset errors that are the same in all windows."""
+    limits = np.max([_limits(accuracy) for accuracy in accuracies], axis=0)
+    return float(np.linalg.norm(exposure * limits)) / _NORMAL_95
+
+
+def _limits(accuracy: Accuracy) -> list[float]:
+    """95 % limits in the order of `_exposure`."""
+    gains = [part.gain_rel for part in accuracy.current]
+    offsets = [part.offset_a for part in accuracy.current]
+    return [*gains, *offsets, accuracy.voltage_gain_rel, accuracy.voltage_offset_v]
+
+
+def _exposure(energy: WindowEnergy) -> np.ndarray:
+    """How much the energy changes per unit of each error: by range, then for voltage."""
+    total = [energy.energy_j or 0.0, energy.charge_c or 0.0]
+    return np.array([*energy.range_energy_j, *energy.range_volt_s, *total])
+
+
+class _View:
+    """A session as gross or net energies."""
+
+    def __init__(self, session: Session, *, net: bool) -> None:
+        for evidence in session.evidence:
+            if not evidence.energy.valid:
+                raise DataQualityError(
+                    f"window {evidence.energy.label!r}: {'; '.join(evidence.energy.problems)}",
+                    hint="leave it out, or repeat the measurement",
+                )
+        self.evidence = session.evidence
+        self.accuracy = session.accuracy
+        self.baseline = session.baseline
+        self.duration_s = float(np.mean([e.energy.duration_s for e in self.evidence]))
+        exposures = np.array([_exposure(e.energy) for e in self.evidence])
+        values = np.array([e.energy.energy_j or 0.0 for e in self.evidence])
+        if net and self.baseline is not None:
+            idle = [_idle(self.baseline, e.energy) for e in self.evidence]
+            values = values - [power_j for power_j, _ in idle]
+            exposures = exposures - [exposure for _, exposure in idle]
+        self.values_j = values
+        self.exposure = exposures.mean(axis=0)
+
+    @property
+    def clock_j(self) -> float:
+        """Standard uncertainty of the mean energy from one time error common to all windows."""
+        earlier = float(np.mean([e.earlier_j for e in self.evidence]))
+        later = float(np.mean([e.later_j for e in self.evidence]))
+        return math.sqrt((earlier**2 + later**2) / 2)
+
+    def parts_within(self, *, net: bool) -> dict[str, Part]:
+        """What is known about the session beyond the scatter of its windows."""
+        windows = [e.energy for e in self.evidence]
+        noise = []
+        parts = {}
+        if len(self.evidence) == 1:
+            noise.append(Variance((self.evidence[0].noise_j / self.duration_s) ** 2))
+            parts["loss"] = Part(standard_j=self.evidence[0].loss_j)
+        if self.baseline is not None and net:
+            parts["baseline"] = self._part(self.baseline.idle_variance(windows))
+        elif self.baseline is not None:
+            noise.append(self.baseline.slow_noise_of(windows))
+        parts["noise"] = self._part(total(noise))
+        return parts
+
+    def _part(self, power: Variance) -> Part:
+        return Part(standard_j=self.duration_s * math.sqrt(power.w2), dof=power.dof)
+
+
+def _idle(baseline: Baseline, energy: WindowEnergy) -> tuple[float, np.ndarray]:
+    """Idle energy over a window and its exposure to the instrument's errors."""
+    weights = baseline.weights_at((energy.start_ns + energy.end_ns) // 2)
+    scales = [
+        weight * energy.duration_s / interval.energy.duration_s
+        for weight, interval in zip(weights, baseline.intervals, strict=True)
+    ]
+    exposure = np.sum(
+        [s * _exposure(i.energy) for s, i in zip(scales, baseline.intervals, strict=True)], axis=0
+    )
+    return float(exposure[-2]), exposure
+
+
+def _notes(views: Sequence[_View], repetitions: np.ndarray, *, n: int, net: bool) -> tuple[str, ...]:
+    notes = [f"instrument: {source}" for source in dict.fromkeys(view.accuracy.source for view in views)]
+    if n == 1:
+        notes.append("one window: how much another run would differ is not known")
+    if any(view.baseline is None for view in views):
+        notes.append("no idle interval: slow noise is left to the instrument's offset limit")
+    elif net and any(view.baseline is not None and view.baseline.after is None for view in views):
+        notes.append("no idle interval after the work: a drift of idle power cannot be seen")
+    if len(views) == 1 and _resemble_neighbours(repetitions):
+        notes.append("neighbouring windows resemble each other: repeat in separate sessions")
+    notes += [note for view in views for e in view.evidence for note in e.energy.notes]
+    return tuple(dict.fromkeys(notes))
+
+
+def _resemble_neighbours(values: np.ndarray) -> bool:
+    """Whether the first autocorrelation is above what independent values show in 97.5 % of cases."""
+    off = values - values.mean()
+    if len(values) < 8 or not off.any():
+        return False
+    return float(off[1:] @ off[:-1] / (off @ off)) > _NORMAL_95 / math.sqrt(len(values))

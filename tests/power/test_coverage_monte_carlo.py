@@ -1,0 +1,126 @@
+"""Does the 95 % interval cover the truth 95 % of the time? Over synthetic captures with a known truth."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from power.baseline import measure_baseline
+from power.energy import GapPolicy, Window
+from power.evidence import gather
+from power.model import Accuracy, InstrumentInfo, RangeAccuracy, SampleBlock
+from power.recording import Recording, RecordingWriter, open_recording
+from power.timebase import Timebase
+from power.uncertainty import EnergyInterval, Session, gross_interval, net_interval
+from tests.power.synthetic_captures import RANGE_BOUND_A, RATE_HZ, SyntheticCapture, draw
+
+PERIOD_NS = 10**9 // RATE_HZ
+# Far more loss than is allowed by default, so that it shows; where clusters meet, gaps are long.
+POLICY = GapPolicy(bridge_up_to_s=0.5, max_lost_fraction=0.2)
+
+
+def store(capture: SyntheticCapture, folder: Path) -> Recording:
+    """The capture as a driver would have recorded it: a block for every tenth of a second without loss."""
+    folder.mkdir()
+    limits = capture.limits
+    info = InstrumentInfo(
+        kind="synthetic",
+        emulated=True,
+        rate_hz=RATE_HZ,
+        tick_hz=RATE_HZ,
+        uniform_ticks=True,
+        accuracy=Accuracy(
+            current=(
+                RangeAccuracy(
+                    name="fine", up_to_a=RANGE_BOUND_A, gain_rel=limits.gain[0], offset_a=limits.offset_a[0]
+                ),
+                RangeAccuracy(name="coarse", gain_rel=limits.gain[1], offset_a=limits.offset_a[1]),
+            ),
+            voltage_gain_rel=limits.voltage_gain,
+            voltage_offset_v=limits.voltage_offset_v,
+            source="synthetic",
+        ),
+    )
+    writer = RecordingWriter(folder, info, None, started_ns=0)
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], capture.kept, [False]))))
+    end = 0
+    blocks = [
+        (at, min(at + RATE_HZ // 10, stop))
+        for start, stop in edges.reshape(-1, 2).tolist()
+        for at in range(start, stop, RATE_HZ // 10)
+    ]
+    for start, stop in blocks:
+        ticks = np.arange(start, stop)
+        writer.append(
+            SampleBlock(
+                t_ns=ticks * PERIOD_NS,
+                ticks=ticks,
+                current_a=capture.current_a[start:stop],
+                voltage_v=capture.voltage_v[start:stop],
+                first_index=start,
+                dropped_before=start - end,
+            )
+        )
+        end = stop
+    n = len(capture.kept)
+    writer.close(Timebase(ticks=(0, n), host_ns=(0, n * PERIOD_NS)), ())
+    return open_recording(folder)
+
+
+def window(span_s: tuple[float, float], label: str = "") -> Window:
+    return Window(round(span_s[0] * 1e9), round(span_s[1] * 1e9), label)
+
+
+def estimates(capture: SyntheticCapture, folder: Path) -> Iterator[tuple[str, EnergyInterval, float, float]]:
+    """Name, interval, truth and the oracle's half width (0 where there is no oracle)."""
+    recording = store(capture, folder)
+    windows = [window(span, f"work {i}") for i, span in enumerate(capture.windows_s)]
+    evidence = gather(recording, windows, sync_uncertainty_s=capture.sync_uncertainty_s, policy=POLICY)
+    baseline = measure_baseline(
+        recording, window(capture.idle_before_s), window(capture.idle_after_s), policy=POLICY
+    )
+    accuracy = recording.record.info.accuracy
+    repeats, single = Session(evidence, accuracy, baseline), Session(evidence[:1], accuracy, baseline)
+    truth_j = capture.true_window_j[0]
+    yield "gross, repeats", gross_interval([repeats]), capture.expected_j, capture.oracle_gross_j
+    yield "net, repeats", net_interval([repeats]), capture.expected_net_j, capture.oracle_net_j
+    yield "gross, one window", gross_interval([single]), truth_j, 0.0
+    net_j = truth_j - capture.true_idle_w[0] * windows[0].duration_s
+    yield "net, one window", net_interval([single]), net_j, 0.0
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("uniform_errors", [False, True], ids=["normal", "uniform"])
+def test_interval_covers_the_truth(
+    uniform_errors: bool,
+    tmp_path: Path,
+    campaign_count: Callable[[int, int], int],
+    record_property: Callable[[str, object], None],
+) -> None:
+    count = campaign_count(50, 1000)
+    covered: defaultdict[str, list[bool]] = defaultdict(list)
+    ratios: defaultdict[str, list[float]] = defaultdict(list)
+    for i in range(count):
+        capture = draw(np.random.default_rng([20, i]), uniform_errors=uniform_errors)
+        for name, interval, truth_j, oracle_j in estimates(capture, tmp_path / str(i)):
+            off_j = abs(interval.value_j - truth_j)
+            covered[name].append(off_j <= interval.half_width_j)
+            for part in interval.parts:
+                covered[f"{name}, without {part}"].append(off_j <= interval.without(part).half_width_j)
+            if oracle_j:
+                ratios[name].append(interval.half_width_j / oracle_j)
+    record_property("captures", count)
+    for name, hits in covered.items():
+        record_property(f"covered: {name}", round(float(np.mean(hits)), 4))
+    for name, values in ratios.items():
+        record_property(f"half width over oracle's: {name}", round(float(np.median(values)), 3))
+    print()
+    for name, hits in covered.items():
+        print(f"{name:40s} {np.mean(hits):.3f}")
+    for name, hits in ratios.items():
+        print(f"{name:40s} {np.median(hits):.3f}")

@@ -1,0 +1,669 @@
+"""The HVPM driver against the emulated unit, through the real pyusb."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import usb.core
+
+from fedjoule.errors import (
+    ConfigError,
+    MeterBusy,
+    MeterDisconnected,
+    MeterError,
+    MeterNotFound,
+    MeterProtocolError,
+    UnsafeOutput,
+)
+from power.emulated.hvpm import EmulatedHvpm
+from power.emulated.hvpm_queue import ObservationQueue
+from power.emulated.options import EmulatorOptions
+from power.emulated.service import Emulator, EmulatorProcess, in_thread
+from power.emulated.signals import read_truth
+from power.emulated.usb_backend import EmulatedBackend
+from power.emulated.usb_socket import ControlRequest, SocketHandle, TransferError
+from power.meter import MeterConfig, open_meter
+from power.meters.hvpm_unit import USB_ID, HvpmUnit
+from power.meters.monsoon_hvpm import MonsoonHvpm, decoder_for
+from power.meters.usb_link import UsbId, UsbLink, scan_usb, usb_error
+from power.model import SampleBlock, Severity
+from power.recorder import record
+from power.recording import open_recording
+from power.redecode import compare
+from power.wire.hvpm_control import Opcode, Request, RequestType, UsbPassthrough, encode_set
+from tests.conftest import REPOSITORY
+
+CALIBRATION_MS = 20  # five of them are over after 0.1 s
+HV_FINE_STEP_A = 36.5e-3 / 33_000
+HV_COARSE_STEP_A = 6.4 / 33_000
+LV_COARSE_STEP_A = 3.1034 / 19_880
+HV_VOLTAGE_STEP_V = 4 * 62.5e-6
+
+
+def options_of(**changes: object) -> EmulatorOptions:
+    """A unit that forgives a slow test machine, unless told otherwise."""
+    return EmulatorOptions.model_validate({"variant": "patient", **changes})
+
+
+def config_for(port: str, **changes: object) -> MeterConfig:
+    values = {"voltage_v": 4.0, "voltage_max_v": 4.4, "current_limit_a": 8.0, **changes}
+    given = values.pop("options", {})
+    assert isinstance(given, dict)
+    options = {"calibration_ms": CALIBRATION_MS, **given}
+    return MeterConfig.model_validate({"kind": "monsoon-hvpm", "port": port, "options": options, **values})
+
+
+def open_unit(port: str, **changes: object) -> MonsoonHvpm:
+    meter = open_meter(config_for(port, **changes))
+    assert isinstance(meter, MonsoonHvpm)
+    return meter
+
+
+@pytest.fixture
+def emulated() -> Iterator[EmulatedHvpm]:
+    with in_thread("monsoon-hvpm", options_of()) as unit:
+        assert isinstance(unit, EmulatedHvpm)
+        yield unit
+
+
+class Raw:
+    """Keeps the undecoded bytes."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes, arrival_ns: int) -> None:
+        self.data += data
+
+
+def capture(meter: MonsoonHvpm, seconds: float, raw: Raw | None = None) -> list[SampleBlock]:
+    """Stream until the samples span so many seconds."""
+    blocks = []
+    for block in meter.stream(raw):
+        blocks.append(block)
+        if block.ticks[-1] >= seconds * meter.info.rate_hz:
+            meter.stop()
+    return blocks
+
+
+def measure(
+    options: EmulatorOptions, seconds: float, **changes: object
+) -> tuple[list[SampleBlock], MonsoonHvpm]:
+    with in_thread("monsoon-hvpm", options) as unit, open_unit(unit.address, **changes) as meter:
+        return capture(meter, seconds), meter
+
+
+def joined(blocks: list[SampleBlock], name: str) -> np.ndarray:
+    return np.concatenate([getattr(block, name) for block in blocks])
+
+
+def found(meter: MonsoonHvpm) -> dict[str, int]:
+    return {finding.code: finding.count for finding in meter.findings if finding.code != "calibrating"}
+
+
+# What it reads
+
+
+def test_says_what_it_is(emulated: EmulatedHvpm) -> None:
+    with open_unit(emulated.address) as meter:
+        info = meter.info
+        assert (info.kind, info.serial, info.rate_hz, info.tick_hz) == ("monsoon-hvpm", "20001", 5000, 5000)
+        assert info.emulated
+        assert info.firmware.startswith("32")
+        assert info.hardware.startswith("HVPM")
+        assert info.facts["output_voltage_v"] == 4.0
+        assert info.facts["main_fine_scale"] == 36_500
+        assert info.facts["run_time_current_limit_a"] == pytest.approx(4.6, abs=0.001)
+        assert "assumption" in info.accuracy.source
+        assert meter.findings == ()
+
+
+def test_each_sample_is_the_truth_to_one_step_across_both_ranges(tmp_path: Path) -> None:
+    options = options_of(
+        signal="square:low=0.012,high=0.6,period=0.05,voltage=4.0",
+        tau_s=0.004,
+        noise_a=0.0005,
+        skew_ppm=80,
+        truth=tmp_path / "truth",
+    )
+    blocks, meter = measure(options, 1.0)
+    truth = read_truth(tmp_path / "truth")
+    ticks = joined(blocks, "ticks")
+    expected = truth["current_a"][ticks]
+    step = np.where(expected < 0.067, HV_FINE_STEP_A, HV_COARSE_STEP_A)  # fine ends at 67.4 mA
+    assert np.all(np.abs(joined(blocks, "current_a") - expected) <= 0.51 * step)
+    assert (expected < 0.067).any()
+    assert (expected > 0.3).any()
+    assert np.abs(joined(blocks, "voltage_v") - 4.0).max() <= HV_VOLTAGE_STEP_V
+    # The emulated crystal's own times, known to the nanosecond, against the fitted ones.
+    assert np.abs(joined(blocks, "t_ns") - truth["t_ns"][ticks]).max() < 50e6
+    assert found(meter) == {}
+
+
+@pytest.mark.parametrize("channel", ["main", "usb", "aux"])
+@pytest.mark.parametrize("model", ["hv", "lv"])
+def test_both_models_and_all_channels(model: str, channel: str) -> None:
+    current_a = 0.1 if channel == "aux" else 0.25
+    options = options_of(
+        variant=f"patient,{model},{channel}", signal=f"constant:current={current_a},voltage=4.0"
+    )
+    blocks, meter = measure(options, 0.25, channel=channel)
+    assert meter.info.hardware.startswith("LVPM" if model == "lv" else "HVPM")
+    assert joined(blocks, "current_a") == pytest.approx(current_a, abs=LV_COARSE_STEP_A)
+    assert joined(blocks, "voltage_v") == pytest.approx(4.0, abs=HV_VOLTAGE_STEP_V)
+    assert found(meter).keys() == ({"aux_voltage"} if channel == "aux" else set())
+
+
+def test_a_channel_without_load_reads_nothing(emulated: EmulatedHvpm) -> None:
+    with open_unit(emulated.address, channel="usb") as meter:
+        assert np.abs(joined(capture(meter, 0.2), "current_a")).max() < 1e-6
+
+
+def test_the_voltage_belongs_to_the_channel(emulated: EmulatedHvpm) -> None:
+    """The unit may have been left with the aux voltage in the field that holds the main voltage."""
+    with open_unit(emulated.address, channel="aux") as meter:
+        capture(meter, 0.15)
+    with open_unit(emulated.address) as meter:
+        capture(meter, 0.15)
+        assert meter._unit.get(Opcode.VOLTAGE_CHANNEL) == 0
+
+
+def test_two_monitors_at_once_do_not_mix() -> None:
+    one = options_of(serial="111", signal="constant:current=0.25,voltage=4.0")
+    other = options_of(serial="222", variant="patient,lv", signal="constant:current=0.5,voltage=3.7")
+    with in_thread("monsoon-hvpm", one) as a, in_thread("monsoon-hvpm", other) as b:
+        meters = [open_unit(unit.address, voltage_v=3.7) for unit in (a, b)]
+        blocks: list[list[SampleBlock]] = [[], []]
+
+        def run(i: int) -> None:
+            blocks[i] = capture(meters[i], 0.6)
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for meter in meters:
+            meter.close()
+    assert [meter.info.serial for meter in meters] == ["111", "222"]
+    assert joined(blocks[0], "current_a") == pytest.approx(0.25, abs=HV_COARSE_STEP_A)
+    assert joined(blocks[1], "current_a") == pytest.approx(0.5, abs=LV_COARSE_STEP_A)
+    assert joined(blocks[1], "voltage_v") == pytest.approx(3.7, abs=HV_VOLTAGE_STEP_V)
+
+
+def test_a_recording_decodes_again_to_the_same_samples(tmp_path: Path) -> None:
+    options = options_of(signal="square:low=0.02,high=0.3,period=0.03,voltage=4.0", noise_a=0.001)
+    with in_thread("monsoon-hvpm", options) as unit, open_unit(unit.address) as meter:
+        record(meter, tmp_path / "recording", config=meter.config, seconds=0.5)
+    recording = open_recording(tmp_path / "recording")
+    result = compare(recording)
+    assert result.first_difference is None
+    assert result.n_decoded == result.n_stored == recording.record.n_samples > 1000
+    assert recording.record.dropped == 0
+    assert len(recording) > 20, "each calibration ends a batch, because it takes the place of samples"
+
+
+# What goes wrong in the stream
+
+
+def test_lost_packets_over_current_and_damage(tmp_path: Path) -> None:
+    options = options_of(
+        signal="square:low=0.1,high=0.5,period=0.2,voltage=4.0",
+        faults=("lost_packets@0.2:4", "over_current@0.3:2", "truncated_frame@0.4:1"),
+        truth=tmp_path / "truth",
+    )
+    blocks, meter = measure(options, 0.6)
+    findings = {finding.code: finding for finding in meter.findings}
+    assert findings["lost_packets"].count == 5
+    assert findings["over_current"].count == 2
+    assert findings["over_current"].severity is Severity.ERROR
+    assert findings["broken_read"].count == 1  # half a packet, which counts as lost
+    assert "corrupt_bytes" not in findings
+    assert sum(block.dropped_before or 0 for block in blocks) == 15
+    expected = read_truth(tmp_path / "truth")["current_a"][joined(blocks, "ticks")]
+    assert joined(blocks, "current_a") == pytest.approx(expected, abs=HV_COARSE_STEP_A)
+
+
+def test_the_drop_counter_wraps_and_starts_without_a_count(tmp_path: Path) -> None:
+    options = options_of(
+        faults=("drop_counter_wrap@0.4:500",),
+        signal="square:low=0.1,high=0.5,period=0.2,voltage=4.0",
+        truth=tmp_path / "truth",
+    )
+    blocks, meter = measure(options, 0.9)
+    assert sum(block.dropped_before or 0 for block in blocks) == 500
+    truth = read_truth(tmp_path / "truth")
+    ticks = joined(blocks, "ticks")
+    # The count rises while up to 16 older samples are still in the unit's queue.
+    after_gap = np.concatenate(
+        [block.first_index + np.arange(16) for block in blocks if block.dropped_before]
+    )
+    sure = ~np.isin(ticks, after_gap)
+    expected = truth["current_a"][ticks[sure]]
+    assert joined(blocks, "current_a")[sure] == pytest.approx(expected, abs=HV_COARSE_STEP_A)
+    assert found(meter) == {"gap": 500}
+
+
+def test_recalibration_in_the_middle_is_followed(tmp_path: Path) -> None:
+    options = options_of(faults=("recalibrate@0.3",), truth=tmp_path / "truth")
+    blocks, meter = measure(options, 0.6)
+    ticks, current = joined(blocks, "ticks"), joined(blocks, "current_a")
+    settled = (ticks < 0.28 * 5000) | (ticks > 0.45 * 5000)
+    assert current[settled] == pytest.approx(0.25, abs=HV_COARSE_STEP_A)
+    assert np.abs(current - 0.25).max() > 0.01, "the fault does something"
+    assert found(meter)["recalibrated"] >= 2
+
+
+def test_a_stalled_unit_is_late_or_has_lost_samples() -> None:
+    patient, meter = measure(options_of(faults=("stall@0.2:0.3",)), 0.7)
+    assert found(meter) == {}
+    assert np.diff(joined(patient, "ticks")).max() == 3  # calibration
+    strict, meter = measure(options_of(variant="", faults=("stall@0.2:0.3",)), 0.7)
+    lost = sum(block.dropped_before or 0 for block in strict)
+    assert 1400 < lost < 3500  # 0.3 s are 1500 samples, of which 16 fit the queue; the machine may add some
+    assert found(meter)["gap"] == lost
+
+
+def test_unplugging_delivers_everything_first() -> None:
+    raw = Raw()
+    blocks: list[SampleBlock] = []
+    options = options_of(faults=("disconnect@0.5",))
+    with in_thread("monsoon-hvpm", options) as unit, open_unit(unit.address) as meter:
+        with pytest.raises(MeterDisconnected, match="went away") as caught:
+            blocks.extend(meter.stream(raw))
+        sent = unit.statistics["packets"]
+    assert "cable" in caught.value.hint
+    arrived = len(raw.data) // 58
+    assert sent - 1 <= arrived <= sent  # one may be on its way when the cable is pulled
+    assert joined(blocks, "ticks")[-1] == 3 * arrived - 1
+    again = decoder_for(meter.info).feed(raw.data, 0)
+    assert sum(len(part.ticks) for part in again) == sum(len(block) for block in blocks)
+
+
+def test_a_unit_that_dies_while_streaming() -> None:
+    with EmulatorProcess("monsoon-hvpm", options_of()) as process, open_unit(process.address) as meter:
+        blocks = []
+        with pytest.raises(MeterDisconnected):
+            for block in meter.stream():
+                blocks.append(block)
+                if len(blocks) == 10:
+                    process.kill()
+        assert len(blocks) >= 10
+
+
+# Finding and opening it
+
+
+def test_no_unit_on_the_real_bus() -> None:
+    if scan_usb(USB_ID):
+        pytest.skip("a real unit is plugged in")
+    with pytest.raises(MeterNotFound, match="no USB device 2ab9:0001") as caught:
+        open_unit("")
+    assert "plugged in" in caught.value.hint
+
+
+def test_no_such_emulated_unit(tmp_path: Path) -> None:
+    with pytest.raises(MeterNotFound, match="no USB device"):
+        open_unit(f"usb-emulated:{tmp_path / 'nothing'}")
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(MeterNotFound, match="no USB address"):
+        open_unit("/dev/ttyACM0")
+
+
+def test_no_permission_says_what_to_do() -> None:
+    with in_thread("monsoon-hvpm", options_of(variant="forbidden")) as unit:
+        with pytest.raises(MeterNotFound, match="no permission") as caught:
+            open_unit(unit.address)
+        assert 'ATTR{idVendor}=="2ab9"' in caught.value.hint
+        (device,) = scan_usb(USB_ID, unit.address)
+        assert "no permission" in device.problem
+
+
+def test_the_serial_number_decides() -> None:
+    with (
+        in_thread("monsoon-hvpm", options_of(serial="111")) as one,
+        in_thread("monsoon-hvpm", options_of(serial="222")) as other,
+    ):
+        bus = one.address + os.pathsep + other.address.removeprefix("usb-emulated:")
+        assert [device.serial for device in scan_usb(USB_ID, bus)] == ["111", "222"]
+        with open_unit(bus, serial="0222") as meter:
+            assert meter.info.serial == "222"
+        with pytest.raises(MeterNotFound, match="several instruments: 111, 222"):
+            open_unit(bus)
+        with pytest.raises(MeterNotFound, match="no instrument with serial number 333, but 111, 222"):
+            open_unit(bus, serial="333")
+
+
+def test_busy_until_closed(emulated: EmulatedHvpm) -> None:
+    with open_unit(emulated.address):
+        with pytest.raises(MeterBusy, match="in use") as caught:
+            open_unit(emulated.address)
+        assert caught.value.transient
+        assert [device.problem for device in scan_usb(USB_ID, emulated.address)] == [""]
+    with open_unit(emulated.address) as meter:
+        meter.close()
+        meter.close()
+        with pytest.raises(MeterError, match="is closed"):
+            meter.output_voltage_v()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (errno.EACCES, MeterNotFound),
+        (errno.EBUSY, MeterBusy),
+        (errno.ENODEV, MeterDisconnected),
+        (errno.EIO, MeterDisconnected),
+        (errno.ETIMEDOUT, MeterProtocolError),
+        (errno.EPIPE, MeterProtocolError),
+    ],
+)
+def test_errors_of_libusb_are_typed(code: int, kind: type[MeterError]) -> None:
+    error = usb_error(UsbId("monsoon-hvpm", 1, 2), "usb bus 1 address 2", usb.core.USBError("x", None, code))
+    assert type(error) is kind
+    assert error.hint
+
+
+def test_unknown_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown option 'calibration_s'") as caught:
+        open_unit("", options={"calibration_s": 1})
+    assert "calibration_ms" in caught.value.hint
+    with pytest.raises(ConfigError, match="not like"):
+        open_unit("", options={"calibration_ms": True})
+    with pytest.raises(ConfigError, match="within 1 and 65535"):
+        open_unit("", options={"calibration_ms": 0})
+
+
+def test_a_unit_that_a_dead_client_left_sampling(emulated: EmulatedHvpm) -> None:
+    handle = SocketHandle(emulated.address.removeprefix("usb-emulated:"))
+    handle.control(ControlRequest(RequestType.OUT, Request.START, 1250, 0, 4, b"\xff\xff\xff\xff"), 1000)
+    handle.close()
+    with open_unit(emulated.address) as meter:
+        assert len(joined(capture(meter, 0.2), "ticks")) > 300
+
+
+# The output
+
+
+def test_voltage_is_set_only_within_the_limits(emulated: EmulatedHvpm) -> None:
+    with open_unit(emulated.address, voltage_max_v=4.2) as meter:
+        assert meter.set_voltage(4.2) == pytest.approx(4.2, abs=1e-6)
+        for voltage_v in (4.21, float("nan")):
+            with pytest.raises(UnsafeOutput, match="voltage_max_v"):
+                meter.set_voltage(voltage_v)
+        with pytest.raises(UnsafeOutput, match=r"0\.8 to 13\.5"):
+            meter.set_voltage(0.5)
+        assert meter.output_voltage_v() == pytest.approx(4.2, abs=1e-6)
+        meter.switch_output_off()
+        assert meter.output_voltage_v() == 0
+
+
+def test_an_output_that_is_off_reads_nothing(emulated: EmulatedHvpm) -> None:
+    with open_unit(emulated.address) as meter:
+        meter.switch_output_off()
+        blocks = capture(meter, 0.2)
+        assert np.abs(joined(blocks, "current_a")).max() < 1e-6
+        assert found(meter)["output_off"] > 10
+
+
+def test_the_lvpm_has_its_own_range() -> None:
+    with (
+        in_thread("monsoon-hvpm", options_of(variant="lv")) as unit,
+        open_unit(unit.address, voltage_max_v=10) as meter,
+    ):
+        with pytest.raises(UnsafeOutput, match=r"2\.01 to 4\.55"):
+            meter.set_voltage(5.0)
+        meter.set_current_limits(run_time_a=3.0, power_up_a=5.0)
+        assert meter._unit.facts()["run_time_current_limit_a"] == pytest.approx(3.0, abs=0.005)
+
+
+def test_current_limits_are_checked(emulated: EmulatedHvpm) -> None:
+    with open_unit(emulated.address, current_limit_a=3.0) as meter:
+        assert found(meter) == {"current_limit_setting": 1}
+        meter.set_current_limits(run_time_a=2.5, power_up_a=3.0)
+        for pair in ((3.1, 1.0), (1.0, 3.1), (-0.1, 1.0), (float("nan"), 1.0)):
+            with pytest.raises(UnsafeOutput):
+                meter.set_current_limits(run_time_a=pair[0], power_up_a=pair[1])
+        assert meter._unit.facts()["run_time_current_limit_a"] == pytest.approx(2.5, abs=0.001)
+
+
+def test_settings_that_differ_are_findings_not_changes(emulated: EmulatedHvpm) -> None:
+    with open_unit(emulated.address, voltage_v=3.7, voltage_max_v=3.9) as meter:
+        (finding,) = meter.findings
+        assert (finding.code, finding.severity) == ("voltage_setting", Severity.ERROR)
+        assert meter.output_voltage_v() == 4.0
+
+
+def test_the_dac_check_is_a_warning_with_an_override() -> None:
+    with in_thread("monsoon-hvpm", options_of(variant="bad-dac")) as unit:
+        with open_unit(unit.address) as meter:
+            assert found(meter) == {"dac_calibration": 1}
+            with pytest.raises(UnsafeOutput, match="DAC check") as caught:
+                meter.set_voltage(4.1)
+            assert "ignore_dac_check" in caught.value.hint
+            assert meter.output_voltage_v() == 4.0
+        with open_unit(unit.address, options={"ignore_dac_check": True}) as meter:
+            assert found(meter) == {"dac_calibration": 1}
+            assert meter.set_voltage(4.1) == pytest.approx(4.1, abs=1e-6)
+
+
+@pytest.mark.parametrize("mode", [UsbPassthrough.ON, UsbPassthrough.AUTO])
+def test_passthrough_must_be_off_in_a_stream(emulated: EmulatedHvpm, mode: UsbPassthrough) -> None:
+    with open_unit(emulated.address) as meter:
+        meter.set_usb_passthrough(mode)
+        with pytest.raises(MeterError, match="passthrough is not off"):
+            next(meter.stream())
+    with open_unit(emulated.address, options={"usb_passthrough_off": True}) as meter:
+        assert len(capture(meter, 0.15)) > 0
+        assert meter._unit.get(Opcode.USB_PASSTHROUGH) == UsbPassthrough.OFF
+
+
+def test_settings_are_out_of_reach_while_sampling(emulated: EmulatedHvpm) -> None:
+    with open_unit(emulated.address) as meter:
+        stream = meter.stream()
+        next(stream)
+        with pytest.raises(MeterError, match="busy sampling"):
+            meter.set_voltage(4.1)
+        stream.close()
+        assert meter.output_voltage_v() == 4.0
+
+
+CLIENT = """
+import json, sys
+from power.meter import MeterConfig, open_meter
+config = MeterConfig.model_validate_json(sys.argv[1])
+meter = open_meter(config)
+meter.set_voltage(4.2)
+for block in meter.stream():
+    print(len(block), flush=True)
+"""
+
+
+def test_a_killed_client_leaves_the_output_as_it_was() -> None:
+    with EmulatorProcess("monsoon-hvpm", options_of()) as process:
+        command = [sys.executable, "-c", CLIENT, config_for(process.address).model_dump_json()]
+        client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
+        assert client.stdout is not None
+        assert int(client.stdout.readline()) > 0
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        client.stdout.close()
+        with open_unit(process.address) as meter:
+            assert meter.output_voltage_v() == pytest.approx(4.2, abs=1e-6)
+        with open_unit(process.address) as meter:  # and closing has not changed it either
+            assert meter.output_voltage_v() == pytest.approx(4.2, abs=1e-6)
+            assert meter._unit.get(Opcode.USB_PASSTHROUGH) == UsbPassthrough.OFF
+            assert joined(capture(meter, 0.2), "voltage_v") == pytest.approx(4.2, abs=HV_VOLTAGE_STEP_V)
+
+
+# Odd values of the unit
+
+
+def write_register(unit: Emulator, opcode: Opcode, value: int) -> None:
+    handle = SocketHandle(unit.address.removeprefix("usb-emulated:"))
+    transfer = encode_set(opcode, value)
+    request = ControlRequest(
+        RequestType.OUT, Request.VALUE, transfer.w_value, transfer.w_index, 4, transfer.data
+    )
+    handle.control(request, 1000)
+    handle.close()
+
+
+def test_a_zero_offset_of_minus_two_is_not_the_error_word(emulated: EmulatedHvpm) -> None:
+    write_register(emulated, Opcode.MAIN_FINE_ZERO_OFFSET, -2)
+    with open_unit(emulated.address) as meter:
+        assert meter.info.facts["main_fine_zero_offset"] == -2
+
+
+def test_a_unit_without_its_scale_is_refused(emulated: EmulatedHvpm) -> None:
+    write_register(emulated, Opcode.MAIN_COARSE_SCALE, 0)
+    with pytest.raises(MeterError, match="lost the scale"):
+        open_unit(emulated.address)
+    with open_unit(emulated.address, channel="usb"):
+        pass
+
+
+# The emulator itself
+
+
+def test_the_queue_loses_what_a_late_host_did_not_read() -> None:
+    queue = ObservationQueue()
+    for i in range(40):
+        queue.add(1000 + i, bytes([i]))
+    queue.host_was_away(until_ns=1029)  # 30 observations, 16 of which fit
+    assert queue.dropped == 14
+    kept = [queue.take(3, 1040)[0][0] for _ in range(9)]
+    assert kept == [0, 3, 6, 9, 12, 15, 32, 35, 38]
+
+
+def test_the_queue_forgives_its_own_lateness() -> None:
+    queue = ObservationQueue()
+    for i in range(100):
+        queue.add(1000 + i, b"")
+    queue.host_was_away(until_ns=999)  # the read was waiting before the first of them
+    for _ in range(33):
+        queue.take(3, 1100)
+        queue.host_was_away(until_ns=1101)
+    assert queue.dropped == 0
+
+
+def test_short_absences_add_up() -> None:
+    queue = ObservationQueue()
+    now = 0
+    for _ in range(10):
+        for i in range(5):
+            queue.add(now + i + 1, b"")
+        now += 5
+        queue.host_was_away(until_ns=now)
+        queue.take(3, now)
+    assert queue.dropped == 10 * 5 - 9 * 3 - 16
+
+
+def test_a_late_host_loses_samples_and_knows_how_many() -> None:
+    with in_thread("monsoon-hvpm", options_of(variant="")) as unit:
+        unit_side = HvpmUnit(UsbLink(USB_ID, port=unit.address))
+        unit_side.start(CALIBRATION_MS)
+        data = b""
+        for i in range(400):
+            data += unit_side.read()
+            if i in (250, 300):
+                time.sleep(0.05)
+        unit_side.stop()
+        unit_side.close()
+        dropped = unit.statistics["dropped"]
+    (last,) = struct.unpack_from("<H", data, len(data) - 58)
+    assert last == dropped >= 2 * (250 - 16)
+    assert unit.statistics["discarded_bytes"] == 18 * dropped
+
+
+def test_the_number_of_samples_may_be_limited(emulated: EmulatedHvpm) -> None:
+    handle = SocketHandle(emulated.address.removeprefix("usb-emulated:"))
+    unit = UsbLink(USB_ID, port=emulated.address)
+    handle.control(ControlRequest(RequestType.OUT, Request.START, 1250, 0, 4, struct.pack("<I", 100)), 1000)
+    packets = []
+    while packet := unit.bulk_read(0x81, 64, 0.1):
+        packets.append(packet)
+    unit.close()
+    handle.close()
+    assert sum(packet[3] for packet in packets) == 100
+    assert packets[-1][3] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"variant": "red"}, "no variant 'red'"),
+        ({"rate_hz": 1000.0}, "5000 Hz only"),
+        ({"faults": ("bad_checksum@1",)}, "no fault 'bad_checksum'"),
+        ({"serial": "A1"}, "serial number 'A1'"),
+        ({"serial": "70000"}, "serial number '70000'"),
+    ],
+)
+def test_the_emulator_refuses_what_the_unit_does_not_have(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        EmulatedHvpm(EmulatorOptions.model_validate(options))
+
+
+def test_the_socket_survives_nonsense(emulated: EmulatedHvpm) -> None:
+    path = emulated.address.removeprefix("usb-emulated:")
+    for message in (b"\xff\xff\xff\xff", b"\0\0\0\0", struct.pack("<I", 1) + b"\x63", b"\x05\0\0\0\x04abcd"):
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.sendall(message)
+            client.settimeout(2)
+            answer = client.recv(100)
+            assert answer == b"" or answer[4:8] == struct.pack("<I", errno.EINVAL)
+    with open_unit(emulated.address) as meter:
+        assert meter.info.serial == "20001"
+
+
+def test_requests_that_the_unit_does_not_know_stall(emulated: EmulatedHvpm) -> None:
+    handle = SocketHandle(emulated.address.removeprefix("usb-emulated:"))
+    wrong = [
+        ControlRequest(RequestType.IN, Request.VALUE, 0, 0x77, 4, b""),
+        ControlRequest(RequestType.OUT, Request.VALUE, 1, Opcode.SERIAL_NUMBER, 4, b"\1\0\0\0"),
+        ControlRequest(RequestType.OUT, Request.VALUE, 1, Opcode.MAIN_VOLTAGE, 4, b"\2\0\0\0"),
+        ControlRequest(0x42, 0x33, 0, 0, 0, b""),
+    ]
+    for request in wrong:
+        with pytest.raises(TransferError) as caught:
+            handle.control(request, 1000)
+        assert caught.value.code == errno.EPIPE
+    handle.close()
+
+
+def test_pyusb_sees_a_monsoon(emulated: EmulatedHvpm) -> None:
+    device = usb.core.find(backend=EmulatedBackend(emulated.address), idVendor=0x2AB9)
+    assert (device.product, device.serial_number) == ("Power Monitor", "20001")
+    (interface,) = device.get_active_configuration()
+    assert [endpoint.bEndpointAddress for endpoint in interface] == [0x81]
+    assert "2ab9" in str(device)
+    with pytest.raises(usb.core.USBTimeoutError):
+        device.read(0x81, 64, 20)
+    usb.util.dispose_resources(device)
+
+
+def test_as_a_process_it_prints_its_address_and_its_counters() -> None:
+    with EmulatorProcess("monsoon-hvpm", options_of(serial="77")) as process:
+        assert process.address.startswith("usb-emulated:/")
+        with open_unit(process.address, serial="77") as meter:
+            capture(meter, 0.2)
+        statistics = process.close()
+    assert statistics["samples"] >= 1000
+    assert statistics["discarded_bytes"] == 0
+    assert json.dumps(statistics)

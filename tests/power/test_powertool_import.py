@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedjoule.errors import DataQualityError, FedjouleError, StorageError
+from fedjoule.provenance import Origin
+from power.energy import GapPolicy, Window, integrate_recording
+from power.importers.powertool_csv import KIND, import_powertool_csv
+from power.model import Accuracy, Loss, RangeAccuracy, Timing
+from power.recording import Recording, open_recording
+
+HEADER = "Time (s),Main Avg Current (A),Main Avg Power (W),Main Avg Voltage (V)"
+ROWS = [f"{i * 0.2:.4f},{0.5 + i * 0.01:.4f},{(0.5 + i * 0.01) * 4.1:.4f},4.1000" for i in range(20)]
+
+
+def write(folder: Path, rows: list[str], header: str = HEADER, end: str = "\n") -> Path:
+    path = folder / "export.csv"
+    path.write_bytes((end.join([header, *rows]) + end).encode())
+    return path
+
+
+def imported(path: Path, folder: Path, **options: object) -> Recording:
+    import_powertool_csv(path, folder, **options)
+    return open_recording(folder)
+
+
+def currents(recording: Recording) -> np.ndarray:
+    return np.concatenate([block.current_a for block in recording.blocks()])
+
+
+def codes(recording: Recording) -> dict[str, int]:
+    return {finding.code: finding.count for finding in recording.record.findings}
+
+
+def test_a_file_becomes_a_recording_that_says_it_is_imported(tmp_path: Path) -> None:
+    recording = imported(write(tmp_path, ROWS), tmp_path / "r")
+    record = recording.record
+    assert (record.info.kind, record.info.emulated) == (KIND, False)
+    assert (record.info.timing, record.info.loss) == (Timing.INSTRUMENT, Loss.UNKNOWN)
+    assert record.info.rate_hz == pytest.approx(5.0)
+    assert record.info.facts["source_file"] == "export.csv"
+    assert record.provenance("x").origin is Origin.IMPORTED
+    assert record.n_samples == 20
+    assert currents(recording) == pytest.approx(0.5 + np.arange(20) * 0.01)
+    assert codes(recording) == {"accuracy_unknown": 1}
+    (energy,) = integrate_recording(recording, [Window(0, 3_800_000_000, "all")])
+    assert energy.valid
+    assert energy.energy_j == pytest.approx((0.5 + 0.095) * 4.1 * 3.8, rel=1e-6)
+    assert energy.notes == ("the instrument cannot tell whether samples were lost",)
+
+
+MILLI = [f"{i * 0.2:.4f},{500 + i * 10},{(500 + i * 10) * 4.1:.0f},4.1000" for i in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("header", "rows"),
+    [
+        ("Time (s),Main Avg Current (mA),Main Avg Power (mW),Main Avg Voltage (V)", MILLI),
+        ("time (s), main avg current (MA), main avg power (MW), main avg voltage (V)", MILLI),
+        ('"Time (s)","Main Avg Current (A)","Main Avg Power (W)","Main Avg Voltage (V)"', ROWS),
+        (
+            "Time (s),Main Max Current (mA),Main Avg Voltage (V),Main Avg Current (A)",
+            [f"{i * 0.2:.4f},999,4.1,{0.5 + i * 0.01:.4f}" for i in range(20)],
+        ),
+        (
+            "Time (s),USB Avg Current (mA),USB Avg Voltage (V),Main Avg Current (mA),Main Avg Voltage (V)",
+            [f"{i * 0.2:.4f},7,5.0,{500 + i * 10},4.1" for i in range(20)],
+        ),
+        (HEADER, [row.replace(",", '","').join('""') for row in ROWS]),
+    ],
+    ids=["milli", "case-and-spaces", "quoted-header", "order-and-more", "usb-too", "quoted-rows"],
+)
+def test_header_variants(tmp_path: Path, header: str, rows: list[str]) -> None:
+    recording = imported(write(tmp_path, rows, header), tmp_path / "r")
+    assert currents(recording) == pytest.approx(0.5 + np.arange(20) * 0.01)
+    assert "power_disagrees" not in codes(recording)
+
+
+def test_another_channel_can_be_taken(tmp_path: Path) -> None:
+    header = "Time (s),USB Avg Current (mA),USB Avg Voltage (V),Main Avg Current (mA),Main Avg Voltage (V)"
+    path = write(tmp_path, ["0.0,7,5.0,500,4.1", "0.2,8,5.0,500,4.1"], header)
+    assert currents(imported(path, tmp_path / "r", channel="usb")) == pytest.approx([0.007, 0.008])
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_and_a_byte_order_mark(tmp_path: Path, end: str) -> None:
+    path = write(tmp_path, [*ROWS, "", ""], "\ufeff" + HEADER, end)
+    recording = imported(path, tmp_path / "r")
+    assert recording.record.n_samples == 20
+    assert "bad_rows" not in codes(recording)
+
+
+def test_missing_rows_are_counted_as_lost(tmp_path: Path) -> None:
+    rows = [*ROWS[:5], *ROWS[6:12], *ROWS[15:]]
+    recording = imported(write(tmp_path, rows), tmp_path / "r")
+    assert recording.record.dropped == 4
+    assert codes(recording)["gap"] == 4
+    assert [(b.first_index, b.dropped_before) for b in recording.blocks()] == [(0, 0), (6, 1), (15, 3)]
+    (all_of_it,) = integrate_recording(recording, [Window(0, 3_800_000_000)], policy=GapPolicy())
+    assert all_of_it.energy_j is None  # 0.8 s without a sample
+    (part,) = integrate_recording(recording, [Window(0, 2_000_000_000)], policy=GapPolicy())
+    assert part.energy_j is not None
+    assert not part.valid
+
+
+def test_more_rows_than_one_chunk(tmp_path: Path) -> None:
+    rows = [f"{i * 0.0002:.4f},{i % 7 / 10:.1f},{i % 7 / 10 * 4:.1f},4.0" for i in range(20_000)]
+    del rows[8190:8195]  # lost across the edge of the first chunk
+    recording = imported(write(tmp_path, rows), tmp_path / "r")
+    assert recording.record.info.rate_hz == pytest.approx(5000)
+    assert (recording.record.n_samples, recording.record.dropped) == (19_995, 5)
+    kept = [i for i in range(20_000) if not 8190 <= i < 8195]
+    assert currents(recording) == pytest.approx([i % 7 / 10 for i in kept], abs=1e-7)
+    assert "power_disagrees" not in codes(recording)
+
+
+BAD_ROWS = [
+    "=cmd|' /C calc'!A0,1,1,1",
+    "nan,0.5,2,4.1",
+    "1.0,inf,2,4.1",
+    "1.0,0.5,2",
+    "1.0,0.5,2,4.1,9",
+    "1_0,0.5,2,4.1",
+    "0x1p3,0.5,2,4.1",
+    "\x1b[2J,0.5,2,4.1",
+    "1.0,,2,4.1",
+    '1.0,"0.5,2,4.1',
+    "\x00\x00",
+]
+
+
+@pytest.mark.parametrize("bad", BAD_ROWS)
+def test_a_bad_row_is_left_out_and_named(tmp_path: Path, bad: str) -> None:
+    recording = imported(write(tmp_path, [*ROWS[:5], bad, *ROWS[5:]]), tmp_path / "r")
+    assert recording.record.n_samples == 20
+    (finding,) = (f for f in recording.record.findings if f.code == "bad_rows")
+    assert finding.count == 1
+    assert "line 7: " in finding.message
+    assert finding.message.isprintable()
+
+
+def test_too_many_bad_rows_fail_with_their_lines(tmp_path: Path) -> None:
+    path = write(tmp_path, [*ROWS[:3], *["what"] * 11, *ROWS[3:]])
+    with pytest.raises(DataQualityError, match=r"more than 10 rows are not 4 numbers: line 5: b'what"):
+        import_powertool_csv(path, tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+    assert import_powertool_csv(path, tmp_path / "r", max_bad_rows=11).n_samples == 20
+
+
+def test_a_file_cut_inside_its_last_row(tmp_path: Path) -> None:
+    path = write(tmp_path, ROWS)
+    path.write_bytes(path.read_bytes()[:-4])
+    recording = imported(path, tmp_path / "r")
+    assert recording.record.n_samples == 19
+    assert codes(recording)["truncated"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no time and no current and no voltage column"),
+        (b"a,b,c\n1,2,3\n", "no time and no current and no voltage column"),
+        (f"{HEADER}\n".encode(), "fewer than two rows"),
+        (f"{HEADER}\n0.0,1,4,4\n".encode(), "fewer than two rows"),
+        ("\n".join([HEADER, *ROWS]).encode("utf-16"), "UTF-16 text"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20, "no CSV text"),
+        ("Zeit (s),Strom (A),Leistung (W),Größe (V)\n".encode("latin-1"), "no CSV text"),
+        (f"{HEADER}\n".encode() + b"1" * 100_000, "a line of more than 4096 bytes"),
+        (f"{HEADER}\n-0.2,1,4,4\n0.0,1,4,4\n".encode(), r":2: time is negative \(-0.2 s\)"),
+        (f"{HEADER}\n0.0,1,4,4\n0.4,1,4,4\n0.2,1,4,4\n".encode(), r":4: time does not increase \(0.2 s\)"),
+        (f"{HEADER}\n0.0,1,4,4\n0.0,1,4,4\n".encode(), r":3: time does not increase \(0 s\)"),
+        (HEADER.replace("(A)", "(kA)").encode() + b"\n0,1,4,4\n1,1,4,4\n", "no current column"),
+        (HEADER.replace("(V)", "(A)").encode() + b"\n0,1,4,4\n1,1,4,4\n", "no voltage column"),
+    ],
+)
+def test_what_is_no_powertool_export_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "export.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataQualityError, match=message):
+        import_powertool_csv(path, tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def test_files_and_folders_that_are_in_the_way(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file"):
+        import_powertool_csv(tmp_path / "nowhere.csv", tmp_path / "r")
+    path = write(tmp_path, ROWS)
+    import_powertool_csv(path, tmp_path / "r")
+    before = sorted((tmp_path / "r").iterdir())
+    with pytest.raises(StorageError, match="exists already"):
+        import_powertool_csv(path, tmp_path / "r")
+    assert sorted((tmp_path / "r").iterdir()) == before
+
+
+def test_a_power_column_that_does_not_fit_is_noted(tmp_path: Path) -> None:
+    rows = [f"{i * 0.2:.4f},0.5000,2.0600,4.1000" for i in range(20)]  # 0.5 % above volts times amperes
+    recording = imported(write(tmp_path, rows), tmp_path / "r")
+    (finding,) = (f for f in recording.record.findings if f.code == "power_disagrees")
+    assert "2.05 W" in finding.message
+    assert "2.06 W" in finding.message
+
+
+def test_a_known_accuracy_is_kept(tmp_path: Path) -> None:
+    accuracy = Accuracy(
+        current=(RangeAccuracy(name="all", gain_rel=0.01, offset_a=1e-3),),
+        voltage_gain_rel=0.01,
+        voltage_offset_v=0.01,
+        source="calibration",
+    )
+    recording = imported(write(tmp_path, ROWS), tmp_path / "r", accuracy=accuracy)
+    assert recording.record.info.accuracy == accuracy
+    assert "accuracy_unknown" not in codes(recording)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_mutilated_files_import_or_fail_clearly(tmp_path_factory: pytest.TempPathFactory, data) -> None:
+    content = bytearray("\n".join([HEADER, *ROWS, ""]).encode())
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, len(content)))
+        length = data.draw(st.integers(0, 30))
+        content[at : at + length] = data.draw(st.binary(max_size=12))
+    folder = tmp_path_factory.mktemp("mutilated")
+    (folder / "export.csv").write_bytes(content)
+    failure = None
+    try:
+        import_powertool_csv(folder / "export.csv", folder / "r")
+    except FedjouleError as error:
+        failure = error
+    if failure is not None:
+        assert failure.message.isprintable()
+        assert not (folder / "r").exists()
+        return
+    recording = open_recording(folder / "r")
+    assert recording.record.n_samples == len(currents(recording)) >= 2
+    assert np.isfinite(currents(recording)).all()
+
+
+def test_real_files_import_and_agree_with_their_own_power_column(
+    real_data: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    archive = real_data / "device-profiles" / "monsoon_smartphone_measurements.zip"
+    if not archive.exists():
+        pytest.skip(f"{archive} is not there")
+    worst_rel, files, missing = 0.0, 0, 0
+    with zipfile.ZipFile(archive) as zipped:
+        for name in sorted(n for n in zipped.namelist() if n.endswith(".csv")):
+            content = zipped.read(name)
+            path = tmp_path / f"{files}.csv"
+            path.write_bytes(content)
+            recording = imported(path, tmp_path / f"r{files}")
+            table = np.array([line.split(",") for line in content.decode().splitlines()[1:]], float)
+            power = np.concatenate([b.current_a.astype(float) * b.voltage_v for b in recording.blocks()])
+            assert len(power) == len(table)
+            # Four decimals are printed: half a step of power, plus half a step of current times some 4 V
+            # and of voltage times some 1 A, is 3e-4 W; below, 32-bit storage does not matter.
+            bound_w = 0.5e-4 * (1 + table[:, 3].mean() + table[:, 1].mean())
+            assert abs(power.mean() - table[:, 2].mean()) <= bound_w
+            assert "power_disagrees" not in codes(recording)
+            assert "bad_rows" not in codes(recording)
+            assert recording.record.provenance(name).origin is Origin.IMPORTED
+            worst_rel = max(worst_rel, abs(power.mean() / table[:, 2].mean() - 1))
+            missing += recording.record.dropped or 0
+            files += 1
+    record_property("files", files)
+    record_property("worst relative difference of mean power", worst_rel)
+    record_property("rows missing by their times", missing)
+    assert files == 51

@@ -1,0 +1,428 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import t as student_t
+
+from fedjoule.errors import DataQualityError
+from power.baseline import measure_baseline
+from power.energy import GapPolicy, Window
+from power.evidence import Evidence, gather
+from power.flicker import ALLAN_OF_H, flicker_factor
+from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
+from power.recording import Recording, RecordingWriter, open_recording
+from power.slow_noise import slow_noise
+from power.timebase import Timebase
+from power.uncertainty import EnergyInterval, Part, Session, combine, gross_interval, net_interval
+
+RATE_HZ = 1000
+PERIOD_NS = 10**9 // RATE_HZ
+SUPPLY_V = 4.0
+LENIENT = GapPolicy(max_lost_fraction=1.0)
+
+
+def accuracy_of(
+    gain: tuple[float, float] = (0.0, 0.0),
+    offset_a: tuple[float, float] = (0.0, 0.0),
+    voltage_gain: float = 0.0,
+    voltage_offset_v: float = 0.0,
+) -> Accuracy:
+    return Accuracy(
+        current=(
+            RangeAccuracy(name="fine", up_to_a=0.3, gain_rel=gain[0], offset_a=offset_a[0]),
+            RangeAccuracy(name="coarse", gain_rel=gain[1], offset_a=offset_a[1]),
+        ),
+        voltage_gain_rel=voltage_gain,
+        voltage_offset_v=voltage_offset_v,
+        source="test",
+    )
+
+
+EXACT = accuracy_of()
+
+
+def store(
+    folder: Path,
+    current_a: np.ndarray,
+    accuracy: Accuracy = EXACT,
+    *,
+    kept: np.ndarray | None = None,
+    loss: Loss = Loss.COUNTED,
+) -> Recording:
+    folder.mkdir(parents=True, exist_ok=True)
+    info = InstrumentInfo(
+        kind="synthetic",
+        emulated=True,
+        rate_hz=RATE_HZ,
+        tick_hz=RATE_HZ,
+        uniform_ticks=True,
+        accuracy=accuracy,
+        loss=loss,
+    )
+    writer = RecordingWriter(folder, info, None, started_ns=0)
+    kept = np.ones(len(current_a), bool) if kept is None else kept
+    end = 0
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], kept, [False]))))
+    for start, stop in edges.reshape(-1, 2).tolist():
+        ticks = np.arange(start, stop)
+        voltage_v = np.full(stop - start, SUPPLY_V)
+        block = SampleBlock(ticks * PERIOD_NS, ticks, current_a[start:stop], voltage_v, start, start - end)
+        writer.append(block)
+        end = stop
+    n = len(current_a)
+    writer.close(Timebase(ticks=(0, n), host_ns=(0, n * PERIOD_NS)), ())
+    return open_recording(folder)
+
+
+def window(start_s: float, end_s: float, label: str = "") -> Window:
+    return Window(round(start_s * 1e9), round(end_s * 1e9), label)
+
+
+def one_window(
+    folder: Path, current_a: np.ndarray, span: tuple[float, float], accuracy: Accuracy, sync_s: float = 0.0
+) -> EnergyInterval:
+    recording = store(folder, current_a, accuracy)
+    return gross_interval(
+        [
+            Session(
+                gather(recording, [window(*span)], sync_uncertainty_s=sync_s), recording.record.info.accuracy
+            )
+        ]
+    )
+
+
+# Instrument
+
+
+def test_a_gain_limit_is_the_half_width(tmp_path: Path) -> None:
+    interval = one_window(tmp_path, np.full(12_000, 0.1), (1, 11), accuracy_of(gain=(0.02, 0.5)))
+    assert interval.value_j == pytest.approx(4.0)
+    assert interval.half_width_j == pytest.approx(0.02 * 4.0)
+    assert interval.parts["instrument"].standard_j == pytest.approx(0.02 * 4.0 / 1.96, rel=1e-4)
+
+
+def test_an_offset_limit_multiplies_volts_and_time(tmp_path: Path) -> None:
+    interval = one_window(tmp_path, np.full(12_000, 0.1), (1, 11), accuracy_of(offset_a=(0.002, 0.5)))
+    assert interval.half_width_j == pytest.approx(0.002 * 4.0 * 10)
+
+
+def test_voltage_errors_count_on_all_ranges(tmp_path: Path) -> None:
+    accuracy = accuracy_of(voltage_gain=0.003, voltage_offset_v=0.04)
+    interval = one_window(tmp_path, np.full(12_000, 0.1), (1, 11), accuracy)
+    assert interval.half_width_j == pytest.approx(math.hypot(0.003 * 4.0, 0.04 * 1.0))
+
+
+def test_each_range_brings_its_own_error(tmp_path: Path) -> None:
+    current = np.where(np.arange(12_000) < 6000, 0.1, 0.5)  # five seconds in each range
+    accuracy = accuracy_of(gain=(0.02, 0.01), offset_a=(0.001, 0.003))
+    interval = one_window(tmp_path, current, (1, 11), accuracy)
+    expected = np.linalg.norm([0.02 * 2.0, 0.01 * 10.0, 0.001 * 20.0, 0.003 * 20.0])
+    assert interval.parts["instrument"].standard_j * 1.96 == pytest.approx(expected, rel=1e-3)
+
+
+def idle_work_idle(work_a: float = 0.2, idle_a: float = 0.1) -> np.ndarray:
+    """Ten seconds idle, ten of work, ten idle."""
+    return np.repeat([idle_a, work_a, idle_a], 10_000)
+
+
+def session_of(
+    recording: Recording, spans: list[tuple[float, float]], sync_s: float = 0.0, *, after: bool = True
+) -> Session:
+    windows = [window(*span, f"work {i}") for i, span in enumerate(spans)]
+    baseline = measure_baseline(
+        recording, window(0.5, 9.5), window(20.5, 29.5) if after else None, policy=LENIENT
+    )
+    evidence = gather(recording, windows, sync_uncertainty_s=sync_s, policy=LENIENT)
+    return Session(evidence, recording.record.info.accuracy, baseline)
+
+
+def test_an_offset_cancels_in_the_net_energy_and_a_gain_does_not(tmp_path: Path) -> None:
+    recording = store(tmp_path, idle_work_idle(), accuracy_of((0.01, 0.0), (0.005, 0.0)))
+    session = session_of(recording, [(12, 18)])
+    net = net_interval([session])
+    assert net.value_j == pytest.approx(6 * 0.1 * SUPPLY_V)
+    assert net.parts["instrument"].standard_j * 1.96 == pytest.approx(0.01 * net.value_j, rel=1e-4)
+    gross = gross_interval([session])
+    assert gross.parts["instrument"].standard_j * 1.96 == pytest.approx(
+        math.hypot(0.01 * gross.value_j, 0.005 * SUPPLY_V * 6), rel=1e-4
+    )
+
+
+# Clock
+
+
+def test_a_window_around_work_depends_on_the_clock(tmp_path: Path) -> None:
+    recording = store(tmp_path, idle_work_idle(0.9, 0.1))
+    evidence = gather(recording, [window(10, 20), window(12, 18)], sync_uncertainty_s=0.05)
+    interval = gross_interval([Session(evidence[:1], EXACT)])
+    assert interval.parts["clock"].standard_j == pytest.approx(0.8 * SUPPLY_V * 0.05, rel=0.03)
+    assert gross_interval([Session(evidence[1:], EXACT)]).parts["clock"].standard_j == pytest.approx(0.0)
+
+
+def test_a_move_out_of_the_recording_counts_the_whole_power(tmp_path: Path) -> None:
+    recording = store(tmp_path, np.full(10_001, 0.5))
+    (evidence,) = gather(recording, [window(0, 10)], sync_uncertainty_s=0.1)
+    assert evidence.earlier_j == evidence.later_j == pytest.approx(0.1 * 0.5 * SUPPLY_V)
+
+
+# Noise
+
+
+def test_white_noise_is_seen_for_what_it_is(tmp_path: Path) -> None:
+    current = np.random.default_rng(1).normal(0.5, 0.02, 22_000)
+    recording = store(tmp_path, current)
+    (evidence,) = gather(recording, [window(1, 21)], sync_uncertainty_s=0.0)
+    assert evidence.noise_j == pytest.approx(0.02 * SUPPLY_V * math.sqrt(20_000) / RATE_HZ, rel=0.05)
+
+
+def test_jumps_between_samples_cost_what_their_phase_makes_of_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    errors, claimed = [], []
+    for i in range(30):
+        edges = np.sort(rng.uniform(0.5, 10.5, 400))  # on, off, on, ...
+        on_s = np.clip(edges[1::2], 1, 10) - np.clip(edges[::2], 1, 10)
+        current = np.searchsorted(edges, np.arange(11_000) / RATE_HZ) % 2 * 1.0
+        recording = store(tmp_path / str(i), current)
+        (evidence,) = gather(recording, [window(1, 10)], sync_uncertainty_s=0.0)
+        errors.append((evidence.energy.energy_j or 0.0) - float(on_s.sum()) * SUPPLY_V)
+        claimed.append(evidence.noise_j)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.mean(claimed), rel=0.35)
+
+
+def flicker(rng: np.random.Generator, n: int, allan: float) -> np.ndarray:
+    """1/f noise of this Allan variance, cut from a stretch ten times as long."""
+    frequency = np.fft.rfftfreq(10 * n)
+    density = np.concatenate(([0.0], 1 / frequency[1:])) * allan / ALLAN_OF_H
+    real, imaginary = rng.normal(0, 1, (2, len(frequency)))
+    spectrum = (real + 1j * imaginary) * np.sqrt(density * frequency[1]) * 10 * n / 2
+    return np.fft.irfft(spectrum, 10 * n)[:n]
+
+
+def test_white_and_flicker_noise_are_told_apart() -> None:
+    rng = np.random.default_rng(3)
+    found = [slow_noise(rng.normal(0, 1, 32) + flicker(rng, 32, 0.5), 2.0) for _ in range(300)]
+    assert np.mean([noise.white.w2 for noise in found]) == pytest.approx(2.0, rel=0.15)
+    assert np.mean([noise.flicker.w2 for noise in found]) == pytest.approx(0.5, rel=0.25)
+    white = [slow_noise(rng.normal(0, 1, 32), 2.0) for _ in range(300)]
+    assert np.median([noise.flicker.w2 for noise in white]) < 0.05
+    assert slow_noise(np.full(32, 0.7), 1.0).white.w2 == 0.0
+
+
+def test_flicker_moves_averages_as_the_formula_says() -> None:
+    rng = np.random.default_rng(4)
+    spans = [(0, 100), (120, 160), (200, 300)]
+    weights = (-0.5, 1.0, -0.5)
+    sums = []
+    for _ in range(2000):
+        noise = flicker(rng, 300, 1.0)
+        sums.append(sum(w * noise[a:b].mean() for w, (a, b) in zip(weights, spans, strict=True)))
+    # Four standard errors of a variance from 2,000 values are 4 * sqrt(2 / 2000) = 13 %.
+    assert np.var(sums) == pytest.approx(flicker_factor(spans, weights), rel=0.13)
+
+
+def test_slow_noise_of_idle_enters_the_noise_part(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    current = idle_work_idle() + flicker(rng, 30_000, 1e-6)
+    session = session_of(store(tmp_path, current), [(12, 18)])
+    with_idle = gross_interval([session])
+    without = gross_interval([Session(session.evidence, EXACT)])
+    assert with_idle.parts["noise"].standard_j > 5 * without.parts["noise"].standard_j
+    assert with_idle.parts["noise"].dof is not None
+    assert any("slow noise" in note for note in without.notes)
+
+
+# Loss
+
+
+def test_bridging_is_as_uncertain_as_it_is_wrong(tmp_path: Path) -> None:
+    """Bursts, and gaps of 2 to 30 samples: what is claimed against what happened."""
+    rng = np.random.default_rng(6)
+    errors, claimed = [], []
+    for i in range(60):
+        edges = np.sort(rng.uniform(0, 12, 600))
+        current = 0.2 + np.searchsorted(edges, np.arange(12_000) / RATE_HZ) % 2 * rng.exponential(0.5)
+        kept = np.ones(12_000, bool)
+        for start in rng.integers(1200, 10_800, 15):
+            kept[start : start + rng.integers(2, 30)] = False
+        lossy = store(tmp_path / f"{i}", current, kept=kept)
+        whole = store(tmp_path / f"{i}w", current)
+        (with_gaps,) = gather(lossy, [window(1, 11)], sync_uncertainty_s=0.0, policy=LENIENT)
+        (without,) = gather(whole, [window(1, 11)], sync_uncertainty_s=0.0)
+        errors.append((with_gaps.energy.energy_j or 0) - (without.energy.energy_j or 0))
+        claimed.append(with_gaps.loss_j)
+        assert without.loss_j == 0.0
+    covered = np.mean(np.abs(errors) <= 1.96 * np.array(claimed))
+    assert covered >= 0.85  # 95 % expected; the lower 0.1 % point of a binomial with n = 60 is 0.85
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(
+        np.sqrt(np.mean(np.square(claimed))), rel=0.35
+    )
+
+
+def test_a_gap_longer_than_any_stretch_may_hide_anything_seen(tmp_path: Path) -> None:
+    current = np.tile([0.0, 1.0], 100)
+    kept = np.tile(np.repeat([True, False], [10, 30]), 5)
+    recording = store(tmp_path, current, kept=kept)
+    (evidence,) = gather(recording, [window(0.02, 0.05)], sync_uncertainty_s=0.0, policy=LENIENT)
+    assert evidence.loss_j == pytest.approx(0.031 * SUPPLY_V / math.sqrt(12), rel=1e-6)
+
+
+# Baseline
+
+
+def test_net_energy_follows_a_drifting_idle_power(tmp_path: Path) -> None:
+    drift = np.linspace(0, 0.03, 30_000)
+    recording = store(tmp_path, idle_work_idle() + drift)
+    net = net_interval([session_of(recording, [(12, 18)])])
+    assert net.value_j == pytest.approx(6 * 0.1 * SUPPLY_V, rel=1e-3)
+    # It might not have been linear: uniform between the two idle powers, 20 s apart.
+    assert net.parts["baseline"].standard_j == pytest.approx(6 * SUPPLY_V * 0.02 / math.sqrt(12), rel=0.02)
+
+
+def test_idle_noise_makes_the_net_energy_uncertain(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    values, claimed = [], []
+    for i in range(60):
+        current = idle_work_idle()
+        current[:10_000] += rng.normal(0, 0.05, 10_000)
+        current[20_000:] += rng.normal(0, 0.05, 10_000)
+        net = net_interval([session_of(store(tmp_path / str(i), current), [(12, 18)])])
+        values.append(net.value_j)
+        claimed.append(net.parts["baseline"].standard_j)
+    expected = 6 * SUPPLY_V * 0.05 / math.sqrt(18_000)
+    assert np.std(values) == pytest.approx(expected, rel=0.3)
+    assert np.sqrt(np.mean(np.square(claimed))) == pytest.approx(expected, rel=0.25)
+
+
+def test_without_idle_afterwards_drift_is_said_to_be_unseen(tmp_path: Path) -> None:
+    session = session_of(store(tmp_path, idle_work_idle()), [(12, 18)], after=False)
+    assert session.baseline is not None
+    assert session.baseline.drift_w is None
+    net = net_interval([session])
+    assert net.value_j == pytest.approx(6 * 0.1 * SUPPLY_V)
+    assert any("drift" in note for note in net.notes)
+
+
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        ((-1.0, 5.0), "before the first sample"),
+        ((5.0, 5.02), "no sample lies inside"),
+        ((1.0, 12.0), "begins before"),
+    ],
+)
+def test_a_bad_idle_interval_is_refused(tmp_path: Path, before: tuple[float, float], message: str) -> None:
+    recording = store(tmp_path, idle_work_idle())
+    with pytest.raises(DataQualityError, match=message):
+        measure_baseline(recording, window(*before, "idle"), window(11, 12))
+
+
+# Repeats
+
+
+def repeated(tmp_path: Path, levels_a: list[float], accuracy: Accuracy = EXACT) -> tuple[Evidence, ...]:
+    """One-second windows at these currents."""
+    current = np.repeat(levels_a, RATE_HZ)
+    recording = store(tmp_path, np.concatenate((current, current[-1:])), accuracy)
+    windows = [window(i + 0.1, i + 0.9, f"work {i}") for i in range(len(levels_a))]
+    return gather(recording, windows, sync_uncertainty_s=0.0)
+
+
+def test_repeats_follow_student(tmp_path: Path) -> None:
+    levels = [0.50, 0.52, 0.47, 0.51, 0.49]
+    interval = gross_interval([Session(repeated(tmp_path, levels), EXACT)])
+    joules = np.array(levels) * SUPPLY_V * 0.8
+    assert interval.value_j == pytest.approx(joules.mean())
+    assert interval.sd_j == pytest.approx(joules.std(ddof=1), rel=1e-5)
+    expected = student_t.ppf(0.975, 4) * joules.std(ddof=1) / math.sqrt(5)
+    assert interval.half_width_j == pytest.approx(expected, rel=1e-5)
+    assert (interval.n, interval.sessions, interval.covers) == (5, 1, "the mean of repeated windows")
+
+
+def test_systematic_parts_do_not_average_out(tmp_path: Path) -> None:
+    accuracy = accuracy_of(gain=(0.0, 0.02))
+    for n in (2, 50):
+        evidence = repeated(tmp_path / str(n), [0.5] * n, accuracy)
+        interval = gross_interval([Session(evidence, accuracy)])
+        assert interval.half_width_j == pytest.approx(0.02 * 0.5 * SUPPLY_V * 0.8, rel=1e-4)
+
+
+def test_one_window_says_that_it_is_one(tmp_path: Path) -> None:
+    interval = gross_interval([Session(repeated(tmp_path, [0.5]), EXACT)])
+    assert (interval.n, interval.sd_j, interval.covers) == (1, None, "this window")
+    assert "repeats" not in interval.parts
+    assert any("another run" in note for note in interval.notes)
+
+
+def test_two_windows_are_hardly_enough(tmp_path: Path) -> None:
+    interval = gross_interval([Session(repeated(tmp_path, [0.50, 0.52]), EXACT)])
+    assert interval.dof == pytest.approx(1.0)
+    assert interval.half_width_j == pytest.approx(12.706 * 0.01 * SUPPLY_V * 0.8, rel=1e-3)
+
+
+def test_sessions_are_the_repetitions_if_there_are_several(tmp_path: Path) -> None:
+    means = [0.45, 0.50, 0.52, 0.49]
+    sessions = [Session(repeated(tmp_path / str(m), [m - 0.001, m, m + 0.001] * 4), EXACT) for m in means]
+    interval = gross_interval(sessions)
+    joules = np.array(means) * SUPPLY_V * 0.8
+    expected = student_t.ppf(0.975, 3) * joules.std(ddof=1) / 2
+    assert (interval.n, interval.sessions) == (48, 4)
+    assert interval.value_j == pytest.approx(joules.mean())
+    assert interval.half_width_j == pytest.approx(expected, rel=1e-4)
+    pooled = Session(tuple(e for s in sessions for e in s.evidence), EXACT)
+    assert gross_interval([pooled]).half_width_j < expected / 3  # what counting windows would claim
+
+
+def test_drifting_repeats_are_noted(tmp_path: Path) -> None:
+    levels = [0.5 + 0.001 * i for i in range(20)]
+    drifting = gross_interval([Session(repeated(tmp_path / "a", levels), EXACT)])
+    assert any("separate sessions" in note for note in drifting.notes)
+    shuffled = [0.5, 0.51, 0.495, 0.505, 0.49, 0.508, 0.497, 0.503, 0.492, 0.507]
+    steady = gross_interval([Session(repeated(tmp_path / "b", shuffled), EXACT)])
+    assert not any("separate sessions" in note for note in steady.notes)
+
+
+# Combining
+
+
+def test_parts_are_added_in_squares() -> None:
+    assert combine({"a": Part(standard_j=3.0), "b": Part(standard_j=4.0)}) == (
+        pytest.approx(5 * 1.95996),
+        None,
+    )
+    half_width_j, dof = combine({"a": Part(standard_j=3.0), "b": Part(standard_j=4.0, dof=4.0)})
+    assert dof == pytest.approx(5**4 / (4**4 / 4))  # Welch and Satterthwaite
+    assert half_width_j == pytest.approx(5 * student_t.ppf(0.975, dof))
+    assert combine({}) == (0.0, None)
+
+
+def test_leaving_a_part_out_narrows_the_interval(tmp_path: Path) -> None:
+    accuracy = accuracy_of(gain=(0.0, 0.02))
+    evidence = repeated(tmp_path, [0.50, 0.52, 0.47], accuracy)
+    interval = gross_interval([Session(evidence, accuracy)])
+    assert set(interval.parts) == {"instrument", "clock", "noise", "repeats"}
+    alone = interval.without("repeats")
+    assert alone.half_width_j == pytest.approx(0.02 * interval.value_j, rel=1e-3)
+    assert interval.without("instrument").half_width_j < interval.half_width_j
+    assert EnergyInterval.model_validate_json(interval.model_dump_json()) == interval
+
+
+def test_what_must_not_become_a_number_is_refused(tmp_path: Path) -> None:
+    kept = np.ones(2000, bool)
+    kept[500:540] = False
+    recording = store(tmp_path, np.full(2000, 0.5), kept=kept)
+    evidence = gather(recording, [window(0.1, 1.9, "epoch 1")], sync_uncertainty_s=0.0)
+    with pytest.raises(DataQualityError, match=r"'epoch 1': 2\.222% of the samples were lost"):
+        gross_interval([Session(evidence, EXACT)])
+    with pytest.raises(DataQualityError, match="no window"):
+        gross_interval([Session((), EXACT)])
+    with pytest.raises(DataQualityError, match="needs idle power"):
+        net_interval([Session(evidence, EXACT)])
+
+
+def test_unknown_loss_travels_with_the_interval(tmp_path: Path) -> None:
+    recording = store(tmp_path, np.full(2000, 0.5), loss=Loss.UNKNOWN)
+    evidence = gather(recording, [window(0.1, 1.9)], sync_uncertainty_s=0.0)
+    assert any("cannot tell" in note for note in gross_interval([Session(evidence, EXACT)]).notes)
