@@ -1,24 +1,69 @@
-"""`InteractionTrace`: sorted intervals of what a phone is doing; queries are pure functions of time."""
+"""`InteractionTrace`: what one phone was doing, as its source tells it.
+
+# shape is stable
+
+The shape, for whoever produces or consumes traces:
+
+* All times are POSIX nanoseconds in ``int64``, never floats; intervals are half-open, ``[start, end)``.
+  A source without a calendar counts from 0 and sets ``relative_time``.
+* A channel that the source never recorded is ``None``. Inside a channel, what was not observed is *unknown*,
+  and unknown is not "off":
+
+  - ``coverage`` says when the recorder ran (``None``: all of ``[start_ns, end_ns)``);
+  - a `Fact` (screen, plugged, available) is on inside ``on``, off inside ``known`` but outside ``on``, and
+    unknown elsewhere; ``known=None`` means the trace's coverage;
+  - `AppSessions` hold at most one foreground app at a time; inside ``known`` and outside every session there
+    is none; ``known=None`` means the trace's coverage;
+  - `NetworkSpans` say which network; being offline is a span of its own kind, a gap between spans is unknown;
+  - `BatteryPoints` are readings; between two of them the level is linear if the coverage has no gap between;
+  - `Throughput` holds each reading until the next one or the end of the coverage around it.
+
+* A trace tells what the source says, defects included. Construction checks only what makes the arrays
+  readable (types, equal lengths). Readers do not repair: arrays that are unsorted, overlapping, reversed or
+  outside the trace are kept, `traces.validate` finds and (when asked) repairs them, and every query and the
+  flat store refuse a trace with such errors.
+* Arrays are read-only. Traces are compared by identity. `traces.build` turns readings and change events into
+  intervals; `traces.store` writes and reads traces; `traces.timeline` answers questions about them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import TYPE_CHECKING
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-CHANNELS = ("screen", "plugged", "wifi")
-"""Yes-or-no facts, each kept as sorted, disjoint intervals."""
+FACTS = ("screen", "plugged", "available")
+"""The yes-or-no channels of a trace."""
 
 
-@dataclass(frozen=True, slots=True)
+class NetworkKind(IntEnum):
+    """Which network a phone is on.
+
+    ``NOT_WIFI`` is for sources that tell Wi-Fi from everything else and no more (offline or cellular);
+    ``CELLULAR`` for those that do not tell the generation.
+    """
+
+    OFFLINE = 0
+    WIFI = 1
+    ETHERNET = 2
+    CELLULAR = 3
+    CELLULAR_2G = 4
+    CELLULAR_3G = 5
+    CELLULAR_4G = 6
+    CELLULAR_5G = 7
+    NOT_WIFI = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Intervals:
-    """Half-open intervals ``[start, end)`` in nanoseconds, sorted and disjoint.
+    """Half-open intervals ``[start, end)``, in POSIX nanoseconds; meant to be sorted and disjoint.
 
     Attributes:
         start_ns: Where each interval begins.
@@ -29,86 +74,242 @@ class Intervals:
     end_ns: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        if len(self.start_ns) != len(self.end_ns):
-            raise ValueError(f"start_ns has {len(self.start_ns)} entries, end_ns {len(self.end_ns)}")
-        if np.any(self.end_ns <= self.start_ns):
-            raise ValueError(
-                f"end_ns: interval {int(np.argmax(self.end_ns <= self.start_ns))} is empty or reversed"
-            )
-        if np.any(self.start_ns[1:] < self.end_ns[:-1]):
-            raise ValueError("start_ns: intervals overlap or are not sorted")
+        _freeze(self, start_ns="int64", end_ns="int64")
 
-    def contains(self, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each time lies in an interval."""
-        i = np.searchsorted(self.start_ns, t_ns, side="right") - 1
-        inside = np.zeros(np.shape(t_ns), bool)
-        known = i >= 0
-        inside[known] = np.asarray(t_ns)[known] < self.end_ns[i[known]]
-        return inside
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @classmethod
+    def none(cls) -> Intervals:
+        """No interval at all."""
+        return cls(np.empty(0, np.int64), np.empty(0, np.int64))
+
+    @classmethod
+    def one(cls, start_ns: int, end_ns: int) -> Intervals:
+        """A single interval."""
+        return cls(np.array([start_ns], np.int64), np.array([end_ns], np.int64))
+
+    @property
+    def is_clean(self) -> bool:
+        """Sorted, disjoint, none empty or reversed. Touching intervals are clean."""
+        return bool(
+            np.all(self.end_ns > self.start_ns) and np.all(self.start_ns[1:] >= self.end_ns[:-1])
+        )  # fmt: skip
 
 
-NOTHING = Intervals(np.empty(0, np.int64), np.empty(0, np.int64))
-
-
-@dataclass(frozen=True, slots=True)
-class InteractionTrace:
-    """One phone over ``[start_ns, end_ns)``, in POSIX nanoseconds.
+@dataclass(frozen=True, slots=True, eq=False)
+class Fact:
+    """A yes-or-no channel: on, off or unknown at each time.
 
     Attributes:
-        user: Name of the phone or user in the source.
+        on: When the answer was yes.
+        known: When there was an answer; ``None`` means whenever the trace is covered.
+    """
+
+    on: Intervals
+    known: Intervals | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AppSessions:
+    """Foreground apps, one at a time.
+
+    Attributes:
+        start_ns: When the app came to the foreground.
+        end_ns: When it left it.
+        app: Index into ``names``, one per session.
+        names: App names exactly as in the source (package, bundle or title).
+        categories: The source's own category per name, ``""`` where it has none; empty if it has none at all.
+            `traces.intensity` maps names to categories where the source does not.
+        cpu: Measured share of all cores in use, 0 to 1, per session; NaN where not measured. ``None``: never.
+        memory: Measured share of RAM in use, 0 to 1, likewise.
+        known: When the foreground app was observed; ``None`` means whenever the trace is covered.
+    """
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    app: NDArray[np.int32]
+    names: tuple[str, ...]
+    categories: tuple[str, ...] = ()
+    cpu: NDArray[np.float64] | None = None
+    memory: NDArray[np.float64] | None = None
+    known: Intervals | None = None
+
+    def __post_init__(self) -> None:
+        _freeze(self, start_ns="int64", end_ns="int64", app="int32", cpu="float64", memory="float64")
+        if len(self.app) and not (self.app.min() >= 0 and self.app.max() < len(self.names)):
+            raise ValueError(f"app: an index is outside the {len(self.names)} names")
+        if self.categories and len(self.categories) != len(self.names):
+            raise ValueError(f"categories: {len(self.categories)} for {len(self.names)} names")
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def intervals(self) -> Intervals:
+        """The sessions without their apps."""
+        return Intervals(self.start_ns, self.end_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetworkSpans:
+    """Which network the phone was on; a gap is unknown.
+
+    Attributes:
+        start_ns: Where each span begins.
+        end_ns: Where each span ends.
+        kind: A `NetworkKind` per span.
+    """
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    kind: NDArray[np.int8]
+
+    def __post_init__(self) -> None:
+        _freeze(self, start_ns="int64", end_ns="int64", kind="int8")
+        if len(self.kind) and not (self.kind.min() >= 0 and self.kind.max() <= max(NetworkKind)):
+            raise ValueError("kind: a value is no NetworkKind")
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def intervals(self) -> Intervals:
+        """The spans without their kinds."""
+        return Intervals(self.start_ns, self.end_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatteryPoints:
+    """Readings of the battery level.
+
+    Attributes:
+        t_ns: When it was read; meant to increase.
+        level: 0 (empty) to 1 (full).
+    """
+
+    t_ns: NDArray[np.int64]
+    level: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        _freeze(self, t_ns="int64", level="float64")
+
+    def __len__(self) -> int:
+        return len(self.t_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Throughput:
+    """Readings of what the network gave, in bits per second; NaN where one direction was not measured.
+
+    Attributes:
+        t_ns: When it was read; meant to increase.
+        down_bps: Towards the phone.
+        up_bps: From the phone.
+    """
+
+    t_ns: NDArray[np.int64]
+    down_bps: NDArray[np.float64]
+    up_bps: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        _freeze(self, t_ns="int64", down_bps="float64", up_bps="float64")
+
+    def __len__(self) -> int:
+        return len(self.t_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InteractionTrace:
+    """One phone over ``[start_ns, end_ns)``; see the module for what each channel means.
+
+    Attributes:
+        user: Name of the phone or user in the source; one trace per user in a trace set.
+        start_ns: Begin of the recording.
+        end_ns: End of the recording.
+        coverage: When the recorder ran; ``None`` means all the time.
         screen: The screen is on.
         plugged: A charger is connected.
-        wifi: The phone is on an unmetered network.
-        battery_t_ns: Times at which the battery level is known, increasing.
-        battery_level: Level at those times, 0 to 1.
-        time_zone: IANA name; hours of the day mean nothing without it.
-        source: Where the trace comes from.
+        available: The source's own verdict that the phone may train, where it tells no more than that.
+        apps: Foreground app sessions.
+        network: Which network.
+        battery: Battery level.
+        throughput: Network throughput.
+        time_zone: IANA name of the user's zone; ``""`` if the source does not tell.
+        relative_time: Times count from the start of the recording, not from 1970.
+        device: Phone model as in the source, ``""`` if unknown.
+        facts: Anything else the source says about the phone, units in the names
+            (``{"compute_ms_per_sample": 12.5}``).
+        source: Where the trace comes from, for citation.
         licence: Under which terms it may be used.
     """
 
     user: str
     start_ns: int
     end_ns: int
-    screen: Intervals = NOTHING
-    plugged: Intervals = NOTHING
-    wifi: Intervals = NOTHING
-    battery_t_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    battery_level: NDArray[np.float64] = field(default_factory=lambda: np.empty(0, np.float64))
-    time_zone: str = "UTC"
+    coverage: Intervals | None = None
+    screen: Fact | None = None
+    plugged: Fact | None = None
+    available: Fact | None = None
+    apps: AppSessions | None = None
+    network: NetworkSpans | None = None
+    battery: BatteryPoints | None = None
+    throughput: Throughput | None = None
+    time_zone: str = ""
+    relative_time: bool = False
+    device: str = ""
+    facts: Mapping[str, str | float] = field(default_factory=dict)
     source: str = ""
     licence: str = ""
 
     def __post_init__(self) -> None:
+        if not self.user:
+            raise ValueError("user: a trace needs a name")
         if self.end_ns <= self.start_ns:
             raise ValueError(f"end_ns {self.end_ns} is not after start_ns {self.start_ns}")
-        for name in CHANNELS:
-            intervals: Intervals = getattr(self, name)
-            if len(intervals.start_ns) and (
-                intervals.start_ns[0] < self.start_ns or intervals.end_ns[-1] > self.end_ns
-            ):
-                raise ValueError(f"{name}: intervals lie outside the trace")
-        if len(self.battery_t_ns) != len(self.battery_level):
-            raise ValueError("battery_level: not one level per battery_t_ns")
-        if np.any(np.diff(self.battery_t_ns) <= 0):
-            raise ValueError("battery_t_ns: times do not increase")
-        if np.any((self.battery_level < 0) | (self.battery_level > 1)):
-            raise ValueError("battery_level: outside 0 to 1")
-        try:
-            ZoneInfo(self.time_zone)
-        except (ZoneInfoNotFoundError, ValueError) as error:
-            raise ValueError(f"time_zone: {self.time_zone!r} is not an IANA name") from error
+        object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
 
     @property
-    def zone(self) -> tzinfo:
-        """The time zone of the user."""
-        return ZoneInfo(self.time_zone)
+    def span_ns(self) -> int:
+        """Length of the recording, gaps included."""
+        return self.end_ns - self.start_ns
 
-    def state_at(self, t_ns: NDArray[np.int64]) -> dict[str, NDArray[np.bool_]]:
-        """Every yes-or-no fact at each time. Asking twice gives the same answer."""
-        return {name: getattr(self, name).contains(t_ns) for name in CHANNELS}
+    @property
+    def covered(self) -> Intervals:
+        """When the recorder ran."""
+        return Intervals.one(self.start_ns, self.end_ns) if self.coverage is None else self.coverage
 
-    def battery_at(self, t_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Battery level at each time, linear between known points, NaN before the first or without any."""
-        if not len(self.battery_t_ns):
-            return np.full(np.shape(t_ns), np.nan)
-        return np.interp(t_ns, self.battery_t_ns, self.battery_level, left=np.nan)
+    @property
+    def zone(self) -> tzinfo | None:
+        """The user's time zone, ``None`` if the source does not tell."""
+        return ZoneInfo(self.time_zone) if self.time_zone else None
+
+    def known(self, fact: Fact | AppSessions) -> Intervals:
+        """When a channel was observed."""
+        return self.covered if fact.known is None else fact.known
+
+
+def _freeze(value: object, **dtypes: str) -> None:
+    """Replace the array fields by read-only views of the right type, all of one length."""
+    lengths = {}
+    for name, dtype in dtypes.items():
+        given = getattr(value, name)
+        if given is None:
+            continue
+        array = _read_only(given, np.dtype(dtype), name)
+        object.__setattr__(value, name, array)
+        lengths[name] = len(array)
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"arrays of unequal length: {lengths}")
+
+
+def _read_only(given: Any, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
+    array = np.asarray(given)
+    if array.ndim != 1:
+        raise ValueError(f"{name}: must have one dimension, has {array.ndim}")
+    # Times as floats would be off by up to 128 ns today, so they are refused rather than cast.
+    if dtype.kind == "i" and array.dtype.kind not in "iu" and len(array):
+        raise ValueError(f"{name}: must be integers, got {array.dtype}")
+    array = array.astype(dtype, copy=False).view()
+    array.flags.writeable = False
+    return array

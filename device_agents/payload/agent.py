@@ -1,142 +1,212 @@
-"""The agent: one probe epoch, a report, a decision, then the remaining epochs or an early exit.
+"""The agent: answers one host over standard input and output, one job at a time.
 
-Standard output carries the protocol and nothing else: it is taken away from ``print`` at the start.
-Python 3.9 syntax, because boards run what their distribution ships.
+Run as ``python -m device_agents.payload.agent`` or from the bundle. Standard library and the chosen backend
+only; Python 3.9 syntax, because boards run what their distribution ships.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
+import contextlib
 import os
+import platform
+import queue
+import signal
 import sys
-import time
+import traceback
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-PROTOCOL_VERSION = 1
+from device_agents.payload.device import Device
+from device_agents.payload.faults import Interrupted, JobFault, LinkLost
+from device_agents.payload.interrupter import Interrupter
+from device_agents.payload.job import parse_job
+from device_agents.payload.job_run import JobRun
+from device_agents.payload.journal import storage_fault
+from device_agents.payload.link import LOST, Reader, Sender
+from device_agents.payload.output import Output
+from device_agents.payload.state_folder import FILES, StateFolder, default_state
+from device_agents.payload.wake_lock import wake_lock
+from device_agents.payload.wire import MAX_BLOB_BYTES, MAX_COLLECT_BYTES, PROTOCOL_VERSION, encode
+
+IDLE_LIMIT_S = 3600.0
+"""An agent whose host says nothing for an hour has been forgotten: the link is half open."""
 
 
 class Agent:
-    """Reads commands from ``stdin``, writes messages to ``out``."""
+    """Dispatches commands; jobs run in the main thread."""
 
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._seq = 0
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send one message now."""
-        self._out.write(json.dumps(message, separators=(",", ":")) + "\n")
-        self._out.flush()
-
-    def mark(self, kind: str, edge: str, epoch: int = 0) -> int:
-        """Stamp a marker on the device's monotonic clock; stamp first, send after."""
-        t_dev_ns = time.monotonic_ns()
-        marker = {"kind": kind, "edge": edge, "epoch": epoch, "t_dev_ns": t_dev_ns, "seq": self._seq}
-        self._seq += 1
-        self.send({"type": "marker", "marker": marker})
-        return t_dev_ns
+    def __init__(self, root: Path, state: StateFolder, output: Output) -> None:
+        self._job: JobRun | None = None
+        sender = Sender(output.protocol_fd)
+        reader = Reader(0, sender, self._cancel_now, self._link_lost)
+        self._device = Device(root, state, output, sender, reader, Interrupter())
+        self._commands = {
+            "hello": self._hello,
+            "job": self._run_job,
+            "collect": self._collect,
+            "attach": self._attach,
+            "fetch": self._fetch,
+            "cancel": self._cancel,
+            "forget": self._forget,
+            "clear_cache": self._clear_cache,
+        }
 
     def serve(self) -> None:
-        """Handle commands until the host hangs up."""
-        for line in sys.stdin:
-            command = json.loads(line)
-            kind = command.get("type")
-            if kind == "hello":
-                self.send(_hello())
-            elif kind == "ping":
-                self.send({"type": "pong", "nonce": command["nonce"], "t_dev_ns": time.monotonic_ns()})
-            elif kind == "job":
-                self.run(command)
-            elif kind == "cancel":
+        """Answer until the host hangs up."""
+        self._device.interrupter.install()
+        self._device.reader.start()
+        while not self._device.interrupter.terminating:
+            try:
+                command = self._device.reader.inbox.get(timeout=IDLE_LIMIT_S)
+            except queue.Empty:
+                return
+            if command is LOST:
+                return
+            try:
+                self._answer(command)
+            except LinkLost:
                 return
 
-    def run(self, job: dict[str, Any]) -> None:
-        """One round's local work."""
-        trainer = _trainer(job)
-        loss = self._epoch(trainer, 1)
-        self.mark("wait", "start")
-        go_on = self._decision()
-        self.mark("wait", "end")
-        epochs = 1
-        while go_on and epochs < job["epochs"]:
-            epochs += 1
-            loss = self._epoch(trainer, epochs, report=False)
-        self.send({"type": "done", "epochs": epochs, "loss": loss})
+    def _answer(self, command: dict[str, Any]) -> None:
+        kind = command["type"]
+        if kind in ("decide", "got", "blob"):
+            return  # meant for a job that has ended meanwhile
+        try:
+            if kind not in self._commands:
+                raise JobFault("protocol", str(command.get("message") or f"unknown command {kind!r}"))
+            self._commands[kind](command)
+        except OSError as error:
+            self._refuse(command, storage_fault(self._device.state.root, error))
+        except JobFault as fault:
+            self._refuse(command, fault)
 
-    def _epoch(self, trainer: _Trainer, epoch: int, report: bool = True) -> float:
-        start_ns = self.mark("epoch", "start", epoch)
-        loss = trainer.epoch()
-        end_ns = self.mark("epoch", "end", epoch)
-        if report:
-            self.send(
-                {
-                    "type": "probe_done",
-                    "loss": loss,
-                    "duration_ns": end_ns - start_ns,
-                    "samples": trainer.samples,
-                }
-            )
-        return loss
+    def _hello(self, _: dict[str, Any]) -> None:
+        self._device.sender.send(
+            {
+                "type": "hello",
+                "version": PROTOCOL_VERSION,
+                "pid": os.getpid(),
+                "python": platform.python_version(),
+                "cpus": os.cpu_count(),
+                **self._device.now(),
+            }
+        )
 
-    def _decision(self) -> bool:
-        line = sys.stdin.readline()
-        if not line:  # the host is gone: stop, as nobody wants the result
+    def _run_job(self, command: dict[str, Any]) -> None:
+        spec = parse_job(command)
+        folder = self._device.state.new_job(command.get("job_id"))
+        lock = folder.create()
+        try:
+            self._device.output.redirect(folder.log)
+            self._job = JobRun(self._device, spec, command["job_id"], folder)
+            self._job.run()
+        finally:
+            self._job = None
+            os.close(lock)
+            self._device.output.relay()
+            self._device.output.redirect(self._device.state.log)
+
+    def _cancel_now(self, job_id: str) -> bool:
+        """From the reader thread: end the job that is running, if it is that one."""
+        job = self._job
+        if job is None or job.job_id != job_id:
             return False
-        return bool(json.loads(line).get("action") == "continue")
+        self._device.interrupter.request("cancelled")
+        return True
+
+    def _link_lost(self) -> None:
+        """From the reader thread."""
+        job = self._job
+        if job is not None:
+            job.link_lost()
+
+    def _cancel(self, command: dict[str, Any]) -> None:
+        """A job of another process, which outlived its link."""
+        worker = self._device.state.job(command.get("job_id")).worker()
+        if worker is not None:
+            os.kill(worker, signal.SIGTERM)
+        self._ok(command)
+
+    def _collect(self, command: dict[str, Any]) -> None:
+        folder = self._device.state.job(command.get("job_id"))
+        name, offset, limit = command.get("file"), command.get("offset"), command.get("max_bytes")
+        if name not in FILES or type(offset) is not int or type(limit) is not int or offset < 0:
+            raise JobFault("protocol", "collect needs a file, an offset and a limit")
+        path = folder.path / FILES[name]
+        data = _read(path, offset, min(limit, MAX_COLLECT_BYTES))
+        header = {"type": "chunk", "job_id": _name(command), "file": name, "offset": offset}
+        self._device.sender.send({**header, "size": len(data)}, data)
+
+    def _attach(self, command: dict[str, Any]) -> None:
+        """Report on a job, once no process works on it any more or the time is up."""
+        folder = self._device.state.job(command.get("job_id"))
+        self._device.interrupter.begin(max(0.001, float(command.get("timeout_s", 0))))
+        with contextlib.suppress(Interrupted):
+            self._device.interrupter.run(folder.wait)
+        self._device.interrupter.end()
+        status = folder.status(self._device.now())
+        self._device.sender.send({"type": "status", "job_id": _name(command), **status})
+
+    def _fetch(self, command: dict[str, Any]) -> None:
+        folder = self._device.state.job(command.get("job_id"))
+        result = folder.first_and_last()[1].get("result")
+        if not result:
+            raise JobFault("unknown_job", f"job {_name(command)!r} has left no result")
+        data = _read(folder.result, 0, MAX_BLOB_BYTES)
+        self._device.sender.send({"type": "blob", "job_id": _name(command), "name": "result", **result}, data)
+
+    def _forget(self, command: dict[str, Any]) -> None:
+        self._device.state.forget(command.get("job_id"))
+        self._ok(command)
+
+    def _clear_cache(self, command: dict[str, Any]) -> None:
+        self._device.state.clear_cache()
+        self._ok(command)
+
+    def _refuse(self, command: dict[str, Any], fault: JobFault) -> None:
+        self._device.sender.send(
+            {"type": "error", "code": fault.code, "message": str(fault)[:2000], "job_id": _name(command)}
+        )
+
+    def _ok(self, command: dict[str, Any]) -> None:
+        self._device.sender.send({"type": "ok", "job_id": _name(command)})
 
 
-class _Trainer:
-    """Softmax regression on a synthetic shard."""
-
-    def __init__(self, samples: int, seed: int) -> None:
-        import numpy as np
-
-        from device_agents.workloads.softmax import Softmax, synthetic_shard
-
-        self.samples = samples
-        self._rng = np.random.default_rng(seed)
-        self._model = Softmax()
-        self._x, self._y = synthetic_shard(samples, self._model, self._rng)
-        self._parameters = self._model.initial()
-
-    def epoch(self) -> float:
-        self._parameters, loss = self._model.epoch(self._parameters, self._x, self._y, self._rng)
-        return loss
+def _name(command: dict[str, Any]) -> str:
+    return str(command.get("job_id", ""))[:64]
 
 
-def _trainer(job: dict[str, Any]) -> _Trainer:
-    if job["workload"] != "softmax":
-        raise ValueError("unknown workload {!r}".format(job["workload"]))
-    return _Trainer(job["samples"], job["seed"])
-
-
-def _hello() -> dict[str, Any]:
-    return {
-        "type": "hello",
-        "version": PROTOCOL_VERSION,
-        "pid": os.getpid(),
-        "python": sys.version.split()[0],
-        "boot_id": _boot_id() or "",
-    }
-
-
-def _boot_id() -> str | None:
+def _read(path: Path, offset: int, limit: int) -> bytes:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # not Linux, or not readable: the host then cannot tell a reboot
-        return None
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(limit)
+    except FileNotFoundError:
+        return b""
 
 
 def main() -> None:
-    """Reserve standard output, then serve."""
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not corrupt the protocol
-    agent = Agent(out)
+    """Reserve standard output, hold the wake lock, serve."""
+    parser = argparse.ArgumentParser(prog="agent", description=__doc__)
+    parser.add_argument("--state", type=Path, default=default_state(), help="the agent's folder")
+    parser.add_argument("--root", type=Path, default=Path("/"), help="parent of /proc and /sys")
+    options = parser.parse_args()
     try:
-        agent.serve()
-    except Exception as error:
-        agent.send({"type": "error", "message": f"{type(error).__name__}: {error}"[:4000]})
-        raise
+        state = StateFolder(options.state.absolute())
+        output = Output(state.log)
+    except OSError as error:
+        message = f"{options.state}: {error.strerror or error}"
+        os.write(1, encode({"type": "error", "code": "storage", "message": message, "job_id": "", "seq": 0}))
+        sys.exit(1)
+    try:
+        with wake_lock():
+            Agent(options.root, state, output).serve()
+    except Exception:
+        traceback.print_exc()
+        raise SystemExit(1) from None
+    finally:
+        output.relay()
 
 
 if __name__ == "__main__":

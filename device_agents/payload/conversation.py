@@ -1,0 +1,84 @@
+"""What a job says to the host and hears from it."""
+
+from __future__ import annotations
+
+import queue
+import time
+from typing import TYPE_CHECKING, Any
+
+from device_agents.payload.blobs import Incoming
+from device_agents.payload.faults import LinkLost
+from device_agents.payload.link import LOST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from device_agents.payload.device import Device
+    from device_agents.payload.job import BlobRef
+
+TRANSFER_TIMEOUT_S = 600.0
+"""A transfer may take this long; the job's deadline ends it earlier."""
+
+
+class Conversation:
+    """Messages of one job."""
+
+    def __init__(self, device: Device, job_id: str) -> None:
+        self._device = device
+        self._job_id = job_id
+
+    def say(self, message: dict[str, Any], block: bytes = b"") -> None:
+        """Send a message of this job.
+
+        Raises:
+            LinkLost: The host is gone.
+        """
+        self._device.sender.send({**message, "job_id": self._job_id}, block)
+
+    def hear(self, kind: str, timeout_s: float) -> dict[str, Any]:
+        """The next message of a kind for this job; anything else is answered with ``busy``.
+
+        Raises:
+            LinkLost: The host is gone, or says nothing for ``timeout_s``.
+        """
+        inbox = self._device.reader.inbox
+        until_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                message = self._device.interrupter.run(
+                    lambda: inbox.get(timeout=max(0.0, until_s - time.monotonic()))
+                )
+            except queue.Empty:
+                raise LinkLost(f"no {kind} from the host for {timeout_s:g} s") from None
+            if message is LOST:
+                inbox.put(LOST)  # the main loop has to see it, too
+                raise LinkLost("the host is gone")
+            if message["type"] == kind and message.get("job_id") == self._job_id:
+                return message
+            busy = f"{message['type']!r:.80} while a job waits for {kind!r}"
+            self.say({"type": "error", "code": "busy", "message": busy})
+
+    def download(self, name: str, ref: BlobRef, target: Path) -> None:
+        """Ask the host for a blob and put it in place.
+
+        Raises:
+            LinkLost: The host is gone.
+            JobFault: The disk is full, or other bytes arrived.
+        """
+        incoming = Incoming(target, ref)
+        self._device.reader.direct(incoming)
+        try:
+            self.say({"type": "want", "name": name, "sha256": ref.sha256, "size": ref.size})
+            incoming.keep(self.hear("blob", TRANSFER_TIMEOUT_S))
+        finally:
+            self._device.reader.direct(None)
+            incoming.discard()
+
+    def upload(self, name: str, ref: dict[str, Any], data: bytes) -> None:
+        """Send a blob and wait until the host says that it has it.
+
+        Raises:
+            LinkLost: The host is gone.
+        """
+        self.say({"type": "blob", "name": name, **ref}, data)
+        self.hear("got", TRANSFER_TIMEOUT_S)

@@ -1,0 +1,41 @@
+"""What the parts of the agent share: where it runs, and how it hears and speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from device_agents.payload.clocks import boot_id, snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from device_agents.payload.interrupter import Interrupter
+    from device_agents.payload.link import Reader, Sender
+    from device_agents.payload.output import Output
+    from device_agents.payload.state_folder import StateFolder
+
+
+@dataclass(frozen=True)
+class Device:
+    """This device, as the agent sees it.
+
+    Attributes:
+        root: Parent of /proc and /sys; another folder in tests.
+        state: The agent's own folder.
+        output: The real standard output and error.
+        sender: To the host.
+        reader: From the host.
+        interrupter: Ends work from outside.
+    """
+
+    root: Path
+    state: StateFolder
+    output: Output
+    sender: Sender
+    reader: Reader
+    interrupter: Interrupter
+
+    def now(self) -> dict[str, Any]:
+        """This boot and all clocks."""
+        return {"boot_id": boot_id(self.root), "clock": snapshot()}

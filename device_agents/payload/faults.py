@@ -1,0 +1,40 @@
+"""Why a job ends early. The codes go over the wire; the host turns them into its typed errors."""
+
+from __future__ import annotations
+
+CANCELLED = "cancelled"
+DEADLINE = "deadline"
+LINK_LOST = "link_lost"
+
+
+class LinkLost(Exception):
+    """The host is gone: end of input, a broken pipe, or nobody reads."""
+
+
+class ProtocolError(Exception):
+    """The host sent something this agent does not understand."""
+
+
+class Interrupted(Exception):
+    """The work is to end here.
+
+    Attributes:
+        reason: `CANCELLED`, `DEADLINE` or `LINK_LOST`.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class JobFault(Exception):
+    """The job cannot be done, and why.
+
+    Attributes:
+        code: ``bad_job``, ``bad_data``, ``backend_missing``, ``storage_full``, ``storage``, ``unknown_job``,
+            ``busy`` or ``protocol``.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code

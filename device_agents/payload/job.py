@@ -1,0 +1,165 @@
+"""The work order as the agent understands it. The host's side of it is `device_agents.job`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from device_agents.payload.faults import JobFault
+from device_agents.payload.interference import Load, parse_load
+from device_agents.payload.sync_pattern import Pattern
+from device_agents.payload.wire import MAX_BLOB_BYTES
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class BlobRef:
+    """Bytes known by their hash."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job.
+
+    Attributes:
+        workload: ``softmax`` or a task of `device_agents.workloads.tasks`.
+        backend: ``numpy``, ``torch`` or ``onnxruntime``.
+        samples: Training samples on the device.
+        epochs: Local epochs in all, the probe included.
+        seed: Of synthetic data, initial weights and order.
+        threads: Of the backend; 0 leaves it to the backend.
+        probe: Whether to report after the first epoch and wait for the decision.
+        upload: Whether the trained model goes back over the link.
+        quiet: Whether markers and telemetry stay on the device until they are collected.
+        on_disconnect: ``stop`` or ``finish`` when the host goes away.
+        deadline_s: For the whole job.
+        decision_timeout_s: After this long without a decision the host counts as gone.
+        telemetry_hz: 0 for none.
+        power_hz: Rate of the device's own power sensors; 0 for none.
+        sync: Pattern played before and after the work.
+        background: Load beside the training.
+        model: Weights to start from, sent over the link as the download phase.
+        shard: Training data; synthetic without it.
+        graph: Training step for backend ``onnxruntime``.
+    """
+
+    workload: str
+    backend: str
+    samples: int
+    epochs: int
+    seed: int
+    threads: int
+    probe: bool
+    upload: bool
+    quiet: bool
+    on_disconnect: str
+    deadline_s: float
+    decision_timeout_s: float
+    telemetry_hz: float
+    power_hz: float
+    sync: Pattern | None
+    background: Load | None
+    model: BlobRef | None
+    shard: BlobRef | None
+    graph: BlobRef | None
+
+
+def parse_job(message: dict[str, Any]) -> JobSpec:
+    """The spec in a ``job`` message.
+
+    Raises:
+        JobFault: ``bad_job``; says which entry is wrong.
+    """
+    wanted = {key: value for key, value in message.items() if key not in ("type", "seq", "job_id")}
+    unknown = set(wanted) - set(_FIELDS)
+    missing = set(_FIELDS) - set(wanted)
+    if unknown or missing:
+        wrong = ", ".join(sorted(unknown)) or ", ".join(sorted(missing))
+        raise JobFault("bad_job", f"job: {'unknown' if unknown else 'missing'} entries: {wrong}")
+    return JobSpec(**{name: _parse_field(name, wanted[name]) for name in _FIELDS})
+
+
+def _parse_field(name: str, value: Any) -> Any:
+    try:
+        return _FIELDS[name](value)
+    except (KeyError, TypeError, ValueError) as error:
+        raise JobFault("bad_job", f"job: {name} is {value!r:.80} ({error})") from error
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"a whole number from {low} to {high} is needed")
+        return value
+
+    return parse
+
+
+def _real(low: float, high: float) -> Callable[[Any], float]:
+    def parse(value: Any) -> float:
+        if type(value) not in (int, float) or not low <= value <= high:
+            raise ValueError(f"a number from {low} to {high} is needed")
+        return float(value)
+
+    return parse
+
+
+def _choice(*known: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in known:
+            raise ValueError(f"one of {', '.join(known)} is needed")
+        return str(value)
+
+    return parse
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("true or false is needed")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or not 0 < len(value) <= 64:
+        raise ValueError("a short text is needed")
+    return value
+
+
+def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else parse(value)
+
+
+def _blob(value: Any) -> BlobRef:
+    if not _SHA256.fullmatch(value["sha256"]):
+        raise ValueError("a sha256 is needed")
+    return BlobRef(value["sha256"], _whole(0, MAX_BLOB_BYTES)(value["size"]))
+
+
+_DAY_S = 86_400.0
+
+_FIELDS: dict[str, Callable[[Any], Any]] = {
+    "workload": _text,
+    "backend": _choice("numpy", "torch", "onnxruntime"),
+    "samples": _whole(1, 10_000_000),
+    "epochs": _whole(1, 10_000),
+    "seed": _whole(0, 2**63 - 1),
+    "threads": _whole(0, 1024),
+    "probe": _flag,
+    "upload": _flag,
+    "quiet": _flag,
+    "on_disconnect": _choice("stop", "finish"),
+    "deadline_s": _real(0.001, 7 * _DAY_S),
+    "decision_timeout_s": _real(0.001, _DAY_S),
+    "telemetry_hz": _real(0, 5),
+    "power_hz": _real(0, 1000),
+    "sync": _optional(Pattern.parse),
+    "background": _optional(parse_load),
+    "model": _optional(_blob),
+    "shard": _optional(_blob),
+    "graph": _optional(_blob),
+}

@@ -1,0 +1,256 @@
+"""One job from its first record to its last.
+
+Phases in order: setup, sync, download, epoch 1 (the probe), wait, the other epochs, upload, sync. Each has a
+start and an end marker; what a job does not ask for is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from device_agents.payload import sync_pattern
+from device_agents.payload.blobs import cached, store
+from device_agents.payload.clocks import changes
+from device_agents.payload.conversation import Conversation
+from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkLost
+from device_agents.payload.interference import Interference
+from device_agents.payload.journal import Journal
+from device_agents.payload.markers import Markers
+from device_agents.payload.recorders import Recorders
+from device_agents.payload.trainer import Trainer, build_trainer, read_arrays
+from device_agents.payload.wire import PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from device_agents.payload.device import Device
+    from device_agents.payload.job import BlobRef, JobSpec
+    from device_agents.payload.state_folder import JobFolder
+
+
+class JobRun:
+    """Runs a job and leaves its end in the journal, whatever happens on the way."""
+
+    def __init__(self, device: Device, spec: JobSpec, job_id: str, folder: JobFolder) -> None:
+        self._device = device
+        self._spec = spec
+        self.job_id = job_id
+        self._folder = folder
+        self._journal = Journal(folder.journal)
+        self._markers = Markers(self._journal, device.sender)
+        self._recorders = Recorders(device, spec, folder.telemetry, self._markers)
+        self._host = Conversation(device, job_id)
+        self._began = device.now()
+        self._epochs_cpu_s = 0.0
+        # What the end will say.
+        self._outcome = "finished"
+        self._epochs = 0
+        self._loss: float | None = None
+        self._uploaded = False
+        self._result: dict[str, Any] | None = None
+        self._background: dict[str, Any] | None = None
+
+    def link_lost(self) -> None:
+        """The host is gone; called from the reader thread."""
+        with contextlib.suppress(JobFault):
+            self._journal.append({"type": "link_lost", "t_dev_ns": time.monotonic_ns()})
+        if self._spec.on_disconnect == "stop":
+            self._device.interrupter.request(LINK_LOST)
+
+    def run(self) -> None:
+        """Do it all. Does not raise."""
+        self._device.sender.quiet = self._spec.quiet
+        self._device.interrupter.begin(self._spec.deadline_s)
+        code = message = ""
+        try:
+            self._work()
+        except Interrupted as error:
+            self._outcome = error.reason
+        except LinkLost as error:
+            self._outcome, message = LINK_LOST, str(error)
+        except JobFault as error:
+            self._outcome, code, message = "failed", error.code, str(error)
+        except Exception as error:
+            self._outcome, code, message = "failed", "crashed", f"{type(error).__name__}: {error}"
+            traceback.print_exc()  # into agent.log
+        finally:
+            self._device.interrupter.end()
+        self._finish(code, message)
+
+    def _work(self) -> None:
+        about = {"job_id": self.job_id, "version": PROTOCOL_VERSION, "pid": os.getpid()}
+        self._journal.append({"type": "begin", **about, **self._began})
+        self._tell({"type": "accepted"})
+        self._recorders.start()
+        trainer = self._setup()
+        self._sync("before")
+        with self._interference():
+            self._download(trainer)
+            if self._train(trainer):
+                self._upload(trainer)
+            else:
+                self._outcome = "stopped"
+        self._sync("after")
+
+    def _setup(self) -> Trainer:
+        """Imports, data, graph, model: everything that a device does once before the first round."""
+        self._markers.start("setup")
+        shard = self._blob("shard", self._spec.shard)
+        graph = self._blob("graph", self._spec.graph)
+        trainer = self._device.interrupter.run(lambda: build_trainer(self._spec, shard, graph))
+        self._markers.end("setup")
+        return trainer
+
+    def _blob(self, name: str, ref: BlobRef | None) -> Path | None:
+        """A blob from the cache, or from the host if it is not there."""
+        if ref is None:
+            return None
+        path = self._device.state.cache / ref.sha256
+        if not cached(path, ref):
+            self._host.download(name, ref, path)
+        return path
+
+    def _sync(self, when: str) -> None:
+        pattern = self._spec.sync
+        if pattern is None:
+            return
+        start_ns = self._markers.start("sync", 0, when=when, **asdict(pattern))
+        stop = threading.Event()
+        self._device.interrupter.run(lambda: sync_pattern.play(pattern, start_ns, stop))
+        self._markers.end("sync", when=when)
+
+    @contextlib.contextmanager
+    def _interference(self) -> Iterator[None]:
+        if self._spec.background is None:
+            yield
+            return
+        load = Interference(self._spec.background)
+        self._device.interrupter.run(load.start)
+        try:
+            yield
+        finally:
+            self._background = load.stop()
+
+    def _download(self, trainer: Trainer) -> None:
+        ref = self._spec.model
+        if ref is None:
+            return
+        self._markers.start("download", bytes=ref.size)
+        self._host.download("model", ref, self._folder.model)
+        self._markers.end("download", bytes=ref.size)
+        try:
+            trainer.load(read_arrays(self._folder.model))
+        except ValueError as error:
+            raise JobFault("bad_data", f"model: {error}") from error
+
+    def _train(self, trainer: Trainer) -> bool:
+        """All epochs, or the first one only. Returns whether it went all the way."""
+        self._recorders.begin_summary()
+        duration_ns = self._epoch(trainer, 1)
+        if self._spec.probe and not self._probe(trainer, duration_ns):
+            return False
+        for epoch in range(2, self._spec.epochs + 1):
+            self._epoch(trainer, epoch)
+        return True
+
+    def _epoch(self, trainer: Trainer, epoch: int) -> int:
+        cpu_s = time.process_time()
+        start_ns = self._markers.start("epoch", epoch)
+        loss = self._device.interrupter.run(trainer.epoch)
+        end_ns = self._markers.end("epoch", epoch)
+        self._epochs_cpu_s += time.process_time() - cpu_s
+        self._epochs = epoch
+        self._loss = float(loss) if math.isfinite(loss) else None  # diverged: JSON has no word for it
+        return end_ns - start_ns
+
+    def _probe(self, trainer: Trainer, duration_ns: int) -> bool:
+        """Report the first epoch and wait to be told whether to go on."""
+        self._markers.start("wait")
+        report = {
+            "type": "probe_done",
+            "loss": self._loss,
+            "duration_ns": duration_ns,
+            "samples": trainer.samples,
+            "telemetry": self._recorders.summary(),
+        }
+        self._journal.append(report)
+        self._journal.sync()
+        self._tell(report)
+        go_on, decided_by = self._decision()
+        self._journal.append(
+            {"type": "decision", "go_on": go_on, "by": decided_by, "t_dev_ns": time.monotonic_ns()}
+        )
+        self._markers.end("wait")
+        return go_on
+
+    def _decision(self) -> tuple[bool, str]:
+        try:
+            answer = self._host.hear("decide", self._spec.decision_timeout_s)
+        except LinkLost:
+            if self._spec.on_disconnect == "stop":
+                raise
+            return True, "policy"
+        return answer.get("action") == "continue", "host"
+
+    def _upload(self, trainer: Trainer) -> None:
+        """Keep the result on the device first: if the link dies, a new connection can fetch it."""
+        if not self._spec.upload:
+            return
+        from device_agents.payload.tensors import pack
+
+        data = pack(trainer.state())
+        self._result = store(self._folder.result, data)
+        self._markers.start("upload", bytes=len(data))
+        try:
+            self._host.upload("result", self._result, data)
+        except LinkLost:
+            if self._spec.on_disconnect == "stop":
+                raise
+            return  # the phase has no end: it did not end
+        self._markers.end("upload", bytes=len(data))
+        self._uploaded = True
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """Send what the host should know now; if it is gone, the job goes on only if it is to finish."""
+        try:
+            self._host.say(message)
+        except LinkLost:
+            if self._spec.on_disconnect == "stop":
+                raise
+
+    def _finish(self, code: str, message: str) -> None:
+        problems = []
+        try:
+            self._recorders.stop()
+        except JobFault as error:
+            problems.append(str(error))
+        end = self._device.now()
+        done = {
+            "type": "done",
+            "outcome": self._outcome,
+            "code": code,
+            "message": message[:2000],
+            "problems": (problems + self._recorders.problems())[:8],
+            "epochs": self._epochs,
+            "loss": self._loss,
+            "uploaded": self._uploaded,
+            "result": self._result,
+            "background": self._background,
+            "cpu": {"epochs_s": self._epochs_cpu_s, "agent_s": self._recorders.cpu_s()},
+            "t_dev_ns": end["clock"]["monotonic_ns"],
+            **changes(self._began["clock"], end["clock"]),
+        }
+        with contextlib.suppress(JobFault):
+            self._journal.append(done)
+        self._journal.close()
+        self._device.sender.quiet = False
+        with contextlib.suppress(LinkLost):
+            self._host.say(done)

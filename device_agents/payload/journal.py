@@ -1,0 +1,64 @@
+"""The journal on the device: one JSON record per line, each appended by one write.
+
+What has been appended survives the death of the agent, however sudden, because the kernel has it. It survives
+a power cut from the next `Journal.sync` on; that is called where it cannot disturb a measured phase.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from device_agents.payload.faults import JobFault
+from device_agents.payload.wire import encode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Journal:
+    """Append-only JSON lines, safe to share between threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Append one record: the whole line is there afterwards, or none of it.
+
+        Raises:
+            JobFault: ``storage_full``.
+        """
+        line = encode(record)
+        with self._lock:
+            size = os.fstat(self._fd).st_size
+            try:
+                written = os.write(self._fd, line)
+                if written != len(line):  # the kernel wrote what still fitted
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, size)
+                raise storage_fault(self._path, error) from error
+
+    def sync(self) -> None:
+        """Make everything appended so far survive a power cut."""
+        with contextlib.suppress(OSError):  # some file systems refuse; the lines are written all the same
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.sync()
+        os.close(self._fd)
+
+
+def storage_fault(path: Path, error: OSError) -> JobFault:
+    """The operating system's refusal to write."""
+    code = "storage_full" if error.errno in _FULL else "storage"
+    return JobFault(code, f"{path.name} cannot be written: {error.strerror or error}")

@@ -1,0 +1,212 @@
+"""The agent's end of the link: numbered JSON lines out and in, raw blocks behind their header lines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import queue
+import select
+import threading
+import time
+from typing import Any, Callable, Protocol
+
+from device_agents.payload.faults import LinkLost, ProtocolError
+from device_agents.payload.wire import CHUNK_BYTES, MAX_BLOB_BYTES, MAX_LINE_BYTES, encode
+
+SEND_TIMEOUT_S = 30.0
+"""A host that takes nothing for this long is gone; a pipe that stays full must not stall the training."""
+
+LOST: dict[str, Any] = {"type": "lost"}
+"""What the inbox gets when the host has gone."""
+
+
+class Sink(Protocol):
+    """Where the raw bytes of a blob go."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take the next bytes."""
+
+
+class Sender:
+    """Writes messages. Safe to share between threads.
+
+    Attributes:
+        quiet: While true, `offer` sends nothing.
+        messages: Sent so far; also the number of the next one.
+        sent_bytes: All bytes sent so far.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        os.set_blocking(fd, False)
+        self._lock = threading.Lock()
+        self._lost = False
+        self.quiet = False
+        self.messages = 0
+        self.sent_bytes = 0
+
+    def send(self, message: dict[str, Any], block: bytes = b"") -> None:
+        """Send a message that the protocol needs, with a raw block behind it.
+
+        Raises:
+            LinkLost: The host is gone, or has not read for `SEND_TIMEOUT_S`.
+        """
+        with self._lock:
+            self._send(message, block)
+
+    def offer(self, message: dict[str, Any], *, wait: bool = False) -> bool:
+        """Send what is also in the journal: not in quiet mode or when the host is gone.
+
+        Without ``wait`` it is left out if another thread is sending; telemetry must not queue behind a blob.
+        """
+        if self.quiet or self._lost or not self._lock.acquire(blocking=wait):
+            return False
+        try:
+            self._send(message, b"")
+        except LinkLost:
+            return False
+        finally:
+            self._lock.release()
+        return True
+
+    def _send(self, message: dict[str, Any], block: bytes) -> None:
+        if self._lost:
+            raise LinkLost("the host is gone")
+        self._write(encode({**message, "seq": self.messages}))
+        self._write(block)
+        self.messages += 1
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        silent_since_s = time.monotonic()
+        while view:
+            try:
+                count = os.write(self._fd, view[:CHUNK_BYTES])
+            except BlockingIOError:  # noqa: PERF203 - the exception is the news
+                wait_s = silent_since_s + SEND_TIMEOUT_S - time.monotonic()
+                if wait_s <= 0 or not select.select([], [self._fd], [], wait_s)[1]:
+                    self._lost = True
+                    raise LinkLost("the host does not read") from None
+            except OSError as error:
+                self._lost = True
+                raise LinkLost(str(error)) from error
+            else:
+                silent_since_s = time.monotonic()
+                self.sent_bytes += count
+                view = view[count:]
+
+
+class Reader(threading.Thread):
+    """Reads commands into `inbox`. Pings are answered at once; so are cancellations, through ``on_cancel``.
+
+    Attributes:
+        cpu_s: Processor time of this thread so far.
+    """
+
+    def __init__(
+        self, fd: int, sender: Sender, on_cancel: Callable[[str], bool], on_lost: Callable[[], None]
+    ) -> None:
+        super().__init__(name="reader", daemon=True)
+        self.inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self.cpu_s = 0.0
+        self._fd = fd
+        self._sender = sender
+        self._on_cancel = on_cancel
+        self._on_lost = on_lost
+        self._buffer = bytearray()
+        self._sink: Sink | None = None
+        self._sink_lock = threading.Lock()
+        self._next_seq = 0
+
+    def direct(self, sink: Sink | None) -> None:
+        """Where the next blob goes; with None it is read and dropped."""
+        with self._sink_lock:
+            self._sink = sink
+
+    def run(self) -> None:
+        """Until the host hangs up or stops making sense."""
+        try:
+            while True:
+                self._handle(self._message())
+                self.cpu_s = time.thread_time()
+        except LinkLost:
+            pass
+        except ProtocolError as error:
+            self.inbox.put({"type": "nonsense", "message": str(error)})
+        self.inbox.put(LOST)
+        self._on_lost()
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        kind = message["type"]
+        if kind == "ping":
+            pong = {"type": "pong", "nonce": message.get("nonce"), "t_dev_ns": time.monotonic_ns()}
+            self._sender.send(pong)
+        elif kind == "blob":
+            self.inbox.put(self._receive(message))
+        elif kind != "cancel" or not self._on_cancel(str(message.get("job_id"))):
+            self.inbox.put(message)
+
+    def _message(self) -> dict[str, Any]:
+        line = self._line()
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise ProtocolError(f"not JSON: {line[:80]!r}") from error
+        if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+            raise ProtocolError(f"not a message: {line[:80]!r}")
+        seq = message.get("seq", self._next_seq if message["type"] == "hello" else None)
+        if seq != self._next_seq:
+            raise ProtocolError(f"message {seq} arrived where {self._next_seq} was due")
+        self._next_seq += 1
+        return message
+
+    def _receive(self, header: dict[str, Any]) -> dict[str, Any]:
+        """The raw block behind a header, hashed on its way into the sink."""
+        size = header.get("size")
+        if not isinstance(size, int) or not 0 <= size <= MAX_BLOB_BYTES:
+            raise ProtocolError(f"a blob of {size!r} bytes")
+        with self._sink_lock:
+            sink, self._sink = self._sink, None
+        digest = hashlib.sha256()
+        failure: OSError | None = None
+        for data in self._raw(size):
+            digest.update(data)
+            try:
+                if sink is not None and failure is None:
+                    sink.write(data)
+            except OSError as error:  # a full disk: the rest is read all the same, or the link is out of step
+                failure = error
+        return {**header, "received_sha256": digest.hexdigest(), "failure": failure}
+
+    def _raw(self, size: int) -> Any:
+        while size:
+            if not self._buffer:
+                self._fill()
+            data = bytes(self._buffer[:size])
+            del self._buffer[: len(data)]
+            size -= len(data)
+            yield data
+
+    def _line(self) -> bytes:
+        searched = 0
+        while True:
+            end = self._buffer.find(b"\n", searched)
+            if end >= 0:
+                break
+            searched = len(self._buffer)
+            if searched > MAX_LINE_BYTES:
+                raise ProtocolError(f"a line longer than {MAX_LINE_BYTES} bytes")
+            self._fill()
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+    def _fill(self) -> None:
+        try:
+            data = os.read(self._fd, CHUNK_BYTES)
+        except OSError as error:
+            raise LinkLost(str(error)) from error
+        if not data:
+            raise LinkLost("end of input")
+        self._buffer += data

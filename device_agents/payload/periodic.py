@@ -1,0 +1,46 @@
+"""Work at a steady rate in a thread of its own, on a schedule that does not drift."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from typing import Callable
+
+
+class Periodic(threading.Thread):
+    """Calls ``work`` every ``period_s``, first at once.
+
+    Attributes:
+        cpu_s: Processor time of this thread so far.
+        missed: Turns left out because the one before took too long or the device was busy.
+        failure: What ended it early, if anything.
+    """
+
+    def __init__(self, name: str, period_s: float, work: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._period_s = period_s
+        self._work = work
+        self._stop_now = threading.Event()
+        self.cpu_s = 0.0
+        self.missed = 0
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        """Until `stop`, or until ``work`` raises."""
+        due_s = time.monotonic()
+        try:
+            while not self._stop_now.wait(max(0.0, due_s - time.monotonic())):
+                self._work()
+                late = int((time.monotonic() - due_s) / self._period_s)
+                self.missed += late
+                due_s += (late + 1) * self._period_s
+                self.cpu_s = time.thread_time()
+        except Exception as error:
+            self.failure = error
+            traceback.print_exc()  # into agent.log
+
+    def stop(self) -> None:
+        """End it and wait for the turn that is under way."""
+        self._stop_now.set()
+        self.join()

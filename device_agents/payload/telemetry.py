@@ -1,0 +1,136 @@
+"""Telemetry: the state of the device at 1 to 5 Hz on its own clock, into the job's telemetry journal.
+
+One ``sources`` record names the columns and what is missing; each ``telemetry`` record then holds the values
+in the same order. In non-quiet mode the records are also sent as they happen.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from device_agents.payload.periodic import Periodic
+from device_agents.payload.telemetry_sources import Sample, Source, discover
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from device_agents.payload.journal import Journal
+    from device_agents.payload.link import Sender
+
+
+class Telemetry:
+    """Samples all sources of a device into a journal."""
+
+    def __init__(self, root: Path, rate_hz: float, journal: Journal, sender: Sender) -> None:
+        self._journal = journal
+        self._sender = sender
+        self._sources, self.missing = discover(root)
+        self._summary = Summary()
+        self._lost: set[str] = set()
+        self._lock = threading.Lock()
+        self.thread = Periodic("telemetry", 1 / rate_hz, self._turn)
+
+    def start(self) -> None:
+        """Say what there is, then sample."""
+        columns: dict[str, list[str]] = {}
+        for source in self._sources:
+            columns.update(source.columns)
+        self._record({"type": "sources", "columns": columns, "missing": self.missing})
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Stop sampling."""
+        self.thread.stop()
+
+    def begin_summary(self) -> None:
+        """Summarise from here on."""
+        with self._lock:
+            self._summary = Summary()
+
+    def summary(self) -> dict[str, Any]:
+        """What the samples since `begin_summary` say."""
+        with self._lock:
+            return self._summary.result()
+
+    def _turn(self) -> None:
+        t_dev_ns = time.monotonic_ns()
+        values: Sample = {}
+        for source in self._sources:
+            sample = source.sample()
+            values.update(sample)
+            self._note_lost(source, sample)
+        with self._lock:
+            self._summary.add(values)
+        self._record({"type": "telemetry", "t_dev_ns": t_dev_ns, "values": values})
+
+    def _note_lost(self, source: Source, sample: Sample) -> None:
+        """A source that stops answering is reported once."""
+        for name, values in sample.items():
+            if name not in self._lost and all(value is None for value in values):
+                self._lost.add(name)
+                self._record({"type": "source_lost", "column": name, "t_dev_ns": time.monotonic_ns()})
+
+    def _record(self, record: dict[str, Any]) -> None:
+        self._journal.append(record)
+        self._sender.offer(record)
+
+
+class Summary:
+    """A few numbers about a stretch of samples, in constant memory."""
+
+    def __init__(self) -> None:
+        self._samples = 0
+        self._first: Sample = {}
+        self._last: Sample = {}
+        self._freq_sum_hz = 0.0
+        self._freq_samples = 0
+        self._hottest_c: float | None = None
+
+    def add(self, values: Sample) -> None:
+        """One more sample."""
+        self._samples += 1
+        self._first = self._first or values
+        self._last = values
+        frequencies = _known(values, "cpu_freq_hz")
+        if frequencies:
+            self._freq_sum_hz += sum(frequencies) / len(frequencies)
+            self._freq_samples += 1
+        hottest_c = max(_known(values, "temperature_c"), default=None)
+        if hottest_c is not None:
+            self._hottest_c = hottest_c if self._hottest_c is None else max(self._hottest_c, hottest_c)
+
+    def result(self) -> dict[str, Any]:
+        """Only what is known; ``samples`` always."""
+        found = {
+            "cpu_freq_hz": self._freq_sum_hz / self._freq_samples if self._freq_samples else None,
+            "cpu_load": self._load(),
+            "temperature_c": self._hottest_c,
+            "throttled": self._throttled(),
+            "memory_available_bytes": min(_known(self._last, "memory_available_bytes"), default=None),
+            "battery_level": min(_known(self._last, "battery_level"), default=None),
+        }
+        return {"samples": self._samples, **{name: v for name, v in found.items() if v is not None}}
+
+    def _load(self) -> float | None:
+        busy_s, idle_s = self._growth("cpu_busy_s"), self._growth("cpu_idle_s")
+        total_s = (busy_s or 0.0) + (idle_s or 0.0)
+        return None if busy_s is None or total_s <= 0 else busy_s / total_s
+
+    def _growth(self, name: str) -> float | None:
+        before, after = _known(self._first, name), _known(self._last, name)
+        return sum(after) - sum(before) if before and len(before) == len(after) else None
+
+    def _throttled(self) -> bool | None:
+        """Whether something was slowed down because of heat or voltage; None if nothing would tell."""
+        cooling, flags = _known(self._last, "cpu_cooling_state"), _known(self._last, "throttle_flags")
+        counted = self._growth("throttle_count")
+        if not cooling and not flags and counted is None:
+            return None
+        slowed = any(int(flag) & 0b1111 for flag in flags)  # bits 16 and up are history
+        return slowed or any(state > 0 for state in cooling) or bool(counted)
+
+
+def _known(values: Sample, name: str) -> list[float]:
+    return [value for value in values.get(name, []) if value is not None]

@@ -1,0 +1,62 @@
+"""The models, one file each; found by name so that torch is imported only when one is built."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from device_agents.workloads.tasks import Task
+
+MODELS = {
+    "lenet5": "lenet5:LeNet5",
+    "resnet18": "resnet18:ResNet18",
+    "vgg16": "vgg16:VGG16",
+    "shufflenetv2": "shufflenetv2:ShuffleNetV2",
+    "lstm": "lstm:CharacterLSTM",
+}
+
+
+def build(task: Task) -> nn.Module:
+    """The task's model with fresh random weights (torch's default generator), in training mode.
+
+    Raises:
+        ValueError: The task names a model that does not exist.
+    """
+    if task.model not in MODELS:
+        raise ValueError("no model called {!r}; known: {}".format(task.model, ", ".join(MODELS)))
+    module, _, name = MODELS[task.model].partition(":")
+    model: nn.Module = getattr(import_module(f"{__name__}.{module}"), name)(task.classes, **task.options)
+    return model.train()
+
+
+def initial_state(task: Task, seed: int) -> dict[str, NDArray[Any]]:
+    """Weights and buffers of a fresh model as arrays: what a server hands out in the first round."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return state_arrays(build(task))
+
+
+def state_arrays(model: nn.Module) -> dict[str, NDArray[Any]]:
+    """A copy of the model's state, in the order of its ``state_dict``."""
+    return {name: np.array(value.numpy(force=True)) for name, value in model.state_dict().items()}
+
+
+def load_state(model: nn.Module, state: Mapping[str, NDArray[Any]]) -> None:
+    """Put arrays into a model; every entry has to be there.
+
+    Raises:
+        RuntimeError: A name or a shape does not fit (torch says which).
+    """
+    import torch
+
+    model.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})

@@ -1,0 +1,287 @@
+"""The real command line against emulated instruments, which are processes of their own."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedjoule.errors import EXIT_CONFIG, EXIT_DATA_QUALITY, EXIT_INTERRUPTED, EXIT_METER, EXIT_USAGE
+from harness.cli import run
+from power.emulated.options import EmulatorOptions
+from power.emulated.service import EmulatorProcess
+from power.recording import open_recording
+
+FEDJOULE = [sys.executable, "-m", "harness", "meter"]
+LIMITS = ["--voltage", "4", "--voltage-max", "4.2", "--current-limit", "3"]
+
+Answer = Callable[..., Any]
+
+
+@pytest.fixture
+def answer(capfd: pytest.CaptureFixture[str]) -> Answer:
+    """Run the command line in this process, which saves its start, and give what ``--json`` says."""
+
+    def ask(*arguments: str, code: int = 0) -> Any:
+        capfd.readouterr()
+        returned = run(["meter", *arguments, "--json"])
+        out, err = capfd.readouterr()
+        assert returned == code, out + err
+        return json.loads(out)
+
+    return ask
+
+
+@contextlib.contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process, which does not outlive the test."""
+    process = subprocess.Popen(
+        [*FEDJOULE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def lvpm() -> Iterator[list[str]]:
+    """The options of an emulated LVPM with 0.4 A at 4 V."""
+    options = EmulatorOptions(signal="constant:current=0.4,voltage=4.0", noise_a=0.001, serial="321")
+    with EmulatorProcess("monsoon-lvpm", options) as instrument:
+        yield ["--kind", "monsoon-lvpm", "--port", instrument.address, *LIMITS]
+
+
+def test_list_shows_the_kinds(answer: Answer) -> None:
+    kinds = {row["kind"]: row for row in answer("list")}
+    assert {"monsoon-lvpm", "monsoon-hvpm", "ina219", "ina219-csv", "replay"} <= set(kinds)
+    assert kinds["monsoon-lvpm"]["emulator"]
+    assert not kinds["replay"]["emulator"]
+
+
+def test_scan_looks_without_failing(answer: Answer) -> None:
+    assert set(answer("scan")) == {"instruments", "notes"}
+
+
+def test_info_shows_what_the_instrument_says(answer: Answer, lvpm: list[str]) -> None:
+    facts = answer("info", *lvpm)
+    assert (facts["serial"], facts["emulated"], facts["rate_hz"]) == ("321", True, 5000.0)
+
+
+def test_what_people_see(lvpm: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["meter", "list"]) == run(["meter", "scan"]) == run(["meter", "info", *lvpm]) == 0
+    shown = capfd.readouterr().out
+    for text in ("monsoon-hvpm", "321", "nothing measured with it may be called measured", "range fine"):
+        assert text in shown
+    out = str(tmp_path / "r")
+    assert run(["meter", "record", *lvpm, "--seconds", "1", "--out", out]) == 0
+    shown = capfd.readouterr()
+    assert "recording: 100% 1.6" in shown.err
+    assert "W on average" in shown.out
+    assert f"emulated recording in {out}" in shown.out
+    assert run(["meter", "verify", out]) == 0
+    assert "are what the instrument's bytes say" in capfd.readouterr().out
+
+
+def test_record_verify_and_replay(answer: Answer, tmp_path: Path, lvpm: list[str]) -> None:
+    out = tmp_path / "recording"
+    command = [*FEDJOULE, "record", *lvpm, "--seconds", "1.5", "--out", str(out), "--json"]
+    said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    record = open_recording(out).record
+    assert said["sha256"] == record.sha256()
+    assert said["n_samples"] == record.n_samples > 5000
+    assert said["mean_power_w"] == pytest.approx(1.6, rel=0.01)
+    assert said["origin"] == "emulated"
+
+    verified = answer("verify", str(out))
+    assert verified["changed_files"] == []
+    assert verified["first_difference"] is None
+    assert verified["n_decoded_again"] == record.n_samples
+
+    replay = ["--kind", "replay", "--port", str(out), *LIMITS, "--option", "speed=0"]
+    again = answer("record", *replay, "--out", str(tmp_path / "again"))
+    assert (again["kind"], again["origin"]) == ("replay:monsoon-lvpm", "emulated")
+    assert again["n_samples"] == record.n_samples
+
+    raw = bytearray((out / "raw.bin").read_bytes())
+    raw[len(raw) // 2] ^= 0x10
+    (out / "raw.bin").write_bytes(raw)
+    broken = answer("verify", str(out), code=EXIT_DATA_QUALITY)
+    assert broken["changed_files"] == ["raw.bin"]
+    assert broken["first_difference"] is not None
+
+
+def test_ctrl_c_keeps_the_recording(tmp_path: Path, lvpm: list[str]) -> None:
+    out = tmp_path / "recording"
+    with started("record", *lvpm, "--seconds", "600", "--out", str(out), "--json") as process:
+        _wait_for_bytes(out, 20_000)
+        process.send_signal(signal.SIGINT)
+        text, errors = process.communicate(timeout=30)
+    assert process.returncode == EXIT_INTERRUPTED, errors
+    assert json.loads(text)["n_samples"] == open_recording(out).record.n_samples > 1000
+
+
+def test_unplugged_in_the_middle_keeps_every_sample(answer: Answer, tmp_path: Path) -> None:
+    out = tmp_path / "recording"
+    options = EmulatorOptions(signal="constant:current=0.4,voltage=4.0", faults=("disconnect@1.0",))
+    with EmulatorProcess("monsoon-lvpm", options) as instrument:
+        port = ["--kind", "monsoon-lvpm", "--port", instrument.address, *LIMITS]
+        said = answer("record", *port, "--seconds", "30", "--out", str(out), code=EXIT_METER)
+    assert said["error"]["type"] == "MeterDisconnected"
+    assert str(out) in said["error"]["message"]
+    record = open_recording(out).record
+    assert 4000 < record.n_samples < 5020  # whole packets
+    assert "disconnected" in {finding.code for finding in record.findings}
+
+
+def test_killed_and_salvaged(answer: Answer, tmp_path: Path, lvpm: list[str]) -> None:
+    out = tmp_path / "recording"
+    with started("record", *lvpm, "--out", str(out)) as process:
+        _wait_for_bytes(out, 90_000)
+        running = answer("salvage", str(out), code=1)
+        assert "another process is writing" in running["error"]["message"]
+        process.kill()
+    size = (out / "raw.bin").stat().st_size
+    said = answer("salvage", str(out))
+    # A packet of 64 bytes holds 7 samples. A second may be lost, and a block that was being decoded.
+    assert said["n_samples"] > size / 64 * 7 - 5000 - 1500
+    assert "nothing to salvage" in answer("salvage", str(out), code=1)["error"]["message"]
+    assert answer("verify", str(out))["first_difference"] is None
+    after = answer("record", *lvpm, "--seconds", "0.5", "--out", str(tmp_path / "after"))
+    assert after["mean_power_w"] == pytest.approx(1.6, rel=0.01)  # the kill has left the output on
+
+
+def test_output_is_changed_only_on_request_and_within_limits(answer: Answer, lvpm: list[str]) -> None:
+    above = answer("output", *lvpm, "--set", "4.3", "--yes", code=EXIT_METER)
+    assert above["error"]["type"] == "UnsafeOutput"
+    unconfirmed = answer("output", *lvpm, "--set", "4.1", code=EXIT_USAGE)
+    assert "--yes" in unconfirmed["error"]["message"]
+    assert answer("info", *lvpm)["facts"]["output_setting_v"] == 4.0
+    assert answer("output", *lvpm, "--set", "4.1", "--yes") == {"output_on": True, "voltage_v": 4.1}
+    assert answer("info", *lvpm)["facts"]["output_setting_v"] == 4.1
+    assert answer("output", *lvpm, "--set", "4.0", "--yes")["voltage_v"] == 4.0
+    both = answer("output", *lvpm, "--set", "4.0", "--off", code=EXIT_USAGE)
+    assert "either" in both["error"]["message"]
+
+
+def test_a_meter_without_an_output(answer: Answer, tmp_path: Path) -> None:
+    from tests.power.synthetic import block, write_recording
+
+    write_recording(tmp_path, [block([0.5] * 10)])
+    replay = ["--kind", "replay", "--port", str(tmp_path), *LIMITS]
+    said = answer("output", *replay, "--off", "--yes", code=EXIT_METER)
+    assert "has no output" in said["error"]["message"]
+
+
+def test_selftest(answer: Answer, tmp_path: Path, lvpm: list[str]) -> None:
+    arguments = ("selftest", *lvpm, "--tolerance", "1", "--seconds", "1")
+    good = answer(*arguments, "--load-ohms", "10", "--out", str(tmp_path / "good"))
+    assert good["passed"]
+    assert json.loads((tmp_path / "good" / "calibration.json").read_text())["load"] == good["load"]
+    bad = answer(*arguments, "--load-ohms", "10.5", "--out", str(tmp_path / "bad"), code=EXIT_METER)
+    assert not bad["passed"]
+    assert "off" in bad["load"]["problems"][0]
+
+
+def test_selftest_does_not_switch_a_dead_output_on(answer: Answer, tmp_path: Path) -> None:
+    with EmulatorProcess("monsoon-lvpm", EmulatorOptions()) as instrument:
+        port = ["--kind", "monsoon-lvpm", "--port", instrument.address, *LIMITS]
+        assert answer("output", *port, "--off", "--yes")["output_on"] is False
+        for attempt in ("1", "2"):  # the first one has left it off
+            test = ["--load-ohms", "10", "--tolerance", "1", "--seconds", "1"]
+            said = answer("selftest", *port, *test, "--out", str(tmp_path / attempt), code=EXIT_METER)
+            assert "output is off" in said["error"]["message"]
+            assert "meter output" in said["error"]["hint"]
+
+
+def test_emulate_prints_an_address_that_works(answer: Answer, tmp_path: Path) -> None:
+    options = ["--signal", "square:low=0.1,high=0.5,period=1", "--fault", "lost_packets@0.5:2"]
+    options += ["--noise", "0.001", "--serial", "77"]
+    with started("emulate", "monsoon-lvpm", *options, "--json") as process:
+        assert process.stdout is not None
+        address = json.loads(process.stdout.readline())["address"]
+        port = ["--kind", "monsoon-lvpm", "--port", address, *LIMITS]
+        assert answer("info", *port)["serial"] == "77"
+        said = answer("record", *port, "--seconds", "1", "--out", str(tmp_path / "r"))
+        process.send_signal(signal.SIGINT)
+        counters = json.loads(process.stdout.read())["statistics"]
+    assert process.returncode == 0
+    assert counters["lost_packets"] == 2
+    assert said["dropped"] >= 14
+
+
+def test_emulate_refuses_what_it_does_not_know(answer: Answer) -> None:
+    assert "no emulator" in answer("emulate", "voltmeter", code=EXIT_CONFIG)["error"]["message"]
+    fault = answer("emulate", "monsoon-lvpm", "--fault", "smoke@1", code=EXIT_CONFIG)
+    assert "lost_packets" in fault["error"]["hint"]
+    wave = answer("emulate", "monsoon-lvpm", "--signal", "triangle", code=EXIT_CONFIG)
+    assert "square" in wave["error"]["hint"]
+
+
+CSV = "Time (s),Main Avg Current (mA),Main Avg Voltage (V)\n" + "".join(
+    f"{i / 100:.2f},{400 + i % 3}.0,4.0\n" for i in range(200)
+)
+
+
+def test_import_of_a_powertool_file(answer: Answer, tmp_path: Path) -> None:
+    file, out = tmp_path / "phone.csv", str(tmp_path / "r")
+    file.write_text(CSV)
+    said = answer("import", "powertool-csv", str(file), "--out", out)
+    assert (said["n_samples"], said["origin"]) == (200, "imported")
+    again = answer("import", "powertool-csv", str(file), "--out", out, code=1)
+    assert "not overwritten" in again["error"]["message"]
+
+
+def test_a_meter_by_its_device(
+    answer: Answer, tmp_path: Path, lvpm: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "devices.toml").write_text(
+        '[devices.phone]\nhost = "phone"\n\n[devices.phone.meter]\nkind = "monsoon-lvpm"\n'
+        f'port = "{lvpm[3]}"\nvoltage_v = 4.0\nvoltage_max_v = 4.2\ncurrent_limit_a = 3.0\n\n'
+        '[devices.board]\nhost = "board"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert answer("info", "--device", "phone")["serial"] == "321"
+    assert "no meter" in answer("info", "--device", "board", code=EXIT_CONFIG)["error"]["message"]
+    assert "board, phone" in answer("info", "--device", "fone", code=EXIT_CONFIG)["error"]["hint"]
+    mixed = answer("info", "--device", "phone", "--kind", "ina219", code=EXIT_USAGE)
+    assert "inventory" in mixed["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], EXIT_USAGE, "which meter?"),
+        (["--kind", "monsoon-lvpm"], EXIT_USAGE, "--voltage, --voltage-max, --current-limit: mandatory"),
+        (["--kind", "monsun", *LIMITS], EXIT_CONFIG, "no power meter called 'monsun'"),
+        (["--kind", "monsoon-lvpm", "--port", "/dev/pts/no", *LIMITS], EXIT_METER, "no such port"),
+        (["--kind", "ina219", *LIMITS[:3], "3", *LIMITS[4:]], EXIT_CONFIG, "above voltage_max_v"),
+        (["--kind", "ina219", *LIMITS, "--option", "baud"], EXIT_USAGE, "not KEY=VALUE"),
+    ],
+)
+def test_bad_options(answer: Answer, arguments: list[str], code: int, message: str) -> None:
+    assert message in answer("info", *arguments, code=code)["error"]["message"]
+
+
+def test_a_recording_is_not_overwritten(answer: Answer, tmp_path: Path, lvpm: list[str]) -> None:
+    arguments = ("record", *lvpm, "--seconds", "0.3", "--out", str(tmp_path / "r"))
+    answer(*arguments)
+    before = open_recording(tmp_path / "r").record
+    assert "already" in answer(*arguments, code=1)["error"]["message"]
+    assert open_recording(tmp_path / "r").record == before
+
+
+def _wait_for_bytes(folder: Path, size: int, limit_s: float = 60.0) -> None:
+    """Until a recording in another process has so many raw bytes."""
+    raw = folder / "raw.bin"
+    deadline = time.monotonic() + limit_s
+    while not raw.exists() or raw.stat().st_size < size:
+        assert time.monotonic() < deadline, "nothing is recorded"
+        time.sleep(0.05)

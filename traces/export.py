@@ -1,0 +1,117 @@
+"""Trace sets as CSV for other tools: two tables in the generic format that ``traces import csv`` reads.
+
+Names come from foreign files, so a cell that a spreadsheet would take for a formula is made plain text.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from fedjoule.records import storage_error
+from traces.build import difference
+from traces.model import FACTS, InteractionTrace, NetworkKind
+from traces.new_folder import new_folder
+
+SPAN_COLUMNS = ("user", "device", "start", "end", *FACTS, "network", "app", "cpu", "memory")
+READING_COLUMNS = ("user", "device", "time", "level", "down_bps", "up_bps")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+Row = dict[str, str]
+
+
+def safe_cell(text: str) -> str:
+    """Text that no spreadsheet evaluates: a cell that would begin a formula gets an apostrophe."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def export_csv(traces: Iterable[InteractionTrace], out: Path) -> dict[str, int]:
+    """Write ``spans.csv`` and ``readings.csv`` into a new folder; returns the rows of each.
+
+    Raises:
+        StorageError: The folder exists already or cannot be written.
+    """
+    counts = {"spans.csv": 0, "readings.csv": 0}
+    with (
+        new_folder(out) as folder,
+        (folder / "spans.csv").open("x", encoding="utf-8", newline="") as span_file,
+        (folder / "readings.csv").open("x", encoding="utf-8", newline="") as reading_file,
+    ):
+        spans = csv.DictWriter(span_file, SPAN_COLUMNS, restval="", lineterminator="\n")
+        readings = csv.DictWriter(reading_file, READING_COLUMNS, restval="", lineterminator="\n")
+        try:
+            spans.writeheader()
+            readings.writeheader()
+            for trace in traces:
+                about = {"user": safe_cell(trace.user), "device": safe_cell(trace.device)}
+                for row in _spans(trace):
+                    spans.writerow(about | row)
+                    counts["spans.csv"] += 1
+                for row in _readings(trace):
+                    readings.writerow(about | row)
+                    counts["readings.csv"] += 1
+        except OSError as error:
+            raise storage_error(out, error) from error
+    return counts
+
+
+def _spans(trace: InteractionTrace) -> Iterator[Row]:
+    for name in FACTS:
+        fact = getattr(trace, name)
+        if fact is None:
+            continue
+        off = difference(trace.known(fact), fact.on)
+        for answer, intervals in (("1", fact.on), ("0", off)):
+            for start, end in zip(intervals.start_ns.tolist(), intervals.end_ns.tolist(), strict=True):
+                yield {**_span(start, end), name: answer}
+    if trace.network is not None:
+        network = trace.network
+        for start, end, kind in zip(
+            network.start_ns.tolist(), network.end_ns.tolist(), network.kind.tolist(), strict=True
+        ):
+            name = NetworkKind(kind).name.lower().removeprefix("cellular_")
+            yield {**_span(start, end), "network": name}
+    yield from _sessions(trace)
+
+
+def _sessions(trace: InteractionTrace) -> Iterator[Row]:
+    apps = trace.apps
+    if apps is None:
+        return
+    shares = [np.full(len(apps), np.nan) if share is None else share for share in (apps.cpu, apps.memory)]
+    for i, (start, end) in enumerate(zip(apps.start_ns.tolist(), apps.end_ns.tolist(), strict=True)):
+        yield {
+            **_span(start, end),
+            "app": safe_cell(apps.names[apps.app[i]]),
+            "cpu": _number(shares[0][i]),
+            "memory": _number(shares[1][i]),
+        }
+
+
+def _readings(trace: InteractionTrace) -> Iterator[Row]:
+    if trace.battery is not None:
+        for t_ns, level in zip(trace.battery.t_ns.tolist(), trace.battery.level.tolist(), strict=True):
+            yield {"time": _seconds(t_ns), "level": _number(level)}
+    if trace.throughput is not None:
+        rates = trace.throughput
+        for t_ns, down, up in zip(
+            rates.t_ns.tolist(), rates.down_bps.tolist(), rates.up_bps.tolist(), strict=True
+        ):
+            yield {"time": _seconds(t_ns), "down_bps": _number(down), "up_bps": _number(up)}
+
+
+def _span(start_ns: int, end_ns: int) -> Row:
+    return {"start": _seconds(start_ns), "end": _seconds(end_ns)}
+
+
+def _seconds(t_ns: int) -> str:
+    """Seconds with all nine digits: exact, where a float would not be."""
+    sign = "-" if t_ns < 0 else ""
+    whole, rest = divmod(abs(t_ns), 10**9)
+    return f"{sign}{whole}.{rest:09d}"
+
+
+def _number(value: float) -> str:
+    return "" if np.isnan(value) else repr(float(value))

@@ -1,0 +1,70 @@
+"""From a foreign file to a stored trace set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fedjoule.errors import DataQualityError, StorageError
+from fedjoule.provenance import Origin, Provenance
+from traces.manifest import ImportRecord
+from traces.readers import READERS
+from traces.readers.base import ImportReport, ReaderOptions
+from traces.store import TraceSet, new_trace_set
+
+
+def source_bytes(source: Path) -> int:
+    """Size of a file, or of everything in a folder: what progress counts up to."""
+    try:
+        if source.is_dir():
+            return sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
+        return source.stat().st_size
+    except OSError as error:
+        raise StorageError(f"{source}: {error.strerror or error}", hint="check the path") from error
+
+
+def import_traces(
+    format_name: str,
+    source: Path,
+    out: Path,
+    options: ReaderOptions,
+    *,
+    on_progress: Callable[[int], None] | None = None,
+) -> TraceSet:
+    """Read a source with the reader of its format and store what it gives as a new set.
+
+    Raises:
+        ConfigError: There is no such format, or the options do not fit it.
+        DataQualityError: Too many bad rows, or a file that is not of this format.
+        StorageError: The source cannot be read, or the folder exists already.
+    """
+    read = READERS.load(format_name)
+    report = ImportReport(max_bad_rows=options.max_bad_rows, on_progress=on_progress)
+    with new_trace_set(out) as new:
+        try:
+            for trace in read(source, options, report):
+                new.add(trace)
+        except UnicodeDecodeError as error:
+            raise DataQualityError(
+                f"{source.name}: not {error.encoding} text (byte {error.start})",
+                hint="convert the file, e.g. with `iconv -t utf-8`",
+            ) from error
+        except EOFError as error:  # a compressed file that was cut short
+            raise DataQualityError(f"{source.name}: ends too early ({error})") from error
+        new.describe(
+            Provenance(origin=Origin.IMPORTED, basis=f"{format_name}: {source.name}"),
+            imported=import_record(format_name, source, report),
+        )
+    return TraceSet(out)
+
+
+def import_record(format_name: str, source: Path, report: ImportReport) -> ImportRecord:
+    """What the manifest keeps of an import."""
+    return ImportRecord(
+        format=format_name,
+        source=source.name,
+        rows=report.rows,
+        bad_rows=report.bad_rows,
+        bad_examples=tuple(str(row) for row in report.examples),
+        notes=dict(report.notes),
+    )

@@ -1,0 +1,228 @@
+"""The channels of a trace, made from the records of one user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from traces.build import runs_from_samples, union
+from traces.model import AppSessions, BatteryPoints, Fact, Intervals, NetworkSpans, Throughput
+from traces.readers.common.observed import DTYPE, UNKNOWN, Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from traces.readers.base import ImportReport
+
+_FAR_NS = 2**62
+_NO_RECORDS = np.empty(0, DTYPE)
+_SPANS = (Kind.SESSION, Kind.SCREEN_SPAN, Kind.PLUGGED_SPAN, Kind.AVAILABLE_SPAN, Kind.NETWORK_SPAN)
+
+_LABELS = {
+    Kind.SESSION: "app sessions",
+    Kind.UNENDED: "app sessions",
+    Kind.APP: "foreground apps",
+    Kind.SCREEN: "screen readings",
+    Kind.PLUGGED: "charger readings",
+    Kind.AVAILABLE: "availability readings",
+    Kind.NETWORK: "network readings",
+    Kind.SCREEN_SPAN: "screen spans",
+    Kind.PLUGGED_SPAN: "charger spans",
+    Kind.AVAILABLE_SPAN: "availability spans",
+    Kind.NETWORK_SPAN: "network spans",
+    Kind.LEVEL: "battery readings",
+    Kind.RATE: "throughput readings",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the records of a format are to be taken.
+
+    Attributes:
+        hold_ns: How long a reading counts when no other follows; ``None`` for logs of changes.
+        screen_from_sessions: The source says that a session ends when the screen goes off.
+    """
+
+    hold_ns: int | None = None
+    screen_from_sessions: bool = False
+
+
+class Channels:
+    """The records of one user, channel by channel."""
+
+    def __init__(
+        self,
+        records: NDArray[Any],
+        rules: Rules,
+        report: ImportReport,
+        limits_ns: tuple[int, int] | None = None,
+    ) -> None:
+        self._records = records
+        self._rules = rules
+        self._report = report
+        present = np.flatnonzero(np.bincount(records["kind"])).tolist()
+        self._by_kind: dict[int, NDArray[Any]] = {
+            kind: records[records["kind"] == kind] for kind in present
+        }
+        self.start_ns, self.end_ns = limits_ns or self._limits_ns()
+
+    def _limits_ns(self) -> tuple[int, int]:
+        hold_ns = self._rules.hold_ns or 0
+        ends = [
+            int(part["end_ns"].max()) if kind in _SPANS else int(part["t_ns"].max()) + hold_ns
+            for kind, part in self._by_kind.items()
+        ]
+        return int(self._records["t_ns"].min(initial=_FAR_NS)), max(ends, default=-_FAR_NS)
+
+    def coverage(self) -> Intervals | None:
+        """When the recorder ran; None if the records do not tell."""
+        if self._rules.hold_ns is None and not self._has(Kind.STOPPED):
+            return None
+        is_span = np.isin(self._records["kind"], _SPANS)
+        moments, spans = self._records[~is_span], self._records[is_span]
+        runs, running = self._runs(moments, moments["kind"] != Kind.STOPPED)
+        return union(_where(runs, running), Intervals(spans["t_ns"], spans["end_ns"]))
+
+    def fact(self, reading: Kind, span: Kind) -> Fact | None:
+        """A yes-or-no channel, from readings, from spans, or from both."""
+        if not self._has(reading, span):
+            return None
+        spans = self._spans(span)
+        runs, code = self._readings(reading)
+        if not len(spans) and not np.any(code != UNKNOWN):
+            return None
+        all_spans = Intervals(spans["t_ns"], spans["end_ns"])
+        on = (_where(runs, code == 1), _where(all_spans, spans["code"] == 1))
+        # Spans that are all "on" list what happened; with some "off" among them they list what was observed.
+        lists_all = not self._has(reading) and bool(np.all(spans["code"] == 1))
+        known = None if lists_all else union(_where(runs, code != UNKNOWN), all_spans)
+        return Fact(
+            on=Intervals(
+                np.concatenate([part.start_ns for part in on]), np.concatenate([part.end_ns for part in on])
+            ),
+            known=known,
+        )
+
+    def screen(self, sessions: AppSessions | None) -> Fact | None:
+        """The screen, where the format says so from the sessions."""
+        fact = self.fact(Kind.SCREEN, Kind.SCREEN_SPAN)
+        if fact is None and sessions is not None and self._rules.screen_from_sessions:
+            return Fact(on=union(sessions.intervals), known=sessions.known)
+        return fact
+
+    def sessions(self, apps: tuple[str, ...]) -> AppSessions | None:
+        """Foreground sessions, told as such or made from readings of the foreground app."""
+        if not self._has(Kind.SESSION, Kind.UNENDED, Kind.APP):
+            return None
+        told = self._spans(Kind.SESSION)
+        runs, code = self._readings(Kind.APP)
+        seen = code >= 0
+        app = np.concatenate([told["code"], code[seen]])
+        used, index = np.unique(app, return_inverse=True)
+        not_measured = np.full(np.count_nonzero(seen), np.nan)
+        return AppSessions(
+            start_ns=np.concatenate([told["t_ns"], runs.start_ns[seen]]),
+            end_ns=np.concatenate([told["end_ns"], runs.end_ns[seen]]),
+            app=index.astype(np.int32),
+            names=tuple(apps[number] for number in used),
+            cpu=_measured(np.concatenate([told["x"], not_measured])),
+            memory=_measured(np.concatenate([told["y"], not_measured])),
+            known=union(_where(runs, code != UNKNOWN)) if self._has(Kind.APP) else self._outside_unended(),
+        )
+
+    def network(self) -> NetworkSpans | None:
+        """Which network."""
+        if not self._has(Kind.NETWORK, Kind.NETWORK_SPAN):
+            return None
+        spans = self._spans(Kind.NETWORK_SPAN)
+        runs, code = self._readings(Kind.NETWORK)
+        seen = code != UNKNOWN
+        if not len(spans) and not seen.any():
+            return None
+        return NetworkSpans(
+            start_ns=np.concatenate([spans["t_ns"], runs.start_ns[seen]]),
+            end_ns=np.concatenate([spans["end_ns"], runs.end_ns[seen]]),
+            kind=np.concatenate([spans["code"], code[seen]]).astype(np.int8),
+        )
+
+    def battery(self) -> BatteryPoints | None:
+        """Battery readings, as they came."""
+        if not self._has(Kind.LEVEL):
+            return None
+        records = self._points(Kind.LEVEL)
+        return BatteryPoints(records["t_ns"], records["x"])
+
+    def throughput(self) -> Throughput | None:
+        """Throughput readings, as they came."""
+        if not self._has(Kind.RATE):
+            return None
+        records = self._points(Kind.RATE)
+        return Throughput(records["t_ns"], records["x"], records["y"])
+
+    def _of(self, kind: Kind) -> NDArray[Any]:
+        return self._by_kind.get(kind, _NO_RECORDS)
+
+    def _has(self, *kinds: Kind) -> bool:
+        return any(kind in self._by_kind for kind in kinds)
+
+    def _runs(self, records: NDArray[Any], value: NDArray[Any]) -> tuple[Intervals, NDArray[Any]]:
+        order = np.argsort(records["t_ns"], kind="stable")
+        return runs_from_samples(
+            records["t_ns"][order], value[order], hold_ns=self._rules.hold_ns, end_ns=self.end_ns
+        )
+
+    def _readings(self, kind: Kind) -> tuple[Intervals, NDArray[np.int32]]:
+        """Runs of the codes of one kind of reading; where the recorder stopped, they are unknown."""
+        told = self._of(kind)
+        if not len(told):
+            return Intervals.none(), told["code"]
+        self._note(kind, "out of time order, sorted", told["t_ns"][1:] < told["t_ns"][:-1])
+        stops = self._of(Kind.STOPPED)
+        code = np.concatenate([told["code"], np.full(len(stops), UNKNOWN, np.int32)])
+        return self._runs(np.concatenate([told, stops]), code)
+
+    def _spans(self, kind: Kind) -> NDArray[Any]:
+        told = self._of(kind)
+        if not len(told):
+            return told
+        self._note(kind, "of zero length, left out", told["end_ns"] == told["t_ns"])
+        spans: NDArray[Any] = told[told["end_ns"] != told["t_ns"]]
+        self._note(kind, "that end before they begin, kept", spans["end_ns"] < spans["t_ns"])
+        self._note(kind, "out of time order, kept", spans["t_ns"][1:] < spans["t_ns"][:-1])
+        ordered = spans[np.argsort(spans["t_ns"], kind="stable")]
+        reach = np.maximum.accumulate(ordered["end_ns"])
+        self._note(kind, "that begin before an earlier one ends, kept", ordered["t_ns"][1:] < reach[:-1])
+        return spans
+
+    def _points(self, kind: Kind) -> NDArray[Any]:
+        records = self._of(kind)
+        step_ns = np.diff(records["t_ns"])
+        self._note(kind, "out of time order, kept", step_ns < 0)
+        self._note(kind, "twice at one time, kept", step_ns == 0)
+        return records
+
+    def _note(self, kind: Kind, what: str, which: NDArray[np.bool_]) -> None:
+        self._report.note(f"{_LABELS[kind]} {what}", int(np.count_nonzero(which)))
+
+    def _outside_unended(self) -> Intervals | None:
+        """When the foreground app is known: not from a session without an end to the next moment told."""
+        unended = self._of(Kind.UNENDED)["t_ns"]
+        self._report.note("app sessions without an end, left out", len(unended))
+        if not len(unended):
+            return None
+        moments = np.sort(np.append(self._records["t_ns"], self.end_ns))
+        following = moments[np.minimum(np.searchsorted(moments, unended, "right"), len(moments) - 1)]
+        gaps = union(Intervals(unended, following))
+        start, end = np.append(self.start_ns, gaps.end_ns), np.append(gaps.start_ns, self.end_ns)
+        return _where(Intervals(start, end), end > start)
+
+
+def _where(intervals: Intervals, chosen: NDArray[np.bool_]) -> Intervals:
+    return Intervals(intervals.start_ns[chosen], intervals.end_ns[chosen])
+
+
+def _measured(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    return None if np.all(np.isnan(values)) else values

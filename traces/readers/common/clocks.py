@@ -1,0 +1,101 @@
+"""Times as sources write them, as POSIX nanoseconds; through integers, never through floats."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from zoneinfo import ZoneInfo
+
+NS_PER_S = 1_000_000_000
+UNITS_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+_PLAIN = re.compile(r"([+-]?)(\d+)(?:\.(\d*))?", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CACHED_MINUTES = 100_000
+
+
+def number_to_ns(text: str, unit_ns: int = NS_PER_S) -> int:
+    """A decimal number of seconds (or of another unit) as nanoseconds, exactly; further digits are cut.
+
+    Raises:
+        ValueError: It is no finite number, or does not fit 64 bits.
+    """
+    if text.isdecimal():  # by far the most common
+        value = int(text) * unit_ns
+    elif (plain := _PLAIN.fullmatch(text.strip())) is None:
+        value = _exponent_to_ns(text, unit_ns)
+    else:
+        sign, whole, fraction = plain.groups()
+        value = int(whole) * unit_ns
+        if fraction:
+            value += int((fraction + "0" * 9)[:9]) * unit_ns // NS_PER_S
+        value = -value if sign == "-" else value
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"time {text[:40]!r} is out of range (milliseconds taken for seconds?)")
+    return value
+
+
+def _exponent_to_ns(text: str, unit_ns: int) -> int:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"time {text[:40]!r} is not a number") from None
+    # The exponent is checked first: int(Decimal("1e999999999")) would try to write all the digits.
+    if not number.is_finite() or number.adjusted() > 30:
+        raise ValueError(f"time {text[:40]!r} is out of range")
+    return int(number * unit_ns)
+
+
+class WallClock:
+    """Turns wall-clock stamps of one time zone into POSIX nanoseconds.
+
+    Args:
+        zone: Where the clock hung.
+        pattern: A `strptime` pattern of date, hours and minutes.
+        minute_chars: How many leading characters the pattern covers; what follows is ``:SS`` or ``.SS``.
+
+    Attributes:
+        ambiguous: Stamps met so far that the clock showed twice or skipped (change of summer time);
+            they are taken as the first of the two.
+    """
+
+    def __init__(self, zone: ZoneInfo, pattern: str = "%Y-%m-%d %H:%M", minute_chars: int = 16) -> None:
+        self._zone = zone
+        self._pattern = pattern
+        self._minute_chars = minute_chars
+        self._minutes: dict[str, tuple[int, bool]] = {}
+        self.ambiguous = 0
+
+    def ns(self, text: str) -> int:
+        """POSIX nanoseconds of a stamp with whole seconds.
+
+        Raises:
+            ValueError: The stamp is not of the pattern.
+        """
+        seconds = text[self._minute_chars + 1 :]
+        if not (len(seconds) == 2 and seconds.isdecimal() and seconds < "61"):
+            raise ValueError(f"time {text[:40]!r} is not a date with seconds")
+        key = text[: self._minute_chars]
+        known = self._minutes.get(key)
+        if known is None:
+            if len(self._minutes) >= _CACHED_MINUTES:
+                self._minutes.clear()
+            known = self._minutes[key] = self._minute(key)
+        begin_ns, twice = known
+        self.ambiguous += twice
+        return begin_ns + int(seconds) * NS_PER_S
+
+    def _minute(self, text: str) -> tuple[int, bool]:
+        try:
+            naive = datetime.strptime(text, self._pattern)  # noqa: DTZ007 - the zone follows
+        except ValueError:
+            raise ValueError(f"time {text[:40]!r} is not a date") from None
+        local = naive.replace(tzinfo=self._zone)
+        return datetime_to_ns(local), local.utcoffset() != local.replace(fold=1).utcoffset()
+
+
+def datetime_to_ns(moment: datetime) -> int:
+    """POSIX nanoseconds of an aware datetime, exactly."""
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * NS_PER_S + since.microseconds * 1_000

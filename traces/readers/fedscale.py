@@ -1,0 +1,156 @@
+"""FedScale: availability and capacity of simulated clients (Lai et al., ICML 2022), read from its pickles.
+
+``client_behave_trace`` holds ``{id: {"duration", "inactive": [s], "finish_time", "active": [s], "model"}}``;
+a client is available when ``active[i] <= t % finish_time < inactive[i]``. ``client_device_capacity`` holds
+``{id: {"computation": ms per sample, "communication": kbps}}``. The time has no calendar: it counts from 0.
+
+The pickles are never unpickled (`traces.readers.common.plain_pickle`). Given a folder with both files, each
+client of the first gets the capacity of the same id as facts; given the capacity alone, traces without any
+channel carry the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedjoule.errors import DataQualityError, StorageError
+from traces.model import InteractionTrace, Intervals
+from traces.readers.base import ImportReport, ReaderOptions
+from traces.readers.common import choices
+from traces.readers.common.assemble import Origin, assemble, origin
+from traces.readers.common.clocks import NS_PER_S
+from traces.readers.common.observed import Kind, Observed
+from traces.readers.common.plain_pickle import dict_items
+from traces.readers.common.sources import byte_chunks
+
+SOURCE = "FedScale (Lai et al., ICML 2022)"
+LICENCE = "Apache-2.0 (repository)"
+BEHAVIOUR = "client_behave_trace"
+CAPACITY = "client_device_capacity"
+
+MAX_CAPACITIES = 10_000_000
+"""Most clients whose capacity is kept to be joined with their behaviour; FedScale's file has 500,000."""
+
+_MAX_S = 1e9
+
+
+def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
+    """Yield one trace per client."""
+    choices.check(options)
+    where_from = origin(options, SOURCE, LICENCE, relative_time=True)
+    if not source.is_dir():
+        yield from _traces(source, where_from, report, {})
+        return
+    behaviour, capacity = _one_named(source, BEHAVIOUR), _one_named(source, CAPACITY)
+    if behaviour is None:
+        raise StorageError(f"{source}: has no {BEHAVIOUR}")
+    capacities = {} if capacity is None else _capacities(capacity, report)
+    yield from _traces(behaviour, where_from, report, capacities)
+
+
+def _one_named(folder: Path, name: str) -> Path | None:
+    return next((path for path in sorted(folder.iterdir()) if path.name.startswith(name)), None)
+
+
+def _clients(path: Path, report: ImportReport) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+    """Number, name and entry of each client; an entry that is not one is a bad row."""
+    seen: set[str] = set()
+    items = dict_items(lambda: byte_chunks(path, report, share=0.5))
+    for number, (key, entry) in enumerate(items, 1):
+        report.rows += 1
+        name = str(key)
+        if not isinstance(entry, dict):
+            report.bad(path, number, f"client {name[:40]} is not a dict")
+        elif name in seen or not name:
+            report.bad(path, number, f"user {name[:40]!r} is there twice, the first one counts")
+        else:
+            seen.add(name)
+            yield number, name, entry
+
+
+def _capacities(path: Path, report: ImportReport) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for number, name, entry in _clients(path, report):
+        try:
+            found[name] = _capacity(entry)
+        except ValueError as error:
+            report.bad(path, number, f"client {name[:40]}: {error}")
+        if len(found) > MAX_CAPACITIES:
+            raise DataQualityError(f"{path.name}: more than {MAX_CAPACITIES} clients")
+    return found
+
+
+def _traces(
+    path: Path, where_from: Origin, report: ImportReport, capacities: Mapping[str, Mapping[str, float]]
+) -> Iterator[InteractionTrace]:
+    for number, name, entry in _clients(path, report):
+        try:
+            if "computation" in entry:
+                yield _without_channels(name, _capacity(entry), where_from)
+                continue
+            trace = _behaviour(name, entry, where_from, report, capacities.get(name, {}))
+        except ValueError as error:
+            report.bad(path, number, f"client {name[:40]}: {error}")
+            continue
+        if trace is not None:
+            yield trace
+
+
+def _behaviour(
+    name: str, entry: Mapping[str, Any], where_from: Origin, report: ImportReport, facts: Mapping[str, float]
+) -> InteractionTrace | None:
+    active, inactive = _seconds(entry, "active"), _seconds(entry, "inactive")
+    if len(active) != len(inactive):
+        raise ValueError(f"{len(active)} times in 'active', {len(inactive)} in 'inactive'")
+    finish_s = _number("finish_time", entry.get("finish_time"), _MAX_S)
+    observed = Observed()
+    for begin_ns, end_ns in zip(active, inactive, strict=True):
+        observed.add(Kind.AVAILABLE_SPAN, begin_ns, end_ns=end_ns, code=1)
+    if not active:
+        observed.add(Kind.AVAILABLE, 0, code=0)
+    model = entry.get("model")
+    told = {"duration_s": _number("duration", entry["duration"], _MAX_S)} if "duration" in entry else {}
+    return assemble(
+        name,
+        observed,
+        where_from,
+        report,
+        device=model if isinstance(model, str) else "",
+        facts={**told, **facts},
+        limits_ns=(0, round(finish_s * NS_PER_S)),
+    )
+
+
+def _without_channels(name: str, facts: Mapping[str, float], where_from: Origin) -> InteractionTrace:
+    return InteractionTrace(
+        user=name,
+        start_ns=0,
+        end_ns=1,
+        coverage=Intervals.none(),
+        relative_time=True,
+        facts=facts,
+        source=where_from.source,
+        licence=where_from.licence,
+    )
+
+
+def _capacity(entry: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        "compute_ms_per_sample": _number("computation", entry.get("computation"), 1e12),
+        "network_kbps": _number("communication", entry.get("communication"), 1e12),
+    }
+
+
+def _seconds(entry: Mapping[str, Any], name: str) -> list[int]:
+    values = entry.get(name)
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{name!r} is not a list")  # noqa: TRY004 - every unusable row is a ValueError
+    return [round(_number(name, value, _MAX_S) * NS_PER_S) for value in values]
+
+
+def _number(name: str, value: object, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise ValueError(f"{name!r} {str(value)[:40]} is not a number from 0 to {most:g}")
+    return value

@@ -1,0 +1,155 @@
+"""FLASH: state logs of Android phones (Yang et al., WWW 2021), and the availability it derives from them.
+
+``state_traces.json`` holds ``{"0": {"guid", "model", "messages"}}``; the messages are lines of
+``YYYY-mm-dd HH:MM:SS``, a tab and a state: ``battery_charged_on/off``, ``screen_on/off/lock/unlock``,
+``wifi``, ``2G`` to ``5G``, ``Unknown`` (network) or ``NN.N%`` (battery). ``cached_timers.json`` holds
+``{guid: {"isSuccess", "trace_start", "trace_end", "ready_time": [[begin, end], ...]}}`` in seconds since
+2020-01-02 00:00 on the same wall clock; a phone is "ready" when it is locked, charging and on Wi-Fi.
+
+Both are wall-clock times without a zone, so the zone must be given. A JSON file of any size is read phone by
+phone; memory is bounded by the longest log of one phone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from traces.model import InteractionTrace, NetworkKind
+from traces.readers.base import ImportReport, ReaderOptions
+from traces.readers.common import choices
+from traces.readers.common.assemble import Origin, assemble, origin
+from traces.readers.common.clocks import NS_PER_S, WallClock
+from traces.readers.common.fields import within
+from traces.readers.common.json_members import Member, object_members
+from traces.readers.common.observed import UNKNOWN, Kind, Observed
+from traces.readers.common.sources import files_of, is_text, text_chunks
+
+SOURCE = "FLASH (Yang et al., WWW 2021)"
+LICENCE = "BSD-2-Clause"
+REFERENCE = "2020-01-02 00:00:00"
+"""Begin of the times in ``cached_timers.json`` (``refer_time`` of FLASH's Timer)."""
+
+_STATES = {
+    "battery_charged_on": (Kind.PLUGGED, 1),
+    "battery_charged_off": (Kind.PLUGGED, 0),
+    "screen_on": (Kind.SCREEN, 1),
+    "screen_off": (Kind.SCREEN, 0),
+    "wifi": (Kind.NETWORK, int(NetworkKind.WIFI)),
+    "2g": (Kind.NETWORK, int(NetworkKind.CELLULAR_2G)),
+    "3g": (Kind.NETWORK, int(NetworkKind.CELLULAR_3G)),
+    "4g": (Kind.NETWORK, int(NetworkKind.CELLULAR_4G)),
+    "5g": (Kind.NETWORK, int(NetworkKind.CELLULAR_5G)),
+    "unknown": (Kind.NETWORK, UNKNOWN),
+}
+_WITHOUT_CHANNEL = {"screen_lock", "screen_unlock", "battery_low", "battery_okay", "phone_on", "phone_off"}
+
+
+def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
+    """Yield one trace per phone."""
+    choices.check(options)
+    clock = WallClock(choices.zone(options, "FLASH's times are wall-clock times"))
+    phones = _Phones(clock, origin(options, SOURCE, LICENCE), report)
+    for path in files_of(source, ".json"):
+        for member in object_members(text_chunks(path, options, report), path.name):
+            try:
+                trace = phones.trace(path, member)
+            except ValueError as error:
+                report.bad(path, member.line, str(error))
+                continue
+            if trace is not None:
+                yield trace
+    report.note("stamps in an hour the clock showed twice, taken as the first", clock.ambiguous)
+
+
+class _Phones:
+    """Turns the members of FLASH's files into traces, each phone once."""
+
+    def __init__(self, clock: WallClock, where_from: Origin, report: ImportReport) -> None:
+        self._clock = clock
+        self._origin = where_from
+        self._report = report
+        self._seen: set[str] = set()
+
+    def trace(self, path: Path, member: Member) -> InteractionTrace | None:
+        """The trace of one member; None if it tells nothing.
+
+        Raises:
+            ValueError: The member cannot be used; says why.
+        """
+        phone = member.value
+        if not isinstance(phone, dict):
+            raise ValueError("is not a phone")  # noqa: TRY004 - every unusable row is a ValueError
+        guid = phone.get("guid", member.key)
+        if not isinstance(guid, str) or not guid or not is_text(guid):
+            raise ValueError("the guid is not text")
+        if guid in self._seen:
+            raise ValueError(f"user {guid[:40]!r} is there twice, the first one counts")
+        if "messages" in phone:
+            trace = self._from_log(path, member.line, guid, phone)
+        elif "ready_time" in phone:
+            trace = self._from_timer(guid, phone)
+        else:
+            raise ValueError("has neither 'messages' nor 'ready_time'")
+        self._seen.add(guid)
+        return trace
+
+    def _from_log(self, path: Path, line: int, guid: str, phone: dict[str, Any]) -> InteractionTrace | None:
+        messages = phone["messages"]
+        if not isinstance(messages, str):
+            raise ValueError("'messages' is not text")  # noqa: TRY004
+        observed = Observed()
+        for number, padded in enumerate(messages.split("\n"), 1):
+            if message := padded.strip("\0 \r\t"):
+                self._report.rows += 1
+                try:
+                    self._add(observed, message)
+                except ValueError as error:
+                    self._report.bad(path, line, f"phone {guid[:40]}, message {number}: {error}")
+        model = phone.get("model")
+        return assemble(
+            guid, observed, self._origin, self._report, device=model if isinstance(model, str) else ""
+        )
+
+    def _add(self, observed: Observed, message: str) -> None:
+        stamp, tab, state = message.partition("\t")
+        t_ns = self._clock.ns(stamp.strip())
+        state = state.strip().lower()
+        known = _STATES.get(state)
+        if known is not None:
+            observed.add(known[0], t_ns, code=known[1])
+        elif state.endswith("%"):
+            observed.add(Kind.LEVEL, t_ns, x=within("battery", state[:-1], 100.0) / 100.0)
+        elif state in _WITHOUT_CHANNEL:
+            observed.add(Kind.SEEN, t_ns)
+            self._report.note(f"{state} events, not kept")
+        else:
+            raise ValueError(f"state {state[:40]!r} is not known" if tab else "no state after the time")
+
+    def _from_timer(self, guid: str, phone: dict[str, Any]) -> InteractionTrace | None:
+        self._report.rows += 1
+        if not phone.get("isSuccess", True) or phone.get("trace_start") is None:
+            self._report.note("phones for which FLASH found no timer, left out")
+            return None
+        begin_ns = self._clock.ns(REFERENCE)
+        first_ns = begin_ns + _seconds_ns("trace_start", phone["trace_start"])
+        last_ns = begin_ns + _seconds_ns("trace_end", phone.get("trace_end"))
+        observed = Observed()
+        ready = phone["ready_time"]
+        if not isinstance(ready, list):
+            raise ValueError("'ready_time' is not a list")  # noqa: TRY004
+        for span in ready:
+            if not isinstance(span, list) or len(span) != 2:
+                raise ValueError("'ready_time' is not a list of pairs")
+            start_ns, end_ns = (begin_ns + _seconds_ns("ready_time", value) for value in span)
+            observed.add(Kind.AVAILABLE_SPAN, start_ns, end_ns=end_ns, code=1)
+        if not ready:
+            observed.add(Kind.AVAILABLE, first_ns, code=0)
+        return assemble(guid, observed, self._origin, self._report, limits_ns=(first_ns, last_ns))
+
+
+def _seconds_ns(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e9:
+        raise ValueError(f"{name} {value!r} is not a number of seconds")
+    return round(value * NS_PER_S)

@@ -1,0 +1,75 @@
+"""The generic table, as CSV, TSV or Parquet: for everything that has no reader of its own.
+
+`docs/traces-format.md` is the reference. In short: a row tells about one user, at one moment (``time``) or
+over a span (``start`` with ``end`` or ``duration``); each further column is one of
+`traces.readers.common.fields.FIELDS` or is mapped to one; an empty cell tells nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedjoule.errors import DataQualityError
+from traces.model import InteractionTrace
+from traces.readers.base import ImportReport, ReaderOptions
+from traces.readers.common import choices, fields
+from traces.readers.common.assemble import assemble, origin
+from traces.readers.common.channels import Rules
+from traces.readers.common.parquet import ParquetTable
+from traces.readers.common.sources import files_of, stem
+from traces.readers.common.spool import Names, UserSpool
+from traces.readers.common.tables import Table, renamed
+
+SUFFIXES = (".csv", ".tsv", ".parquet")
+_DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";"}
+
+
+def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
+    """Yield one trace per user of a table, or of a folder of tables."""
+    choices.check(options, settings=("user", "delimiter", *fields.SETTINGS), fields=fields.FIELDS)
+    where_from = origin(options, stem(source), "")
+    if not where_from.licence:
+        report.note("the licence is not stated (setting: licence)")
+    apps, devices = Names("app"), dict[str, str]()
+    with UserSpool() as spool:
+        for path in files_of(source, *SUFFIXES):
+            table = _opened(path, options, report)
+            columns = _columns(table, options, report)
+            user = options.settings.get("user", stem(path))
+            means = fields.meanings(options)
+            if isinstance(table, ParquetTable):
+                means = table.adapted(means, columns)
+            reader = fields.RowReader(columns, user, spool, apps, devices, means)
+            table.each(reader.read)
+        rules = Rules(hold_ns=choices.hold_ns(options, None))
+        names = apps.all()
+        for user, observed in spool.each():
+            trace = assemble(
+                user, observed, where_from, report, rules=rules, apps=names, device=devices.get(user, "")
+            )
+            if trace is not None:
+                yield trace
+
+
+def _opened(path: Path, options: ReaderOptions, report: ImportReport) -> Table | ParquetTable:
+    if path.suffix.lower() == ".parquet":
+        return ParquetTable(path, options, report)
+    default = "tab" if ".tsv" in path.name.lower() else "comma"
+    delimiter = _DELIMITERS[choices.one_of(options, "delimiter", default, tuple(_DELIMITERS))]
+    return Table(path, options, report, delimiter=delimiter)
+
+
+def _columns(table: Table | ParquetTable, options: ReaderOptions, report: ImportReport) -> dict[str, int]:
+    columns = renamed(options, {field: field for field in fields.FIELDS})
+    absent = [name for name in options.column_map.values() if name not in table.header]
+    if absent:
+        raise DataQualityError(
+            f"{table.path.name}: has no column {', '.join(absent)}; it has {', '.join(table.header[:20])}",
+            hint="check the names given with --map",
+        )
+    at = table.positions(columns)
+    unused = [name for position, name in enumerate(table.header) if position not in at.values()]
+    if unused:
+        report.note(f"columns not kept: {', '.join(unused[:20])}")
+    return at

@@ -1,0 +1,73 @@
+"""StudentLife: the running tasks of Android phones every 20 minutes (Wang et al., UbiComp 2014).
+
+Two forms: one table of all users (``user, timestamp, task_id, top_package, num_running``), and the published
+``running_app_u00.csv`` with ``RUNNING_TASKS_topActivity_mPackage``, whose user is the end of the file name.
+All rows of one snapshot have the same time; Android lists the most recent task first
+(`ActivityManager.getRunningTasks`), so the first row is the app on top. Whether the screen was on is not
+told: a phone that lies in a drawer has an app on top, too.
+
+A snapshot counts until the next one, but at most 20 minutes and a few seconds (setting ``hold_s``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from traces.model import InteractionTrace
+from traces.readers.base import ImportReport, ReaderOptions
+from traces.readers.common import choices
+from traces.readers.common.assemble import assemble, origin
+from traces.readers.common.channels import Rules
+from traces.readers.common.clocks import number_to_ns
+from traces.readers.common.observed import Kind
+from traces.readers.common.sources import files_of, stem
+from traces.readers.common.spool import Names, UserSpool
+from traces.readers.common.tables import Table, renamed
+
+SOURCE = "StudentLife (Wang et al., UbiComp 2014)"
+LICENCE = "StudentLife terms of use; citation required"
+HOLD_S = 1205.0
+
+COLUMNS = {"user": "user", "time": "timestamp", "app": "top_package"}
+_PUBLISHED_APP = "RUNNING_TASKS_topActivity_mPackage"
+
+
+def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
+    """Yield one trace per user of a file, or of a folder of files."""
+    choices.check(options, settings=("hold_s",), fields=tuple(COLUMNS))
+    rules = Rules(hold_ns=choices.hold_ns(options, HOLD_S))
+    where_from = origin(options, SOURCE, LICENCE)
+    apps = Names("app")
+    with UserSpool() as spool:
+        for path in files_of(source, ".csv"):
+            table = Table(path, options, report)
+            table.each(_row_handler(table, options, spool, apps, report))
+        names = apps.all()
+        for user, observed in spool.each():
+            trace = assemble(user, observed, where_from, report, rules=rules, apps=names)
+            if trace is not None:
+                yield trace
+
+
+def _row_handler(
+    table: Table, options: ReaderOptions, spool: UserSpool, apps: Names, report: ImportReport
+) -> Callable[[list[str]], None]:
+    columns = renamed(options, COLUMNS)
+    if _PUBLISHED_APP in table.header and "app" not in options.column_map:
+        columns["app"] = _PUBLISHED_APP
+    at = table.positions(columns, required=("time", "app"))
+    name = stem(table.path).rpartition("_")[2]
+    last: dict[str, int] = {}
+
+    def handle(row: list[str]) -> None:
+        user = row[at["user"]] if "user" in at else name
+        t_ns = number_to_ns(row[at["time"]])
+        if last.get(user) == t_ns:
+            report.note("tasks below the one on top, not kept")
+            return
+        app = apps.index(row[at["app"]])
+        spool.of(user).add(Kind.APP, t_ns, code=app)
+        last[user] = t_ns
+
+    return handle

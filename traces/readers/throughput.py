@@ -1,0 +1,269 @@
+"""Throughput of mobile networks over time, from three published sets, told apart by their columns.
+
+* UCC 5G: drives in Ireland at 1 Hz (Raca et al., MMSys 2020), ``trace, timestamp, network_mode, dl_kbps,
+  ul_kbps``, or the published files with ``Timestamp, NetworkMode, DL_bitrate, UL_bitrate``. The stamps are
+  wall-clock times: the zone must be given.
+* HSDPA and FCC: what Pensieve was trained on (Mao et al., SIGCOMM 2017), ``trace, t_s, mbps`` or its files of
+  two numbers a line. A rate is that of the stretch which *ends* at its time (Pensieve's simulator reads it
+  so); hence it counts from the time before.
+* SIGCOMM 2021: runs of one phone on LTE and 5G (Narayanan et al.), several in one file, with ``throughput,
+  time_since_start, direction`` or ``Timestamp, downlink_Mbps, uplink_Mbps``. A time that goes back begins a
+  new run. In a file whose rows are shuffled the runs cannot be told apart: it is refused unless the setting
+  ``runs=mixed`` makes it one trace, whose readings stay in the order of the file.
+
+The times of the last two have no calendar. Power and signal columns are not kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from fedjoule.errors import DataQualityError
+from traces.model import InteractionTrace, NetworkKind
+from traces.readers.base import ImportReport, ReaderOptions
+from traces.readers.common import choices
+from traces.readers.common.assemble import assemble, origin
+from traces.readers.common.clocks import WallClock, number_to_ns
+from traces.readers.common.fields import within
+from traces.readers.common.observed import UNKNOWN, Kind
+from traces.readers.common.sources import files_of, lines, stem, text_chunks
+from traces.readers.common.spool import UserSpool
+from traces.readers.common.tables import Table
+
+_GENERATION = {
+    "5g": NetworkKind.CELLULAR_5G,
+    "mmwave": NetworkKind.CELLULAR_5G,
+    "nsalow": NetworkKind.CELLULAR_5G,
+    "lte": NetworkKind.CELLULAR_4G,
+    "hspa+": NetworkKind.CELLULAR_3G,
+    "hspa": NetworkKind.CELLULAR_3G,
+    "hsdpa": NetworkKind.CELLULAR_3G,
+    "hsupa": NetworkKind.CELLULAR_3G,
+    "umts": NetworkKind.CELLULAR_3G,
+    "edge": NetworkKind.CELLULAR_2G,
+    "gprs": NetworkKind.CELLULAR_2G,
+}
+SHORTEST_RUN_ROWS = 4
+"""Runs that are shorter on average are no runs: the rows are shuffled."""
+_ENOUGH_RUNS = 50
+
+
+def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
+    """Yield one trace per drive or run."""
+    choices.check(options, settings=("runs",))
+    choices.one_of(options, "runs", "split", ("split", "mixed"))
+    for path in files_of(source, ""):
+        with UserSpool() as spool:
+            layout = _layout(path, options, report, spool)
+            where_from = origin(options, layout.source, layout.licence, relative_time=layout.relative_time)
+            for user, observed in spool.each():
+                trace = assemble(user, observed, where_from, report, facts=layout.facts.get(user))
+                if trace is not None:
+                    yield trace
+
+
+def _layout(path: Path, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> _Layout:
+    """Read a whole file into the spool, by the layout that fits its columns."""
+    if ".csv" not in path.suffixes:
+        pairs = _Pairs(path, report, spool)
+        pairs.take(lines(text_chunks(path, options, report), path.name))
+        return pairs
+    table = Table(path, options, report)
+    for layout in (_Ucc, _UccPublished, _Hsdpa, _Transfers, _Walks):
+        if set(layout.columns) <= set(table.header):
+            chosen = layout(table, options, report, spool)
+            table.each(chosen.handle)
+            return chosen
+    raise DataQualityError(
+        f"{path.name}: no known throughput set has the columns {', '.join(table.header[:20])}",
+        hint="the format csv reads any table: --map time=..., down_bps=..., up_bps=...",
+    )
+
+
+class _Layout:
+    """One form of a set: its columns, and what a row of them means."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    source: ClassVar[str]
+    licence: ClassVar[str]
+    relative_time: ClassVar[bool] = True
+
+    def __init__(self, table: Table, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
+        at = table.positions({name: name for name in self.columns}, required=self.columns)
+        self._at = [at[name] for name in self.columns]
+        self._name = stem(table.path)
+        self._report = report
+        self._spool = spool
+        self.facts: dict[str, dict[str, str | float]] = {}
+        unused = [name for name in table.header if name not in self.columns]
+        if unused:
+            report.note(f"columns not kept: {', '.join(unused)}")
+
+    def handle(self, row: list[str]) -> None:
+        """Take one row.
+
+        Raises:
+            ValueError: It cannot be used; says why.
+        """
+        raise NotImplementedError
+
+    def _add(self, user: str, t_ns: int, down_bps: float, up_bps: float, network: str = "") -> None:
+        kind = _GENERATION.get(network.lower())
+        observed = self._spool.of(user)
+        observed.add(Kind.RATE, t_ns, x=down_bps, y=up_bps)
+        if network:
+            observed.add(Kind.NETWORK, t_ns, code=UNKNOWN if kind is None else kind)
+            if kind is None:
+                self._report.note(f"network {network[:40]!r} is not known")
+
+
+class _Ucc(_Layout):
+    columns: ClassVar[tuple[str, ...]] = ("trace", "timestamp", "network_mode", "dl_kbps", "ul_kbps")
+    source = "UCC 5G production data set (Raca et al., MMSys 2020)"
+    licence = "GPL-3.0 (repository)"
+    relative_time = False
+
+    def __init__(self, table: Table, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
+        super().__init__(table, options, report, spool)
+        zone = choices.zone(options, f"{table.path.name} has wall-clock times")
+        self._clock = WallClock(zone, "%Y.%m.%d_%H.%M", 16)
+
+    def handle(self, row: list[str]) -> None:
+        trace, stamp, network, down, up = (row[position] for position in self._at)
+        self._take(trace, stamp, network, down, up)
+
+    def _take(self, trace: str, stamp: str, network: str, down: str, up: str) -> None:
+        t_ns = self._clock.ns(stamp)
+        self._add(trace, t_ns, _bps("downlink", down, 1e3), _bps("uplink", up, 1e3), network)
+
+
+class _UccPublished(_Ucc):
+    columns = ("Timestamp", "NetworkMode", "DL_bitrate", "UL_bitrate")
+
+    def handle(self, row: list[str]) -> None:
+        stamp, network, down, up = (row[position] for position in self._at)
+        self._take(self._name, stamp, network, down, up)
+
+
+class _Hsdpa(_Layout):
+    columns = ("trace", "t_s", "mbps")
+    source = "HSDPA and FCC traces of Pensieve (Mao et al., SIGCOMM 2017)"
+    licence = "BSD-2-Clause (repository)"
+
+    def __init__(self, table: Table, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
+        super().__init__(table, options, report, spool)
+        self._before = _Before(spool)
+
+    def handle(self, row: list[str]) -> None:
+        trace, t_s, mbps = (row[position] for position in self._at)
+        self._before.add(trace, t_s, mbps)
+
+
+class _Before:
+    """Adds each rate at the time before, where its stretch begins; the first row only begins one."""
+
+    def __init__(self, spool: UserSpool) -> None:
+        self._spool = spool
+        self._last_ns: dict[str, int] = {}
+
+    def add(self, trace: str, t_s: str, mbps: str) -> None:
+        t_ns, rate_bps = number_to_ns(t_s), _bps("mbps", mbps, 1e6)
+        observed = self._spool.of(trace)
+        observed.add(Kind.SEEN, t_ns)
+        if trace in self._last_ns:
+            observed.add(Kind.RATE, self._last_ns[trace], x=rate_bps)
+        self._last_ns[trace] = t_ns
+
+
+class _Pairs(_Layout):
+    """Pensieve's own files: a time and a rate on each line, no header, one trace per file."""
+
+    source = _Hsdpa.source
+    licence = _Hsdpa.licence
+
+    def __init__(self, path: Path, report: ImportReport, spool: UserSpool) -> None:
+        self._path = path
+        self._report = report
+        self._before = _Before(spool)
+        self.facts = {}
+
+    def take(self, text: Iterator[str]) -> None:
+        for line, pair in enumerate(text, 1):
+            self._report.rows += 1
+            try:
+                numbers = pair.split()
+                if len(numbers) != 2:
+                    raise ValueError(f"{len(numbers)} fields instead of 2")
+                self._before.add(self._path.name.removesuffix(".gz"), *numbers)
+            except ValueError as error:
+                self._report.bad(self._path, line, str(error))
+
+
+class _Runs(_Layout):
+    """Several runs in one file; a time that goes back, or another label, begins the next."""
+
+    source = "SIGCOMM 2021 5G power and performance (Narayanan et al.)"
+    licence = "not stated"
+
+    def __init__(self, table: Table, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
+        super().__init__(table, options, report, spool)
+        self._is_mixed = options.settings.get("runs") == "mixed"
+        self._last: tuple[int, tuple[str, ...]] | None = None
+        self._rows = 0
+        self._runs = 0
+
+    def _run(self, t_ns: int, label: tuple[str, ...] = ()) -> str:
+        if self._is_mixed:
+            return self._name
+        self._rows += 1
+        if self._last is None or t_ns < self._last[0] or label != self._last[1]:
+            self._runs += 1
+            if self._runs > _ENOUGH_RUNS and self._rows < SHORTEST_RUN_ROWS * self._runs:
+                raise DataQualityError(
+                    f"{self._name}: time goes back in {self._runs} of {self._rows} rows: they are shuffled",
+                    hint="--set runs=mixed makes one trace of them, without an order in time",
+                )
+        self._last = (t_ns, label)
+        return f"{self._name}#{self._runs:03d}"
+
+
+class _Transfers(_Runs):
+    columns = (
+        "throughput",
+        "time_since_start",
+        "direction",
+        "network type",
+        "provider",
+        "target bandwidth",
+    )
+
+    def handle(self, row: list[str]) -> None:
+        rate, time_s, direction, network, provider, target = (row[position] for position in self._at)
+        if direction not in ("downlink", "uplink"):
+            raise ValueError(f"direction {direction[:40]!r} is not known")
+        rate_bps, t_ns = _bps("throughput", rate, 1e6), number_to_ns(time_s)
+        down_bps, up_bps = (rate_bps, math.nan) if direction == "downlink" else (math.nan, rate_bps)
+        target_mbps = within("target bandwidth", target, 1e6)
+        user = self._run(t_ns, (direction, network, provider, target))
+        self.facts.setdefault(user, {"direction": direction, "network": network, "provider": provider})
+        self.facts[user]["target_mbps"] = target_mbps
+        self._add(user, t_ns, down_bps, up_bps, network)
+
+
+class _Walks(_Runs):
+    columns = ("Timestamp", "nrStatus", "downlink_Mbps", "uplink_Mbps")
+
+    def handle(self, row: list[str]) -> None:
+        time_s, status, down, up = (row[position] for position in self._at)
+        t_ns = number_to_ns(time_s)
+        down_bps, up_bps = _bps("downlink_Mbps", down, 1e6), _bps("uplink_Mbps", up, 1e6)
+        # Between shuffled rows a network would last for no time at all.
+        network = "" if self._is_mixed else "5g" if status == "CONNECTED" else status
+        self._add(self._run(t_ns), t_ns, down_bps, up_bps, network)
+
+
+def _bps(name: str, text: str, unit_bps: float) -> float:
+    return within(name, text, 1e9) * unit_bps
