@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.result import Figure, figure
 from power.energy import GapPolicy, Window, integrate_recording
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, SampleBlock
 from power.recording import RecordingWriter, open_recording
@@ -24,32 +25,29 @@ BLOCK = RATE_HZ // 10  # a live meter hands over about a tenth of a second at a 
 SEGMENT_S = 600  # one straight line of the timebase
 BYTES_PER_SAMPLE = 8
 TARGET_S = 2.0
+REPEATS = 3
+KINDS = ("back to back", "at random")
 
 
-def run(hours: float = 24.0, windows: int = 10_000) -> list[dict[str, Any]]:
-    """Generate a recording, query it in fresh processes, give one row per kind of windows."""
+def run(hours: float = 24.0, windows: int = 10_000) -> list[Figure]:
+    """Generate a recording and query it in fresh processes; nothing if the disk has no room for it."""
     with tempfile.TemporaryDirectory(prefix="energy-windows-") as name:
         folder = Path(name)
         needed = int(hours * 3600 * RATE_HZ * BYTES_PER_SAMPLE * 1.3)
-        free = shutil.disk_usage(folder).free
-        if free < needed:
-            return [{"benchmark": "energy_windows", "skipped": f"{needed} bytes of disk needed, {free} free"}]
-        began = time.perf_counter()
+        if shutil.disk_usage(folder).free < needed:
+            print(f"  energy_windows: left out, {needed / 1e9:.1f} GB of disk needed in {folder.parent}")
+            return []
         generate(folder, hours)
-        generated_s = time.perf_counter() - began
-        kinds = ("back to back", "random")
-        rows = [_query_in_child(folder, windows, kind) for kind in kinds]
-    return [
-        {
-            "benchmark": "energy_windows",
-            "hours": hours,
-            "generated_s": round(generated_s, 1),
-            **row,
-            "target_s": TARGET_S,
-            "ok": row["wall_s"] < TARGET_S,
-        }
-        for row in rows
-    ]
+        rows = {kind: [_query_in_child(folder, windows, kind) for _ in range(REPEATS)] for kind in KINDS}
+    figures = []
+    for kind, queries in rows.items():
+        what = f"{windows} windows {kind} over {hours:g} h"
+        for key, unit, bar in (("wall_s", "s", TARGET_S), ("cpu_s", "s", None), ("peak_rss_mb", "MB", None)):
+            values = [query[key] for query in queries]
+            name = f"{what}, {key.rpartition('_')[0].replace('_', ' ')}"
+            note = f"{queries[0]['with_energy']} with an energy, of {queries[0]['samples']:,} samples"
+            figures.append(figure("energy_windows", name, values, unit, bar=bar, better="lower", note=note))
+    return figures
 
 
 def generate(folder: Path, hours: float) -> None:
@@ -104,7 +102,6 @@ def _query_in_child(folder: Path, windows: int, kind: str) -> dict[str, Any]:
 
 def query(folder: Path, count: int, kind: str) -> dict[str, Any]:
     """Open the recording and integrate; imports are not counted, opening is."""
-    rss_before_mb = _peak_rss_mb()
     wall, cpu = time.perf_counter(), time.process_time()
     recording = open_recording(folder)
     first_ns, last_ns = recording.record.timebase.host_ns[0], recording.record.timebase.host_ns[-1]
@@ -117,7 +114,6 @@ def query(folder: Path, count: int, kind: str) -> dict[str, Any]:
         "wall_s": round(wall, 3),
         "cpu_s": round(cpu, 3),
         "peak_rss_mb": round(_peak_rss_mb(), 1),
-        "rss_before_mb": round(rss_before_mb, 1),
         "with_energy": sum(w.energy_j is not None for w in found),
     }
 
@@ -129,7 +125,7 @@ def _peak_rss_mb() -> float:
 
 
 def _windows(first_ns: int, last_ns: int, count: int, kind: str) -> list[Window]:
-    """``back to back`` covers the recording; ``random`` overlaps freely, of any length up to an hour."""
+    """``back to back`` covers the recording; ``at random`` overlaps freely, of any length up to an hour."""
     edges = np.linspace(first_ns, last_ns - 10**9, count + 1).astype(np.int64)
     if kind == "back to back":
         return [Window(int(a), int(b)) for a, b in pairwise(edges)]
@@ -142,7 +138,4 @@ def _windows(first_ns: int, last_ns: int, count: int, kind: str) -> list[Window]
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        print(json.dumps(query(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])))
-    else:
-        print(json.dumps(run(float(sys.argv[1]) if len(sys.argv) > 1 else 24.0), indent=2))
+    print(json.dumps(query(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])))

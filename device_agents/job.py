@@ -93,7 +93,7 @@ class Job(ClosedModel):
         background: Load beside the training.
         model: Weights to start from; transferred and marked as the download phase.
         shard: Training data, cached on the device by its hash; without it, synthetic data of the right shape.
-        graph: Training step for ``onnxruntime``, cached by its hash.
+        graphs: Training step for ``onnxruntime``, one per batch size of the epoch, cached by their hashes.
     """
 
     workload: str = Field(min_length=1, max_length=64)
@@ -114,10 +114,18 @@ class Job(ClosedModel):
     background: BackgroundLoad | None = None
     model: BlobRef | None = None
     shard: BlobRef | None = None
-    graph: BlobRef | None = None
+    graphs: dict[int, BlobRef] = Field(default_factory=dict, max_length=8)
 
     @model_validator(mode="after")
-    def _graph_fits(self) -> Self:
-        if self.graph is not None and self.backend != "onnxruntime":
-            raise ValueError("graph: only backend onnxruntime takes one")
+    def _backend_has_what_it_needs(self) -> Self:
+        if (self.backend == "onnxruntime") != bool(self.graphs):
+            raise ValueError("graphs: backend onnxruntime needs them, no other takes them")
+        if self.backend == "onnxruntime" and self.model is None:
+            raise ValueError("model: a device without torch cannot make its own initial weights")
         return self
+
+    def blob_refs(self) -> dict[str, BlobRef]:
+        """Every blob the job names, as the wire calls them."""
+        named = {"model": self.model, "shard": self.shard}
+        graphs = {f"graph-{size}": ref for size, ref in self.graphs.items()}
+        return {name: ref for name, ref in named.items() if ref is not None} | graphs

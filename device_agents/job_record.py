@@ -192,9 +192,8 @@ def read_job(status: JobStatus, journal: bytes, telemetry: bytes, log: bytes) ->
             raise DeviceProtocolError(
                 f"job {status.job_id}: marker {record.marker.seq} stands where {due} was due"
             )
-    return JobRecord(
-        status.state, records, tuple(_parse(telemetry, _TELEMETRY, "telemetry")), log.decode("utf-8", "replace")
-    )
+    lines = tuple(_parse(telemetry, _TELEMETRY, "telemetry"))
+    return JobRecord(status.state, records, lines, log.decode("utf-8", "replace"))
 
 
 def _parse(data: bytes, adapter: TypeAdapter[T], name: str) -> Iterator[T]:
@@ -202,7 +201,7 @@ def _parse(data: bytes, adapter: TypeAdapter[T], name: str) -> Iterator[T]:
     for number, line in enumerate(data.split(b"\n")[:-1], start=1):
         try:
             yield adapter.validate_json(line)
-        except ValidationError as error:  # noqa: PERF203 - the first bad line ends it
+        except ValidationError as error:
             raise DeviceProtocolError(
                 f"{name} line {number} is no record ({error.errors()[0]['msg']}): {line[:80]!r}",
                 hint="was the journal written by an agent of another version?",

@@ -103,7 +103,7 @@ class Want(FromAgent):
 
     type: Literal["want"] = "want"
     job_id: JobId
-    name: Literal["model", "shard", "graph"]
+    name: Annotated[str, Field(pattern=r"^(model|shard|graph-[1-9][0-9]{0,5})$")]
     sha256: str
     size: int
 
@@ -168,6 +168,7 @@ class ProbeReport(ClosedModel):
 
     Attributes:
         loss: Mean loss of the epoch; None if it is not a finite number.
+        loss_rms: Root mean square of the samples' losses, which Oort ranks by; None if it is not known.
         duration_ns: Between the markers of epoch 1.
         samples: Training samples seen.
         telemetry: A few numbers about the device during the probe.
@@ -175,6 +176,7 @@ class ProbeReport(ClosedModel):
 
     type: Literal["probe_done"] = "probe_done"
     loss: float | None
+    loss_rms: float | None = None
     duration_ns: Nanoseconds
     samples: int = Field(ge=0)
     telemetry: Extra = Field(default_factory=dict)

@@ -61,7 +61,7 @@ def hour_rows(stats: TraceStats) -> list[tuple[int, float | None, float | None, 
 
 def _policy_text(stats: TraceStats, zone: str) -> str:
     return (
-        f"Available means: {stats.policy}. The recordings decide it in {stats.decided:.0%} of the covered "
+        f"Available means: {stats.policy_text}. The recordings decide it in {stats.decided:.0%} of the covered "
         f"time; shares are of that time. {zone}"
     )
 

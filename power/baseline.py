@@ -21,7 +21,7 @@ from fedjoule.errors import DataQualityError
 from power.energy_index import EnergyIndex, integrate_recording
 from power.flicker import flicker_factor
 from power.recording import Recording
-from power.slow_noise import SlowNoise, Variance, slow_noise, total
+from power.slow_noise import Series, SlowNoise, Variance, slow_noise, total
 from power.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
 
 PARTS = 32
@@ -34,13 +34,13 @@ class IdleInterval:
 
     Attributes:
         energy: The interval as a window.
-        activity: What keeps idle power from being constant.
-        floor: What keeps the power between the device's bursts from being constant.
+        means: Mean power of each part.
+        medians: Median power of each part.
     """
 
     energy: WindowEnergy
-    activity: SlowNoise
-    floor: SlowNoise
+    means: Series
+    medians: Series
 
     @property
     def power_w(self) -> float:
@@ -51,11 +51,6 @@ class IdleInterval:
     def center_ns(self) -> int:
         """Middle of the interval."""
         return (self.energy.start_ns + self.energy.end_ns) // 2
-
-    @property
-    def white(self) -> Variance:
-        """Variance of the mean power from what averages out."""
-        return self.activity.white.scaled(1 / self.energy.duration_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,36 +96,32 @@ class Baseline:
         idle = [interval.energy for interval in self.intervals]
         recording = (idle[0].start_ns * 1e-9, max(end for _, end in map(_seconds, (*work, *idle))))
         spans = [*map(_seconds, work), recording]
-        floor = _mean([interval.floor.flicker for interval in self.intervals])
-        return floor.scaled(flicker_factor(spans, [*[1 / len(work)] * len(work), -1.0]))
+        instrument = slow_noise([interval.medians for interval in self.intervals])
+        return instrument.flicker.scaled(flicker_factor(spans, [*[1 / len(work)] * len(work), -1.0]))
 
     def idle_variance(self, work: Sequence[WindowEnergy]) -> Variance:
         """Variance of what is taken for idle power during some windows."""
         weights = self.weights_at(_middle_ns(work))
         spans = [*map(_seconds, work), *(_seconds(interval.energy) for interval in self.intervals)]
         contrast = flicker_factor(spans, [*[1 / len(work)] * len(work), *(-w for w in weights)])
-        white = [i.white.scaled(w**2) for w, i in zip(weights, self.intervals, strict=True)]
-        return total([*white, self._flicker.scaled(contrast), Variance(self._bend_w2())])
+        noise = slow_noise([interval.means for interval in self.intervals])
+        white = sum(w**2 / i.energy.duration_s for w, i in zip(weights, self.intervals, strict=True))
+        return total(
+            [noise.white.scaled(white), noise.flicker.scaled(contrast), Variance(self._bend_w2(noise))]
+        )
 
-    @property
-    def _flicker(self) -> Variance:
-        return _mean([interval.activity.flicker for interval in self.intervals])
-
-    def _bend_w2(self) -> float:
+    def _bend_w2(self, noise: SlowNoise) -> float:
         """Variance of idle power about the straight line between the intervals.
 
         Between them it may lie anywhere from one value to the other: a uniform distribution over the part
         of their difference that noise does not explain.
         """
-        if self.after is None or self.drift_w is None:
+        if self.drift_w is None:
             return 0.0
-        slow = self._flicker.scaled(flicker_factor([_seconds(i.energy) for i in self.intervals], (1.0, -1.0)))
-        explained = slow.w2 + self.before.white.w2 + self.after.white.w2
+        slow = flicker_factor([_seconds(interval.energy) for interval in self.intervals], (1.0, -1.0))
+        white = sum(1 / interval.energy.duration_s for interval in self.intervals)
+        explained = noise.flicker.w2 * slow + noise.white.w2 * white
         return max(0.0, self.drift_w**2 - explained) / 12
-
-
-def _mean(variances: Sequence[Variance]) -> Variance:
-    return total([variance.scaled(1 / len(variances)) for variance in variances])
 
 
 def _seconds(window: WindowEnergy) -> tuple[float, float]:
@@ -173,7 +164,7 @@ def _idle(recording: Recording, window: Window, policy: GapPolicy) -> IdleInterv
     index = EnergyIndex(recording, policy)
     medians_w = np.array([np.median(index.power_w(part.start_ns, part.end_ns)) for part in parts])
     part_s = window.duration_s / PARTS
-    return IdleInterval(whole, slow_noise(means_w, part_s), slow_noise(medians_w, part_s))
+    return IdleInterval(whole, Series(means_w, part_s), Series(medians_w, part_s))
 
 
 def _problems(whole: WindowEnergy, parts: Sequence[WindowEnergy]) -> tuple[str, ...]:

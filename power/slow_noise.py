@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,14 @@ def total(variances: Sequence[Variance]) -> Variance:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """Power in consecutive parts of equal length, of something that should be constant."""
+
+    power_w: NDArray[np.float64]
+    part_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class SlowNoise:
     """What keeps a power that should be constant from being so.
 
@@ -51,13 +59,14 @@ class SlowNoise:
     flicker: Variance
 
 
-def slow_noise(part_means_w: NDArray[np.float64], part_s: float) -> SlowNoise:
-    """Fit white and flicker noise to the Allan variance of consecutive means.
+def slow_noise(series: Sequence[Series]) -> SlowNoise:
+    """Fit white and flicker noise to the Allan variances of some series of consecutive means.
 
     Each Allan variance is a chi-square estimate, so its weight is its count over the square of what is
-    expected; the expectation comes from the fit itself, hence the iteration. Neither part is negative.
+    expected; the expectation comes from the fit itself, hence the iteration. Neither part is negative, so
+    where there is no flicker about half of the fits find some: it cannot be ruled out.
     """
-    tau_s, allan, count = _allan(part_means_w, part_s)
+    tau_s, allan, count = np.array([row for part in series for row in _allan(part)]).T
     if not allan.max() > 0:
         return SlowNoise(Variance(0.0), Variance(0.0))
     design = np.column_stack([1 / tau_s, np.ones(len(tau_s))])
@@ -74,16 +83,13 @@ def slow_noise(part_means_w: NDArray[np.float64], part_s: float) -> SlowNoise:
     return SlowNoise(white, flicker)
 
 
-def _allan(means: NDArray[np.float64], part_s: float) -> tuple[NDArray[np.float64], ...]:
+def _allan(series: Series) -> Iterator[tuple[float, float, int]]:
     """Averaging times in octaves, the Allan variance at each, and the number of differences behind it."""
-    rows = []
     group = 1
-    while len(means) // group >= 2:
-        grouped = means[: len(means) // group * group].reshape(-1, group).mean(axis=1)
-        steps = np.diff(grouped)
-        rows.append((group * part_s, float(steps @ steps) / (2 * len(steps)), float(len(steps))))
+    while (count := len(series.power_w) // group) >= 2:
+        steps = np.diff(series.power_w[: count * group].reshape(count, group).mean(axis=1))
+        yield group * series.part_s, float(steps @ steps) / (2 * len(steps)), len(steps)
         group *= 2
-    return tuple(np.array(column) for column in zip(*rows, strict=True))
 
 
 def _non_negative_fit(

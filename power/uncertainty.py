@@ -1,8 +1,10 @@
 """Energy with an error bar: one 95 % interval, with the parts it is made of.
 
-The model is that of the GUM (JCGM 100:2008). The energy is a sum of contributions with small independent
-errors; each error gets a standard uncertainty, they are added in squares, and the sum is multiplied by the
-97.5 % point of Student's t with Welch and Satterthwaite's effective degrees of freedom.
+The energy is taken to have small independent errors, one per part below. Each part is a standard
+uncertainty and the degrees of freedom behind it, which give its own 95 % half width by Student's t; the half
+widths are added in squares (the root-sum-square interval of ASME PTC 19.1). Adding standard uncertainties
+and one t with Welch and Satterthwaite's degrees of freedom, as the GUM does, would let a well known error
+make the interval of a few repeats narrower: it lowers the t more than it adds.
 
 ``instrument``
     Gain and offset errors of the instrument, constant over a recording, separate for each range and for
@@ -57,7 +59,7 @@ LEVEL = 0.95
 _UPPER = (1 + LEVEL) / 2
 _NORMAL_95 = float(ndtri(_UPPER))
 
-METHOD = "GUM: parts added in squares, Student's t with Welch-Satterthwaite degrees of freedom, 95 %"
+METHOD = "95 % half widths of the parts, by Student's t, added in squares"
 
 
 class Part(ClosedModel):
@@ -71,6 +73,12 @@ class Part(ClosedModel):
     standard_j: float = Field(ge=0)
     dof: float | None = Field(default=None, gt=0)
 
+    @property
+    def half_width_j(self) -> float:
+        """Half of the 95 % interval that this part alone would make."""
+        factor = _NORMAL_95 if self.dof is None else float(stdtrit(self.dof, _UPPER))
+        return factor * self.standard_j
+
 
 class EnergyInterval(ClosedModel):
     """An energy with its 95 % interval.
@@ -79,7 +87,6 @@ class EnergyInterval(ClosedModel):
         value_j: Best estimate.
         half_width_j: The interval is ``value_j`` plus or minus this.
         parts: What it is made of.
-        dof: Effective degrees of freedom; None if practically infinite.
         n: Windows behind the value.
         sessions: Sessions that they come from.
         sd_j: Standard deviation between repetitions; None with fewer than two.
@@ -91,7 +98,6 @@ class EnergyInterval(ClosedModel):
     value_j: float
     half_width_j: float = Field(ge=0)
     parts: dict[str, Part]
-    dof: float | None = None
     n: int = Field(ge=1)
     sessions: int = Field(ge=1)
     sd_j: float | None = Field(default=None, ge=0)
@@ -102,8 +108,7 @@ class EnergyInterval(ClosedModel):
     def without(self, part: str) -> Self:
         """The same interval with one part left out: what that part is worth."""
         rest = {name: value for name, value in self.parts.items() if name != part}
-        half_width_j, dof = combine(rest)
-        return self.model_copy(update={"parts": rest, "half_width_j": half_width_j, "dof": dof})
+        return self.model_copy(update={"parts": rest, "half_width_j": combine(rest)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +149,9 @@ def net_interval(sessions: Sequence[Session]) -> EnergyInterval:
     return _interval(sessions, net=True)
 
 
-def combine(parts: Mapping[str, Part]) -> tuple[float, float | None]:
-    """Half width of the 95 % interval and its effective degrees of freedom."""
-    variance = sum(part.standard_j**2 for part in parts.values())
-    spread = sum(part.standard_j**4 / part.dof for part in parts.values() if part.dof is not None)
-    if spread <= variance**2 * 1e-12:
-        return _NORMAL_95 * math.sqrt(variance), None
-    dof = variance**2 / spread
-    return float(stdtrit(dof, _UPPER)) * math.sqrt(variance), dof
+def combine(parts: Mapping[str, Part]) -> float:
+    """Half width of the 95 % interval that several parts make."""
+    return math.hypot(*(part.half_width_j for part in parts.values()))
 
 
 def _interval(sessions: Sequence[Session], *, net: bool) -> EnergyInterval:
@@ -173,12 +173,10 @@ def _interval(sessions: Sequence[Session], *, net: bool) -> EnergyInterval:
         sd_j = float(repetitions.std(ddof=1))
         count = len(repetitions)
         parts["repeats"] = Part(standard_j=sd_j / math.sqrt(count), dof=float(count - 1))
-    half_width_j, dof = combine(parts)
     return EnergyInterval(
         value_j=float(repetitions.mean()),
-        half_width_j=half_width_j,
+        half_width_j=combine(parts),
         parts=parts,
-        dof=dof,
         n=n,
         sessions=len(views),
         sd_j=sd_j,

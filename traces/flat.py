@@ -32,9 +32,10 @@ from traces.timeline import (
     reading_block,
     state_block,
 )
-from traces.validate import require_replayable
+from traces.validate import interval_channels, point_channels, require_replayable
 
 BLOCK_USERS = 1024
+BLOCK_ROWS = 1_000_000
 STEP_ARRAYS = ("t_ns", "offset", "shift", "bucket", "in_force")
 VALUE_ARRAYS = {
     "state": ("flags", "app", "cpu", "memory", "cpu_s", "memory_s", "known_ns"),
@@ -152,14 +153,16 @@ def from_arrays(
 def _blocks(traces: Iterable[InteractionTrace]) -> Iterator[list[InteractionTrace]]:
     """Groups small enough for one time axis and for memory."""
     block: list[InteractionTrace] = []
-    length_ns = 0
+    length_ns = rows = 0
     for trace in traces:
         require_replayable(trace)
-        if block and (len(block) == BLOCK_USERS or length_ns + trace.span_ns >= MAX_BLOCK_NS):
+        full = len(block) == BLOCK_USERS or rows >= BLOCK_ROWS or length_ns + trace.span_ns >= MAX_BLOCK_NS
+        if block and full:
             yield block
-            block, length_ns = [], 0
+            block, length_ns, rows = [], 0, 0
         block.append(trace)
         length_ns += trace.span_ns + 1
+        rows += sum(len(part) for _, part in (*interval_channels(trace), *point_channels(trace)))
     if block:
         yield block
 
@@ -184,8 +187,7 @@ class _BlockWriter:
 
     def _state(self, state: StateBlock) -> None:
         self._index("state", state.t_ns, state.offset)
-        length_ns = np.diff(state.t_ns, append=0)
-        length_ns[state.offset[1:] - 1] = 0  # the last step of a user has no end
+        length_ns = np.diff(state.t_ns, append=0)  # of a user's last step it means nothing and is not used
         known = ~np.isnan(state.cpu)
         integrals = {
             "cpu_s": _integral(np.where(known, state.cpu, 0.0) * (length_ns * 1e-9), state.offset),

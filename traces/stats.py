@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from traces.model import Fact, InteractionTrace, Intervals
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-DEFAULT_POLICY = "available or (charging and wifi and idle)"
+DEFAULT_POLICY = "charging and wifi and idle"
 DAY_S = 86_400.0
 RECORDED = Word("recorded")
 
@@ -62,7 +62,8 @@ class TraceStats:
     """Statistics of a trace set.
 
     Attributes:
-        policy: What "available" means in ``eligible``.
+        policy: What "available" means in ``eligible``. Empty: the source's own verdict where a trace has one,
+            else `DEFAULT_POLICY`.
         users: Number of traces.
         user_days: Covered time of all users together.
         users_in_utc: Traces without a time zone: their hours of the day are UTC.
@@ -71,7 +72,7 @@ class TraceStats:
         eligible: Allowed to train under the policy, of the time in which the recording decides it.
     """
 
-    policy: str = DEFAULT_POLICY
+    policy: str = ""
     users: int = 0
     user_days: float = 0.0
     users_in_utc: int = 0
@@ -95,7 +96,7 @@ class TraceStats:
         for share, fact in ((self.screen, trace.screen), (self.plugged, trace.plugged)):
             if fact is not None:
                 share.add(hours, fact.on, _known(trace, fact))
-        policy = parse_policy(self.policy)
+        policy = parse_policy(self.policy or (DEFAULT_POLICY if trace.available is None else "available"))
         yes = query.eligible_intervals(And((policy, RECORDED)))
         no = query.eligible_intervals(And((Not(policy), RECORDED)))
         self.eligible.add(hours, yes, union(yes, no))
@@ -116,6 +117,11 @@ class TraceStats:
             self._per_day.append(len(channel) / days)
 
     @property
+    def policy_text(self) -> str:
+        """What counts as available, in words."""
+        return self.policy or f"the source's own verdict, else {DEFAULT_POLICY}"
+
+    @property
     def decided(self) -> float:
         """Share of the covered time in which the recording decides the policy; the rest counts as no."""
         return float(self.eligible.known_s.sum()) / DAY_S / self.user_days if self.user_days else np.nan
@@ -134,12 +140,12 @@ class TraceStats:
         """Plain data; None where nothing is known."""
         return {
             "users": self.users,
-            "user_days": round(self.user_days, 3),
+            "user_days": self.user_days,
             "users_in_utc": self.users_in_utc,
             "sessions": len(self.session_s),
             "sessions_per_day": distribution(self.sessions_per_day),
             "session_s": distribution(self.session_s),
-            "policy": self.policy,
+            "policy": self.policy_text,
             "screen_on": _hourly(self.screen),
             "charging": _hourly(self.plugged),
             "decided": _plain(self.decided),
@@ -159,7 +165,7 @@ def distribution(values: NDArray[np.float64]) -> dict[str, float] | None:
     found = {"mean": float(values.mean())}
     for share, value in zip(QUANTILES, np.quantile(values, QUANTILES).tolist(), strict=True):
         found[f"p{share * 100:.0f}"] = value
-    return {name: round(value, 6) for name, value in found.items()}
+    return found
 
 
 def _hourly(share: HourlyShare) -> dict[str, Any]:
@@ -167,10 +173,10 @@ def _hourly(share: HourlyShare) -> dict[str, Any]:
 
 
 def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else round(value, 6)
+    return None if np.isnan(value) else value
 
 
-def collect(traces: Iterable[InteractionTrace], policy: str = DEFAULT_POLICY) -> TraceStats:
+def collect(traces: Iterable[InteractionTrace], policy: str = "") -> TraceStats:
     """Statistics of many traces, read one at a time.
 
     Raises:

@@ -64,7 +64,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """A convolution as one matrix product over the batch, or ``NotImplemented`` where ONNX's own is better."""
+    """One matrix product over the whole batch, or ``NotImplemented`` where ONNX's own operator is better."""
     if transposed:
         return NotImplemented
     out = [
@@ -127,7 +127,7 @@ def _input_gradient_as_convolution(
     pair = (rows, columns)
     # A strided window may leave some of the input's end unread; those positions get zeros.
     unread = [a.size + 2 * a.padding - a.span - a.dilation * (a.kernel - 1) for a in pair]
-    return torch.ops.aten.convolution(
+    grad_x: Tensor = torch.ops.aten.convolution(
         grad,
         weight,
         None,
@@ -138,6 +138,7 @@ def _input_gradient_as_convolution(
         unread,
         groups,
     )
+    return grad_x
 
 
 def _input_gradient_as_products(
@@ -226,7 +227,7 @@ def batch_norm_backward(
     normalised = _per_channel(x, inverse_std, -mean * inverse_std)
     grad_bias = grad.sum(_all_but_channels(x))
     grad_weight = (grad * normalised).sum(_all_but_channels(x))
-    # grad_x = scale * (grad - mean(grad) - normalised * mean(grad * normalised))
+    # The gradient without its mean and without its projection on the normalised input, scaled.
     scale = inverse_std * weight
     share = -scale * (1 / count)
     grad_x = _per_channel(grad, scale, share * grad_bias) + _per_channel(
@@ -244,7 +245,9 @@ def _per_channel(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     import torch
 
     zeros, ones = scale.new_zeros(scale.shape), scale.new_ones(scale.shape)
-    return torch.ops.aten._native_batch_norm_legit_no_training(x, scale, shift, zeros, ones, 0.0, 0.0)[0]
+    operator = torch.ops.aten._native_batch_norm_legit_no_training.default
+    y: Tensor = operator(x, scale, shift, zeros, ones, 0.0, 0.0)[0]
+    return y
 
 
 def _all_but_channels(x: Tensor) -> list[int]:

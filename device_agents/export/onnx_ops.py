@@ -252,9 +252,7 @@ def _embedding(graph: OnnxGraph, table: Value, indices: Value, *_: Any) -> str:
 def _index_add(graph: OnnxGraph, x: Value, dim: int, indices: Value, source: Value) -> str:
     if dim != 0:
         raise ValueError("index_add is written for the first dimension only")
-    return graph.op(
-        "ScatterND", x, graph.op("Unsqueeze", indices, graph.ints([1])), source, reduction="add"
-    )
+    return graph.op("ScatterND", x, graph.op("Unsqueeze", indices, graph.ints([1])), source, reduction="add")
 
 
 # Convolution and pooling

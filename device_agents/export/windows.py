@@ -79,7 +79,9 @@ def axes(
     dilation: Sequence[int],
 ) -> tuple[Axis, Axis]:
     """Rows and columns of an image."""
-    rows, columns = (Axis(*values) for values in zip(size, out, kernel, stride, padding, dilation, strict=True))
+    rows, columns = (
+        Axis(*values) for values in zip(size, out, kernel, stride, padding, dilation, strict=True)
+    )
     return rows, columns
 
 

@@ -45,7 +45,7 @@ class JobSpec:
         background: Load beside the training.
         model: Weights to start from, sent over the link as the download phase.
         shard: Training data; synthetic without it.
-        graph: Training step for backend ``onnxruntime``.
+        graphs: Training step for backend ``onnxruntime``, by batch size.
     """
 
     workload: str
@@ -66,7 +66,7 @@ class JobSpec:
     background: Load | None
     model: BlobRef | None
     shard: BlobRef | None
-    graph: BlobRef | None
+    graphs: dict[int, BlobRef]
 
 
 def parse_job(message: dict[str, Any]) -> JobSpec:
@@ -87,7 +87,7 @@ def parse_job(message: dict[str, Any]) -> JobSpec:
 def _parse_field(name: str, value: Any) -> Any:
     try:
         return _FIELDS[name](value)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise JobFault("bad_job", f"job: {name} is {value!r:.80} ({error})") from error
 
 
@@ -140,6 +140,10 @@ def _blob(value: Any) -> BlobRef:
     return BlobRef(value["sha256"], _whole(0, MAX_BLOB_BYTES)(value["size"]))
 
 
+def _graphs(value: Any) -> dict[int, BlobRef]:
+    return {int(size): _blob(ref) for size, ref in value.items()}
+
+
 _DAY_S = 86_400.0
 
 _FIELDS: dict[str, Callable[[Any], Any]] = {
@@ -161,5 +165,5 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "background": _optional(parse_load),
     "model": _optional(_blob),
     "shard": _optional(_blob),
-    "graph": _optional(_blob),
+    "graphs": _graphs,
 }

@@ -1,6 +1,6 @@
 """One job from its first record to its last.
 
-Phases in order: setup, sync, download, epoch 1 (the probe), wait, the other epochs, upload, sync. Each has a
+Phases in order: sync, download, setup, epoch 1 (the probe), wait, the other epochs, upload, sync. Each has a
 start and an end marker; what a job does not ask for is left out.
 """
 
@@ -25,7 +25,7 @@ from device_agents.payload.interference import Interference
 from device_agents.payload.journal import Journal
 from device_agents.payload.markers import Markers
 from device_agents.payload.recorders import Recorders
-from device_agents.payload.trainer import Trainer, build_trainer, read_arrays
+from device_agents.payload.trainer import Files, Trainer, build_trainer
 from device_agents.payload.wire import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class JobRun:
         self._outcome = "finished"
         self._epochs = 0
         self._loss: float | None = None
+        self._loss_rms: float | None = None
         self._uploaded = False
         self._result: dict[str, Any] | None = None
         self._background: dict[str, Any] | None = None
@@ -90,29 +91,38 @@ class JobRun:
         self._journal.append({"type": "begin", **about, **self._began})
         self._tell({"type": "accepted"})
         self._recorders.start()
-        trainer = self._setup()
         self._sync("before")
         with self._interference():
-            self._download(trainer)
+            self._download()
+            trainer = self._setup()
             if self._train(trainer):
                 self._upload(trainer)
             else:
                 self._outcome = "stopped"
         self._sync("after")
 
+    def _download(self) -> None:
+        ref = self._spec.model
+        if ref is None:
+            return
+        self._markers.start("download", bytes=ref.size)
+        self._host.download("model", ref, self._folder.model)
+        self._markers.end("download", bytes=ref.size)
+
     def _setup(self) -> Trainer:
-        """Imports, data, graph, model: everything that a device does once before the first round."""
+        """Data, graphs, imports, model: everything between having the weights and the first step."""
         self._markers.start("setup")
-        shard = self._blob("shard", self._spec.shard)
-        graph = self._blob("graph", self._spec.graph)
-        trainer = self._device.interrupter.run(lambda: build_trainer(self._spec, shard, graph))
+        files = Files(
+            model=self._folder.model if self._spec.model is not None else None,
+            shard=self._cached("shard", self._spec.shard) if self._spec.shard is not None else None,
+            graphs={size: self._cached(f"graph-{size}", ref) for size, ref in self._spec.graphs.items()},
+        )
+        trainer = self._device.interrupter.run(lambda: build_trainer(self._spec, files))
         self._markers.end("setup")
         return trainer
 
-    def _blob(self, name: str, ref: BlobRef | None) -> Path | None:
+    def _cached(self, name: str, ref: BlobRef) -> Path:
         """A blob from the cache, or from the host if it is not there."""
-        if ref is None:
-            return None
         path = self._device.state.cache / ref.sha256
         if not cached(path, ref):
             self._host.download(name, ref, path)
@@ -139,18 +149,6 @@ class JobRun:
         finally:
             self._background = load.stop()
 
-    def _download(self, trainer: Trainer) -> None:
-        ref = self._spec.model
-        if ref is None:
-            return
-        self._markers.start("download", bytes=ref.size)
-        self._host.download("model", ref, self._folder.model)
-        self._markers.end("download", bytes=ref.size)
-        try:
-            trainer.load(read_arrays(self._folder.model))
-        except ValueError as error:
-            raise JobFault("bad_data", f"model: {error}") from error
-
     def _train(self, trainer: Trainer) -> bool:
         """All epochs, or the first one only. Returns whether it went all the way."""
         self._recorders.begin_summary()
@@ -164,11 +162,11 @@ class JobRun:
     def _epoch(self, trainer: Trainer, epoch: int) -> int:
         cpu_s = time.process_time()
         start_ns = self._markers.start("epoch", epoch)
-        loss = self._device.interrupter.run(trainer.epoch)
+        seen = self._device.interrupter.run(trainer.epoch)
         end_ns = self._markers.end("epoch", epoch)
         self._epochs_cpu_s += time.process_time() - cpu_s
         self._epochs = epoch
-        self._loss = float(loss) if math.isfinite(loss) else None  # diverged: JSON has no word for it
+        self._loss, self._loss_rms = _finite(seen.loss), _finite(seen.loss_rms)
         return end_ns - start_ns
 
     def _probe(self, trainer: Trainer, duration_ns: int) -> bool:
@@ -177,6 +175,7 @@ class JobRun:
         report = {
             "type": "probe_done",
             "loss": self._loss,
+            "loss_rms": self._loss_rms,
             "duration_ns": duration_ns,
             "samples": trainer.samples,
             "telemetry": self._recorders.summary(),
@@ -254,3 +253,8 @@ class JobRun:
         self._device.sender.quiet = False
         with contextlib.suppress(LinkLost):
             self._host.say(done)
+
+
+def _finite(value: float | None) -> float | None:
+    """None for what JSON has no word for: a training that has diverged."""
+    return float(value) if value is not None and math.isfinite(value) else None

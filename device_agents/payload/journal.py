@@ -33,10 +33,12 @@ class Journal:
         """Append one record: the whole line is there afterwards, or none of it.
 
         Raises:
-            JobFault: ``storage_full``.
+            JobFault: ``storage_full``, or the journal is closed.
         """
         line = encode(record)
         with self._lock:
+            if self._fd < 0:
+                raise JobFault("storage", f"{self._path.name} is closed")
             size = os.fstat(self._fd).st_size
             try:
                 written = os.write(self._fd, line)
@@ -55,7 +57,9 @@ class Journal:
     def close(self) -> None:
         """Flush and close."""
         self.sync()
-        os.close(self._fd)
+        with self._lock:
+            fd, self._fd = self._fd, -1  # another thread must not write to whatever gets this number next
+            os.close(fd)
 
 
 def storage_fault(path: Path, error: OSError) -> JobFault:

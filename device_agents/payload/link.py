@@ -189,15 +189,15 @@ class Reader(threading.Thread):
             yield data
 
     def _line(self) -> bytes:
+        end = -1
         searched = 0
-        while True:
+        while end < 0:
             end = self._buffer.find(b"\n", searched)
-            if end >= 0:
-                break
             searched = len(self._buffer)
-            if searched > MAX_LINE_BYTES:
+            if (searched if end < 0 else end) > MAX_LINE_BYTES:
                 raise ProtocolError(f"a line longer than {MAX_LINE_BYTES} bytes")
-            self._fill()
+            if end < 0:
+                self._fill()
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         return line

@@ -70,5 +70,5 @@ class Recorders:
 
     def _beat(self) -> None:
         beat = {"type": "heartbeat", "t_dev_ns": time.monotonic_ns(), "phase": self._markers.phase}
-        self._device.sender.offer({**beat, "epoch": self._markers.epoch})
+        self._device.sender.offer({**beat, "epoch": self._markers.epoch}, wait=True)
         self._device.output.relay()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from device_agents.payload.faults import JobFault
@@ -17,6 +18,29 @@ if TYPE_CHECKING:
 Arrays = dict[str, "NDArray[Any]"]
 
 
+@dataclass(frozen=True)
+class Files:
+    """What the host has sent for a job.
+
+    Attributes:
+        model: Weights to start from; from the seed without it.
+        shard: Arrays ``x`` and ``y``; synthetic data of the right shape without it.
+        graphs: Training step for ``onnxruntime``, by batch size.
+    """
+
+    model: Path | None
+    shard: Path | None
+    graphs: dict[int, Path]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Losses of one epoch: mean, and root mean square where it is known."""
+
+    loss: float
+    loss_rms: float | None = None
+
+
 class Trainer(Protocol):
     """Local training on the device's shard.
 
@@ -26,27 +50,15 @@ class Trainer(Protocol):
 
     samples: int
 
-    def load(self, state: Arrays) -> None:
-        """Start from these weights.
-
-        Raises:
-            ValueError: They do not fit the model.
-        """
-
-    def epoch(self) -> float:
-        """One pass over the shard. Returns the mean loss seen on the way."""
+    def epoch(self) -> Seen:
+        """One pass over the shard."""
 
     def state(self) -> Arrays:
         """The weights now."""
 
 
-def build_trainer(spec: JobSpec, shard: Path | None, graph: Path | None) -> Trainer:
-    """The trainer for a job, with weights from its seed.
-
-    Args:
-        spec: The job.
-        shard: File with arrays ``x`` and ``y``; None for synthetic data of the right shape.
-        graph: File with the training step for ``onnxruntime``.
+def build_trainer(spec: JobSpec, files: Files) -> Trainer:
+    """The trainer for a job.
 
     Raises:
         JobFault: Unknown workload, missing backend, or data that does not fit.
@@ -56,19 +68,17 @@ def build_trainer(spec: JobSpec, shard: Path | None, graph: Path | None) -> Trai
             importlib.import_module(module)
         except ImportError as error:  # noqa: PERF203 - two turns, once
             raise JobFault("backend_missing", f"backend {spec.backend} needs {module}: {error}") from error
-    data = None if shard is None else read_arrays(shard)
+    model = None if files.model is None else _read_arrays(files.model)
+    shard = None if files.shard is None else _read_arrays(files.shard)
     try:
-        return SoftmaxTrainer(spec, data)
-    except (KeyError, ValueError) as error:
+        if spec.backend == "numpy":
+            return SoftmaxTrainer(spec, model, shard)
+        return TaskTrainer(spec, model, shard, files.graphs)
+    except (KeyError, RuntimeError, ValueError) as error:  # RuntimeError: torch's word for a wrong shape
         raise JobFault("bad_job", f"{spec.workload} with backend {spec.backend}: {error}") from error
 
 
-def read_arrays(path: Path) -> Arrays:
-    """The arrays in a file that was received.
-
-    Raises:
-        JobFault: They are not in the layout.
-    """
+def _read_arrays(path: Path) -> Arrays:
     from device_agents.payload.tensors import unpack
 
     try:
@@ -80,7 +90,7 @@ def read_arrays(path: Path) -> Arrays:
 class SoftmaxTrainer:
     """Softmax regression in numpy, the smallest real training: for demonstrations and tests."""
 
-    def __init__(self, spec: JobSpec, data: Arrays | None) -> None:
+    def __init__(self, spec: JobSpec, model: Arrays | None, shard: Arrays | None) -> None:
         import numpy as np
 
         from device_agents.workloads.softmax import Softmax, synthetic_shard
@@ -89,27 +99,73 @@ class SoftmaxTrainer:
             raise ValueError(f"unknown workload {spec.workload!r}; known: softmax")
         self._rng = np.random.default_rng(spec.seed)
         self._model = Softmax()
-        if data is None:
+        if shard is None:
             self._x, self._y = synthetic_shard(spec.samples, self._model, self._rng)
         else:
-            self._x, self._y = data["x"].astype(np.float64), data["y"].astype(np.int64)
+            self._x, self._y = shard["x"].astype(np.float64), shard["y"].astype(np.int64)
         if self._x.shape != (spec.samples, self._model.features) or self._y.shape != (spec.samples,):
             raise ValueError(f"a shard of {self._x.shape}, not {(spec.samples, self._model.features)}")
         self.samples = spec.samples
         self._parameters = self._model.initial()
+        if model is not None:
+            self._load(model)
 
-    def load(self, state: Arrays) -> None:
-        """See `Trainer`."""
-        weights = state.get("weights")
+    def _load(self, model: Arrays) -> None:
+        weights = model.get("weights")
         if weights is None or weights.shape != self._parameters.shape:
             raise ValueError(f"softmax has one array `weights` of {self._parameters.shape}")
         self._parameters = weights.astype(self._parameters.dtype)
 
-    def epoch(self) -> float:
+    def epoch(self) -> Seen:
         """See `Trainer`."""
         self._parameters, loss = self._model.epoch(self._parameters, self._x, self._y, self._rng)
-        return loss
+        return Seen(loss)
 
     def state(self) -> Arrays:
         """See `Trainer`."""
         return {"weights": self._parameters}
+
+
+class TaskTrainer:
+    """A task of `device_agents.workloads.tasks` on torch or onnxruntime."""
+
+    def __init__(
+        self, spec: JobSpec, model: Arrays | None, shard: Arrays | None, graphs: dict[int, Path]
+    ) -> None:
+        import numpy as np
+
+        from device_agents.workloads.tasks import find_task, synthetic_shard
+
+        task = find_task(spec.workload)
+        self._rng = np.random.default_rng(spec.seed)
+        if shard is None:
+            x, y = synthetic_shard(task, spec.samples, self._rng)
+        else:
+            # Copied, because torch wants arrays that it may write to.
+            x, y = np.array(shard["x"], task.input_dtype), np.array(shard["y"], np.int64)
+        if len(y) != spec.samples:
+            raise ValueError(f"a shard of {len(y)} samples, not {spec.samples}")
+        self.samples = spec.samples
+        if spec.backend == "torch":
+            import torch
+
+            from device_agents.workloads.backend_torch import TorchTrainer
+            from device_agents.workloads.models import initial_state
+
+            if spec.threads:
+                torch.set_num_threads(spec.threads)
+            self._trainer: Any = TorchTrainer(task, model or initial_state(task, spec.seed), x, y)
+        else:
+            from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
+
+            self._trainer = OnnxRuntimeTrainer(task, graphs, model or {}, x, y, spec.threads)
+
+    def epoch(self) -> Seen:
+        """See `Trainer`."""
+        result = self._trainer.epoch(self._rng)
+        return Seen(result.loss, result.loss_rms)
+
+    def state(self) -> Arrays:
+        """See `Trainer`."""
+        state: Arrays = self._trainer.state()
+        return state

@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The negative log likelihood of each sample's label; ``logits`` (batch, classes), ``labels`` (batch,)."""
+    """The negative log likelihood of each sample's label: (batch,) from logits (batch, classes)."""
     return -logits.log_softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1)

@@ -61,7 +61,7 @@ TASKS = {
     for task in (
         Task("mnist-lenet5", "lenet5", "mnist", (1, 28, 28), 10),
         Task("cifar10-resnet18", "resnet18", "cifar10", (3, 32, 32), 10, smallest_batch=2),
-        # 89 % of torchvision's VGG-16 is a head for 7x7 maps; 32x32 images leave one pixel (see `models.vgg16`).
+        # torchvision's head is made for 224x224 images; see `models.vgg16`.
         Task("cinic10-vgg16", "vgg16", "cinic10", (3, 32, 32), 10, options={"head": "linear"}),
         Task("tinyimagenet-shufflenetv2", "shufflenetv2", "tinyimagenet", (3, 64, 64), 200, smallest_batch=2),
         # Sequence length and alphabet of LEAF's Shakespeare task (Caldas et al. 2018).

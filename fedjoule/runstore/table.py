@@ -28,7 +28,7 @@ PARQUET_SUFFIX = ".parquet"
 _STAYS_STREAM = {b"fedjoule.final": b"stream"}
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ROW_GROUP_ROWS = 262_144
-_ROW_GROUP_BATCHES = 16_384  # a table of single-row batches would otherwise be held whole
+_PENDING_BATCHES = 1024  # then they are joined: a batch of one row takes some 100 times its data
 _FSYNC_PERIOD_S = 1.0
 
 
@@ -215,10 +215,12 @@ def stream_to_parquet(stream: Path, parquet: Path) -> int:
                 pending.append(batch)
                 rows += batch.num_rows
                 pending_rows += batch.num_rows
-                if pending_rows >= _ROW_GROUP_ROWS or len(pending) >= _ROW_GROUP_BATCHES:
+                if pending_rows >= _ROW_GROUP_ROWS:
                     writer.write_table(pa.Table.from_batches(pending))
                     pending.clear()
                     pending_rows = 0
+                elif len(pending) >= _PENDING_BATCHES:
+                    pending = pa.Table.from_batches(pending).combine_chunks().to_batches()
             if pending:
                 writer.write_table(pa.Table.from_batches(pending))
         with temporary.open("rb") as file:

@@ -51,12 +51,11 @@ def emulate(kind: str, seconds: float | None, **options: Any) -> Output:
                 click.echo(json.dumps({"address": emulator.address}))
             else:
                 click.echo(f"{kind} at {emulator.address} (Ctrl-C ends it)")
-            timer = threading.Timer(seconds, stop.set) if seconds is not None else None
-            if timer is not None:
+            if seconds is not None:
+                timer = threading.Timer(seconds, stop.set)
+                timer.daemon = True  # Ctrl-C does not wait for it
                 timer.start()
             serve(emulator, stop)
-            if timer is not None:
-                timer.cancel()
         counters = emulator.statistics
     finally:
         emulator.close()

@@ -123,11 +123,11 @@ def stats(folder: Path, policy: str | None, html: Path | None) -> Output:
     from harness.cli.traces_view import render_stats
     from harness.trace_stats import stats_page
     from traces.policy_text import parse_policy, policy_text
-    from traces.stats import DEFAULT_POLICY, TraceStats
+    from traces.stats import TraceStats
     from traces.store import TraceSet
 
     found = TraceSet(folder)
-    collected = TraceStats(policy_text(parse_policy(policy or DEFAULT_POLICY)))
+    collected = TraceStats(policy_text(parse_policy(policy)) if policy else "")
     with progress("counting", len(found)) as advance:
         for number, trace in enumerate(found, 1):
             collected.add(trace)

@@ -101,4 +101,4 @@ def render_stats(console: Console, stats: TraceStats) -> None:
     for hour, *shares in hour_rows(stats):
         table.add_row(f"{hour:02d}", *("-" if share is None else f"{share:.1%}" for share in shares))
     console.print(table)
-    console.print(f"available: {stats.policy}; decided in {stats.decided:.0%} of the covered time")
+    console.print(f"available: {stats.policy_text}; decided in {stats.decided:.0%} of the covered time")

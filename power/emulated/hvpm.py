@@ -81,8 +81,8 @@ class Sampling:
 class EmulatedHvpm(Emulator):
     """See `power.emulated.service.Emulator`; `power.emulated.hvpm_variant` lists its variants.
 
-    The output is on from the beginning, at the load model's voltage; a voltage that a client sets takes its
-    place, and 0 switches the load off.
+    The main output is on from the beginning, at the load model's voltage; a voltage that a client sets takes
+    its place, and 0 switches a load there off.
     """
 
     def __init__(self, options: EmulatorOptions) -> None:
@@ -212,10 +212,9 @@ class EmulatedHvpm(Emulator):
     def _measure(self, run: Sampling, first: int, t_ns: NDArray[np.int64]) -> None:
         current_a, voltage_v = self._signal.sample(t_ns)
         word = self._registers[Opcode.MAIN_VOLTAGE]
-        if word != self._first_voltage_word:
+        if self._variant.load == "main" and word != self._first_voltage_word:
             voltage_v = np.full(len(t_ns), word / VOLT)
-        if not word:
-            current_a = np.zeros(len(t_ns))
+            current_a = current_a if word else np.zeros(len(t_ns))
         if self._truth is not None:
             self._truth.add(t_ns, current_a, voltage_v)
         rows = self._front_end.measure(current_a, voltage_v)

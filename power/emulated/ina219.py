@@ -34,7 +34,7 @@ from power.wire.ina219_frames import (
     header_line,
     pong_line,
 )
-from power.wire.ina219_registers import Config
+from power.wire.ina219_registers import POWER_ON_CONFIG, Config
 
 DEFAULT_SERIAL = "EMULATED"
 COUNTERS_PERIOD_NS = 1_000_000_000
@@ -59,7 +59,7 @@ class EmulatedIna219(Emulator):
         boot_ns = time.monotonic_ns()
         self._board = Board(
             options.build_signal(),
-            config_for_rate(options.rate_hz) if self._format is None else Config.from_word(0x399F),
+            config_for_rate(options.rate_hz) if self._format is None else Config.from_word(POWER_ON_CONFIG),
             boot_ns,
             skew_ppm=options.skew_ppm,
             clock_start_us=clock_start_us,
@@ -76,7 +76,7 @@ class EmulatedIna219(Emulator):
         self._damage: dict[FaultKind, int] = dict.fromkeys(_LINE_FAULTS, 0)
         self._silent_until_ns = 0
         self._counters_ns = 0
-        self._samples = self._lost = self._damaged = self._resets = 0
+        self._samples = self._lost = self._damaged = self._resets = self._resets_before = 0
 
     @property
     def address(self) -> str:
@@ -142,6 +142,7 @@ class EmulatedIna219(Emulator):
             self._run_ns = None
         elif command == RUN:
             self._run, self._seq, self._run_ns, self._counters_ns = self._run + 1, 0, now_ns, now_ns
+            self._resets_before = self._resets
             self._board.set_up(now_ns)
             self._port.write(header_line(self._header(clock_us)))
 
@@ -166,7 +167,7 @@ class EmulatedIna219(Emulator):
         )
 
     def _counters(self) -> Counters:
-        return Counters(overruns=0, i2c_errors=0, resets=self._resets, late=0)
+        return Counters(overruns=0, i2c_errors=0, resets=self._resets - self._resets_before, late=0)
 
     def _readings(self, run_ns: int, now_ns: int) -> Iterator[Reading]:
         """Every reading due by now: each conversion once, or for a sketch at its own pace."""

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from power.emulated.ina219_chip import Ina219Chip
 from power.emulated.signals import Signal, TruthLog
 from power.wire.ina219_frames import Flags
-from power.wire.ina219_registers import BusBits, Config, Register, adc_setting
+from power.wire.ina219_registers import BusBits, Config, Register, adc_setting, calibration_word
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 SHUNT_OHM = 0.1
-CALIBRATION = 4096
-"""0.1 mA per LSB on 0.1 ohm, as in most sketches. We only need it not to be 0: then a reset shows."""
+CALIBRATION = calibration_word(100e-6, SHUNT_OHM)
+"""0.1 mA per LSB, as in most sketches. We only need it not to be 0: then a reset shows."""
 
 _SHUNT_CODES = (0x3, 0x9, 0xA, 0xB, 0xC, 0xD, 0xE, 0xF)  # 12 bits, averages of 1 to 128
 

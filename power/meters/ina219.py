@@ -96,6 +96,7 @@ class Ina219(StreamingMeter):
         for _ in range(RUN_TRIES):
             answer = self._link.ask(RUN, Header, lambda header: header.run != known_run)
             if answer is None:
+                self._link.stop()  # or the header of this run might be taken for that of the next
                 continue
             changes = {"run", "t_us"}
             if answer.frame.model_dump(exclude=changes) != self._header.model_dump(exclude=changes):

@@ -83,7 +83,10 @@ class Ina219Csv(StreamingMeter):
         decoder = Ina219CsvDecoder(heard.format, scale, heard.rate_hz)
         super().__init__(config, _info(port.path, options, heard), decoder)
         self._port = port
-        self._note_what_is_missing(options, heard.format)
+        if heard.format is CsvFormat.MILLIS_CURRENT:
+            self._own_findings.add(
+                "assumed_voltage", Severity.WARNING, "the sketch prints no voltage; it was assumed"
+            )
 
     def begin_sampling(self) -> None:
         """Forget what came since the port was opened; the sketch prints anyway."""
@@ -99,19 +102,6 @@ class Ina219Csv(StreamingMeter):
     def close(self) -> None:
         """Release the port."""
         self._port.close()
-
-    def _note_what_is_missing(self, options: Ina219CsvOptions, csv_format: CsvFormat) -> None:
-        if csv_format is CsvFormat.MILLIS_LOAD and options.shunt_ohm is None:
-            self._own_findings.add(
-                "source_voltage",
-                Severity.WARNING,
-                "the sketch prints bus plus shunt voltage, so power includes the shunt's own loss;"
-                " options.shunt_ohm corrects that",
-            )
-        if csv_format is CsvFormat.MILLIS_CURRENT:
-            self._own_findings.add(
-                "assumed_voltage", Severity.WARNING, "the sketch prints no voltage; it was assumed"
-            )
 
 
 def open_meter(config: MeterConfig) -> Ina219Csv:
@@ -228,10 +218,8 @@ def _facts(options: Ina219CsvOptions, csv_format: CsvFormat) -> dict[str, str | 
     facts: dict[str, str | int | float | bool] = {
         "format": csv_format.value,
         "ticks_from": "millis of the sketch" if csv_format.has_clock else "arrival on the host",
-        "voltage_at": "bus (IN- to ground)",
+        "voltage_at": "bus (IN- to ground), or source where a finding source_voltage says so",
     }
-    if csv_format is CsvFormat.MILLIS_LOAD and options.shunt_ohm is None:
-        facts["voltage_at"] = "source (bus plus shunt)"
     if options.shunt_ohm is not None:
         facts["shunt_ohm"] = options.shunt_ohm
     if csv_format is CsvFormat.MILLIS_CURRENT and options.assumed_voltage_v is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from fedjoule.errors import MeterError, MeterProtocolError
@@ -93,6 +93,11 @@ class Ina219Link:
             buffer = buffer[-MAX_LINE:]
         return None
 
+    def stop(self) -> None:
+        """End whatever run is under way, and forget what it sent."""
+        self._port.write(STOP)
+        self._port.drain_input()
+
     def shake_hands(self) -> Header:
         """Stop whatever run is under way and ask who is there.
 
@@ -100,8 +105,7 @@ class Ina219Link:
             MeterError: Nobody answers, or the sketch is not one we understand.
             MeterProtocolError: What comes is not the protocol.
         """
-        self._port.write(STOP)
-        self._port.drain_input()
+        self.stop()
         for _ in range(HEADER_TRIES):
             answer = self.ask(ASK_HEADER, Header)
             if answer is not None:
@@ -116,31 +120,29 @@ class Ina219Link:
         Raises:
             MeterProtocolError: No ping was answered.
         """
-        best: ClockReading | None = None
-        answered = 0
-        for nonce in range(1, PINGS + 1):
-            sent_ns = time.monotonic_ns()
-            answer = self.ask(ping(nonce), Pong, lambda pong, nonce=nonce: pong.nonce == nonce)  # type: ignore[misc]
-            if answer is None:
-                continue
-            answered += 1
-            held_us = (answer.frame.t_tx_us - answer.frame.t_rx_us) % (1 << 32)
-            half_trip_ns = max(0, answer.arrival_ns - sent_ns - held_us * 1000) // 2
-            if best is None or half_trip_ns < best.uncertainty_ns:
-                host_ns = sent_ns + half_trip_ns
-                best = ClockReading(host_ns, answer.frame.t_rx_us, half_trip_ns, 0)
-        if best is None:
+        readings = [reading for nonce in range(1, PINGS + 1) if (reading := self._ping(nonce)) is not None]
+        if not readings:
             raise MeterProtocolError(
                 f"ina219 on {self._port.path}: answers who it is but not what time it has",
                 hint="flash the sketch again (device_agents/firmware/ina219)",
             )
-        return ClockReading(best.host_ns, best.mcu_us, best.uncertainty_ns, answered)
+        best = min(readings, key=lambda reading: reading.uncertainty_ns)
+        return replace(best, pings=len(readings))
+
+    def _ping(self, nonce: int) -> ClockReading | None:
+        sent_ns = time.monotonic_ns()
+        answer = self.ask(ping(nonce), Pong, lambda pong: pong.nonce == nonce)
+        if answer is None:
+            return None
+        held_us = (answer.frame.t_tx_us - answer.frame.t_rx_us) % (1 << 32)
+        half_trip_ns = max(0, answer.arrival_ns - sent_ns - held_us * 1000) // 2
+        return ClockReading(sent_ns + half_trip_ns, answer.frame.t_rx_us, half_trip_ns, pings=1)
 
     def _no_header(self) -> MeterError:
         where = f"ina219 on {self._port.path}"
         if self._refusal:
             return MeterError(
-                f"{where}: another version of the protocol ({self._refusal})",
+                f"{where}: its header is not of this version of the protocol ({self._refusal})",
                 hint="flash the sketch that belongs to this version (device_agents/firmware/ina219)",
             )
         if not self._heard:

@@ -93,6 +93,11 @@ class Packets:
     def __len__(self) -> int:
         return len(self.start)
 
+    @property
+    def first_observation(self) -> NDArray[np.int64]:
+        """Number of each packet's first observation, counted from the first packet on."""
+        return np.cumsum(self.observations) - self.observations
+
     def first(self, count: int) -> Packets:
         """The first ``count`` of them."""
         if count == len(self):
@@ -203,9 +208,5 @@ def _is_confirmed(data: Bytes, place: int) -> bool | None:
         if sequence >= 0 and number != (sequence + 1) & SEQUENCE_MASK:
             return False
         sequence = number
-        end = place + packet_bytes(count)
-        types = data[place + packet_bytes(1) - 1 : end : OBSERVATION_BYTES] & SAMPLE_TYPE_MASK
-        if (types == INVALID).any():
-            return False
-        place = end
+        place += packet_bytes(count)
     return True if place <= len(data) else None

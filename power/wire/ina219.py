@@ -242,10 +242,10 @@ class Ina219Decoder:
         severity: Severity = Severity.ERROR,
     ) -> None:
         if where.any():
-            first, last = index[where][[0, -1]].tolist()
-            self._log.add(code, severity, message, index=first, count=int(where.sum()))
-            if last != first:
-                self._log.add(code, severity, message, index=last, count=0)
+            found = index[where]
+            self._log.add(code, severity, message, index=int(found[0]))
+            if len(found) > 1:
+                self._log.add(code, severity, message, index=int(found[-1]), count=len(found) - 1)
 
     def _add(self, code: str, message: str, count: int, severity: Severity = Severity.WARNING) -> None:
         if count:

@@ -42,6 +42,10 @@ class CsvScale:
     shunt_ohm: float | None = None
     assumed_voltage_v: float | None = None
 
+    def is_at_source(self, row: Row) -> bool:
+        """Whether the voltage of a line stays that of the source."""
+        return row.bus_v is None and row.source_v is not None and self.shunt_ohm is None
+
     def voltage_v(self, row: Row) -> float:
         """Voltage at the device, or as near to it as the line allows."""
         if row.bus_v is not None:
@@ -127,6 +131,7 @@ class Ina219CsvDecoder:
         self._first_line = csv_format is not CsvFormat.ADAFRUIT
         self._index = 0
         self._broken = True
+        self._at_source = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -173,6 +178,15 @@ class Ina219CsvDecoder:
         if self._broken or not blocks:
             blocks.append(_Block(self._index, None if self._broken else 0))
             self._broken = False
+        if not self._at_source and self._scale.is_at_source(row):
+            self._at_source = True
+            self._log.add(
+                "source_voltage",
+                Severity.WARNING,
+                "the sketch prints bus plus shunt voltage, so power includes the shunt's own loss;"
+                " options.shunt_ohm corrects that",
+                index=self._index,
+            )
         blocks[-1].ticks.append(tick)
         blocks[-1].current_a.append(row.current_a)
         blocks[-1].voltage_v.append(self._scale.voltage_v(row))

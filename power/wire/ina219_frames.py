@@ -6,7 +6,7 @@ the star, in upper-case hexadecimal::
     #H{json}*CCCC                              who I am; at boot, on ?H, and first of all on !R
     D,seq,t_us,shunt_raw,bus_raw,flags*CCCC    one conversion; flags in hexadecimal, the rest in decimal
     P,nonce,t_rx_us,t_tx_us*CCCC               answer to ?P nonce
-    E,overruns,i2c_errors,resets,late*CCCC     counters since boot; on ?E and once a second while running
+    E,overruns,i2c_errors,resets,late*CCCC     counters of the run; on ?E and once a second while running
 
     ?H  ?P nonce  ?E  !R (run)  !S (stop)      commands, each ended by a newline
 
@@ -128,7 +128,14 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What went wrong in the microcontroller since it booted."""
+    """What went wrong in the microcontroller since the run began.
+
+    Attributes:
+        overruns: Lines that did not fit into the serial buffer.
+        i2c_errors: Readings that the chip did not answer.
+        resets: Times the chip had lost its registers.
+        late: Conversions that went by unread.
+    """
 
     overruns: int
     i2c_errors: int

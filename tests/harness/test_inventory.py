@@ -27,8 +27,8 @@ def test_the_example_is_valid() -> None:
         ('[devices.a]\nhost = "x"\npassword = "hunter2"\n', "unknown key"),
         ('[devices.a]\nhost = "x"\n[devices.a.meter]\nkind = "ina219"\n', "voltage_max_v: missing"),
         (
-            '[devices.a]\nhost = "x"\n[devices.a.meter]\nkind = "ina219"\n'
-            "voltage_v = 5\nvoltage_max_v = 4\ncurrent_limit_a = 1\n",
+            '[devices.a]\nhost = "x"\nmeter = {kind = "ina219", voltage_v = 5, voltage_max_v = 4, '
+            "current_limit_a = 1}\n",
             "above voltage_max_v",
         ),
         ("", "devices: missing"),

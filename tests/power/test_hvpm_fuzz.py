@@ -122,7 +122,7 @@ def rows(decoded: list[Decoded]) -> list[Row]:
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_damaged_framing_is_never_silent(campaign_count, record_property) -> None:
-    result = run_trials(1, campaign_count(4000, 200_000), FRAMING)
+    result = run_trials(1, campaign_count(3000, 200_000), FRAMING)
     for name, value in result.items():
         record_property(name, value)
     assert result["silent"] == 0

@@ -126,14 +126,14 @@ def rows_at(*millis: int) -> bytes:
 def decode(
     data: bytes, scale: CsvScale | None = None, arrival_ns: int = 10**9
 ) -> tuple[list[Any], dict[str, int]]:
-    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, scale or CsvScale(), 100.0)
+    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, scale or CsvScale(shunt_ohm=0.1), 100.0)
     decoder.feed(b"torn\n", 0)
     blocks = decoder.feed(data, arrival_ns)
     return blocks, {finding.code: finding.count for finding in decoder.findings}
 
 
 def test_the_first_line_is_not_used() -> None:
-    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(), 100.0)
+    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(shunt_ohm=0.1), 100.0)
     blocks = decoder.feed(rows_at(9, 1010, 1020), 0)  # "1000,..." was cut to "9,..." or so
     assert blocks[0].ticks.tolist() == [1_010_000, 1_020_000]
 
@@ -143,7 +143,7 @@ def test_loss_is_unknown_and_suspicion_is_a_cut() -> None:
     assert [(b.first_index, len(b.ticks), b.dropped_before) for b in blocks] == [(0, 2, None), (2, 2, None)]
     assert found == {"unreadable_line": 1}
     # Later portions continue where nothing is suspicious.
-    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(), 100.0)
+    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(shunt_ohm=0.1), 100.0)
     decoder.feed(b"\n" + rows_at(10, 20), 0)
     assert [b.dropped_before for b in decoder.feed(rows_at(30), 0)] == [0]
 
@@ -168,7 +168,7 @@ def test_a_wrong_digit_in_the_time_is_dropped() -> None:
 
 
 def test_a_sketch_that_restarts_goes_on_by_the_host_clock() -> None:
-    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(), 100.0)
+    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(shunt_ohm=0.1), 100.0)
     first = decoder.feed(b"\n" + rows_at(50_000, 50_010), 10**9)
     later = decoder.feed(rows_at(10, 20, 30), 4 * 10**9)
     assert first[-1].ticks[-1] == 50_010_000
@@ -189,12 +189,16 @@ def test_lines_without_a_clock_lie_between_arrivals() -> None:
 
 
 def test_the_shunt_turns_the_source_voltage_into_the_device_voltage() -> None:
-    blocks, _ = decode(rows_at(10, 20), CsvScale(shunt_ohm=0.1))
+    blocks, found = decode(rows_at(10, 20), CsvScale(shunt_ohm=0.1))
     assert blocks[0].voltage_v == pytest.approx([5.005, 5.005])
+    assert found == {}
+    blocks, found = decode(rows_at(10, 20), CsvScale())
+    assert blocks[0].voltage_v == pytest.approx([5.03, 5.03])
+    assert found == {"source_voltage": 1}
 
 
 def test_garbage_without_a_newline_is_forgotten() -> None:
-    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(), 100.0)
+    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(shunt_ohm=0.1), 100.0)
     decoder.feed(b"\n" + rows_at(10), 0)
     for _ in range(1000):
         assert decoder.feed(b"\xff" * 1000, 0) == []

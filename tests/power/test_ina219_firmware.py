@@ -61,6 +61,10 @@ class CReader(ctypes.Structure):
     _fields_ = [("line", ctypes.c_char * 16), ("length", ctypes.c_uint8)]
 
 
+class CPace(ctypes.Structure):
+    _fields_ = [("ended_us", ctypes.c_uint32), ("busy_us", ctypes.c_uint32)]
+
+
 class CCommand(ctypes.Structure):
     _fields_ = [("kind", ctypes.c_int), ("nonce", ctypes.c_uint32)]
 
@@ -84,9 +88,9 @@ def core(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for name in ("header", "sample", "pong", "counters"):
         getattr(library, f"ina_format_{name}").restype = ctypes.c_size_t
     library.ina_crc16.restype = library.ina_config_word.restype = ctypes.c_uint16
-    library.ina_period_us.restype = library.ina_missed.restype = ctypes.c_uint32
+    library.ina_period_us.restype = library.ina_count.restype = ctypes.c_uint32
     library.ina_period_us.argtypes = [ctypes.c_uint16]
-    library.ina_missed.argtypes = [ctypes.c_uint32, ctypes.c_uint32]
+    library.ina_count.argtypes = [ctypes.POINTER(CPace), ctypes.c_uint32, ctypes.c_uint32]
     library.ina_crc16.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     library.ina_read.restype = CCommand
     library.ina_read.argtypes = [ctypes.POINTER(CReader), ctypes.c_char]
@@ -235,10 +239,42 @@ def test_configurations_agree_with_the_host(core: ctypes.CDLL) -> None:
 
 
 @pytest.mark.parametrize(
-    ("since_us", "missed"), [(0, 0), (1000, 0), (1100, 0), (1500, 0), (1501, 1), (2000, 1), (3400, 2)]
+    ("since_us", "busy_us", "count", "ended_us"),
+    [
+        (1000, 900, 1, 1000),
+        (1100, 1000, 1, 1100),  # a slow chip
+        (900, 800, 1, 900),
+        (2100, 2000, 2, 2100),  # one went by
+        (1600, 0, 1, 1000),  # read late, but it is the only one that ended
+        (2600, 900, 2, 2000),
+        (700, 0, 1, 700),
+    ],
 )
-def test_missed_conversions(core: ctypes.CDLL, since_us: int, missed: int) -> None:
-    assert core.ina_missed(since_us, 1000) == missed
+def test_conversions_are_counted(
+    core: ctypes.CDLL, since_us: int, busy_us: int, count: int, ended_us: int
+) -> None:
+    start = 2**32 - 500  # the clock may wrap in between
+    pace = CPace(start, (start + busy_us) % 2**32)
+    assert core.ina_count(ctypes.byref(pace), (start + since_us) % 2**32, 1000) == count
+    assert pace.ended_us == (start + ended_us) % 2**32
+
+
+def test_a_microcontroller_that_is_late_now_and_then_keeps_count(core: ctypes.CDLL) -> None:
+    """Polls every 90 us, one in fifty far later, on a chip that is 8 % slow."""
+    rng = np.random.default_rng(3)
+    true_period_us, now_us, ended, counted, stalls = 1080.0, 0.0, 0, 0, 0
+    pace = CPace(0, 0)
+    while counted < 20_000:
+        late = rng.random() < 0.02
+        stalls += late
+        now_us += float(rng.uniform(500, 5000)) if late else 90.0
+        if int(now_us / true_period_us) == ended:
+            pace.busy_us = int(now_us)
+            continue
+        ended = int(now_us / true_period_us)
+        counted += core.ina_count(ctypes.byref(pace), int(now_us), 1000)
+    # Each time it is late, it can be wrong by one; it must not add up to more.
+    assert abs(counted - ended) < stalls / 2
 
 
 @pytest.fixture(scope="module")

@@ -367,7 +367,7 @@ def test_another_version_of_the_protocol() -> None:
     newer = seal(line[: line.rindex(b"*")].replace(b'"ver":1', b'"ver":2'))
     with (
         answering(answer_header(newer)) as port,
-        pytest.raises(MeterError, match=r"another version of the protocol.*ver") as error,
+        pytest.raises(MeterError, match=r"not of this version of the protocol.*ver") as error,
     ):
         open_meter(config(port))
     assert not error.value.transient

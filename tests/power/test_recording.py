@@ -112,7 +112,7 @@ def test_samples_that_are_missing_are_not_passed_over(tmp_path: Path) -> None:
     recording = write_recording(tmp_path, [block(NOISE[:50_000])])
     whole = (tmp_path / "samples.arrows").read_bytes()
     (tmp_path / "samples.arrows").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(StorageError, match="of 4 batches of samples are readable"):
+    with pytest.raises(StorageError, match="are not readable"):
         list(recording.blocks())
 
 

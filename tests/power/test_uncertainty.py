@@ -14,7 +14,7 @@ from power.evidence import Evidence, gather
 from power.flicker import ALLAN_OF_H, flicker_factor
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
 from power.recording import Recording, RecordingWriter, open_recording
-from power.slow_noise import slow_noise
+from power.slow_noise import Series, slow_noise
 from power.timebase import Timebase
 from power.uncertainty import EnergyInterval, Part, Session, combine, gross_interval, net_interval
 
@@ -203,12 +203,12 @@ def flicker(rng: np.random.Generator, n: int, allan: float) -> np.ndarray:
 
 def test_white_and_flicker_noise_are_told_apart() -> None:
     rng = np.random.default_rng(3)
-    found = [slow_noise(rng.normal(0, 1, 32) + flicker(rng, 32, 0.5), 2.0) for _ in range(300)]
+    found = [slow_noise([Series(rng.normal(0, 1, 32) + flicker(rng, 32, 0.5), 2.0)]) for _ in range(300)]
     assert np.mean([noise.white.w2 for noise in found]) == pytest.approx(2.0, rel=0.15)
     assert np.mean([noise.flicker.w2 for noise in found]) == pytest.approx(0.5, rel=0.25)
-    white = [slow_noise(rng.normal(0, 1, 32), 2.0) for _ in range(300)]
+    white = [slow_noise([Series(rng.normal(0, 1, 32), 2.0)]) for _ in range(300)]
     assert np.median([noise.flicker.w2 for noise in white]) < 0.05
-    assert slow_noise(np.full(32, 0.7), 1.0).white.w2 == 0.0
+    assert slow_noise([Series(np.full(32, 0.7), 1.0)]).white.w2 == 0.0
 
 
 def test_flicker_moves_averages_as_the_formula_says() -> None:
@@ -241,7 +241,7 @@ def test_bridging_is_as_uncertain_as_it_is_wrong(tmp_path: Path) -> None:
     """Bursts, and gaps of 2 to 30 samples: what is claimed against what happened."""
     rng = np.random.default_rng(6)
     errors, claimed = [], []
-    for i in range(60):
+    for i in range(30):
         edges = np.sort(rng.uniform(0, 12, 600))
         current = 0.2 + np.searchsorted(edges, np.arange(12_000) / RATE_HZ) % 2 * rng.exponential(0.5)
         kept = np.ones(12_000, bool)
@@ -255,17 +255,15 @@ def test_bridging_is_as_uncertain_as_it_is_wrong(tmp_path: Path) -> None:
         claimed.append(with_gaps.loss_j)
         assert without.loss_j == 0.0
     covered = np.mean(np.abs(errors) <= 1.96 * np.array(claimed))
-    assert covered >= 0.85  # 95 % expected; the lower 0.1 % point of a binomial with n = 60 is 0.85
-    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(
-        np.sqrt(np.mean(np.square(claimed))), rel=0.35
-    )
+    assert covered >= 0.8  # 95 % expected; below this with a probability of 0.1 %
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.sqrt(np.mean(np.square(claimed))), rel=0.4)
 
 
 def test_a_gap_longer_than_any_stretch_may_hide_anything_seen(tmp_path: Path) -> None:
     current = np.tile([0.0, 1.0], 100)
-    kept = np.tile(np.repeat([True, False], [10, 30]), 5)
+    kept = np.tile(np.repeat([True, False], [10, 30]), 5)  # gaps of 31 ms from 9 ms and from 49 ms on
     recording = store(tmp_path, current, kept=kept)
-    (evidence,) = gather(recording, [window(0.02, 0.05)], sync_uncertainty_s=0.0, policy=LENIENT)
+    (evidence,) = gather(recording, [window(0.005, 0.045)], sync_uncertainty_s=0.0, policy=LENIENT)
     assert evidence.loss_j == pytest.approx(0.031 * SUPPLY_V / math.sqrt(12), rel=1e-6)
 
 
@@ -284,7 +282,7 @@ def test_net_energy_follows_a_drifting_idle_power(tmp_path: Path) -> None:
 def test_idle_noise_makes_the_net_energy_uncertain(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     values, claimed = [], []
-    for i in range(60):
+    for i in range(30):
         current = idle_work_idle()
         current[:10_000] += rng.normal(0, 0.05, 10_000)
         current[20_000:] += rng.normal(0, 0.05, 10_000)
@@ -292,8 +290,10 @@ def test_idle_noise_makes_the_net_energy_uncertain(tmp_path: Path) -> None:
         values.append(net.value_j)
         claimed.append(net.parts["baseline"].standard_j)
     expected = 6 * SUPPLY_V * 0.05 / math.sqrt(18_000)
-    assert np.std(values) == pytest.approx(expected, rel=0.3)
-    assert np.sqrt(np.mean(np.square(claimed))) == pytest.approx(expected, rel=0.25)
+    assert np.std(values) == pytest.approx(expected, rel=0.4)  # three standard errors of 30 values
+    # Flicker cannot be ruled out by eighteen seconds of idle, so some claims are too wide, few too narrow.
+    assert 0.85 * expected < np.median(claimed) < 1.6 * expected
+    assert np.quantile(claimed, 0.1) > 0.6 * expected
 
 
 def test_without_idle_afterwards_drift_is_said_to_be_unseen(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_one_window_says_that_it_is_one(tmp_path: Path) -> None:
 
 def test_two_windows_are_hardly_enough(tmp_path: Path) -> None:
     interval = gross_interval([Session(repeated(tmp_path, [0.50, 0.52]), EXACT)])
-    assert interval.dof == pytest.approx(1.0)
+    assert interval.parts["repeats"].dof == 1
     assert interval.half_width_j == pytest.approx(12.706 * 0.01 * SUPPLY_V * 0.8, rel=1e-3)
 
 
@@ -387,15 +387,12 @@ def test_drifting_repeats_are_noted(tmp_path: Path) -> None:
 # Combining
 
 
-def test_parts_are_added_in_squares() -> None:
-    assert combine({"a": Part(standard_j=3.0), "b": Part(standard_j=4.0)}) == (
-        pytest.approx(5 * 1.95996),
-        None,
-    )
-    half_width_j, dof = combine({"a": Part(standard_j=3.0), "b": Part(standard_j=4.0, dof=4.0)})
-    assert dof == pytest.approx(5**4 / (4**4 / 4))  # Welch and Satterthwaite
-    assert half_width_j == pytest.approx(5 * student_t.ppf(0.975, dof))
-    assert combine({}) == (0.0, None)
+def test_half_widths_are_added_in_squares() -> None:
+    known, guessed = Part(standard_j=3.0), Part(standard_j=4.0, dof=4.0)
+    assert known.half_width_j == pytest.approx(3 * 1.959964)
+    assert guessed.half_width_j == pytest.approx(4 * student_t.ppf(0.975, 4))
+    assert combine({"a": known, "b": guessed}) == pytest.approx(math.hypot(3 * 1.959964, 4 * 2.776445))
+    assert combine({}) == 0.0
 
 
 def test_leaving_a_part_out_narrows_the_interval(tmp_path: Path) -> None:

@@ -16,7 +16,15 @@ from traces.changes import NEVER_NS
 from traces.devices import FleetRecipe
 from traces.flat import flatten
 from traces.fleet import TraceFleet
-from traces.model import BatteryPoints, Fact, InteractionTrace, Intervals, NetworkKind, NetworkSpans
+from traces.model import (
+    AppSessions,
+    BatteryPoints,
+    Fact,
+    InteractionTrace,
+    Intervals,
+    NetworkKind,
+    NetworkSpans,
+)
 from traces.policy import CELLULAR, ONLINE, WORDS, And, Battery, Not, Or, Policy, Word
 from traces.policy_text import MAX_DEPTH, MAX_LENGTH, parse_policy, policy_text
 from traces.query import TraceQuery
@@ -174,6 +182,15 @@ def test_a_gap_in_the_recording_is_not_eligible_but_for_any() -> None:
     assert query.eligible(times, "recorded").tolist() == [True, False, True, False]
     assert query.eligible(times, "any").tolist() == [True] * 4
     assert query.eligible(times, "wifi or not wifi").tolist() == [False] * 4
+
+
+def test_without_a_screen_channel_no_app_means_idle() -> None:
+    apps = AppSessions([10], [20], [0], ("a",), known=Intervals.one(5, 30))
+    query = TraceQuery(InteractionTrace("u", 0, 40, apps=apps, relative_time=True))
+    assert query.eligible(np.array([7, 15, 25, 35]), "idle").tolist() == [True, False, True, False]
+    seen = Fact(Intervals.one(6, 8), Intervals.one(6, 26))
+    query = TraceQuery(InteractionTrace("u", 0, 40, apps=apps, screen=seen, relative_time=True))
+    assert query.eligible(np.array([7, 15, 25, 28, 35]), "idle").tolist() == [False, True, True, True, False]
 
 
 def test_a_level_that_drifts_through_the_limit_is_followed_to_the_nanosecond() -> None:

@@ -187,7 +187,9 @@ def test_repaired_traces_are_replayable_whatever_they_were(
     labels = np.array([random.randrange(3) for _ in range(n)], np.int32)
     wrong = InteractionTrace(
         "u", 0, 40,
-        coverage=messy, screen=Fact(messy, messy), apps=AppSessions(messy.start_ns, messy.end_ns, labels, brute.APPS),
+        coverage=messy,
+        screen=Fact(messy, messy),
+        apps=AppSessions(messy.start_ns, messy.end_ns, labels, brute.APPS),
         network=NetworkSpans(messy.start_ns, messy.end_ns, labels.astype(np.int8)),
         battery=BatteryPoints(points, [random.uniform(-0.5, 1.5) for _ in points]),
         relative_time=True,
@@ -307,6 +309,13 @@ def test_statistics_of_a_known_day() -> None:
     data = stats.as_dict()
     assert data["users_in_utc"] == 0
     assert data["session_s"]["p50"] == pytest.approx(1800)
+
+
+def test_the_sources_own_verdict_counts_where_there_is_one() -> None:
+    verdict = trace(available=Fact(spans((0, 60)), spans((0, 180))))
+    stats = collect([verdict, trace(plugged=QUIET)])
+    assert stats.decided == pytest.approx((180 + 230) / 480)  # unplugged for 230 h: no, whatever else
+    assert stats.eligible.overall == pytest.approx(60 / (180 + 230))
 
 
 def test_what_the_recording_does_not_decide_is_told() -> None:

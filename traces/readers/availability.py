@@ -80,7 +80,8 @@ def _from_npz(
 def _members(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an npz, whose sizes are looked at before anything is unpacked."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # numpy leaves a file open that it opened itself and could not read.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             for name in ("available", "start", "step_minutes"):
                 if name not in archive.files:
                     raise DataQualityError(f"{path.name}: has no array {name!r}")

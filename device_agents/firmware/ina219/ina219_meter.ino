@@ -34,7 +34,7 @@ static uint32_t period_us;
 static uint32_t run_number;
 static bool running;
 static uint32_t seq;
-static uint32_t last_us;           // of the last conversion, or when the run began
+static ina_pace pace;
 static uint32_t counters_us;
 static uint8_t pending_flags;      // RESET and OVERRUN, for the next line that gets through
 
@@ -107,20 +107,22 @@ static void send_sample(const ina_sample *sample) {
 static void start_run() {
   set_up_chip();
   run_number++;
+  counters = ina_counters();
   seq = 0;
   running = true;
   pending_flags = 0;
   send_header();
-  last_us = counters_us = micros();
+  counters_us = micros();
+  pace.ended_us = pace.busy_us = counters_us;
 }
 
-// Numbers the conversion that just ended, and those that went by since the last one.
-static void finish_sample(ina_sample *sample) {
-  const uint32_t missed = ina_missed(sample->t_us - last_us, period_us);
+// Numbers the conversion that ended, counting those that went by unread, and stamps it with its end.
+static void finish_sample(ina_sample *sample, uint32_t now_us) {
+  const uint32_t missed = ina_count(&pace, now_us, period_us) - 1;
   counters.late += missed;
   seq += missed;
   sample->seq = seq++;
-  last_us = sample->t_us;
+  sample->t_us = pace.ended_us;
   sample->flags |= pending_flags;
   if (SYNC_PIN >= 0 && digitalRead((uint8_t)SYNC_PIN) == HIGH) {
     sample->flags |= INA_FLAG_SYNC;
@@ -129,19 +131,21 @@ static void finish_sample(ina_sample *sample) {
 }
 
 static void sample_chip() {
-  ina_sample sample = {0, (uint32_t)micros(), 0, 0, 0};
+  ina_sample sample = {0, 0, 0, 0, 0};
   uint16_t shunt = 0, power = 0, calibration = 0;
-  const uint32_t waited_us = sample.t_us - last_us;
+  const uint32_t now_us = micros();
+  const uint32_t waited_us = now_us - pace.ended_us;
   if (!read_register(INA_REG_BUS, &sample.bus_raw)) {
     if (waited_us >= period_us) {
       counters.i2c_errors++;
       sample.flags = INA_FLAG_I2C_ERROR;
-      finish_sample(&sample);
+      finish_sample(&sample, now_us);
     }
     return;
   }
   if (!(sample.bus_raw & INA_BUS_CNVR) && waited_us < 2 * period_us) {
-    return;  // the conversion is still under way
+    pace.busy_us = now_us;
+    return;
   }
   // Reading the power register clears CNVR by the data sheet; on some chips reading the bus did already.
   const bool answered = read_register(INA_REG_SHUNT, &shunt) && read_register(INA_REG_POWER, &power) &&
@@ -154,7 +158,7 @@ static void sample_chip() {
   } else if (calibration == 0) {
     sample.flags |= INA_FLAG_CAL_LOST;
   }
-  finish_sample(&sample);
+  finish_sample(&sample, now_us);
   if (sample.flags & INA_FLAG_CAL_LOST) {
     counters.resets++;
     set_up_chip();

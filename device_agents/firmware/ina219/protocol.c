@@ -212,7 +212,16 @@ uint32_t ina_period_us(uint16_t config) {
   return adc_us((config >> 7) & 0xFu) + adc_us((config >> 3) & 0xFu);
 }
 
-uint32_t ina_missed(uint32_t since_us, uint32_t period_us) {
-  const uint32_t passed = since_us / period_us + (since_us % period_us > period_us / 2 ? 1 : 0);
-  return passed > 1 ? passed - 1 : 0;
+uint32_t ina_count(ina_pace *pace, uint32_t now_us, uint32_t period_us) {
+  const uint32_t since_us = now_us - pace->ended_us;
+  uint32_t ended = since_us / period_us;
+  if (now_us - pace->busy_us < period_us / 4) {
+    /* It ended just now: take the nearest whole number, for the chip's period is only nearly ours. */
+    ended += since_us % period_us > period_us / 2 ? 1 : 0;
+    pace->ended_us = now_us;
+  } else {
+    /* We come late: it ended some time ago, and rounding up would count part of the next one. */
+    pace->ended_us = ended ? pace->ended_us + ended * period_us : now_us;
+  }
+  return ended ? ended : 1;
 }

@@ -123,8 +123,14 @@ uint16_t ina_config_word(int bus_32v, int pga, int bus_adc, int shunt_adc);
 /* Typical time of one shunt and one bus conversion under a configuration. */
 uint32_t ina_period_us(uint16_t config);
 
-/* Conversions that went by unread between two that were read. */
-uint32_t ina_missed(uint32_t since_us, uint32_t period_us);
+/* Follows the chip's conversions, which keep their own time. Start with both times the same. */
+typedef struct {
+  uint32_t ended_us; /* when the last conversion ended, as far as is known */
+  uint32_t busy_us;  /* when a poll last found one still under way */
+} ina_pace;
+
+/* A conversion was found ended at `now_us`. Returns how many ended since the last one, at least 1. */
+uint32_t ina_count(ina_pace *pace, uint32_t now_us, uint32_t period_us);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-"""The character model of LEAF's Shakespeare task (Caldas et al. 2018): embedding 8, two LSTM layers of 256."""
+"""The character model of LEAF's Shakespeare task (Caldas et al. 2018): embedding 8, two LSTMs of 256."""
 
 from __future__ import annotations
 

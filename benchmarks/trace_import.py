@@ -1,0 +1,96 @@
+"""How long trace sets of the published sizes take to import, each in a process of its own.
+
+The inputs are generated (`tests.traces.livelab_dump` and below): LiveLab's dump with 34 users and 700,000 rows,
+FedScale's pickle with 107,749 clients, FLASH's default set of 1,000 phones.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks.result import Figure, figure
+from tests.traces import big_input, livelab_dump
+from traces.readers import READERS, ImportReport, ReaderOptions
+
+NAME = "trace_import"
+LIVELAB_ROWS = 700_000
+LIVELAB_BAR_S = 20.0
+FEDSCALE_CLIENTS = 107_749
+FLASH_PHONES = 1_000
+
+
+def run(repeats: int = 3) -> list[Figure]:
+    """Import each set so many times."""
+    found = []
+    with tempfile.TemporaryDirectory(prefix="trace-import-") as name:
+        for reader, source, what in _inputs(Path(name)):
+            runs = [_in_child(reader, source) for _ in range(repeats)]
+            last = runs[-1]
+            size_mb = source.stat().st_size / 1e6
+            note = f"{size_mb:.0f} MB, {last['rows']:,} rows, {last['traces']:,} traces"
+            bar: dict[str, Any] = {"bar": LIVELAB_BAR_S} if reader == "livelab" else {}
+            found += [
+                figure(NAME, f"{what}: time", [one["wall_s"] for one in runs], "s", better="lower", note=note, **bar),
+                figure(NAME, f"{what}: processor time", [one["cpu_s"] for one in runs], "s", better="lower"),
+                figure(NAME, f"{what}: peak RSS", [one["peak_rss_mb"] for one in runs], "MB", better="lower"),
+            ]  # fmt: skip
+    return found
+
+
+def _inputs(folder: Path) -> list[tuple[str, Path, str]]:
+    dump = folder / "appusage.sql"
+    livelab_dump.write(dump, livelab_dump.runs(LIVELAB_ROWS))
+    behaviour = folder / "client_behave_trace"
+    behaviour.write_bytes(pickle.dumps({client: _client(client) for client in range(FEDSCALE_CLIENTS)}))
+    states = folder / "state_traces.json"
+    states.write_text("".join(islice(big_input.flash(), FLASH_PHONES)) + "}", encoding="utf-8")
+    return [
+        ("livelab", dump, f"LiveLab, {LIVELAB_ROWS:,} rows"),
+        ("fedscale", behaviour, f"FedScale, {FEDSCALE_CLIENTS:,} clients"),
+        ("flash", states, f"FLASH, {FLASH_PHONES:,} phones"),
+    ]
+
+
+def _client(number: int) -> dict[str, Any]:
+    times = sorted(random.Random(number).sample(range(518_400), 2 * (number % 30)))
+    return {
+        "duration": 518_400,
+        "inactive": times[1::2],
+        "finish_time": 518_400,
+        "active": times[::2],
+        "model": f"model {number % 700}",
+    }
+
+
+def _in_child(reader: str, source: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.trace_import", reader, str(source)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _work(reader: str, source: Path) -> dict[str, Any]:
+    report = ImportReport(max_bad_rows=0)
+    options = ReaderOptions(time_zone="Asia/Shanghai")
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    traces = sum(1 for _ in READERS.load(reader)(source, options, report))
+    return {
+        "wall_s": time.perf_counter() - wall_s,
+        "cpu_s": time.process_time() - cpu_s,
+        "rows": report.rows,
+        "traces": traces,
+        "peak_rss_mb": big_input.peak_rss_mb(),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_work(sys.argv[1], Path(sys.argv[2]))))

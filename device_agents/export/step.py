@@ -1,0 +1,120 @@
+"""One training step as a function of its inputs, traced: forward, loss, backward, SGD with momentum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from device_agents.export.decompositions import table
+from device_agents.export.onnx_writer import write_onnx
+from device_agents.workloads.loss import cross_entropy
+from device_agents.workloads.models import build
+from fedjoule.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+    from torch.fx import Graph
+
+    from device_agents.workloads.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """A step as a graph of aten operators, with the names that `backend_onnxruntime` knows its ends by."""
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def export_step(task: Task, batch_size: int, dtype: str = "float32") -> bytes:
+    """The ONNX file of a task's training step for one batch size.
+
+    Raises:
+        ConfigError: The batch is too small for the task, or the number type is unknown.
+        FedjouleError: The model uses an operator that has no ONNX form here.
+    """
+    traced = trace_step(task, batch_size, dtype)
+    return write_onnx(traced.graph, traced.inputs, traced.outputs)
+
+
+def trace_step(task: Task, batch_size: int, dtype: str = "float32") -> TracedStep:
+    """Trace one step; the shapes are fixed, weights and data are not in the graph."""
+    import torch
+    from torch.func import functionalize
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    if batch_size < max(1, task.smallest_batch):
+        raise ConfigError(f"task {task.name!r} does not train on batches of {batch_size}")
+    if dtype not in ("float32", "float64"):
+        raise ConfigError(f"number type {dtype!r} is neither float32 nor float64")
+    with torch.random.fork_rng(devices=[]), _without_fused_lstm():
+        model = build(task).to(getattr(torch, dtype))
+        named = _example_inputs(model, task, batch_size, getattr(torch, dtype))
+        step, outputs = _functional_step(model)
+        tracer = make_fx(
+            functionalize(step, remove="mutations"), decomposition_table=table(), tracing_mode="fake"
+        )
+        return TracedStep(tracer(*named.values()).graph, tuple(named), outputs)
+
+
+def _example_inputs(model: nn.Module, task: Task, batch_size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Every input of the step by name; only shapes and types matter."""
+    import torch
+
+    kind = torch.int64 if task.vocabulary else dtype
+    return {
+        "x": torch.empty((batch_size, *task.input_shape), dtype=kind),
+        "y": torch.empty(batch_size, dtype=torch.int64),
+        "learning_rate": torch.empty((), dtype=dtype),
+        "momentum": torch.empty((), dtype=dtype),
+        **{f"state/{name}": value for name, value in model.state_dict().items()},
+        **{f"velocity/{name}": torch.empty_like(value) for name, value in model.named_parameters()},
+    }
+
+
+def _functional_step(model: nn.Module) -> tuple[Callable[..., list[Tensor]], tuple[str, ...]]:
+    """The step over the flat inputs of `_example_inputs`, and the names of its results."""
+    from torch.func import functional_call, grad_and_value
+
+    state_names = list(model.state_dict())
+    parameter_names = [name for name, _ in model.named_parameters()]
+
+    def step(x: Tensor, y: Tensor, learning_rate: Tensor, momentum: Tensor, *rest: Tensor) -> list[Tensor]:
+        state = dict(zip(state_names, rest, strict=False))
+        velocity = dict(zip(parameter_names, rest[len(state) :], strict=True))
+        parameters = {name: state[name] for name in parameter_names}
+
+        def mean_loss(parameters: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, dict[str, Tensor]]]:
+            # Copies, because batch normalisation updates its running statistics in place.
+            buffers = {name: value.clone() for name, value in state.items() if name not in parameters}
+            losses = cross_entropy(functional_call(model, {**parameters, **buffers}, (x,)), y)
+            return losses.mean(), (losses, buffers)
+
+        gradients, (_, (losses, buffers)) = grad_and_value(mean_loss, has_aux=True)(parameters)
+        # torch.optim.SGD with dampening 0, no Nesterov, no weight decay. Its buffer starts as the first
+        # gradient, which is what zeros give here.
+        velocity = {name: momentum * velocity[name] + gradients[name] for name in parameter_names}
+        updated = {name: parameters[name] - learning_rate * velocity[name] for name in parameter_names}
+        new_state = {**updated, **buffers}
+        return [losses, *(new_state[name] for name in state_names), *velocity.values()]
+
+    changed = [*(f"state/{name}" for name in state_names), *(f"velocity/{name}" for name in parameter_names)]
+    return step, ("losses", *(f"next/{name}" for name in changed))
+
+
+@contextmanager
+def _without_fused_lstm() -> Iterator[None]:
+    """Keep oneDNN's fused LSTM layer, which has no ONNX form, out of the trace."""
+    import torch
+
+    mkldnn: Any = torch.backends.mkldnn
+    enabled = mkldnn.enabled
+    mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        mkldnn.enabled = enabled

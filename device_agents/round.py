@@ -1,0 +1,169 @@
+"""A round's local work as the host sees it: hand over the job, answer what the agent asks, until the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from device_agents.agent_link import AgentLink, error_of
+from device_agents.job import BlobRef, Job
+from device_agents.protocol import Accepted, AgentError, Blob, Done, EpochMarker, ProbeDone, Want
+from fedjoule.errors import ConfigError, DeviceError, DeviceProtocolError, DeviceUnreachable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GRACE_S = 30.0
+"""How long after its own deadline an agent may take to say so."""
+
+MAX_RESULT_BYTES = 256 << 20
+"""Largest model that is taken from a device when its size is not known from what was sent to it."""
+
+HEADER_SLACK_BYTES = 65_536
+"""The same arrays may be described at a different length; `read_model` then checks them one by one."""
+
+TRANSFER_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """What a round's local work left behind.
+
+    Attributes:
+        job_id: Name of the job on the device.
+        probe: The probe's report; None if the job asked for none.
+        done: The end.
+        markers: In the order they were stamped.
+        model: The trained weights, if the job asked for them.
+    """
+
+    job_id: str
+    probe: ProbeDone | None
+    done: Done
+    markers: tuple[EpochMarker, ...]
+    model: dict[str, NDArray[Any]] | None
+
+
+class Round:
+    """Runs one job over a link. The device drives; each of its requests is answered once."""
+
+    def __init__(
+        self,
+        link: AgentLink,
+        job: Job,
+        job_id: str,
+        decide: Callable[[ProbeDone], bool],
+        blobs: Mapping[str, bytes],
+    ) -> None:
+        _check_blobs(job, blobs)
+        self._link = link
+        self._job = job
+        self._job_id = job_id
+        self._decide = decide
+        self._blobs = dict(blobs)
+        self._sent_model = blobs.get("model")
+        self.probe: ProbeDone | None = None
+        self.model: dict[str, NDArray[Any]] | None = None
+
+    def run(self) -> Done:
+        """Until the agent says that the job is over, however it ended.
+
+        Raises:
+            DeviceError: The agent refused the job, or answered nonsense.
+            DeviceUnreachable: The link is down; the job goes on or stops as it was told.
+        """
+        # A quiet agent says nothing between phases: only its own deadline bounds the silence.
+        silence_s = self._job.deadline_s + GRACE_S if self._job.quiet else None
+        self._link.send({"type": "job", "job_id": self._job_id, **self._job.model_dump(mode="json")})
+        self._mine(self._link.expect(Accepted))
+        while True:
+            message = self._link.next(silence_s)
+            if isinstance(message, AgentError):
+                raise error_of(message.code, message.message)
+            if not isinstance(message, Want | ProbeDone | Blob | Done):
+                raise DeviceProtocolError(f"the agent sent {message.type!r} during a job")
+            self._mine(message)
+            if isinstance(message, Done):
+                return message
+            self._answer(message)
+
+    def _mine(self, message: Accepted | Want | ProbeDone | Blob | Done) -> None:
+        if message.job_id != self._job_id:
+            raise DeviceProtocolError(f"the agent speaks of job {message.job_id!r}, not {self._job_id!r}")
+
+    def _answer(self, message: Want | ProbeDone | Blob) -> None:
+        if isinstance(message, Want):
+            self._hand_over(message)
+        elif isinstance(message, ProbeDone):
+            self._report(message)
+        else:
+            self._take(message)
+
+    def _hand_over(self, want: Want) -> None:
+        data = self._blobs.pop(want.name, None)
+        if data is None:
+            raise DeviceProtocolError(f"the agent asked for {want.name!r}, which is not due")
+        ref = BlobRef.of(data)
+        self._link.send({"type": "blob", "job_id": self._job_id, "name": want.name, **ref.model_dump()}, data)
+
+    def _report(self, probe: ProbeDone) -> None:
+        if not self._job.probe or self.probe is not None:
+            raise DeviceProtocolError("the agent reported a probe that was not due")
+        self.probe = probe
+        action = "continue" if self._decide(probe) else "stop"
+        self._link.send({"type": "decide", "job_id": self._job_id, "action": action})
+
+    def _take(self, header: Blob) -> None:
+        if not self._job.upload or self.model is not None:
+            raise DeviceProtocolError("the agent sent a result that was not due")
+        limit = MAX_RESULT_BYTES if self._sent_model is None else len(self._sent_model) + HEADER_SLACK_BYTES
+        data = self._link.receive_blob(header, limit, TRANSFER_TIMEOUT_S)
+        self.model = read_model(data, self._sent_model)
+        self._link.send({"type": "got", "job_id": self._job_id, "name": header.name, "sha256": header.sha256})
+
+
+def _check_blobs(job: Job, blobs: Mapping[str, bytes]) -> None:
+    """Every blob that the job names has to be there, and be it."""
+    refs = job.blob_refs()
+    if set(blobs) != set(refs):
+        odd = ", ".join(sorted(set(blobs) ^ set(refs)))
+        raise ConfigError(f"job: {odd} is either named by the job or given as bytes, not both")
+    for name, ref in refs.items():
+        if BlobRef.of(blobs[name]) != ref:
+            raise ConfigError(f"job: the bytes of {name} are not those the job names")
+
+
+def read_model(data: bytes, like: bytes | None) -> dict[str, NDArray[Any]]:
+    """Weights from a device: same names, shapes and types as those sent to it.
+
+    Raises:
+        DeviceProtocolError: They are not.
+    """
+    from device_agents.payload.tensors import unpack
+
+    try:
+        arrays = unpack(data)
+    except ValueError as error:
+        raise DeviceProtocolError(f"the agent sent weights that do not parse: {error}") from error
+    if like is not None:
+        sent = unpack(like)
+        wanted = {name: (array.dtype, array.shape) for name, array in sent.items()}
+        found = {name: (array.dtype, array.shape) for name, array in arrays.items()}
+        if wanted != found:
+            wrong = min(name for name, _ in set(wanted.items()) ^ set(found.items()))
+            raise DeviceProtocolError(f"the agent sent other weights than it was given: {wrong!r:.80}")
+    return arrays
+
+
+def failure_of(done: Done) -> DeviceError | None:
+    """The error that a job's end amounts to; None if it did what it was told."""
+    if done.outcome in ("finished", "stopped"):
+        return None
+    if done.outcome == "failed":
+        return error_of(done.code, done.message)
+    if done.outcome == "link_lost":
+        return DeviceUnreachable(f"the agent gave up on this host: {done.message or 'the link was down'}")
+    if done.outcome == "deadline":
+        return DeviceError("the job did not end before its deadline", hint="raise deadline_s, or train less")
+    return DeviceError("the job was cancelled")

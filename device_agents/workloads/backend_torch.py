@@ -1,0 +1,72 @@
+"""Training with torch. The shard stays in memory as tensors; no loader, no workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch  # noqa: TID253 - this module is torch's side of a choice; import it when that is made
+
+from device_agents.workloads.loss import cross_entropy
+from device_agents.workloads.models import build, load_state, state_arrays
+from device_agents.workloads.trainer import Trainer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from device_agents.workloads.tasks import Task
+
+
+class TorchTrainer(Trainer):
+    """Plain SGD steps. How many threads torch uses is the process's choice (``torch.set_num_threads``).
+
+    Args:
+        task: What is trained, and how.
+        state: The weights and buffers to start from; the momentum starts at zero.
+        x: The shard's samples.
+        y: Their labels.
+        dtype: ``float32`` or ``float64``.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        state: Mapping[str, NDArray[Any]],
+        x: NDArray[Any],
+        y: NDArray[np.int64],
+        dtype: str = "float32",
+    ) -> None:
+        super().__init__(task, x, y)
+        number = {"float32": torch.float32, "float64": torch.float64}[dtype]
+        self._model = build(task).to(number)
+        load_state(self._model, state)
+        self._x = torch.from_numpy(x)
+        if not task.vocabulary:
+            self._x = self._x.to(number)
+        self._y = torch.from_numpy(y)
+        self._optimiser = torch.optim.SGD(
+            self._model.parameters(), lr=task.learning_rate, momentum=task.momentum
+        )
+
+    def step(self, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """See `Trainer`."""
+        batch = torch.from_numpy(indices)
+        self._optimiser.zero_grad()
+        losses = cross_entropy(self._model(self._x[batch]), self._y[batch])
+        losses.mean().backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+        return losses.detach().numpy()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """See `Trainer`."""
+        return state_arrays(self._model)
+
+    def velocity(self) -> dict[str, NDArray[Any]]:
+        """See `Trainer`."""
+        buffers = self._optimiser.state
+        return {
+            name: buffers[parameter]["momentum_buffer"].numpy(force=True).copy()
+            for name, parameter in self._model.named_parameters()
+        }

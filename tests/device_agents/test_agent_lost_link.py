@@ -1,0 +1,235 @@
+"""The link cut, and the agent killed, in every phase: nothing that was stamped is lost."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_agents.job import BlobRef, Job
+from device_agents.job_record import JobRecord
+from device_agents.payload.tensors import unpack
+from device_agents.protocol import EpochMarker, Phase
+from device_agents.round import read_model
+from device_agents.session import AgentSession
+from device_agents.transport.local import LocalChannel
+from fedjoule.errors import DeviceError, DeviceUnreachable
+from tests.device_agents.agents import (
+    a_model,
+    cut,
+    kill,
+    open_agent,
+    session_on,
+    softmax,
+    wait_for_exit,
+)
+
+PHASES = {
+    "download": (Phase.DOWNLOAD, 0),
+    "probe": (Phase.EPOCH, 1),
+    "wait": (Phase.WAIT, 0),
+    "epochs": (Phase.EPOCH, 2),
+    "upload": (Phase.UPLOAD, 0),
+}
+MODEL = a_model()
+
+
+@dataclass
+class Interruption:
+    """What the host had seen when it happened."""
+
+    seen: list[EpochMarker]
+    job_id: str
+
+
+class Snapped(Exception):
+    """Thrown through the host's session when the link goes."""
+
+
+def job_of_all_phases(on_disconnect: str) -> Job:
+    return softmax(
+        samples=30_000, quiet=False, upload=True, on_disconnect=on_disconnect, model=BlobRef.of(MODEL)
+    )
+
+
+def interrupt(
+    channel: LocalChannel, phase: str, on_disconnect: str, how: Callable[[LocalChannel], None]
+) -> Interruption:
+    """Run a job and do something to it as soon as the host sees the phase begin."""
+    result = Interruption([], f"{phase}-{on_disconnect}")
+
+    def on_marker(marker: EpochMarker) -> None:
+        result.seen.append(marker)
+        if (marker.kind, marker.epoch) == PHASES[phase] and marker.edge == "start":
+            how(channel)
+            raise Snapped
+
+    session = AgentSession(channel, on_marker=on_marker)
+    with pytest.raises((Snapped, DeviceUnreachable)):
+        session.run_round(
+            job_of_all_phases(on_disconnect),
+            lambda _: True,
+            blobs={"model": MODEL},
+            job_id=result.job_id,
+        )
+    return result
+
+
+def collect(state: Path, job_id: str) -> tuple[JobRecord, bytes | None]:
+    """Over a new connection: markers, end, and the result if there is one."""
+    with session_on(state) as session:
+        record = session.attach(job_id, wait_s=30)
+        has_result = record.end is not None and record.end.result is not None
+        return record, session.fetch_result(job_id) if has_result else None
+
+
+def is_prefix(seen: list[EpochMarker], markers: tuple[EpochMarker, ...]) -> bool:
+    return tuple(seen) == markers[: len(seen)]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_cut_and_told_to_stop(tmp_path: Path, phase: str) -> None:
+    channel = open_agent(tmp_path)
+    cut_at = interrupt(channel, phase, "stop", cut)
+    record, _ = collect(tmp_path, cut_at.job_id)
+    assert wait_for_exit(channel) == 0
+    assert record.state == "done"
+    assert is_prefix(cut_at.seen, record.markers)
+    assert record.end is not None
+    assert record.end.outcome == "link_lost"
+    assert not record.end.uploaded
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_cut_and_told_to_finish(tmp_path: Path, phase: str) -> None:
+    channel = open_agent(tmp_path)
+    cut_at = interrupt(channel, phase, "finish", cut)
+    record, result = collect(tmp_path, cut_at.job_id)
+    assert wait_for_exit(channel) == 0
+    assert record.state == "done"
+    assert is_prefix(cut_at.seen, record.markers)
+    assert record.end is not None
+    if phase == "download":  # without the model there is nothing to finish
+        assert (record.end.outcome, record.end.epochs) == ("link_lost", 0)
+        return
+    assert (record.end.outcome, record.end.epochs, record.end.uploaded) == ("finished", 3, False)
+    ended = [m.epoch for m in record.markers if m.kind is Phase.EPOCH and m.edge == "end"]
+    assert ended == [1, 2, 3]
+    assert record.decision is not None
+    assert record.decision.by == ("host" if phase in ("epochs", "upload") else "policy")
+    assert result is not None
+    assert not np.array_equal(read_model(result, MODEL)["weights"], unpack(MODEL)["weights"])
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_killed(tmp_path: Path, phase: str) -> None:
+    channel = open_agent(tmp_path)
+    with channel:
+        killed_at = interrupt(channel, phase, "finish", kill)
+    record, _ = collect(tmp_path, killed_at.job_id)
+    assert record.state == "died"
+    assert record.end is None
+    assert is_prefix(killed_at.seen, record.markers)
+    assert killed_at.seen
+
+
+def test_the_result_after_a_lost_link_is_that_of_an_undisturbed_run(tmp_path: Path) -> None:
+    channel = open_agent(tmp_path)
+    cut_at = interrupt(channel, "epochs", "finish", cut)
+    record, result = collect(tmp_path, cut_at.job_id)
+    wait_for_exit(channel)
+    with session_on(tmp_path) as session:
+        whole = session.run_round(job_of_all_phases("finish"), blobs={"model": MODEL})
+    assert record.end is not None
+    assert record.end.loss == whole.done.loss
+    assert result is not None
+    assert whole.model is not None
+    assert unpack(result)["weights"].tobytes() == whole.model["weights"].tobytes()
+
+
+def test_an_orphan_can_be_watched_and_cancelled(tmp_path: Path) -> None:
+    channel = open_agent(tmp_path)
+    session = AgentSession(channel)
+    endless = softmax(samples=50_000, epochs=10_000, probe=False, on_disconnect="finish")
+    session._link.send({"type": "job", "job_id": "orphan", **endless.model_dump(mode="json")})
+    cut(channel)
+    with session_on(tmp_path) as other:
+        while len(other.collect("orphan").markers) < 4:
+            time.sleep(0.05)
+        running = other.attach("orphan", wait_s=0.2)
+        assert running.state == "running"
+        assert running.end is None
+        with pytest.raises(DeviceError, match="still running"):
+            other.forget("orphan")
+        other.cancel_orphan("orphan")
+        ended = other.attach("orphan", wait_s=30)
+        assert ended.end is not None
+        assert ended.end.outcome == "cancelled"
+        assert is_prefix(list(running.markers), ended.markers)
+    assert wait_for_exit(channel) == 0
+
+
+def test_a_reboot_is_recognised_by_the_boot_id(tmp_path: Path) -> None:
+    """Two boots of a device: the same folder, another boot id below its root."""
+    boots = []
+    for number in (1, 2):
+        file = tmp_path / f"boot{number}/proc/sys/kernel/random/boot_id"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"{number}0000000-0000-4000-8000-000000000000\n")
+        boots.append(str(tmp_path / f"boot{number}"))
+    channel = open_agent(tmp_path / "state", "--root", boots[0])
+    with channel:
+        killed_at = interrupt(channel, "wait", "finish", kill)
+    with session_on(tmp_path / "state", "--root", boots[0]) as session:
+        assert session.collect(killed_at.job_id).state == "died"
+    with session_on(tmp_path / "state", "--root", boots[1]) as session:
+        record = session.collect(killed_at.job_id)
+        assert record.state == "rebooted"
+        assert record.begin is not None
+        assert record.begin.boot_id != session.hello.boot_id
+        assert is_prefix(killed_at.seen, record.markers)
+
+
+def test_terminated_by_the_system_it_still_says_how_it_ended(tmp_path: Path) -> None:
+    def terminate(channel: LocalChannel) -> None:
+        os.kill(channel.pid, signal.SIGTERM)
+
+    channel = open_agent(tmp_path)
+    with channel:
+        ended_at = interrupt(channel, "epochs", "finish", terminate)
+        wait_for_exit(channel)
+    record, _ = collect(tmp_path, ended_at.job_id)
+    assert record.end is not None
+    assert record.end.outcome == "cancelled"
+
+
+@pytest.mark.campaign
+def test_killed_at_random_moments(
+    tmp_path: Path, campaign_count: Callable[[int, int], int], record_property: Callable[[str, object], None]
+) -> None:
+    """Quiet: the host has seen nothing, so the journal on disk at the time of the kill is what must be there."""
+    rng = np.random.default_rng(3)
+    markers = 0
+    kills = campaign_count(4, 200)
+    for number in range(kills):
+        channel = open_agent(tmp_path)
+        with channel:
+            session = AgentSession(channel)
+            job = softmax(samples=20_000, epochs=10_000, probe=False)
+            session._link.send({"type": "job", "job_id": f"job{number}", **job.model_dump(mode="json")})
+            time.sleep(rng.uniform(0.0, 0.8))
+            kill(channel)
+            journal = tmp_path / "jobs" / f"job{number}" / "journal.jsonl"
+            on_disk = journal.read_bytes().count(b'\n{"type":"marker"') if journal.exists() else 0
+        if journal.exists():
+            with session_on(tmp_path) as other:
+                record = other.collect(f"job{number}")
+            assert record.state == "died"
+            assert len(record.markers) == on_disk
+            markers += on_disk
+    record_property("kills", kills)
+    record_property("markers_recovered", markers)
