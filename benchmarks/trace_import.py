@@ -1,6 +1,6 @@
 """How long trace sets of the published sizes take to import, each in a process of its own.
 
-The inputs are generated (`tests.traces.livelab_dump` and below): LiveLab's dump with 34 users and 700,000 rows,
+The inputs are generated: LiveLab's dump with 34 users and 700,000 rows (`tests.traces.livelab_dump`),
 FedScale's pickle with 107,749 clients, FLASH's default set of 1,000 phones.
 """
 
@@ -37,9 +37,10 @@ def run(repeats: int = 3) -> list[Figure]:
             last = runs[-1]
             size_mb = source.stat().st_size / 1e6
             note = f"{size_mb:.0f} MB, {last['rows']:,} rows, {last['traces']:,} traces"
-            bar: dict[str, Any] = {"bar": LIVELAB_BAR_S} if reader == "livelab" else {}
+            bar = LIVELAB_BAR_S if reader == "livelab" else None
+            wall_s = [one["wall_s"] for one in runs]
             found += [
-                figure(NAME, f"{what}: time", [one["wall_s"] for one in runs], "s", better="lower", note=note, **bar),
+                figure(NAME, f"{what}: time", wall_s, "s", better="lower", note=note, bar=bar),
                 figure(NAME, f"{what}: processor time", [one["cpu_s"] for one in runs], "s", better="lower"),
                 figure(NAME, f"{what}: peak RSS", [one["peak_rss_mb"] for one in runs], "MB", better="lower"),
             ]  # fmt: skip

@@ -61,8 +61,8 @@ def hour_rows(stats: TraceStats) -> list[tuple[int, float | None, float | None, 
 
 def _policy_text(stats: TraceStats, zone: str) -> str:
     return (
-        f"Available means: {stats.policy_text}. The recordings decide it in {stats.decided:.0%} of the covered "
-        f"time; shares are of that time. {zone}"
+        f"Available means: {stats.policy_text}. The recordings decide it in {stats.decided:.0%} of the "
+        f"covered time; shares are of that time. {zone}"
     )
 
 
@@ -94,7 +94,7 @@ def _length_chart(session_s: NDArray[np.float64], origin: Origin) -> Chart:
     return Chart(
         title="Session length",
         x_label="length, s",
-        y_label="share of sessions that are shorter",
+        y_label="share that are shorter",
         x=length_s,
         series=[Series("share", np.asarray(share, np.float64))],
         origin=origin.value,

@@ -33,6 +33,7 @@ from fedjoule.runstore.run import RunLock
 from fedjoule.runstore.table import (
     TableWriter,
     iter_batches,
+    numbers,
     read_table,
     rewrite_stream,
     stream_schema,
@@ -305,9 +306,7 @@ class Recording:
     def index(self) -> dict[str, NDArray[Any]]:
         """The columns of ``blocks.parquet`` as arrays, with unknown losses as -1."""
         table = read_table(self.folder, "blocks")
-        columns = {name: table[name] for name in table.column_names}
-        columns["dropped_before"] = columns["dropped_before"].fill_null(-1)
-        return {name: np.asarray(column) for name, column in columns.items()}
+        return {name: numbers(table[name]) for name in table.column_names}
 
     @cached_property
     def _samples(self) -> tuple[pa.NativeFile, pa.Schema]:
@@ -349,13 +348,13 @@ class Recording:
             step = round(self.record.info.tick_hz / self.record.info.rate_hz)
             ticks = first_tick + step * np.arange(rows, dtype=np.int64)
         else:
-            ticks = batch.column("tick").to_numpy()
+            ticks = numbers(batch.column("tick"))
         dropped = int(self.index["dropped_before"][i])
         return SampleBlock(
             t_ns=self.record.timebase.to_host_ns(ticks),
             ticks=ticks,
-            current_a=batch.column("current_a").to_numpy(),
-            voltage_v=batch.column("voltage_v").to_numpy(),
+            current_a=numbers(batch.column("current_a")),
+            voltage_v=numbers(batch.column("voltage_v")),
             first_index=int(self.index["first_index"][i]),
             dropped_before=None if dropped < 0 else dropped,
         )
@@ -443,8 +442,8 @@ def _salvage(folder: Path, opening: RecordingOpening) -> RecordingRecord | None:
     record = RecordingRecord(
         **opening.model_dump(),
         timebase=fitter.fit(),
-        n_samples=int(np.asarray(blocks["rows"]).sum()),
-        dropped=None if losses.null_count else int(np.asarray(losses).sum()),
+        n_samples=int(numbers(blocks["rows"]).sum()),
+        dropped=None if losses.null_count else int(numbers(losses).sum()),
         findings=(finding,),
         file_sha256=data_hashes(folder),
     )

@@ -123,7 +123,7 @@ def flatten(
         DataQualityError: A trace has errors, or there is no trace at all.
     """
     apps = AppIndex(table or default_table())
-    sink = sink or MemorySink()
+    sink = MemorySink() if sink is None else sink
     writer = _BlockWriter(sink, apps)
     users: list[str] = []
     for block in _blocks(traces):

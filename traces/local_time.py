@@ -49,7 +49,9 @@ class LocalTime:
         The kernel sees places as they fall: with ``wrap`` from 0 to below the period, else any number.
         """
         n = len(self.map) if devices is None else len(devices)
-        times = np.asarray(t_ns, np.int64)
+        times = np.asarray(t_ns)
+        if times.dtype.kind != "i":  # a float would be off by up to 128 ns today
+            raise ValueError(f"t_ns: must be integers, got {times.dtype}")
         if times.ndim and times.shape != (n,):
             raise ValueError(f"t_ns: {times.shape} times for {n} devices")
         shared = self._shared(times) if not times.ndim else None

@@ -1,7 +1,5 @@
 """`InteractionTrace`: what one phone was doing, as its source tells it.
 
-# shape is stable
-
 The shape, for whoever produces or consumes traces:
 
 * All times are POSIX nanoseconds in ``int64``, never floats; intervals are half-open, ``[start, end)``.

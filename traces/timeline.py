@@ -140,10 +140,8 @@ class _Channels:
         self.covered = axis.intervals(lambda trace: trace.covered)
         self.on = {name: axis.intervals(_on(name)) for name in FACTS}
         self.known = {name: axis.intervals(_known(name)) for name in (*FACTS, "apps")}
-        self.apps = axis.intervals(lambda trace: None if trace.apps is None else trace.apps.intervals)
-        self.network = axis.intervals(
-            lambda trace: None if trace.network is None else trace.network.intervals
-        )
+        self.apps = axis.intervals(_spans("apps"))
+        self.network = axis.intervals(_spans("network"))
         kinds = [trace.network.kind for trace in axis.traces if trace.network is not None]
         self.kind: NDArray[np.int8] = np.concatenate([*kinds, np.array([-1], np.int8)])
 
@@ -174,14 +172,18 @@ def _known(name: str) -> Callable[[InteractionTrace], Intervals | None]:
 def _foreground(
     axis: Axis, channels: _Channels, apps: AppIndex, flags: NDArray[np.uint16], t: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
-    """App, CPU and memory intensity at each time."""
+    """App, CPU and memory intensity at each time.
+
+    The intensity is that of the foreground app (measured, else from the table) and nothing without one. Where
+    the app was not observed, the screen decides: on is the table's row for it, off is nothing, else unknown.
+    """
     numbers = [_numbers(trace, apps) for trace in axis.traces]
     session_app = np.concatenate([*numbers, np.array([UNKNOWN_APP], np.int32)])
     session = position(channels.apps, t)
     app = session_app.take(session)
     app[(session < 0) & (packed.fact(flags, "app") == 0)] = NO_APP
     table = apps.apps()
-    nothing_known = (session < 0) & (app != NO_APP)
+    unobserved = app == UNKNOWN_APP
     screen = packed.fact(flags, "screen")
     result = []
     for name, of_screen in (("cpu", apps.table.screen_on.cpu), ("memory", apps.table.screen_on.memory)):
@@ -189,7 +191,7 @@ def _foreground(
         of_app = np.append(getattr(table, name), np.float32(0.0))  # NO_APP, -1, takes the last: nothing
         value = of_app.take(np.maximum(app, NO_APP))
         value = np.where(np.isnan(measured), value, measured)
-        value[nothing_known] = np.array([np.nan, 0.0, of_screen], np.float32)[screen[nothing_known] + 1]
+        value[unobserved] = np.array([np.nan, 0.0, of_screen], np.float32)[screen[unobserved] + 1]
         result.append(value)
     return app, result[0], result[1]
 

@@ -58,7 +58,7 @@ class Agent:
         self._device.reader.start()
         while not self._device.interrupter.terminating:
             try:
-                command = self._device.reader.inbox.get(timeout=IDLE_LIMIT_S)
+                command = self._device.reader.take(IDLE_LIMIT_S)
             except queue.Empty:
                 return
             if command is LOST:

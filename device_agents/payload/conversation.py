@@ -41,17 +41,16 @@ class Conversation:
         Raises:
             LinkLost: The host is gone, or says nothing for ``timeout_s``.
         """
-        inbox = self._device.reader.inbox
+        reader = self._device.reader
         until_s = time.monotonic() + timeout_s
         while True:
             try:
                 message = self._device.interrupter.run(
-                    lambda: inbox.get(timeout=max(0.0, until_s - time.monotonic()))
+                    lambda: reader.take(max(0.0, until_s - time.monotonic()))
                 )
             except queue.Empty:
                 raise LinkLost(f"no {kind} from the host for {timeout_s:g} s") from None
             if message is LOST:
-                inbox.put(LOST)  # the main loop has to see it, too
                 raise LinkLost("the host is gone")
             if message["type"] == kind and message.get("job_id") == self._job_id:
                 return message

@@ -18,7 +18,7 @@ SEND_TIMEOUT_S = 30.0
 """A host that takes nothing for this long is gone; a pipe that stays full must not stall the training."""
 
 LOST: dict[str, Any] = {"type": "lost"}
-"""What the inbox gets when the host has gone."""
+"""What `Reader.take` returns when the host has gone."""
 
 
 class Sink(Protocol):
@@ -98,7 +98,7 @@ class Sender:
 
 
 class Reader(threading.Thread):
-    """Reads commands into `inbox`. Pings are answered at once; so are cancellations, through ``on_cancel``.
+    """Reads commands for `take`. Pings are answered at once; so are cancellations, through ``on_cancel``.
 
     Attributes:
         cpu_s: Processor time of this thread so far.
@@ -108,8 +108,9 @@ class Reader(threading.Thread):
         self, fd: int, sender: Sender, on_cancel: Callable[[str], bool], on_lost: Callable[[], None]
     ) -> None:
         super().__init__(name="reader", daemon=True)
-        self.inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self.cpu_s = 0.0
+        self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._gone = False
         self._fd = fd
         self._sender = sender
         self._on_cancel = on_cancel
@@ -118,6 +119,17 @@ class Reader(threading.Thread):
         self._sink: Sink | None = None
         self._sink_lock = threading.Lock()
         self._next_seq = 0
+
+    def take(self, timeout_s: float) -> dict[str, Any]:
+        """The next command; `LOST` when the host has gone, as often as it is asked for.
+
+        Raises:
+            queue.Empty: None came in time.
+        """
+        # An interrupted `get` may have swallowed what it got, so the queue alone is not to be trusted.
+        if self._gone and self._inbox.empty():
+            return LOST
+        return self._inbox.get(timeout=timeout_s)
 
     def direct(self, sink: Sink | None) -> None:
         """Where the next blob goes; with None it is read and dropped."""
@@ -133,8 +145,9 @@ class Reader(threading.Thread):
         except LinkLost:
             pass
         except ProtocolError as error:
-            self.inbox.put({"type": "nonsense", "message": str(error)})
-        self.inbox.put(LOST)
+            self._inbox.put({"type": "nonsense", "message": str(error)})
+        self._gone = True
+        self._inbox.put(LOST)
         self._on_lost()
 
     def _handle(self, message: dict[str, Any]) -> None:
@@ -143,9 +156,9 @@ class Reader(threading.Thread):
             pong = {"type": "pong", "nonce": message.get("nonce"), "t_dev_ns": time.monotonic_ns()}
             self._sender.send(pong)
         elif kind == "blob":
-            self.inbox.put(self._receive(message))
+            self._inbox.put(self._receive(message))
         elif kind != "cancel" or not self._on_cancel(str(message.get("job_id"))):
-            self.inbox.put(message)
+            self._inbox.put(message)
 
     def _message(self) -> dict[str, Any]:
         line = self._line()

@@ -43,7 +43,7 @@ class OnnxRuntimeTrainer(Trainer):
         state: The weights and buffers to start from; the momentum starts at zero.
         x: The shard's samples.
         y: Their labels.
-        threads: Of onnxruntime; 1 computes in the calling thread.
+        threads: Of onnxruntime; 1 computes in the calling thread, 0 leaves the number to it.
     """
 
     def __init__(

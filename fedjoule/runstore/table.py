@@ -22,12 +22,14 @@ from fedjoule.records import publish, storage_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 STREAM_SUFFIX = ".arrows"
 PARQUET_SUFFIX = ".parquet"
 _STAYS_STREAM = {b"fedjoule.final": b"stream"}
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ROW_GROUP_ROWS = 262_144
+_ROW_GROUP_BYTES = 4 << 20
 _PENDING_BATCHES = 1024  # then they are joined: a batch of one row takes some 100 times its data
 _FSYNC_PERIOD_S = 1.0
 
@@ -166,6 +168,19 @@ def _column(values: Any, kind: pa.DataType) -> pa.Array:
     )
 
 
+def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """A column of numbers as an array, -1 where there is none; like `_column` without pandas."""
+    import numpy as np
+    import pyarrow as pa
+
+    if isinstance(column, pa.ChunkedArray):
+        parts = [numbers(chunk) for chunk in column.chunks]
+        return np.concatenate(parts) if parts else np.empty(0, column.type.to_pandas_dtype())
+    if column.null_count:
+        return np.array([-1 if value is None else value for value in column.to_pylist()])
+    return np.from_dlpack(column)
+
+
 def stays_stream(schema: pa.Schema) -> bool:
     """Whether a table keeps the stream form when it is closed or salvaged."""
     return bool(schema.metadata and _STAYS_STREAM.items() <= schema.metadata.items())
@@ -205,7 +220,7 @@ def stream_to_parquet(stream: Path, parquet: Path) -> int:
         with contextlib.ExitStack() as stack:
             writer: Any = None
             pending: list[pa.RecordBatch] = []
-            pending_rows = 0
+            pending_rows = pending_bytes = 0
             schema = stream_schema(stream)
             if schema is None:  # killed before even the schema was written: there is nothing to convert
                 stream.unlink()
@@ -215,10 +230,11 @@ def stream_to_parquet(stream: Path, parquet: Path) -> int:
                 pending.append(batch)
                 rows += batch.num_rows
                 pending_rows += batch.num_rows
-                if pending_rows >= _ROW_GROUP_ROWS:
+                pending_bytes += batch.nbytes
+                if pending_rows >= _ROW_GROUP_ROWS or pending_bytes >= _ROW_GROUP_BYTES:
                     writer.write_table(pa.Table.from_batches(pending))
                     pending.clear()
-                    pending_rows = 0
+                    pending_rows = pending_bytes = 0
                 elif len(pending) >= _PENDING_BATCHES:
                     pending = pa.Table.from_batches(pending).combine_chunks().to_batches()
             if pending:

@@ -128,7 +128,7 @@ sys.stdout.buffer.write({data!r}); sys.stdout.buffer.flush(); hear(); done("j")
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (one_upload(a_model() + bytes(70_000)), "more than the"),
+        (one_upload(a_model(), size=80_000), "more than the"),
         (one_upload(a_model() + b"x"), "1 bytes behind the last array"),
         (one_upload(a_model(), sha256="0" * 64), "arrived damaged"),
         (one_upload(b"\x80\x04]q\x00."), "do not parse"),  # a pickle

@@ -6,6 +6,7 @@ from fedjoule.errors import ConfigError
 from harness.inventory import find_device, installation, known_hosts_file, load_inventory, ssh_target
 from tests.conftest import REPOSITORY
 
+LIMITS_CROSSED = 'kind = "ina219", voltage_v = 5, voltage_max_v = 4, current_limit_a = 1'
 EXAMPLE = REPOSITORY / "examples" / "devices.toml"
 
 
@@ -26,11 +27,7 @@ def test_the_example_is_valid() -> None:
         ('[devices.a]\nhost = "x"\npassword_env = "s3cret!"\n', "password_env"),
         ('[devices.a]\nhost = "x"\npassword = "hunter2"\n', "unknown key"),
         ('[devices.a]\nhost = "x"\n[devices.a.meter]\nkind = "ina219"\n', "voltage_max_v: missing"),
-        (
-            '[devices.a]\nhost = "x"\nmeter = {kind = "ina219", voltage_v = 5, voltage_max_v = 4, '
-            "current_limit_a = 1}\n",
-            "above voltage_max_v",
-        ),
+        (f'[devices.a]\nhost = "x"\nmeter = {{{LIMITS_CROSSED}}}\n', "above voltage_max_v"),
         ("", "devices: missing"),
     ],
 )

@@ -20,7 +20,7 @@ from traces.intensity import default_table
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, NetworkKind
 from traces.query import TraceQuery
 
-BRUTE = settings(deadline=None, max_examples=2000 if FULL_COUNTS else 60)
+BRUTE = settings(deadline=None, max_examples=500 if FULL_COUNTS else 60)
 UNKNOWN = {None: -1, False: 0, True: 1}
 
 
@@ -248,6 +248,16 @@ def test_a_window_must_have_a_length() -> None:
     query = TraceQuery(InteractionTrace("u", 0, 9, screen=Fact(Intervals.none()), relative_time=True))
     with pytest.raises(ValueError, match="not after"):
         query.intensity(np.array([4]), np.array([4]))
+
+
+def test_times_and_devices_go_together() -> None:
+    flat = flatten([InteractionTrace("u", 0, 9, screen=Fact(Intervals.none()), relative_time=True)])
+    fleet = TraceFleet(flat, DeviceMap(np.zeros(3, np.int32), np.arange(3), flat.span_ns, wrap=True))
+    with pytest.raises(ValueError, match="2,"):
+        fleet.state_at(np.array([1, 2]))
+    with pytest.raises(ValueError, match="must be integers"):
+        fleet.eligible(1.5, "any")
+    assert len(fleet.state_at(np.array([1, 2]), np.array([0, 0])).screen) == 2
 
 
 def test_arrays_are_read_only_and_times_are_integers() -> None:

@@ -89,7 +89,7 @@ def truth(policy: Policy, query: TraceQuery, t: int) -> bool | None:
 
 
 @pytest.mark.campaign
-@settings(deadline=None, max_examples=2000 if FULL_COUNTS else 60)
+@settings(deadline=None, max_examples=500 if FULL_COUNTS else 60)
 @given(brute.traces(), policies)
 def test_eligibility_equals_brute_force_and_unknown_is_no(trace: InteractionTrace, policy: Policy) -> None:
     query = TraceQuery(trace)

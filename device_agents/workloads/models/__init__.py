@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
 
 MODELS = {
-    "lenet5": "lenet5:LeNet5",
-    "resnet18": "resnet18:ResNet18",
-    "vgg16": "vgg16:VGG16",
-    "shufflenetv2": "shufflenetv2:ShuffleNetV2",
-    "lstm": "lstm:CharacterLSTM",
+    "lenet5": "device_agents.workloads.models.lenet5:LeNet5",
+    "resnet18": "device_agents.workloads.models.resnet18:ResNet18",
+    "vgg16": "device_agents.workloads.models.vgg16:VGG16",
+    "shufflenetv2": "device_agents.workloads.models.shufflenetv2:ShuffleNetV2",
+    "lstm": "device_agents.workloads.models.lstm:CharacterLSTM",
 }
 
 
@@ -33,7 +33,7 @@ def build(task: Task) -> nn.Module:
     if task.model not in MODELS:
         raise ValueError("no model called {!r}; known: {}".format(task.model, ", ".join(MODELS)))
     module, _, name = MODELS[task.model].partition(":")
-    model: nn.Module = getattr(import_module(f"{__name__}.{module}"), name)(task.classes, **task.options)
+    model: nn.Module = getattr(import_module(module), name)(task.classes, **task.options)
     return model.train()
 
 

@@ -1,0 +1,81 @@
+"""How irregularly a state is left: the distribution of its spells on a clock that runs at the fitted rates."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.synth.model import BLOCKS, HOURS, STAY_LEVELS
+from traces.synth.spells import Spells, cut_at_hours, day_type
+
+Array = NDArray[np.float64]
+FEWEST_SPELLS = 30
+"""Below this, a part of the day takes the distribution of the whole day, and a state that of a constant rate."""
+
+_LEVELS = np.array(STAY_LEVELS)
+_LAST = 2.0**-11
+"""Where the open end of a tail is cut: half of what the last level but one leaves."""
+
+
+def part_of_day(t_h: Array) -> NDArray[np.int64]:
+    """Which of the parts of the day a time is in."""
+    return np.asarray((t_h % HOURS) // (HOURS // BLOCKS), np.int64)
+
+
+def clock_amounts(spells: Spells, rate: Array) -> Array:
+    """The amount of clock that each spell lasted.
+
+    Args:
+        spells: Recorded.
+        rate: Departures per hour: person x state x kind of day x hour.
+    """
+    spell, hour, spent = cut_at_hours(spells)
+    pace = rate[spells.unit[spell], spells.state[spell], day_type(hour), hour % HOURS]
+    return np.bincount(spell, weights=pace * spent, minlength=len(spells))
+
+
+def stay_quantiles(
+    amount: Array, left: NDArray[np.bool_], part: NDArray[np.int64]
+) -> tuple[tuple[float, ...], ...]:
+    """Quantiles at `STAY_LEVELS` of the amounts, per part of the day, scaled to mean 1 over all.
+
+    Args:
+        amount: Of each spell whose begin was seen.
+        left: Whether its end was seen, too.
+        part: Of the day, in which it began.
+    """
+    whole_day = _quantiles(amount, left)
+    rows = []
+    for k in range(BLOCKS):
+        chosen = part == k
+        enough = np.count_nonzero(left[chosen]) >= FEWEST_SPELLS
+        rows.append(_quantiles(amount[chosen], left[chosen]) if enough else whole_day)
+    begun = np.bincount(part, minlength=BLOCKS) + 1.0
+    mean = float(np.sum(begun * [_mean(row) for row in rows]) / begun.sum())
+    return tuple(tuple(float(f"{value:.5g}") for value in row / mean) for row in rows)
+
+
+def _quantiles(amount: Array, left: NDArray[np.bool_]) -> Array:
+    """Quantiles of amounts of which some were cut short (Kaplan and Meier, 1958).
+
+    What remains beyond the longest goes on at the rate of 1, the mean rate of the clock.
+    """
+    if np.count_nonzero(left) < FEWEST_SPELLS:
+        return -np.log(np.maximum(1.0 - _LEVELS, _LAST))
+    order = np.lexsort((~left, amount))
+    amount, left = amount[order], left[order]
+    at_risk = len(amount) - np.arange(len(amount))
+    surviving = np.cumprod(np.where(left, 1.0 - 1.0 / at_risk, 1.0))
+    times, reached = amount[left], 1.0 - surviving[left]
+    # In the middle of each step, so that the quantiles are neither all too long nor all too short.
+    quantile = np.interp(_LEVELS, (reached + np.append(0.0, reached[:-1])) / 2, times)
+    rest = 1.0 - reached[-1]
+    if rest > 0:
+        beyond = _LEVELS > reached[-1]
+        quantile[beyond] = times[-1] - np.log(np.maximum((1.0 - _LEVELS[beyond]) / rest, _LAST))
+    return np.asarray(np.maximum.accumulate(quantile))
+
+
+def _mean(quantile: Array) -> float:
+    """When interpolated linearly between the levels, as drawing does."""
+    return float(np.sum(np.diff(_LEVELS) * (quantile[1:] + quantile[:-1]) / 2))
