@@ -10,7 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from device_agents.protocol import Job, ProbeDone
+from device_agents.job import Job
+from device_agents.protocol import ProbeDone
 from device_agents.transport import LocalTransport
 from device_agents.workloads.softmax import Softmax
 from emulator.data.digits import iid_partition, load_digits
@@ -144,7 +145,8 @@ def _measure_and_profile(
 def _bench(run: Run, seed: int, on_measuring: Callable[[], None]) -> Capture:
     """A process as the device, an emulated Monsoon that turns its CPU time into watts."""
     job = Job(workload="softmax", samples=BENCH_SAMPLES, epochs=LOCAL_EPOCHS, seed=seed)
-    with LocalTransport(ONE_THREAD).open([sys.executable, "-m", "device_agents.payload.agent"]) as channel:
+    agent = [sys.executable, "-m", "device_agents.payload.agent", "--state", str(run.subfolder("device"))]
+    with LocalTransport(ONE_THREAD).open(agent) as channel:
         load = f"process:pid={channel.pid},idle=0.8,dynamic=2.0,voltage=4.0"
         options = EmulatorOptions(signal=load, noise_a=0.002, tau_s=0.005, seed=seed)
         with EmulatorProcess("monsoon-lvpm", options) as instrument:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from device_agents.protocol import Job, ProbeDone
+from device_agents.job import Job
+from device_agents.protocol import ProbeDone
 from device_agents.session import AgentSession
 from device_agents.transport import Channel
 from fedjoule.errors import MeterError

@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from fedjoule.errors import DataQualityError
-from power.energy_index import EnergyIndex, integrate_recording
+from power.energy_index import EnergyIndex
 from power.flicker import flicker_factor
 from power.recording import Recording
 from power.slow_noise import Series, SlowNoise, Variance, slow_noise, total
@@ -142,18 +142,14 @@ def measure_baseline(
     """
     if after is not None and after.start_ns < before.end_ns:
         raise DataQualityError("the idle interval after the work begins before the one before it ends")
-    return Baseline(
-        _idle(recording, before, policy), None if after is None else _idle(recording, after, policy)
-    )
+    index = EnergyIndex(recording, policy)
+    return Baseline(_idle(index, before), None if after is None else _idle(index, after))
 
 
-def _idle(recording: Recording, window: Window, policy: GapPolicy) -> IdleInterval:
+def _idle(index: EnergyIndex, window: Window) -> IdleInterval:
     edges = np.linspace(window.start_ns, window.end_ns, PARTS + 1).astype(np.int64).tolist()
     parts = [Window(a, b, window.label) for a, b in pairwise(edges)]
-    # A part may lose more than the whole may, and still tell how the power moves.
-    any_loss = policy.model_copy(update={"max_lost_fraction": 1.0})
-    (whole,) = integrate_recording(recording, [window], policy=policy)
-    measured = integrate_recording(recording, parts, policy=any_loss)
+    whole, *measured = index.integrate([window, *parts])
     problems = _problems(whole, measured)
     if problems:
         raise DataQualityError(
@@ -161,13 +157,13 @@ def _idle(recording: Recording, window: Window, policy: GapPolicy) -> IdleInterv
             hint=f"an idle interval needs at least {2 * PARTS} samples and the same care as a window",
         )
     means_w = np.array([part.mean_power_w for part in measured], np.float64)
-    index = EnergyIndex(recording, policy)
     medians_w = np.array([np.median(index.power_w(part.start_ns, part.end_ns)) for part in parts])
     part_s = window.duration_s / PARTS
     return IdleInterval(whole, Series(means_w, part_s), Series(medians_w, part_s))
 
 
 def _problems(whole: WindowEnergy, parts: Sequence[WindowEnergy]) -> tuple[str, ...]:
+    """Of the whole; a part may lose more than is allowed and still tell how the power moves."""
     if whole.problems:
         return whole.problems
     return next((part.problems for part in parts if part.energy_j is None), ())

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from power.channels import POWER, Channels, fast_noise, trapezoid
+import numpy as np
+
+from power.channels import POWER, Channels, fast_noise
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
@@ -51,7 +52,7 @@ def index_sums(
     """The part of an index row that is computed from the samples."""
     values = channels.values(current_a, voltage_v)
     step_w2, noise_w2 = fast_noise(values[POWER])
-    integrals = trapezoid(values, ticks)
+    integrals = np.asarray(np.trapezoid(values, ticks, axis=1))
     return {
         "first_current_a": [current_a[0]],
         "first_voltage_v": [voltage_v[0]],

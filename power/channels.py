@@ -57,7 +57,7 @@ class Channels:
         rows[VOLTAGE] = voltage_v
         np.multiply(rows[CURRENT], rows[VOLTAGE], out=rows[POWER])
         for r, bound_a in enumerate(self.bounds_a):
-            above = np.abs(current_a) > bound_a
+            above = np.abs(rows[CURRENT]) > bound_a
             np.multiply(rows[POWER], above, out=rows[3 + 2 * r])
             np.multiply(rows[VOLTAGE], above, out=rows[4 + 2 * r])
         return rows
@@ -71,13 +71,6 @@ class Channels:
             above = np.vstack([integrals[total], integrals[first_above::2], np.zeros(integrals.shape[1])])
             found.append([tuple(row) for row in (above[:-1] - above[1:]).T.tolist()])
         return found[0], found[1]
-
-
-def trapezoid(values: NDArray[np.float64], x: NDArray[Any]) -> NDArray[np.float64]:
-    """Trapezoid rule along the last axis. ``x`` may be one number: the distance of evenly spaced samples."""
-    if np.ndim(x) == 0:
-        return np.asarray((values.sum(axis=-1) - (values[..., 0] + values[..., -1]) / 2) * x)
-    return np.asarray(np.trapezoid(values, x, axis=-1))
 
 
 def exact_ns(t_ns: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.float64]:

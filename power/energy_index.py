@@ -6,14 +6,13 @@ batches in which a window begins or ends are read, and of those the shorter side
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedjoule.errors import DataQualityError
-from power.channels import POWER, Channels, antiderivative, exact_ns, piece, trapezoid
+from power.channels import POWER, Channels, antiderivative, exact_ns, piece
 from power.recording import Recording
 from power.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results
 
@@ -28,9 +27,7 @@ def integrate_recording(
 
     It agrees with `power.energy.integrate` over the same samples to about 1e-9.
     """
-    record = recording.record
-    tally = EnergyIndex(recording, policy).tally(windows)
-    return results(windows, tally, record.info, policy, record.findings)
+    return EnergyIndex(recording, policy).integrate(windows)
 
 
 class EnergyIndex:
@@ -47,6 +44,7 @@ class EnergyIndex:
     def __init__(self, recording: Recording, policy: GapPolicy = DEFAULT_POLICY) -> None:
         info, index, timebase = recording.record.info, recording.index, recording.record.timebase
         self.recording = recording
+        self.policy = policy
         self.channels = Channels.of(info.accuracy)
         self.first_ns = timebase.to_host_ns(index["first_tick"])
         self.last_ns = timebase.to_host_ns(index["last_tick"])
@@ -69,9 +67,9 @@ class EnergyIndex:
         )
         self._rows_before = np.concatenate(([0], np.cumsum(index["rows"], dtype=np.int64)))
         self._whole = self._batch_integrals()
-        self._left = self.channels.values(index["last_current_a"], index["last_voltage_v"])[:, :-1]
-        self._right = self.channels.values(index["first_current_a"], index["first_voltage_v"])[:, 1:]
-        between = (self._left + self._right) * (self.between_ns * ~self.broken * 0.5e-9)
+        self._first = self.channels.values(index["first_current_a"], index["first_voltage_v"])
+        self._last = self.channels.values(index["last_current_a"], index["last_voltage_v"])
+        between = (self._last[:, :-1] + self._first[:, 1:]) * (self.between_ns * ~self.broken * 0.5e-9)
         self._before = np.zeros(self._whole.shape)
         np.cumsum(self._whole[:, :-1] + between, axis=1, out=self._before[:, 1:])
 
@@ -82,8 +80,13 @@ class EnergyIndex:
         for i in np.flatnonzero(~self._straight):
             block = self.recording.block(int(i))
             values = self.channels.values(block.current_a, block.voltage_v)
-            whole[:, i] = trapezoid(values, block.t_ns) * 1e-9
+            whole[:, i] = np.trapezoid(values, exact_ns(block.t_ns, block.ticks), axis=1) * 1e-9
         return whole
+
+    def integrate(self, windows: Sequence[Window]) -> tuple[WindowEnergy, ...]:
+        """Energy of each window."""
+        record = self.recording.record
+        return results(windows, self.tally(windows), record.info, self.policy, record.findings)
 
     def power_w(self, start_ns: int, end_ns: int) -> NDArray[np.float64]:
         """The power of each sample from a time up to, but not including, another."""
@@ -136,12 +139,12 @@ class EnergyIndex:
         rows[after] = self._index["rows"][batch[after]] - (t_ns[after] == self.last_ns[batch[after]])
         self._add_between(integrals, t_ns, batch, after & (batch < len(self.first_ns) - 1))
         inside = np.flatnonzero(~after & (t_ns > self.first_ns[batch]))
+        inside = inside[np.argsort(batch[inside], kind="stable")]
         even = self._even[batch[inside]]
-        for i, integral, before in itertools.chain(
-            self._inside_even(t_ns, batch, inside[even]), self._inside(t_ns, batch, inside[~even])
-        ):
-            integrals[:, i] += integral
-            rows[i] = before
+        for some, method in ((inside[even], self._inside_even), (inside[~even], self._inside)):
+            if len(some):
+                integral, rows[some] = method(t_ns[some], batch[some])
+                integrals[:, some] += integral
         return integrals, rows
 
     def _add_between(
@@ -154,48 +157,51 @@ class EnergyIndex:
         """Add the part of the straight line between two batches that lies before each time."""
         i = batch[where]
         part_ns = (t_ns[where] - self.last_ns[i]) * ~self.broken[i]
-        integrals[:, where] += piece(self._left[:, i], self._right[:, i], part_ns, self.between_ns[i]) * 1e-9
+        area = piece(self._last[:, i], self._first[:, i + 1], part_ns, self.between_ns[i])
+        integrals[:, where] += area * 1e-9
 
     def _inside(
-        self, t_ns: NDArray[np.int64], batch: NDArray[np.int64], edges: NDArray[np.int64]
-    ) -> Iterator[tuple[int, NDArray[np.float64], int]]:
-        """Integral from the first sample of a batch to a time in it, whatever its samples' spacing."""
-        if not len(edges):
-            return
-        edges = edges[np.argsort(batch[edges], kind="stable")]
-        for here in np.split(edges, np.flatnonzero(np.diff(batch[edges])) + 1):
+        self, t_ns: NDArray[np.int64], batch: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Integral from the first sample of a batch to times in it, and how many samples lie before them.
+
+        For any spacing of the samples. Times come by batch.
+        """
+        integrals, before = [], []
+        for here in np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1):
             block = self.recording.block(int(batch[here[0]]))
             values = self.channels.values(block.current_a, block.voltage_v)
             x_ns = exact_ns(block.t_ns, block.ticks)
-            integral = antiderivative(x_ns, values, t_ns[here] - block.t_ns[0])
-            before = np.searchsorted(block.t_ns, t_ns[here])
-            yield from zip(here.tolist(), integral.T, before.tolist(), strict=True)
+            integrals.append(antiderivative(x_ns, values, t_ns[here] - block.t_ns[0]))
+            before.append(np.searchsorted(block.t_ns, t_ns[here]))
+        return np.concatenate(integrals, axis=1), np.concatenate(before)
 
     def _inside_even(
-        self, t_ns: NDArray[np.int64], batch: NDArray[np.int64], edges: NDArray[np.int64]
-    ) -> Iterator[tuple[int, NDArray[np.float64], int]]:
+        self, t_ns: NDArray[np.int64], batch: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The same for evenly spaced samples: only those on the shorter side of the time are added up."""
-        edges = edges[np.argsort(batch[edges], kind="stable")]
-        row, before = self._even_row(t_ns[edges], batch[edges])
-        width_ns = self._ns_per_tick * self._step
-        part_ns = t_ns[edges] - self.first_ns[batch[edges]] - row * width_ns[batch[edges]]
+        row, before = self._even_row(t_ns, batch)
+        upper = 2 * row >= self._index["rows"][batch]
+        sums, left, right = np.empty((3, len(self.channels.names), len(t_ns)))
         loaded = -1
-        for i, b, j, part, n in zip(
-            *(a.tolist() for a in (edges, batch[edges], row, part_ns, before)), strict=True
-        ):
+        for i, (b, j, is_upper) in enumerate(zip(batch.tolist(), row.tolist(), upper.tolist(), strict=True)):
             if b != loaded:
                 columns = self.recording.batch(b)
-                current_a, voltage_v = (columns.column(c).to_numpy() for c in ("current_a", "voltage_v"))
+                current_a = columns.column("current_a").to_numpy()
+                voltage_v = columns.column("voltage_v").to_numpy()
                 loaded = b
-            if 2 * j < len(current_a):
-                values = self.channels.values(current_a[: j + 2], voltage_v[: j + 2])
-                left, right = values[:, j], values[:, j + 1]
-                integral = trapezoid(values[:, : j + 1], width_ns[b]) * 1e-9
-            else:
-                values = self.channels.values(current_a[j:], voltage_v[j:])
-                left, right = values[:, 0], values[:, 1]
-                integral = self._whole[:, b] - trapezoid(values, width_ns[b]) * 1e-9
-            yield i, integral + piece(left, right, part, width_ns[b]) * 1e-9, n
+            side = slice(j, None) if is_upper else slice(0, j + 2)
+            values = self.channels.values(current_a[side], voltage_v[side])
+            at = 0 if is_upper else j
+            left[:, i], right[:, i] = values[:, at], values[:, at + 1]
+            sums[:, i] = (values if is_upper else values[:, : j + 1]).sum(axis=1)
+        width_ns = (self._ns_per_tick * self._step)[batch]
+        part_ns = t_ns - self.first_ns[batch] - row * width_ns
+        # A trapezoid counts its outermost samples half.
+        outermost = np.where(upper, self._last[:, batch], self._first[:, batch])
+        side_integral = (sums - (left + outermost) / 2) * (width_ns * 1e-9)
+        up_to_row = np.where(upper, self._whole[:, batch] - side_integral, side_integral)
+        return up_to_row + piece(left, right, part_ns, width_ns) * 1e-9, before
 
     def _even_row(
         self, t_ns: NDArray[np.int64], batch: NDArray[np.int64]

@@ -17,7 +17,7 @@ import numpy as np
 from power.channels import fast_noise
 from power.energy_index import EnergyIndex
 from power.recording import Recording
-from power.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy, results
+from power.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,11 +60,9 @@ def gather(
         sync_uncertainty_s: Standard uncertainty of the windows' place in the recording's time.
         policy: How gaps are treated.
     """
-    info, findings = recording.record.info, recording.record.findings
     index = EnergyIndex(recording, policy)
     by_ns = round(sync_uncertainty_s * 1e9)
-    moved = [[w.moved(shift) for w in windows] for shift in (0, -by_ns, by_ns)]
-    energies = [results(m, index.tally(m), info, policy, findings) for m in moved]
+    energies = [index.integrate([w.moved(shift) for w in windows]) for shift in (0, -by_ns, by_ns)]
     noise = _FastNoise(index)
     return tuple(
         Evidence(
@@ -116,12 +114,16 @@ class _FastNoise:
 
     def _of_samples(self, start_ns: int, end_ns: int) -> float:
         power_w = self._index.power_w(start_ns, end_ns)
-        return float(_variance(*fast_noise(power_w), len(power_w)))
+        step_w2, noise_w2 = fast_noise(power_w)
+        return float(_variance(np.array(step_w2), np.array(noise_w2), np.array(len(power_w))))
 
 
-def _variance(step_w2: Any, noise_w2: Any, rows: Any) -> Any:
+def _variance(
+    step_w2: NDArray[np.float64], noise_w2: NDArray[np.float64], rows: NDArray[Any]
+) -> NDArray[np.float64]:
     """Variance of a sum of samples; see `_FastNoise`."""
-    return rows * noise_w2 + np.maximum(step_w2 - 2 * rows * noise_w2, 0.0) / 12
+    noise = rows * noise_w2
+    return np.asarray(noise + np.maximum(step_w2 - 2 * noise, 0.0) / 12)
 
 
 def _bridging_j(index: EnergyIndex, window: Window) -> float:

@@ -83,12 +83,20 @@ def slow_noise(series: Sequence[Series]) -> SlowNoise:
     return SlowNoise(white, flicker)
 
 
-def _allan(series: Series) -> Iterator[tuple[float, float, int]]:
-    """Averaging times in octaves, the Allan variance at each, and the number of differences behind it."""
+def _allan(series: Series) -> Iterator[tuple[float, float, float]]:
+    """Averaging times in octaves, the overlapping Allan variance at each, and its degrees of freedom.
+
+    The degrees of freedom are those for white noise of the power, that is for "white FM" in the language of
+    clocks (NIST Technical Note 1337, table 12-4).
+    """
+    points = len(series.power_w) + 1
+    sums = np.concatenate(([0.0], np.cumsum(series.power_w)))
     group = 1
-    while (count := len(series.power_w) // group) >= 2:
-        steps = np.diff(series.power_w[: count * group].reshape(count, group).mean(axis=1))
-        yield group * series.part_s, float(steps @ steps) / (2 * len(steps)), len(steps)
+    while 2 * group < points:
+        means = (sums[group:] - sums[:-group]) / group
+        steps = means[group:] - means[:-group]
+        dof = (3 * (points - 1) / (2 * group) - 2 * (points - 2) / points) * 4 * group**2 / (4 * group**2 + 5)
+        yield group * series.part_s, float(steps @ steps) / (2 * len(steps)), dof
         group *= 2
 
 

@@ -161,9 +161,8 @@ def _interval(sessions: Sequence[Session], *, net: bool) -> EnergyInterval:
         raise DataQualityError("no window to compute an energy from")
     single = views[0] if len(views) == 1 else None
     repetitions = single.values_j if single is not None else np.array([v.values_j.mean() for v in views])
-    exposure = np.mean([view.exposure for view in views], axis=0)
     parts = {
-        "instrument": Part(standard_j=_instrument_j(exposure, [view.accuracy for view in views])),
+        "instrument": Part(standard_j=_instrument_j(views)),
         "clock": Part(standard_j=float(np.mean([view.clock_j for view in views]))),
     }
     if single is not None:
@@ -185,17 +184,23 @@ def _interval(sessions: Sequence[Session], *, net: bool) -> EnergyInterval:
     )
 
 
-def _instrument_j(exposure: np.ndarray, accuracies: Sequence[Accuracy]) -> float:
-    """Standard uncertainty from gain and offset errors that are the same in all windows."""
-    limits = np.max([_limits(accuracy) for accuracy in accuracies], axis=0)
-    return float(np.linalg.norm(exposure * limits)) / _NORMAL_95
+def _instrument_j(views: Sequence[_View]) -> float:
+    """Standard uncertainty from gain and offset errors that are the same in all windows.
+
+    Sessions with the same accuracy statement are taken to share one instrument.
+    """
+    variance = 0.0
+    for accuracy in {view.accuracy for view in views}:
+        exposure = sum(view.exposure for view in views if view.accuracy == accuracy) / len(views)
+        variance += float(np.sum((exposure * _limits(accuracy) / _NORMAL_95) ** 2))
+    return math.sqrt(variance)
 
 
-def _limits(accuracy: Accuracy) -> list[float]:
+def _limits(accuracy: Accuracy) -> np.ndarray:
     """95 % limits in the order of `_exposure`."""
     gains = [part.gain_rel for part in accuracy.current]
     offsets = [part.offset_a for part in accuracy.current]
-    return [*gains, *offsets, accuracy.voltage_gain_rel, accuracy.voltage_offset_v]
+    return np.array([*gains, *offsets, accuracy.voltage_gain_rel, accuracy.voltage_offset_v])
 
 
 def _exposure(energy: WindowEnergy) -> np.ndarray:

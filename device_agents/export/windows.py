@@ -47,7 +47,7 @@ class Axis:
     def taps(self) -> range:
         """The taps that matter: a 3x3 kernel padded by 1 on a 1x1 map is its centre."""
         useful = [tap for tap in range(self.kernel) if self.every_tap or self.meets_input(tap)]
-        return range(useful[0], useful[-1] + 1)
+        return range(useful[0], useful[-1] + 1) if useful else range(self.kernel)
 
     @property
     def span(self) -> int:

@@ -63,11 +63,9 @@ def build_trainer(spec: JobSpec, files: Files) -> Trainer:
     Raises:
         JobFault: Unknown workload, missing backend, or data that does not fit.
     """
-    for module in ("numpy", spec.backend):
-        try:
-            importlib.import_module(module)
-        except ImportError as error:  # noqa: PERF203 - two turns, once
-            raise JobFault("backend_missing", f"backend {spec.backend} needs {module}: {error}") from error
+    _import("numpy", spec)
+    _check_workload(spec)
+    _import(spec.backend, spec)
     model = None if files.model is None else _read_arrays(files.model)
     shard = None if files.shard is None else _read_arrays(files.shard)
     try:
@@ -75,7 +73,25 @@ def build_trainer(spec: JobSpec, files: Files) -> Trainer:
             return SoftmaxTrainer(spec, model, shard)
         return TaskTrainer(spec, model, shard, files.graphs)
     except (KeyError, RuntimeError, ValueError) as error:  # RuntimeError: torch's word for a wrong shape
-        raise JobFault("bad_job", f"{spec.workload} with backend {spec.backend}: {error}") from error
+        raise JobFault("bad_data", f"{spec.workload} with backend {spec.backend}: {error}") from error
+
+
+def _check_workload(spec: JobSpec) -> None:
+    """Before a backend is imported, which takes a phone many seconds."""
+    from device_agents.workloads.tasks import TASKS
+
+    known = ["softmax"] if spec.backend == "numpy" else list(TASKS)
+    if spec.workload not in known:
+        raise JobFault(
+            "bad_job", f"unknown workload {spec.workload!r} for backend {spec.backend}; known: {', '.join(known)}"
+        )
+
+
+def _import(module: str, spec: JobSpec) -> None:
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise JobFault("backend_missing", f"backend {spec.backend} needs {module}: {error}") from error
 
 
 def _read_arrays(path: Path) -> Arrays:
@@ -95,8 +111,6 @@ class SoftmaxTrainer:
 
         from device_agents.workloads.softmax import Softmax, synthetic_shard
 
-        if spec.workload != "softmax":
-            raise ValueError(f"unknown workload {spec.workload!r}; known: softmax")
         self._rng = np.random.default_rng(spec.seed)
         self._model = Softmax()
         if shard is None:

@@ -30,7 +30,7 @@ _STAYS_STREAM = {b"fedjoule.final": b"stream"}
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ROW_GROUP_ROWS = 262_144
 _ROW_GROUP_BYTES = 4 << 20
-_PENDING_BATCHES = 1024  # then they are joined: a batch of one row takes some 100 times its data
+_PENDING_BATCHES = 256  # then they are joined: a batch of one row takes some 100 times its data
 _FSYNC_PERIOD_S = 1.0
 
 
@@ -225,7 +225,11 @@ def stream_to_parquet(stream: Path, parquet: Path) -> int:
             if schema is None:  # killed before even the schema was written: there is nothing to convert
                 stream.unlink()
                 return 0
-            writer = stack.enter_context(pq.ParquetWriter(temporary, schema, compression="zstd"))
+            # A dictionary of numbers that hardly repeat is as large as they are, for each column.
+            texts = [field.name for field in schema if not pa.types.is_primitive(field.type)]
+            writer = stack.enter_context(
+                pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=texts)
+            )
             for batch in iter_batches(stream):
                 pending.append(batch)
                 rows += batch.num_rows

@@ -18,7 +18,9 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 def open_agent(state: Path, *options: str, environment: dict[str, str] | None = None) -> LocalChannel:
     """An agent whose folder is ``state``."""
-    return LocalTransport({**ONE_THREAD, **(environment or {})}).open([*AGENT, "--state", str(state), *options])
+    return LocalTransport({**ONE_THREAD, **(environment or {})}).open(
+        [*AGENT, "--state", str(state), *options]
+    )
 
 
 @contextmanager

@@ -90,7 +90,9 @@ def test_an_early_exit_uploads_nothing(tmp_path: Path) -> None:
         (pack({"other": np.zeros(650)}), "one array `weights`"),
     ],
 )
-def test_a_model_that_does_not_fit_is_refused_by_the_device(tmp_path: Path, model: bytes, message: str) -> None:
+def test_a_model_that_does_not_fit_is_refused_by_the_device(
+    tmp_path: Path, model: bytes, message: str
+) -> None:
     with session_on(tmp_path) as session:
         with pytest.raises(DeviceError, match=message):
             session.run_round(softmax(model=BlobRef.of(model)), blobs={"model": model})
@@ -280,7 +282,10 @@ def test_a_full_disk_ends_telemetry_before_the_job(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_said_plainly(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with open_agent(tmp_path / "file") as channel, pytest.raises(DeviceError, match="failed:.*file") as caught:
+    with (
+        open_agent(tmp_path / "file") as channel,
+        pytest.raises(DeviceError, match="failed:.*file") as caught,
+    ):
         AgentSession(channel)
     assert "writable" in caught.value.hint
 

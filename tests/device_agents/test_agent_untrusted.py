@@ -104,7 +104,9 @@ while True: sys.stdout.buffer.write(bytes({1 << 20}))
         session = AgentSession(channel)
         tracemalloc.start()
         try:
-            with pytest.raises(DeviceProtocolError, match=f"1000000000 bytes, more than the {MAX_RESULT_BYTES}"):
+            with pytest.raises(
+                DeviceProtocolError, match=f"1000000000 bytes, more than the {MAX_RESULT_BYTES}"
+            ):
                 session.run_round(softmax(upload=True), job_id="big")
             kill(channel)
             _, peak_bytes = tracemalloc.get_traced_memory()
@@ -151,7 +153,10 @@ def test_weights_that_are_not_what_was_asked_for(program: str, message: str) -> 
         ("say('want', job_id='j', name='/etc/passwd', sha256='', size=1)", "no message"),
         ("say('accepted', job_id='j')", "sent 'accepted' during a job"),
         ("done('other')", "speaks of job 'other'"),
-        ("done('j', outcome='failed', code='storage_full', message='no room')", "no space left on the device"),
+        (
+            "done('j', outcome='failed', code='storage_full', message='no room')",
+            "no space left on the device",
+        ),
         ("done('j', outcome='failed', code='x', message='y' * 5000)", "no message"),
         ("done('j', outcome='elsewhere')", "no message"),
         ("done('j', loss=float('nan'))", "no message"),
@@ -177,7 +182,9 @@ def test_nonsense_during_a_job(script: str, message: str) -> None:
 
 
 def test_a_missing_marker_is_noticed() -> None:
-    script = "m = {'kind': 'wait', 'edge': 'start', 't_dev_ns': 1, 'seq': 1}\nsay('marker', marker=m); done('j')"
+    script = (
+        "m = {'kind': 'wait', 'edge': 'start', 't_dev_ns': 1, 'seq': 1}\nsay('marker', marker=m); done('j')"
+    )
     program = f"{PRELUDE}\nhello(); hear(); say('accepted', job_id='j')\n{script}"
     with session_with(program) as channel:
         with pytest.raises(DeviceProtocolError, match="marker 0 of job j is missing"):

@@ -187,7 +187,10 @@ def test_a_non_quiet_job_shows_what_happens_as_it_happens(tmp_path: Path) -> Non
 
 
 def test_blobs_must_be_those_that_the_job_names(tmp_path: Path) -> None:
-    with session_on(tmp_path) as session, pytest.raises(ConfigError, match="either named by the job or given"):
+    with (
+        session_on(tmp_path) as session,
+        pytest.raises(ConfigError, match="either named by the job or given"),
+    ):
         session.run_round(softmax(), blobs={"model": b"x"})
 
 

@@ -208,8 +208,9 @@ def test_stream_does_not_depend_on_block_size_or_window_order(data: st.DataObjec
     cut = integrate(pieces, [windows[i] for i in order], info_of())
     for i, energy in zip(order, cut, strict=True):
         assert energy.label == whole[i].label
-        assert energy.n_samples == whole[i].n_samples
-        assert energy.energy_j == pytest.approx(whole[i].energy_j, rel=1e-9)
+        assert (energy.n_samples, energy.problems) == (whole[i].n_samples, whole[i].problems)
+        if energy.energy_j is not None:
+            assert energy.energy_j == pytest.approx(whole[i].energy_j, rel=1e-9)
 
 
 def test_a_short_gap_is_bridged_by_a_straight_line(tmp_path: Path) -> None:

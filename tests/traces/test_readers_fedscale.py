@@ -167,9 +167,12 @@ def behaviour(**changes: object) -> dict[str, object]:
 
 def test_behaviour_becomes_availability(tmp_path: Path) -> None:
     source = tmp_path / "client_behave_trace"
-    source.write_bytes(pickle.dumps({1: behaviour(), 2: behaviour(active=[], inactive=[])}))
+    clients = {1: behaviour(), 2: behaviour(active=[], inactive=[]), 3: behaviour(active=[7], inactive=[7])}
+    source.write_bytes(pickle.dumps(clients))
     traces, report = imported("fedscale", source)
     one, never = traces["1"], traces["2"]
+    assert traces["3"].available is not None
+    assert seconds(traces["3"].available.on) == []
     assert (one.start_ns, one.end_ns, one.relative_time) == (0, 518400 * 10**9, True)
     assert one.available is not None
     assert never.available is not None
@@ -178,7 +181,7 @@ def test_behaviour_becomes_availability(tmp_path: Path) -> None:
     assert seconds(never.available.on) == []
     assert seconds(never.available.known) == [(0, 518400)]
     assert (one.device, dict(one.facts)) == ("CPH1801", {"duration_s": 211625})
-    assert report.rows == 2
+    assert report.rows == 3
     assert "Lai" in one.source
     assert one.licence.startswith("Apache-2.0")
 
@@ -220,6 +223,13 @@ def test_bad_clients_are_counted(tmp_path: Path, entry: object, problem: str) ->
     assert (report.rows, report.bad_rows) == (2, 1)
     assert problem in report.examples[0].problem
     assert report.examples[0].line == 1
+
+
+def test_nothing_is_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "client_behave_trace"
+    source.write_bytes(pickle.dumps({}))
+    with pytest.raises(DataQualityError, match="there is no client"):
+        imported("fedscale", source)
 
 
 def test_the_same_client_twice_is_a_bad_row(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_bad_messages_and_phones_are_counted_with_their_place(tmp_path: Path) ->
             "4": phone(guid=""),
             "5": {"guid": "g5", "messages": ["x"]},
             "6": phone(guid="g6"),
+            "7": phone("", guid="g7"),
         },
     )
     traces, report = imported("flash", source, time_zone=ZONE, max_bad_rows=20)
@@ -116,6 +117,11 @@ def test_time_running_backwards_is_sorted_for_changes_and_counted(tmp_path: Path
     assert seconds(traces["g0"].screen.on) == [after(0, 60)]  # type: ignore[union-attr]
     assert report.notes["screen readings out of time order, sorted"] == 1
     assert report.notes["battery readings out of time order, kept"] == 1
+
+
+def test_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataQualityError, match="there is no usable phone"):
+        imported("flash", written(tmp_path, {}), time_zone=ZONE)
 
 
 def test_cut_and_packed(tmp_path: Path) -> None:

@@ -138,7 +138,13 @@ def test_wall_clock_counts_what_it_cannot_tell() -> None:
     assert clock.ambiguous == 1
     clock.ns("2020-10-25 04:30:00")
     assert clock.ambiguous == 1
-    for text in ("2020-13-01 00:00:00", "2020-01-01", "2020-01-01 00:00:99", "yesterday at noon..."):
+    for text in (
+        "2020-13-01 00:00:00",
+        "9999-01-01 00:00:00",
+        "2020-01-01",
+        "2020-01-01 00:00:99",
+        "yesterday at noon...",
+    ):
         with pytest.raises(ValueError, match="time"):
             clock.ns(text)
 

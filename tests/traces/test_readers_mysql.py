@@ -54,6 +54,19 @@ def test_every_quirk_in_chunks_of_any_size(size: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("end", ["(2,'b');", "garbage;", "('b')"])
+def test_rows_that_are_not_separated_are_not_lost_in_silence(end: str) -> None:
+    rows = list(insert_rows([f"INSERT INTO t VALUES (1,'a') {end} INSERT INTO t VALUES (3,'c');"], {"t"}))
+    assert rows[0].values == ["1", "a"]
+    assert rows[1].problem == "neither a comma nor a semicolon after a row"
+
+
+@pytest.mark.parametrize("end", ["", ";", " AS new ON DUPLICATE KEY UPDATE x=1;", "\n-- end"])
+def test_what_may_follow_rows(end: str) -> None:
+    rows = list(insert_rows([f"INSERT INTO t VALUES (1,'a'){end}"], {"t"}))
+    assert [(row.values, row.problem) for row in rows] == [(["1", "a"], "")]
+
+
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12) | st.text("'\"\\`;,() \n-#/*", max_size=12)
 
 

@@ -88,6 +88,7 @@ def test_aware_bad_rows(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("", "is empty"),
+        ("time,screen_status\n", "there is no usable row"),
         ("when,screen_status\n1,1\n", "no column time"),
         ("time,steps\n1,1\n", "neither AWARE's screen nor its battery"),
         ("time,time,screen_status\n1,1,1\n", "column time twice"),

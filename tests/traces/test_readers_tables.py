@@ -15,6 +15,8 @@ import pytest
 from fedjoule.errors import ConfigError, DataQualityError
 from tests.traces.importing import imported, same, seconds
 from traces.model import NetworkKind
+from traces.readers import READERS
+from traces.readers.common import fields
 from traces.validate import errors
 
 MOMENTS = (
@@ -123,6 +125,8 @@ def test_times_are_read_as_said(
     [
         ("user,screen\na,1\n", {}, ConfigError, "no field 'time' or 'start'"),
         ("user,time\na,1\n", {}, ConfigError, "no field that tells anything"),
+        ("time,duration,app,level\n1,2,x,0.5\n", {}, ConfigError, "level: not in a table of spans"),
+        ("time,app,cpu\n1,x,0.5\n", {}, ConfigError, "cpu: not in a table of moments"),
         (
             "time,screen\n2020-01-29 00:00:00,1\n",
             {"settings": {"time_format": "iso"}},
@@ -164,14 +168,33 @@ def test_bad_rows_leave_nothing_behind(tmp_path: Path) -> None:
         (13, "3 fields instead of 11"),
     ]
     assert same(traces["ann"], clean["ann"])
-    spans = "ann,200,-1,Mail,,,,,\nann,200,1,Mail,7,,,,\nann,200,,,,,1,,\nann,200,5,,,,,,\n"
-    _, report = imported("csv", written(tmp_path, SPANS + spans), max_bad_rows=4)
+    spans = "ann,200,5000000000,Mail,,,,,\nann,200,-1,Mail,,,,,\n"
+    spans += "ann,200,1,Mail,7,,,,\nann,200,,,,,1,,\nann,200,5,,,,,,\n"
+    _, report = imported("csv", written(tmp_path, SPANS + spans), max_bad_rows=5)
     assert [bad.problem for bad in report.examples] == [
+        "time '5000000000' is out of range (milliseconds taken for seconds?)",
         "it ends 1 s before it begins",
         "cpu 7 is not between 0 and 1",
         "the end is empty",
         "no field tells anything",
     ]
+
+
+def test_text_that_does_not_decode_stops_at_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"user,time,screen,caf\xe9\na,1,1,x\n")
+    with pytest.raises(DataQualityError, match="the header is not valid text"):
+        imported("csv", path)
+    path.write_bytes(b"user,time,screen,device\na,1,1,x\na,2,0,caf\xe9\nb\xe9,2,0,x\na,3,0,x\n")
+    traces, report = imported("csv", path, max_bad_rows=2)
+    assert [bad.problem for bad in report.examples] == ["device is not valid text", "user is not valid text"]
+    assert list(traces) == ["a"]
+
+
+def test_the_documentation_names_every_field_and_setting() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "traces-format.md").read_text(encoding="utf-8")
+    for name in (*fields.FIELDS, *fields.SETTINGS, *READERS.entries()):
+        assert f"`{name}`" in text, name
 
 
 def test_formulas_in_names_stay_what_they_are(tmp_path: Path) -> None:
@@ -182,7 +205,7 @@ def test_formulas_in_names_stay_what_they_are(tmp_path: Path) -> None:
 
 def test_delimiters_values_and_thresholds(tmp_path: Path) -> None:
     tabs = written(tmp_path, "time\tscreen\n1\tL\n2\tD\n", "a.tsv")
-    semicolons = written(tmp_path, "time;screen\n1;33.5\n2;0\n", "b.csv")
+    semicolons = written(tmp_path, "time;screen\n1;33.5\n2;-1\n", "b.csv")
     one, _ = imported("csv", tabs, settings={"screen_values": "L=on,D=off"})
     two, _ = imported("csv", semicolons, settings={"delimiter": "semicolon", "screen_above": "0"})
     assert seconds(one["a"].screen.on) == seconds(two["b"].screen.on) == [(1, 2)]  # type: ignore[union-attr]
@@ -221,9 +244,10 @@ def test_parquet_says_the_same_as_csv(tmp_path: Path) -> None:
 
 def test_parquet_bad_rows_have_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"time": [1, 2, 3], "level": [0.5, 7.0, 0.5]}), path)
-    _, report = imported("csv", path, max_bad_rows=1)
-    assert str(report.examples[0]) == "a.parquet:2: level 7 is not between 0 and 1"
+    pq.write_table(pa.table({"time": [1, 2, 3, 4], "level": [0.5, 7.0, float("nan"), 0.5]}), path)
+    traces, report = imported("csv", path, max_bad_rows=1)
+    assert [str(bad) for bad in report.examples] == ["a.parquet:2: level 7 is not between 0 and 1"]
+    assert traces["a"].battery.t_ns.tolist() == [1 * 10**9, 4 * 10**9]  # type: ignore[union-attr]
 
 
 def matrix(path: Path, available: Any, **members: Any) -> Path:
@@ -265,6 +289,8 @@ def test_availability_matrix(tmp_path: Path) -> None:
         ({"available": np.zeros((2, 2))}, "not a matrix of integers"),
         ({"available": np.full((2, 2), 7, np.uint8)}, "'available' holds 7"),
         ({"available": np.zeros((2, 2), np.uint8), "start": "noon"}, "not an ISO 8601 time"),
+        ({"available": np.zeros((2, 2), np.uint8), "start": "9999-01-01"}, "not an ISO 8601 time"),
+        ({"available": np.zeros((9999, 1), np.uint8), "step_minutes": 99999}, "do not end in this century"),
         ({"available": np.zeros((2, 2), np.uint8), "step_minutes": -1}, "not a positive number"),
         ({"available": np.zeros((2, 2), np.uint8), "devices": ["a", "a"]}, "not 2 different names"),
         ({"available": np.array([[{}]], object)}, "plain arrays"),

@@ -25,7 +25,7 @@ from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.assemble import Origin, assemble, origin
 from traces.readers.common.channels import Rules
-from traces.readers.common.clocks import NS_PER_S, datetime_to_ns, number_to_ns
+from traces.readers.common.clocks import LIMIT_NS, NS_PER_S, datetime_to_ns, number_to_ns
 from traces.readers.common.observed import UNKNOWN, Kind, Observed
 from traces.readers.common.sources import files_of, stem
 from traces.readers.common.spool import UserSpool
@@ -57,6 +57,8 @@ def _from_npz(
     codes, step_ns = _codes(path, members["available"]), _step_ns(path, members["step_minutes"])
     start_ns = _start_ns(path, str(members["start"][()]), options)
     steps, count = codes.shape
+    if start_ns + steps * step_ns >= LIMIT_NS:
+        raise DataQualityError(f"{path.name}: {steps} steps of that length do not end in this century")
     names = members.get("devices", np.array([f"{stem(path)}-{number:05d}" for number in range(count)]))
     if names.shape != (count,) or len(set(names.tolist())) != count:
         raise DataQualityError(f"{path.name}: devices are not {count} different names")
@@ -113,11 +115,11 @@ def _step_ns(path: Path, step: NDArray[Any]) -> int:
 def _start_ns(path: Path, text: str, options: ReaderOptions) -> int:
     try:
         moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=choices.zone(options, f"{path.name} starts at a wall-clock time"))
+        return datetime_to_ns(moment)
     except ValueError as error:
         raise DataQualityError(f"{path.name}: 'start' {text[:40]!r} is not an ISO 8601 time") from error
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=choices.zone(options, f"{path.name} starts at a wall-clock time"))
-    return datetime_to_ns(moment)
 
 
 def _from_csv(

@@ -23,7 +23,7 @@ from traces.readers.common.assemble import Origin, assemble, origin
 from traces.readers.common.clocks import NS_PER_S
 from traces.readers.common.observed import Kind, Observed
 from traces.readers.common.plain_pickle import dict_items
-from traces.readers.common.sources import byte_chunks
+from traces.readers.common.sources import byte_chunks, text_or_nothing
 
 SOURCE = "FedScale (Lai et al., ICML 2022)"
 LICENCE = "Apache-2.0 (repository)"
@@ -96,6 +96,8 @@ def _traces(
             continue
         if trace is not None:
             yield trace
+    if not report.rows:
+        raise DataQualityError(f"{path.name}: there is no client")
 
 
 def _behaviour(
@@ -110,14 +112,13 @@ def _behaviour(
         observed.add(Kind.AVAILABLE_SPAN, begin_ns, end_ns=end_ns, code=1)
     if not active:
         observed.add(Kind.AVAILABLE, 0, code=0)
-    model = entry.get("model")
     told = {"duration_s": _number("duration", entry["duration"], _MAX_S)} if "duration" in entry else {}
     return assemble(
         name,
         observed,
         where_from,
         report,
-        device=model if isinstance(model, str) else "",
+        device=text_or_nothing(entry.get("model")),
         facts={**told, **facts},
         limits_ns=(0, round(finish_s * NS_PER_S)),
     )

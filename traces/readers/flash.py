@@ -16,15 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedjoule.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.assemble import Origin, assemble, origin
-from traces.readers.common.clocks import NS_PER_S, WallClock
+from traces.readers.common.clocks import NS_PER_S, SHOWN_TWICE, WallClock
 from traces.readers.common.fields import within
 from traces.readers.common.json_members import Member, object_members
 from traces.readers.common.observed import UNKNOWN, Kind, Observed
-from traces.readers.common.sources import files_of, is_text, text_chunks
+from traces.readers.common.sources import files_of, text_chunks, text_or_nothing
 
 SOURCE = "FLASH (Yang et al., WWW 2021)"
 LICENCE = "BSD-2-Clause"
@@ -60,7 +61,9 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
                 continue
             if trace is not None:
                 yield trace
-    report.note("stamps in an hour the clock showed twice, taken as the first", clock.ambiguous)
+    report.note(SHOWN_TWICE, clock.ambiguous)
+    if not report.rows:
+        raise DataQualityError(f"{source.name}: there is no usable phone")
 
 
 class _Phones:
@@ -82,7 +85,7 @@ class _Phones:
         if not isinstance(phone, dict):
             raise ValueError("is not a phone")  # noqa: TRY004 - every unusable row is a ValueError
         guid = phone.get("guid", member.key)
-        if not isinstance(guid, str) or not guid or not is_text(guid):
+        if not text_or_nothing(guid):
             raise ValueError("the guid is not text")
         if guid in self._seen:
             raise ValueError(f"user {guid[:40]!r} is there twice, the first one counts")
@@ -107,10 +110,8 @@ class _Phones:
                     self._add(observed, message)
                 except ValueError as error:
                     self._report.bad(path, line, f"phone {guid[:40]}, message {number}: {error}")
-        model = phone.get("model")
-        return assemble(
-            guid, observed, self._origin, self._report, device=model if isinstance(model, str) else ""
-        )
+        device = text_or_nothing(phone.get("model"))
+        return assemble(guid, observed, self._origin, self._report, device=device)
 
     def _add(self, observed: Observed, message: str) -> None:
         stamp, tab, state = message.partition("\t")

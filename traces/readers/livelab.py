@@ -46,7 +46,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
                 rows.take(path, row)
         if not len(spool.users):
             raise DataQualityError(
-                f"{source.name}: no usable row of {', '.join(tables)}",
+                f"{source.name}: there is no usable row of {', '.join(tables)}",
                 hint="check the names of the tables in the dump; --set tables=... chooses them",
             )
         rules = Rules(hold_ns=choices.hold_ns(options, None), screen_from_sessions="appusage" in tables)

@@ -23,7 +23,7 @@ from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.assemble import assemble, origin
-from traces.readers.common.clocks import WallClock
+from traces.readers.common.clocks import SHOWN_TWICE, WallClock
 from traces.readers.common.observed import NO_APP, UNKNOWN, Kind, Observed
 from traces.readers.common.sources import files_of
 from traces.readers.common.spool import Names, UserSpool
@@ -47,7 +47,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
         for path in files_of(source, ".tsv"):
             table = Table(path, options, report, delimiter="\t", quoting=csv.QUOTE_NONE)
             table.each(_row_handler(table, options, spool, apps, clock))
-        report.note("stamps in an hour the clock showed twice, taken as the first", clock.ambiguous)
+        report.note(SHOWN_TWICE, clock.ambiguous)
         names = apps.all()
         for user, observed in spool.each():
             changes = _changes(observed.array(), report)

@@ -26,10 +26,10 @@ from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.assemble import assemble, origin
-from traces.readers.common.clocks import WallClock, number_to_ns
+from traces.readers.common.clocks import SHOWN_TWICE, WallClock, number_to_ns
 from traces.readers.common.fields import within
 from traces.readers.common.observed import UNKNOWN, Kind
-from traces.readers.common.sources import files_of, lines, stem, text_chunks
+from traces.readers.common.sources import files_of, is_text, lines, stem, text_chunks
 from traces.readers.common.spool import UserSpool
 from traces.readers.common.tables import Table
 
@@ -58,6 +58,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
     for path in files_of(source, ""):
         with UserSpool() as spool:
             layout = _layout(path, options, report, spool)
+            report.note(SHOWN_TWICE, layout.ambiguous)
             where_from = origin(options, layout.source, layout.licence, relative_time=layout.relative_time)
             for user, observed in spool.each():
                 trace = assemble(user, observed, where_from, report, facts=layout.facts.get(user))
@@ -90,6 +91,7 @@ class _Layout:
     source: ClassVar[str]
     licence: ClassVar[str]
     relative_time: ClassVar[bool] = True
+    ambiguous = 0
 
     def __init__(self, table: Table, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
         at = table.positions({name: name for name in self.columns}, required=self.columns)
@@ -137,6 +139,7 @@ class _Ucc(_Layout):
 
     def _take(self, trace: str, stamp: str, network: str, down: str, up: str) -> None:
         t_ns = self._clock.ns(stamp)
+        self.ambiguous = self._clock.ambiguous
         self._add(trace, t_ns, _bps("downlink", down, 1e3), _bps("uplink", up, 1e3), network)
 
 
@@ -244,6 +247,8 @@ class _Transfers(_Runs):
         rate, time_s, direction, network, provider, target = (row[position] for position in self._at)
         if direction not in ("downlink", "uplink"):
             raise ValueError(f"direction {direction[:40]!r} is not known")
+        if not (is_text(network) and is_text(provider)):
+            raise ValueError("network type or provider is not valid text")
         rate_bps, t_ns = _bps("throughput", rate, 1e6), number_to_ns(time_s)
         down_bps, up_bps = (rate_bps, math.nan) if direction == "downlink" else (math.nan, rate_bps)
         target_mbps = within("target bandwidth", target, 1e6)

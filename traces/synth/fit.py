@@ -1,4 +1,4 @@
-"""From recorded traces to a usage model."""
+"""From the spells of recorded people to a process."""
 
 from __future__ import annotations
 
@@ -8,106 +8,146 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedjoule.errors import DataQualityError
-from traces.synth.classes import Mixture, best_mixture, curve
+from fedjoule.seeds import generator
+from traces.synth.classes import best_mixture, curve
 from traces.synth.counts import Counts, count
-from traces.synth.model import BLOCKS, Evidence, Process, UserClass
-from traces.synth.spells import Spells
-from traces.synth.stay import clock_amounts, part_of_day, stay_quantiles
+from traces.synth.model import HOURS, Channel, Evidence, Process, UserClass
+from traces.synth.spells import Spells, day_type, of_first_channel, swapped
+from traces.synth.stay import Amounts, Rows, clock_amounts, part_of_day, stay_quantiles
 
 Array = NDArray[np.float64]
 DAY_TYPE_PRIOR = 8.0
 """Departures at one hour that the prior "weekends are like weekdays" is worth."""
-GOES_TO_PRIOR = 4.0
-START_PRIOR = 2.0
+MIDNIGHT_PRIOR = 2.0
+"""Midnights that the overall share of a class is worth."""
 
 
-def fit_process(spells: Spells, channels: Sequence[str], evidence: Evidence) -> Process:
-    """Fit a process on the spells of its channels.
+def fit_process(
+    spells: Spells,
+    channel: Channel,
+    evidence: Evidence,
+    *,
+    given: Channel | None = None,
+    grid_h: float | None = None,
+) -> Process:
+    """Fit a process.
+
+    Args:
+        spells: Of the channel and, if so, of the one it is given.
+        channel: What it is about.
+        evidence: Where they come from.
+        given: Which other channel the spells tell.
+        grid_h: How far apart the readings were, if they came at fixed times.
 
     Raises:
-        DataQualityError: Nothing ever changes in them.
+        DataQualityError: Nothing ever changes.
     """
-    if not np.any(spells.next_state >= 0):
-        raise DataQualityError(
-            f"{', '.join(channels)}: not a single change on record", hint="fit on longer recordings"
-        )
-    counts = count(spells)
+    own, part = of_first_channel(spells)
+    if not np.any(own.next_state >= 0):
+        raise DataQualityError(f"{channel}: not a single change on record", hint="fit on longer recordings")
+    counts = count(spells, dispersion(own))
     spent_h, left = counts.spent_h.sum(axis=2), counts.left.sum(axis=2)
     mixture = best_mixture(spent_h, left)
     belonging = mixture.belonging(spent_h, left)
-    day_factor = _day_factor(counts)
-    class_rate = mixture.rate[:, :, None, :] * day_factor
-    # Everybody's own expected rates: those of the classes, in proportion.
-    own_rate = np.einsum("uc,cswh->uswh", belonging, class_rate)
-    amounts = clock_amounts(spells, own_rate)
-    stay = [_stay(spells, amounts, state) for state in range(2**spells.channels)]
+    rate = mixture.rate[:, :, None, :] * _day_factor(counts)
+    # Everybody's own rates: those of the classes, in proportion.
+    own_rate = np.einsum("uc,cswh->uswh", belonging, rate)
+    amount = np.bincount(part, weights=clock_amounts(spells, own_rate), minlength=len(own))
+    until = amount if grid_h is None else amount - _after_leaving(own, own_rate, grid_h)
+    amounts = Amounts(amount, until, own.next_state >= 0, part_of_day(own.start_h))
+    everybody = _stays(own, amounts, own.begun)
+    kind = belonging.argmax(axis=1)[own.unit]
     return Process(
-        channels=tuple(channels),  # type: ignore[arg-type]
-        classes=_classes(mixture, belonging, class_rate, counts),
-        stay=tuple(stay),
+        channel=channel,
+        given=given,
+        classes=tuple(
+            _class(float(weight), counts, belonging[:, c], rate[c], _stays(own, amounts, own.begun & (kind == c), everybody))
+            for c, weight in enumerate(mixture.weight / mixture.weight.sum())
+        ),
         pace_sigma=_rounded(_pace_sigma(counts, own_rate)),
-        state_sigma=(0.0,) * 2**spells.channels,
+        grid_h=grid_h,
         evidence=evidence,
     )
 
 
-def _stay(spells: Spells, amounts: Array, state: int) -> tuple[tuple[float, ...], ...]:
-    chosen = spells.begun & (spells.state == state)
-    return stay_quantiles(
-        amounts[chosen], spells.next_state[chosen] >= 0, part_of_day(spells.start_h[chosen])
+def fit_processes(
+    spells: Spells, channels: Sequence[Channel], evidence: Evidence, grid_h: float | None = None
+) -> list[Process]:
+    """The process of the first channel and, if there is a second, that of the second given the first."""
+    alone, _ = of_first_channel(spells)
+    found = [fit_process(alone, channels[0], evidence, grid_h=grid_h)]
+    if len(channels) == 2:
+        found.append(fit_process(swapped(spells), channels[1], evidence, given=channels[0], grid_h=grid_h))
+    return found
+
+
+def dispersion(own: Spells) -> Array:
+    """Per state, the squared coefficient of variation of a person's spells, at least 1.
+
+    The number of departures in a given time varies that much more than by chance alone when spells are that
+    irregular (a renewal process in the long run), so that many departures tell as little as few of a regular
+    state: screen-on times vary so much that a single long session would decide the rate of its hour.
+    """
+    found = np.ones(2)
+    for state in range(2):
+        chosen = own.whole & (own.state == state)
+        who, length = own.unit[chosen], own.length_h[chosen]
+        times = np.bincount(who, minlength=own.units)
+        mean = np.bincount(who, weights=length, minlength=own.units) / np.maximum(times, 1)
+        freedom = np.sum(np.maximum(times - 1, 0))
+        if freedom:
+            found[state] = max(1.0, float(np.sum((length / mean[who] - 1.0) ** 2) / freedom))
+    return found
+
+
+def _after_leaving(own: Spells, rate: Array, grid_h: float) -> Array:
+    """The clock's amount between leaving a state and the reading that tells: anywhere within a step."""
+    hour = np.floor(own.end_h - grid_h).astype(np.int64)
+    step = grid_h * rate[own.unit, own.state, day_type(hour), hour % HOURS]
+    return np.where(own.next_state >= 0, generator(0, "usage model grid").random(len(own)) * step, 0.0)
+
+
+def _stays(
+    own: Spells, amounts: Amounts, chosen: NDArray[np.bool_], fallback: tuple[Rows, Rows] | None = None
+) -> tuple[Rows, Rows]:
+    """Distributions of off and of on."""
+    off, on = (chosen & (own.state == state) for state in range(2))
+    return (
+        stay_quantiles(amounts.where(off), fallback and fallback[0]),
+        stay_quantiles(amounts.where(on), fallback and fallback[1]),
     )
 
 
 def _day_factor(counts: Counts) -> Array:
-    """By state, kind of day and hour: the rate on such days over the rate on all days."""
+    """By case, kind of day and hour: the rate on such days over the rate on all days."""
     left, spent = counts.left.sum(axis=0), counts.spent_h.sum(axis=0)
     all_days = curve(left.sum(axis=1), spent.sum(axis=1))[:, None, :]
     return np.asarray((left + DAY_TYPE_PRIOR) / (all_days * spent + DAY_TYPE_PRIOR))
 
 
 def _pace_sigma(counts: Counts, own_rate: Array) -> float:
-    """Spread of people's pace beyond what chance gives: Var(n) = m + m² s² for counts of mean m."""
+    """Spread of people's pace beyond chance: Var(n) = m + m² s² for (effective) counts of mean m."""
     expected = (own_rate * counts.spent_h).sum(axis=(1, 2, 3))
     found = counts.left.sum(axis=(1, 2, 3))
     beyond = float(np.sum((found - expected) ** 2 - expected) / np.sum(expected**2))
     return float(np.sqrt(np.log1p(max(beyond, 0.0))))
 
 
-def _classes(
-    mixture: Mixture, belonging: Array, class_rate: Array, counts: Counts
-) -> tuple[UserClass, ...]:
-    went_to = np.einsum("uc,usbt->csbt", belonging, counts.went_to)
-    midnight = belonging.T @ counts.at_midnight
-    spent = np.einsum("uc,uswh->cs", belonging, counts.spent_h)
-    odds = _odds(went_to)
-    weight = mixture.weight / mixture.weight.sum()
-    found = []
-    for c in range(len(weight)):
-        share = spent[c] / spent[c].sum()
-        start = (midnight[c] + START_PRIOR * share) / (midnight[c].sum() + START_PRIOR)
-        found.append(
-            UserClass(
-                weight=weight[c],
-                start=tuple(start.tolist()),
-                leave_per_h=tuple(
-                    tuple(tuple(_rounded(v) for v in row) for row in rates)
-                    for rates in class_rate[c].tolist()
-                ),  # type: ignore[arg-type]
-                goes_to=tuple(tuple(tuple(row) for row in part) for part in odds[c].tolist()),
-            )
-        )
-    return tuple(found)
-
-
-def _odds(went_to: Array) -> Array:
-    """Class x state x part of the day x next state; little data leans on everybody's odds."""
-    states = went_to.shape[1]
-    other = np.broadcast_to(1.0 - np.eye(states)[:, None, :], (states, BLOCKS, states))
-    everybody = went_to.sum(axis=(0, 2))[:, None, :] + other
-    everybody = everybody / everybody.sum(axis=2, keepdims=True)
-    leaning = went_to + GOES_TO_PRIOR * everybody
-    return np.asarray(leaning / leaning.sum(axis=3, keepdims=True))
+def _class(weight: float, counts: Counts, belonging: Array, rate: Array, stay: tuple[Rows, Rows]) -> UserClass:
+    midnight = (belonging @ counts.at_midnight).reshape(-1, 2)
+    spent = np.einsum("u,uswh->s", belonging, counts.spent_h).reshape(-1, 2)
+    share = (spent[:, 1] + 1e-9) / (spent.sum(axis=1) + 2e-9)
+    on = (midnight[:, 1] + MIDNIGHT_PRIOR * share) / (midnight.sum(axis=1) + MIDNIGHT_PRIOR)
+    by_regime = np.vectorize(_rounded)(rate).reshape(-1, 2, *rate.shape[1:])
+    return UserClass.model_validate(
+        {
+            "weight": weight,
+            "on_at_midnight": [_rounded(value) for value in on],
+            "leave_per_h": by_regime.tolist(),
+            "stay": stay,
+        }
+    )
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")
+    return float(f"{value:.4g}")

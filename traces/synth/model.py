@@ -1,16 +1,20 @@
 """The usage model: what is fitted on recorded traces, stored as JSON and drawn from.
 
-A `Process` is a semi-Markov process over the joint state of one or more yes-or-no channels. In each state runs
-a clock whose rate depends on the hour of the local day and on weekday or weekend; the state is left when the
-clock has run an amount drawn from a ``stay`` distribution, which depends on the part of the day in which the
-state was entered. The mean of all stays is 1, so the rates say how often a state is left at each hour, and the
-distributions how irregularly. People differ: each belongs to a class with rates of its own, and has a factor
-on them. Classes are aggregates of at least three people; no row belongs to one person.
+A `Process` is a semi-Markov process of one yes-or-no channel. While it is on, and while it is off, a clock runs
+whose rate depends on the hour of the local day and on weekday or weekend; the state is left when the clock has
+run an amount drawn from a ``stay`` distribution, which depends on the part of the day in which the state was
+entered. The mean of all stays is 1, so the rates say how often a state is left at each hour, and the
+distributions how irregularly. A process may be *given* another one: its clock then runs at different rates
+while the other is off and on (Wi-Fi given plugged: people charge where they have Wi-Fi).
+
+People differ: each belongs to a class with rates and stays of its own, and has a factor on the rates. Classes
+are aggregates of at least three people (if there were three); no row belongs to one person.
 """
 
 from __future__ import annotations
 
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,15 +30,16 @@ DAY_TYPES = ("weekday", "weekend")
 BLOCKS = 4
 """Parts of the day, of six hours each."""
 
-CHANNELS = ("screen", "plugged", "wifi", "available")
-"""What a process can be about; ``wifi`` becomes network spans, the others facts of a trace."""
-
 STAY_LEVELS = tuple(i / 64 for i in range(64)) + (0.9921875, 0.99609375, 0.998046875, 0.9990234375, 1.0)
 """Levels of the quantiles of a ``stay`` distribution: even, and closer in the tail."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-HourRates = tuple[tuple[Positive, ...], tuple[Positive, ...]]
+Spread = Annotated[float, Field(ge=0)]
+Quantiles = tuple[Annotated[float, Field(ge=0)], ...]
+DayRates = tuple[tuple[Positive, ...], tuple[Positive, ...]]
+Stays = tuple[Quantiles, Quantiles, Quantiles, Quantiles]
+Channel = Literal["screen", "plugged", "wifi", "available"]
 
 
 class Evidence(ClosedModel):
@@ -62,65 +67,62 @@ class UserClass(ClosedModel):
 
     Attributes:
         weight: Share of the people.
-        start: Share of each state at midnight.
-        leave_per_h: Per state, for weekdays and weekends, how often it is left per hour spent in it.
-        goes_to: Per state and part of the day, the odds of each state as the next one.
+        on_at_midnight: Share of the midnights at which the channel is on, per regime.
+        leave_per_h: Per regime, state (off, on) and kind of day (weekday, weekend): how often the state is left
+            per hour spent in it.
+        stay: Per state and part of the day in which it was entered: quantiles of the amount of clock to spend
+            in it, at `STAY_LEVELS`.
     """
 
     weight: Share
-    start: tuple[Share, ...]
-    leave_per_h: tuple[HourRates, ...]
-    goes_to: tuple[tuple[tuple[Share, ...], ...], ...]
+    on_at_midnight: tuple[Share, ...]
+    leave_per_h: tuple[tuple[DayRates, DayRates], ...]
+    stay: tuple[Stays, Stays]
+
+    @model_validator(mode="after")
+    def _shapes_fit(self) -> UserClass:
+        if any(len(row) != HOURS for regime in self.leave_per_h for state in regime for row in state):
+            raise ValueError(f"leave_per_h: not of {HOURS} hours")
+        for row in (row for stays in self.stay for row in stays):
+            if len(row) != len(STAY_LEVELS) or any(a > b for a, b in pairwise(row)):
+                raise ValueError(f"stay: not {len(STAY_LEVELS)} increasing quantiles")
+        return self
 
 
 class Process(ClosedModel):
-    """A semi-Markov process over ``2 ** len(channels)`` states; bit ``k`` of a state is channel ``k``.
+    """A semi-Markov process of one channel.
 
     Attributes:
-        channels: What it is about.
+        channel: What it is about.
+        given: A channel of another process; there are then two regimes (it is off, it is on), else one.
         classes: Kinds of people.
-        stay: Per state and part of the day in which it was entered, quantiles of the amount of clock to spend
-            in it, at `STAY_LEVELS`.
         pace_sigma: Spread (standard deviation of the logarithm) of a person's factor on all rates.
-        state_sigma: Per state, spread of a person's further factor on the rate of that state.
+        state_sigma: For off and for on, spread of a person's further factor on the rate of that state.
+        grid_h: If the source was read at fixed times, how far apart; the state changes at such times only.
         evidence: Of the rates and distributions.
         spread_evidence: Of ``state_sigma``, where it is not the same.
     """
 
-    channels: tuple[Literal["screen", "plugged", "wifi", "available"], ...] = Field(min_length=1)
+    channel: Channel
+    given: Channel | None = None
     classes: tuple[UserClass, ...] = Field(min_length=1)
-    stay: tuple[tuple[tuple[Annotated[float, Field(ge=0)], ...], ...], ...]
     pace_sigma: float = Field(default=0.0, ge=0)
-    state_sigma: tuple[Annotated[float, Field(ge=0)], ...]
+    state_sigma: tuple[Spread, Spread] = (0.0, 0.0)
+    grid_h: Positive | None = None
     evidence: Evidence
     spread_evidence: Evidence | None = None
 
     @property
-    def states(self) -> int:
-        """How many states."""
-        return int(2 ** len(self.channels))
+    def regimes(self) -> int:
+        """In how many circumstances the rates differ."""
+        return 1 if self.given is None else 2
 
     @model_validator(mode="after")
-    def _shapes_fit(self) -> Process:
-        n = self.states
-        for kind in self.classes:
-            fits = len(kind.start) == len(kind.leave_per_h) == len(kind.goes_to) == n
-            fits &= all(len(row) == HOURS for rates in kind.leave_per_h for row in rates)
-            fits &= all(
-                len(odds) == BLOCKS and all(len(row) == n and abs(sum(row) - 1) < 1e-6 for row in odds)
-                for odds in kind.goes_to
-            )
-            if not fits or abs(sum(kind.start) - 1) > 1e-6:
-                raise ValueError(f"{'+'.join(self.channels)}: a class does not fit {n} states")
-        if len(self.stay) != n or len(self.state_sigma) != n:
-            raise ValueError(f"{'+'.join(self.channels)}: stay or state_sigma is not of {n} states")
-        if any(len(parts) != BLOCKS for parts in self.stay):
-            raise ValueError(f"{'+'.join(self.channels)}: stay is not of {BLOCKS} parts of the day")
-        for row in (row for parts in self.stay for row in parts):
-            if len(row) != len(STAY_LEVELS) or any(a > b for a, b in zip(row, row[1:], strict=False)):
-                raise ValueError(f"{'+'.join(self.channels)}: quantiles of stay do not increase")
+    def _classes_fit(self) -> Process:
+        if any(len(k.leave_per_h) != self.regimes or len(k.on_at_midnight) != self.regimes for k in self.classes):
+            raise ValueError(f"{self.channel}: a class is not of {self.regimes} regimes")
         if abs(sum(kind.weight for kind in self.classes) - 1) > 1e-6:
-            raise ValueError(f"{'+'.join(self.channels)}: weights of the classes do not sum to 1")
+            raise ValueError(f"{self.channel}: weights of the classes do not sum to 1")
         return self
 
 
@@ -163,7 +165,8 @@ class UsageModel(StoredRecord):
 
     Attributes:
         name: For people.
-        processes: No channel appears in two of them; they are independent of each other given the hour.
+        processes: One per channel, a given one before those that need it; otherwise they are independent of
+            each other, given the hour.
         battery: Needs a process with ``plugged``.
         apps: Needs a process with ``screen``.
     """
@@ -175,7 +178,11 @@ class UsageModel(StoredRecord):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> UsageModel:
-        channels = [channel for process in self.processes for channel in process.channels]
+        channels: list[str] = []
+        for process in self.processes:
+            if process.given is not None and process.given not in channels:
+                raise ValueError(f"{process.channel}: there is no process of {process.given} before it")
+            channels.append(process.channel)
         if len(set(channels)) != len(channels):
             raise ValueError("a channel appears in two processes")
         for part, channel in (("battery", "plugged"), ("apps", "screen")):

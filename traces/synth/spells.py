@@ -7,7 +7,7 @@ the kind of day are plain arithmetic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +31,8 @@ UNKNOWN = -1
 @dataclass(frozen=True, slots=True, eq=False)
 class Spells:
     """Spells of many units (people, or days of one person), sorted by unit and time.
+
+    Channel 0 is the one of interest; a further one is what it is given.
 
     Attributes:
         unit: Whose spell.
@@ -68,6 +70,11 @@ class Spells:
     def on(self, channel: int) -> NDArray[np.bool_]:
         """Whether a channel is on in each spell."""
         return (self.state >> channel & 1).astype(bool)
+
+    @property
+    def regimes(self) -> int:
+        """How many states the further channels can be in."""
+        return int(2 ** (self.channels - 1))
 
     def of_units(self, wanted: NDArray[np.int64]) -> Spells:
         """The spells of some units, which are numbered anew in the order given."""
@@ -164,6 +171,62 @@ def _offset_ns(hour: int, zone: Any) -> int:
 def day_type(hour: NDArray[np.int64]) -> NDArray[np.int64]:
     """0 on weekdays, 1 on weekends, of hours since a Monday at 0:00."""
     return np.asarray(hour % WEEK_H >= WEEKEND_H, np.int64)
+
+
+def of_first_channel(spells: Spells) -> tuple[Spells, NDArray[np.int64]]:
+    """The spells of channel 0 alone, and to which of them each of the given spells belongs."""
+    state = spells.state & 1
+    goes_on = np.zeros(len(spells), bool)
+    same = (state[1:] == state[:-1]) & (spells.unit[1:] == spells.unit[:-1])
+    goes_on[1:] = same & spells.begun[1:] & (spells.start_h[1:] == spells.end_h[:-1])
+    first = np.flatnonzero(~goes_on)
+    last = np.append(first[1:], len(spells)) - 1
+    after = spells.next_state[last]
+    joined = Spells(
+        spells.unit[first],
+        state[first],
+        spells.start_h[first],
+        spells.end_h[last],
+        spells.begun[first],
+        # Left for the same state: the recording or the unit of counting ends in the middle of it.
+        np.where((after >= 0) & (after & 1 != state[last]), after & 1, UNKNOWN),
+        spells.units,
+        1,
+    )
+    return joined, np.cumsum(~goes_on) - 1
+
+
+def bridged(spells: Spells, longest_h: float) -> Spells:
+    """Without the gaps of at most ``longest_h``; where the state differs behind one, it changed half-way.
+
+    A recorder that sleeps misses changes. Left out, there would be too few changes for the time in each state.
+    """
+    gap_h = np.append(spells.start_h[1:] - spells.end_h[:-1], np.inf)
+    gap_h[:-1][spells.unit[1:] != spells.unit[:-1]] = np.inf
+    before = np.flatnonzero((gap_h > 0) & (gap_h <= longest_h))
+    start_h, end_h = spells.start_h.copy(), spells.end_h.copy()
+    begun, next_state = spells.begun.copy(), spells.next_state.copy()
+    middle = end_h[before] + gap_h[before] / 2
+    end_h[before] = start_h[before + 1] = middle
+    begun[before + 1] = True
+    next_state[before] = spells.state[before + 1]
+    first = ~np.append(False, np.isin(np.arange(len(spells) - 1), before) & (spells.state[1:] == spells.state[:-1]))
+    last = np.append(np.flatnonzero(first)[1:], len(spells)) - 1
+    return replace(
+        spells,
+        unit=spells.unit[first],
+        state=spells.state[first],
+        start_h=start_h[first],
+        end_h=end_h[last],
+        begun=begun[first],
+        next_state=next_state[last],
+    )
+
+
+def swapped(spells: Spells) -> Spells:
+    """The same spells of two channels, the second first."""
+    turn = np.array([0, 2, 1, 3, UNKNOWN])
+    return replace(spells, state=turn[spells.state], next_state=turn[spells.next_state])
 
 
 def cut_at_hours(spells: Spells) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,8 +11,9 @@ from traces.synth.model import BLOCKS, HOURS, STAY_LEVELS
 from traces.synth.spells import Spells, cut_at_hours, day_type
 
 Array = NDArray[np.float64]
+Rows = tuple[tuple[float, ...], ...]
 FEWEST_SPELLS = 30
-"""Below this, a part of the day takes the distribution of the whole day, and a state that of a constant rate."""
+"""Below this, a distribution is taken from more people, from the whole day, or from a constant rate."""
 
 _LEVELS = np.array(STAY_LEVELS)
 _LAST = 2.0**-11
@@ -34,25 +37,48 @@ def clock_amounts(spells: Spells, rate: Array) -> Array:
     return np.bincount(spell, weights=pace * spent, minlength=len(spells))
 
 
-def stay_quantiles(
-    amount: Array, left: NDArray[np.bool_], part: NDArray[np.int64]
-) -> tuple[tuple[float, ...], ...]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Amounts:
+    """How long spells of one state lasted, on their clock.
+
+    Attributes:
+        amount: Until the first reading of the next state.
+        until: Until the state was left: somewhere between the last two readings.
+        left: Whether it was left at all before the recording ended.
+        part: Of the day, in which it began.
+    """
+
+    amount: Array
+    until: Array
+    left: NDArray[np.bool_]
+    part: NDArray[np.int64]
+
+    def where(self, chosen: NDArray[np.bool_]) -> Amounts:
+        """Those of some spells."""
+        return Amounts(self.amount[chosen], self.until[chosen], self.left[chosen], self.part[chosen])
+
+
+def stay_quantiles(spells: Amounts, fallback: Rows | None = None) -> Rows:
     """Quantiles at `STAY_LEVELS` of the amounts, per part of the day, scaled to mean 1 over all.
 
     Args:
-        amount: Of each spell whose begin was seen.
-        left: Whether its end was seen, too.
-        part: Of the day, in which it began.
+        spells: Those whose begin was seen.
+        fallback: What is known of everybody, for a part of the day with too few spells.
     """
-    whole_day = _quantiles(amount, left)
-    rows = []
+    rows, means = [], []
     for k in range(BLOCKS):
-        chosen = part == k
-        enough = np.count_nonzero(left[chosen]) >= FEWEST_SPELLS
-        rows.append(_quantiles(amount[chosen], left[chosen]) if enough else whole_day)
-    begun = np.bincount(part, minlength=BLOCKS) + 1.0
-    mean = float(np.sum(begun * [_mean(row) for row in rows]) / begun.sum())
-    return tuple(tuple(float(f"{value:.5g}") for value in row / mean) for row in rows)
+        mine = spells.part == k
+        if np.count_nonzero(spells.left[mine]) < FEWEST_SPELLS:
+            if fallback is not None:
+                rows.append(np.array(fallback[k]))
+                means.append(_mean(rows[-1]))
+                continue
+            mine = np.ones(len(mine), bool)
+        rows.append(_quantiles(spells.until[mine], spells.left[mine]))
+        means.append(_mean(_quantiles(spells.amount[mine], spells.left[mine])))
+    begun = np.bincount(spells.part, minlength=BLOCKS) + 1.0
+    mean = float(np.sum(begun * means) / begun.sum())
+    return tuple(tuple(float(f"{value:.4g}") for value in row / mean) for row in rows)
 
 
 def _quantiles(amount: Array, left: NDArray[np.bool_]) -> Array:

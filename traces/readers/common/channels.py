@@ -64,15 +64,15 @@ class Channels:
         self._rules = rules
         self._report = report
         present = np.flatnonzero(np.bincount(records["kind"])).tolist()
-        self._by_kind: dict[int, NDArray[Any]] = {
-            kind: records[records["kind"] == kind] for kind in present
-        }
+        self._by_kind: dict[int, NDArray[Any]] = {kind: records[records["kind"] == kind] for kind in present}
         self.start_ns, self.end_ns = limits_ns or self._limits_ns()
 
     def _limits_ns(self) -> tuple[int, int]:
         hold_ns = self._rules.hold_ns or 0
         ends = [
-            int(part["end_ns"].max()) if kind in _SPANS else int(part["t_ns"].max()) + hold_ns
+            int(np.maximum(part["t_ns"], part["end_ns"]).max())
+            if kind in _SPANS
+            else int(part["t_ns"].max()) + hold_ns
             for kind, part in self._by_kind.items()
         ]
         return int(self._records["t_ns"].min(initial=_FAR_NS)), max(ends, default=-_FAR_NS)
@@ -92,7 +92,7 @@ class Channels:
             return None
         spans = self._spans(span)
         runs, code = self._readings(reading)
-        if not len(spans) and not np.any(code != UNKNOWN):
+        if not self._has(span) and not np.any(code != UNKNOWN):
             return None
         all_spans = Intervals(spans["t_ns"], spans["end_ns"])
         on = (_where(runs, code == 1), _where(all_spans, spans["code"] == 1))

@@ -8,7 +8,13 @@ from decimal import Decimal, InvalidOperation
 from zoneinfo import ZoneInfo
 
 NS_PER_S = 1_000_000_000
+LIMIT_NS = 2**62
+"""Times up to 2116; the sum of two still fits 64 bits."""
+
 UNITS_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+SHOWN_TWICE = "stamps in an hour the clock showed twice, taken as the first"
+"""What to note about `WallClock.ambiguous`."""
 
 _PLAIN = re.compile(r"([+-]?)(\d+)(?:\.(\d*))?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,7 +25,7 @@ def number_to_ns(text: str, unit_ns: int = NS_PER_S) -> int:
     """A decimal number of seconds (or of another unit) as nanoseconds, exactly; further digits are cut.
 
     Raises:
-        ValueError: It is no finite number, or does not fit 64 bits.
+        ValueError: It is no finite number, or out of range.
     """
     if text.isdecimal():  # by far the most common
         value = int(text) * unit_ns
@@ -31,7 +37,7 @@ def number_to_ns(text: str, unit_ns: int = NS_PER_S) -> int:
         if fraction:
             value += int((fraction + "0" * 9)[:9]) * unit_ns // NS_PER_S
         value = -value if sign == "-" else value
-    if not -(2**63) <= value < 2**63:
+    if abs(value) >= LIMIT_NS:
         raise ValueError(f"time {text[:40]!r} is out of range (milliseconds taken for seconds?)")
     return value
 
@@ -96,6 +102,13 @@ class WallClock:
 
 
 def datetime_to_ns(moment: datetime) -> int:
-    """POSIX nanoseconds of an aware datetime, exactly."""
+    """POSIX nanoseconds of an aware datetime, exactly.
+
+    Raises:
+        ValueError: It is out of range.
+    """
     since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * NS_PER_S + since.microseconds * 1_000
+    value = (since.days * 86_400 + since.seconds) * NS_PER_S + since.microseconds * 1_000
+    if abs(value) >= LIMIT_NS:
+        raise ValueError(f"time {moment} is out of range")
+    return value

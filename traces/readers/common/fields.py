@@ -17,6 +17,7 @@ from traces.readers.base import ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.clocks import UNITS_NS, datetime_to_ns, number_to_ns
 from traces.readers.common.observed import NO_APP, UNKNOWN, Kind
+from traces.readers.common.sources import is_text
 from traces.readers.common.spool import Names, UserSpool
 
 WHEN = ("time", "start", "end", "duration")
@@ -45,6 +46,8 @@ _SPANS = {
     "available": Kind.AVAILABLE_SPAN,
     "network": Kind.NETWORK_SPAN,
 }
+_OF_MOMENTS = {"level", "down_bps", "up_bps"}
+_OF_SPANS = {"cpu", "memory"}
 Row = Sequence[str | None]
 _Record = tuple[Kind, int, int, int, float, float]
 
@@ -74,7 +77,7 @@ class Meanings:
             ValueError: The text has no meaning.
         """
         if state in self.above:
-            return int(within(state, text, math.inf) > self.above[state])
+            return int(_finite(state, text) > self.above[state])
         code = self.codes[state].get(text.strip().lower())
         if code is None:
             raise ValueError(f"{state} {text[:40]!r} is not known")
@@ -183,6 +186,13 @@ class RowReader:
         self._read = self._span if "end" in columns or "duration" in columns else self._moment
         if self._begin_at < 0:
             raise ConfigError("the table has no field 'time' or 'start'", hint="map one: --map time=COLUMN")
+        is_span = self._read == self._span
+        misplaced = set(columns) & (_OF_MOMENTS if is_span else _OF_SPANS)
+        if misplaced:
+            raise ConfigError(
+                f"{', '.join(sorted(misplaced))}: not in a table of {'spans' if is_span else 'moments'}",
+                hint="a table with an end or a duration tells of spans, any other of moments; split it",
+            )
         if not set(columns) - set(WHEN) - {"user", "device"}:
             raise ConfigError(
                 "the table has no field that tells anything", hint=f"map one of: {', '.join(FIELDS)}"
@@ -199,10 +209,13 @@ class RowReader:
         if not begin:
             raise ValueError("time is empty")
         records = self._read(row, self._means.time_ns(begin))
+        device = self._text(row, "device")
+        if not is_text(device):
+            raise ValueError("device is not valid text")
         observed = self._spool.of(user)
         for kind, t_ns, end_ns, code, x, y in records:
             observed.add(kind, t_ns, end_ns=end_ns, code=code, x=x, y=y)
-        if "device" in self._at and (device := self._text(row, "device")):
+        if device:
             self._devices.setdefault(user, device)
 
     def _text(self, row: Row, name: str) -> str:
@@ -271,10 +284,17 @@ def within(name: str, text: str, most: float) -> float:
     Raises:
         ValueError: It is not; says so.
     """
+    value = _finite(name, text)
+    if not 0 <= value <= most:
+        raise ValueError(f"{name} {text[:40]} is not between 0 and {most:g}")
+    return value
+
+
+def _finite(name: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{name} {text[:40]!r} is not a number") from None
-    if not 0 <= value <= most or math.isinf(value):
-        raise ValueError(f"{name} {text[:40]} is not between 0 and {most:g}")
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{name} {text[:40]!r} is not a number")
     return value

@@ -2,7 +2,7 @@
 
 It knows as much SQL as a dump needs and no more: comments, quoted strings and names, INSERT and REPLACE
 with one or many rows, and the column order from CREATE TABLE. Everything else is skipped up to its ``;``.
-String rules follow the MySQL 8.0 reference manual, section 11.1.1 "String Literals": backslash escapes,
+String rules follow the MySQL 8.0 reference manual, section 9.1.1 "String Literals": backslash escapes,
 doubled quotes, adjacent strings joined.
 """
 
@@ -49,6 +49,7 @@ _CREATE = _regex(
     rf"(?:{_NAME}{_GAP}\.{_GAP})?(?P<table>{_NAME}){_GAP}(?=\()"
 )
 _ROW = _regex(rf"\({_VALUE}(?:,{_VALUE})*+\)")
+_AFTER_ROWS = _regex(r";|ON\b|AS\b|\Z")
 _FIELD = _regex(rf"{_GAP}(?:'([^'\\]*+)'(?!\s*+['\"])|({_JOINED})|({_BARE})){_GAP}(?:,|\Z)")
 _LITERAL = _regex(_STRING)
 _NAME_RE = _regex(_NAME)
@@ -56,7 +57,7 @@ _NAME_RE = _regex(_NAME)
 _PASSABLE = _regex(rf"(?:[^;'\"`\#/-]++|{_STRING}|{_BACKQUOTED}|{_COMMENT}|-(?!-\s)(?=..)|/(?!\*)(?=.))*+")
 _NESTING = _regex(rf"[()]|{_STRING}|{_BACKQUOTED}|{_COMMENT}|(?P<open>['\"`]|/\*)")
 _ESCAPE = {"'": _regex(r"\\(.)|''"), '"': _regex(r'\\(.)|""')}
-# `\%` and `\_` stay as they are; any other escaped character stands for itself (section 11.1.1, table 11.1).
+# `\%` and `\_` stay as they are; any other escaped character stands for itself (section 9.1.1, table 9.1).
 _ESCAPED = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _NULL = frozenset(map("".join, product("Nn", "Uu", "Ll", "Ll")))
 _NOT_COLUMNS = {"primary", "key", "unique", "index", "constraint", "fulltext", "spatial", "foreign", "check"}
@@ -134,7 +135,9 @@ def _rows(text: _Window, table: str, columns: tuple[str, ...] | None) -> Iterato
             yield InsertRow(line, table, columns, [], "a value that is neither a number, a string nor NULL")
             text.to(end)
         if not text.another_row():
-            return
+            break
+    if not _AFTER_ROWS.match(text.text, text.at):
+        yield InsertRow(text.line, table, columns, [], "neither a comma nor a semicolon after a row")
 
 
 class _Window:

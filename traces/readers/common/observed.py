@@ -86,10 +86,6 @@ class Observed:
     def __bytes__(self) -> bytes:
         return bytes(self._bytes)
 
-    def clear(self) -> None:
-        """Forget all records."""
-        self._bytes = bytearray()
-
     def array(self) -> NDArray[Any]:
         """All records as a structured array."""
         return np.frombuffer(self._bytes, DTYPE)

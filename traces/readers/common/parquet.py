@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -90,7 +91,10 @@ class ParquetTable:
             column = column.dictionary_decode()
         if pa.types.is_nested(column.type):
             return [None] * len(column)
-        return [None if value is None else _text(value) for value in column.to_pylist()]
+        # pandas writes what is missing as null or as NaN; a value is equal to itself.
+        return [
+            _text(value) if value is not None and value == value else None for value in column.to_pylist()
+        ]
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
@@ -109,6 +113,6 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     # repr of a float is exact, and 3.0 in a column of codes means 3.
-    if isinstance(value, float):
+    if isinstance(value, float) and math.isfinite(value):
         return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
     return str(value)

@@ -80,17 +80,12 @@ class _Builder:
         for name, argument in operations(chunks):
             self._build[name](argument)
             if self._root:
-                yield from self._flush()
+                # Only finished items of the outermost dict leave; half-built ones are still on the stack.
+                yield from self._root.items()
+                self._root.clear()
+                self._pending = len(self._stack)
         if self._root is None or self._stack != [self._root] or self._marks:
             raise DataQualityError("the pickle does not hold one dict")
-
-    def _flush(self) -> Iterator[tuple[Any, Any]]:
-        root = self._root
-        # Only the finished items of the outermost dict leave; half-built values are still on the stack.
-        if root is not None:
-            yield from root.items()
-            root.clear()
-            self._pending = len(self._stack)
 
     def _push(self, value: Any) -> None:
         if not self._stack:

@@ -157,6 +157,11 @@ def is_text(value: str) -> bool:
     return value.isascii() or _LONE_SURROGATE.search(value) is None
 
 
+def text_or_nothing(value: object) -> str:
+    """A value that should be text; nothing if it is something else or could not be decoded."""
+    return value if isinstance(value, str) and is_text(value) else ""
+
+
 def lines(chunks: Iterable[str], name: str) -> Iterator[str]:
     """The lines of a text, each with its end.
 

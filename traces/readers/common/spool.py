@@ -93,7 +93,13 @@ class UserSpool:
         return buffer
 
     def each(self) -> Iterator[tuple[str, Observed]]:
-        """Users in the order in which they appeared, each with all its records in the order of the source."""
+        """Users in the order in which they appeared, each with all its records in the order of the source.
+
+        Raises:
+            DataQualityError: There is none.
+        """
+        if not len(self.users):
+            raise DataQualityError("there is no usable row", hint="check the file and the format name")
         for number, user in enumerate(self.users.all()):
             yield user, self._collected(number)
 

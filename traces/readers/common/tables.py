@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedjoule.errors import ConfigError, DataQualityError
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common.sources import csv_rows
+from traces.readers.common.sources import csv_rows, is_text
 
 
 class Table:
@@ -30,6 +30,11 @@ class Table:
         if first is None:
             raise DataQualityError(f"{path.name}: is empty")
         self.header = [name.strip() for name in first[1]]
+        if not all(map(is_text, self.header)):
+            raise DataQualityError(
+                f"{path.name}: the header is not valid text",
+                hint="say which it is, e.g. --set encoding=latin-1",
+            )
 
     def positions(self, columns: Mapping[str, str], *, required: tuple[str, ...] = ()) -> dict[str, int]:
         """Where each field stands in a row.

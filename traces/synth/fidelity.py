@@ -1,0 +1,221 @@
+"""``python -m traces.synth.fidelity``: are generated people like real ones whom the fit never saw?
+
+For each real set, many times: split the people into two random halves, fit on one, generate as many people as
+it has, look at them through the gaps and the grid of its recordings, and compare with the other half. The bar
+is `BAR` times the distance between the two real halves. A set of one person is split by days.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedjoule.provenance import Origin
+from fedjoule.seeds import generator
+from traces.synth.compare import hourly_distance, hourly_share, ks_distance, whole_lengths
+from traces.synth.fit import fit_processes
+from traces.synth.model import Evidence, Process
+from traces.synth.process import Changes, ProcessSampler
+from traces.synth.sets import AVAILABILITY, POWER, SCREEN, RealSet
+from traces.synth.spells import Spells, bridged, spells_of
+from traces.synth.window import seen_through, windows_of
+
+BAR = 1.5
+SPLITS = 20
+LONGEST_H = 24.0 * 31
+_EVIDENCE = Evidence(origin=Origin.IMPORTED, source="half of a set")
+Distance = Callable[[Spells, Spells], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Fidelity:
+    """One line of the table.
+
+    Attributes:
+        quantity: What was compared.
+        set_name: In which set.
+        held_out: Units in the half that the fit did not see.
+        unit: What a unit is.
+        splits: How many random halvings.
+        real: Mean distance between the two real halves.
+        generated: Mean distance between the generated people and the held-out half.
+    """
+
+    quantity: str
+    set_name: str
+    held_out: int
+    unit: str
+    splits: int
+    real: float
+    generated: float
+
+    @property
+    def ratio(self) -> float:
+        """Generated over real."""
+        return self.generated / self.real
+
+    @property
+    def passed(self) -> bool:
+        """Whether the ratio is within the bar."""
+        return self.ratio <= BAR
+
+
+def lengths(state_bit: int, *, on: bool) -> Distance:
+    """Distance of the lengths of the stretches in which a channel is on (or off)."""
+
+    def distance(a: Spells, b: Spells) -> float:
+        return ks_distance(*(whole_lengths(part, part.on(state_bit) == on) for part in (a, b)))
+
+    return distance
+
+
+def shares(bits: Sequence[int], least_h: float = 1.0) -> Distance:
+    """Distance of the hourly shares of the time in which all of some channels are on."""
+
+    def distance(a: Spells, b: Spells) -> float:
+        return hourly_distance(*(hourly_share(part, _all_on(part, bits), least_h) for part in (a, b)))
+
+    return distance
+
+
+def _all_on(spells: Spells, bits: Sequence[int]) -> NDArray[np.bool_]:
+    return np.logical_and.reduce([spells.on(bit) for bit in bits])
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is compared in one set.
+
+    Attributes:
+        real_set: The set.
+        quantities: Name to distance.
+        by_day: Units are days of one person, not persons.
+    """
+
+    real_set: RealSet
+    quantities: dict[str, Distance]
+    by_day: bool = False
+
+
+TRIALS = (
+    Trial(
+        SCREEN,
+        {
+            "session length": lengths(0, on=True),
+            "gap": lengths(0, on=False),
+            "hourly screen-on share": shares([0], 0.5),
+        },
+        by_day=True,
+    ),
+    Trial(
+        POWER,
+        {
+            "hourly charging share": shares([0]),
+            "hourly Wi-Fi share": shares([1]),
+            "availability: hourly share of charging and Wi-Fi": shares([0, 1]),
+        },
+    ),
+    Trial(
+        AVAILABILITY,
+        {
+            "availability: hourly share": shares([0]),
+            "availability: length of a stretch": lengths(0, on=True),
+            "availability: gap": lengths(0, on=False),
+        },
+    ),
+)
+
+
+def measure(trial: Trial, data: Path, splits: int = SPLITS) -> list[Fidelity]:
+    """Every quantity of a set, averaged over random halvings."""
+    spells = first_days(spells_of(trial.real_set.read(data), trial.real_set.channels))
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in trial.quantities}
+    held_out = 0
+    for split in range(splits):
+        rng = generator(split, "fidelity", trial.real_set.name)
+        fitted, kept, made = (_halves_of_days if trial.by_day else _halves_of_people)(trial, spells, rng)
+        held_out = kept.units
+        for name, distance in trial.quantities.items():
+            found[name].append((distance(fitted, kept), distance(made, kept)))
+    unit = "days of one person" if trial.by_day else "people"
+    return [
+        Fidelity(name, trial.real_set.name, held_out, unit, splits, *np.mean(pairs, axis=0).tolist())
+        for name, pairs in found.items()
+    ]
+
+
+def first_days(spells: Spells) -> Spells:
+    """Without what lies more than a month after a recording began: one of ExtraSensory resumes after months."""
+    keep = np.flatnonzero(spells.end_h <= LONGEST_H + 168)
+    return spells._taken(keep, spells.unit[keep], spells.units)
+
+
+def _halves_of_people(
+    trial: Trial, spells: Spells, rng: np.random.Generator
+) -> tuple[Spells, Spells, Spells]:
+    order = rng.permutation(spells.units)
+    fitted, kept = spells.of_units(order[::2]), spells.of_units(order[1::2])
+    processes = _fit(trial, fitted)
+    return fitted, kept, generated_like(processes, fitted, rng)
+
+
+def _fit(trial: Trial, spells: Spells) -> list[Process]:
+    chosen = trial.real_set
+    return fit_processes(bridged(spells, chosen.bridge_h), chosen.channels, _EVIDENCE, chosen.grid_h)
+
+
+def _halves_of_days(trial: Trial, spells: Spells, rng: np.random.Generator) -> tuple[Spells, Spells, Spells]:
+    days = spells.by_day()
+    order = rng.permutation(days.units)
+    fitted, kept = days.of_units(order[::2]), days.of_units(order[1::2])
+    one_person = Spells(
+        np.zeros(len(fitted), np.int64),
+        *(getattr(fitted, name) for name in ("state", "start_h", "end_h", "begun", "next_state")),
+        1,
+        fitted.channels,
+    )
+    processes = _fit(trial, one_person)
+    made = generated_like(processes, spells, rng).by_day()
+    return fitted, kept, made.of_units(order[::2][order[::2] < made.units])
+
+
+def generated_like(processes: Sequence[Process], real: Spells, rng: np.random.Generator) -> Spells:
+    """Generated people, one per real one, seen through the windows of the real ones."""
+    windows = windows_of(real)
+    hours = max(float(end[-1]) for _, end in windows)
+    drawn: list[Changes] = []
+    for process in processes:
+        given = drawn[0] if process.given else None
+        drawn.append(ProcessSampler(process).draw(len(windows), hours, rng, given))
+    return seen_through(drawn, windows)
+
+
+def table(lines: Sequence[Fidelity]) -> Iterator[str]:
+    """The lines as a Markdown table."""
+    yield "| quantity | set | held out | splits | real halves | generated | ratio | at most 1.5 |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for line in lines:
+        verdict = "yes" if line.passed else "**no**"
+        yield (
+            f"| {line.quantity} | {line.set_name} | {line.held_out} {line.unit} | {line.splits} "
+            f"| {line.real:.3f} | {line.generated:.3f} | {line.ratio:.2f} | {verdict} |"
+        )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table; the exit code says whether every line passed."""
+    data = Path(os.environ.get("FEDJOULE_DATA", ""))
+    splits = int(arguments[0]) if arguments else SPLITS
+    lines = [line for trial in TRIALS for line in measure(trial, data, splits)]
+    sys.stdout.write("\n".join(table(lines)) + "\n")
+    return 0 if all(line.passed for line in lines) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
