@@ -1,8 +1,8 @@
 """What the agent costs beside the training: its own threads, and what sending as it happens adds to that.
 
 The agent accounts for the processor time of its own threads (reader, telemetry, power sensors, heartbeat,
-markers) and of the epochs; both come back with the end of a job. The telemetry is read from a tree of files with
-the sources of an eight-core phone, because a virtual machine has hardly any of its own.
+markers) and of the epochs; both come back with the end of a job. The telemetry is read from a tree of files
+with the sources of an eight-core phone, because a virtual machine has hardly any of its own.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def _allan(series: Series) -> Iterator[tuple[float, float, float]]:
     clocks (NIST Technical Note 1337, table 12-4).
     """
     points = len(series.power_w) + 1
-    sums = np.concatenate(([0.0], np.cumsum(series.power_w)))
+    sums = np.concatenate(([0.0], np.cumsum(series.power_w - series.power_w[0])))
     group = 1
     while 2 * group < points:
         means = (sums[group:] - sums[:-group]) / group

@@ -9,6 +9,7 @@ import queue
 import select
 import threading
 import time
+import traceback
 from typing import Any, Callable, Protocol
 
 from device_agents.payload.faults import LinkLost, ProtocolError
@@ -97,17 +98,17 @@ class Sender:
                 view = view[count:]
 
 
-class Reader(threading.Thread):
+class Reader:
     """Reads commands for `take`. Pings are answered at once; so are cancellations, through ``on_cancel``.
 
     Attributes:
-        cpu_s: Processor time of this thread so far.
+        cpu_s: Processor time of its thread so far.
     """
 
     def __init__(
         self, fd: int, sender: Sender, on_cancel: Callable[[str], bool], on_lost: Callable[[], None]
     ) -> None:
-        super().__init__(name="reader", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self.cpu_s = 0.0
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._gone = False
@@ -136,21 +137,27 @@ class Reader(threading.Thread):
         with self._sink_lock:
             self._sink = sink
 
-    def run(self) -> None:
+    def start(self) -> None:
+        """Read from here on."""
+        self._thread.start()
+
+    def _run(self) -> None:
         """Until the host hangs up or stops making sense."""
         try:
             while True:
-                self._handle(self._message())
+                self._dispatch(self._message())
                 self.cpu_s = time.thread_time()
         except LinkLost:
             pass
         except ProtocolError as error:
             self._inbox.put({"type": "nonsense", "message": str(error)})
+        except Exception:  # a fault of ours: as good as a lost link, and never a silent agent
+            traceback.print_exc()
         self._gone = True
         self._inbox.put(LOST)
         self._on_lost()
 
-    def _handle(self, message: dict[str, Any]) -> None:
+    def _dispatch(self, message: dict[str, Any]) -> None:
         kind = message["type"]
         if kind == "ping":
             pong = {"type": "pong", "nonce": message.get("nonce"), "t_dev_ns": time.monotonic_ns()}

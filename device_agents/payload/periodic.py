@@ -8,29 +8,35 @@ import traceback
 from typing import Callable
 
 
-class Periodic(threading.Thread):
+class Periodic:
     """Calls ``work`` every ``period_s``, first at once.
 
     Attributes:
-        cpu_s: Processor time of this thread so far.
+        name: What it is for.
+        cpu_s: Processor time of its thread so far.
         missed: Turns left out because the one before took too long or the device was busy.
         failure: What ended it early, if anything.
     """
 
     def __init__(self, name: str, period_s: float, work: Callable[[], None]) -> None:
-        super().__init__(name=name, daemon=True)
+        self.name = name
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._period_s = period_s
         self._work = work
-        self._stop_now = threading.Event()
+        self._over = threading.Event()
         self.cpu_s = 0.0
         self.missed = 0
         self.failure: Exception | None = None
 
-    def run(self) -> None:
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def _run(self) -> None:
         """Until `stop`, or until ``work`` raises."""
         due_s = time.monotonic()
         try:
-            while not self._stop_now.wait(max(0.0, due_s - time.monotonic())):
+            while not self._over.wait(max(0.0, due_s - time.monotonic())):
                 self._work()
                 late = int((time.monotonic() - due_s) / self._period_s)
                 self.missed += late
@@ -42,5 +48,5 @@ class Periodic(threading.Thread):
 
     def stop(self) -> None:
         """End it and wait for the turn that is under way."""
-        self._stop_now.set()
-        self.join()
+        self._over.set()
+        self._thread.join()

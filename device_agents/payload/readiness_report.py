@@ -9,11 +9,12 @@ import os
 import platform
 import shutil
 import sys
+from typing import Optional
 
 MODULES = ("numpy", "torch", "onnxruntime")
 
 
-def module_version(name):
+def module_version(name: str) -> Optional[str]:
     """Version of an installed package, without importing it: importing torch takes seconds on a phone."""
     try:
         from importlib.metadata import version
@@ -25,7 +26,7 @@ def module_version(name):
         return None
 
 
-def free_bytes(path):
+def free_bytes(path: str) -> Optional[int]:
     """Free disk space where our files go."""
     try:
         return shutil.disk_usage(path).free
@@ -33,7 +34,7 @@ def free_bytes(path):
         return None
 
 
-def main():
+def main() -> None:
     """Print the report."""
     home = os.path.expanduser("~")  # noqa: PTH111 - the oldest spelling, for the oldest Python
     prefix = os.environ.get("PREFIX", "")

@@ -82,9 +82,9 @@ def _check_workload(spec: JobSpec) -> None:
 
     known = ["softmax"] if spec.backend == "numpy" else list(TASKS)
     if spec.workload not in known:
-        raise JobFault(
-            "bad_job", f"unknown workload {spec.workload!r} for backend {spec.backend}; known: {', '.join(known)}"
-        )
+        names = ", ".join(known)
+        message = f"unknown workload {spec.workload!r} for backend {spec.backend}; known: {names}"
+        raise JobFault("bad_job", message)
 
 
 def _import(module: str, spec: JobSpec) -> None:

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from device_agents.session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.transport.local import LocalChannel
 
-AGENT = (sys.executable, "-m", "device_agents.payload.agent")
+# A device may have another Python than the host: set this to run the tests with one.
+AGENT_PYTHON = os.environ.get("FEDJOULE_AGENT_PYTHON", sys.executable)
+AGENT = (AGENT_PYTHON, "-m", "device_agents.payload.agent")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -66,7 +68,3 @@ def a_model(value: float = 0.01) -> bytes:
     from device_agents.payload.tensors import pack
 
     return pack({"weights": np.full(650, value)})
-
-
-Decide = Callable[[object], bool]
-Argv = Sequence[str]

@@ -22,9 +22,9 @@ MemFree:          812345 kB
 MemAvailable:    2000000 kB"""
 
 NET_DEV = """Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls
-    lo:   999    9    0    0    0     0          0         0      999    9    0    0    0     0       0          0
- wlan0:  5000   10    0    0    0     0          0         0     7000   11    0    0    0     0       0          0"""
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop
+    lo:   999    9    0    0    0     0          0         0      999    9    0    0    0     0
+ wlan0:  5000   10    0    0    0     0          0         0     7000   11    0    0    0     0"""
 
 CPU = "sys/devices/system/cpu"
 THERMAL = "sys/class/thermal"

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 class OddNet(nn.Module):
     """Grouped, dilated and strided convolutions, every kind of pooling, batch normalisation of vectors.
 
-    No bias before a batch normalisation: its gradient is zero and computed ones are rounding noise.
+    No bias right before a batch normalisation: its gradient is zero, and a computed one rounding noise.
     """
 
     def __init__(self, classes: int) -> None:
@@ -17,9 +17,9 @@ class OddNet(nn.Module):
             nn.ReLU(inplace=True),
             nn.Conv2d(8, 4, 3, stride=3, padding=1, groups=4, bias=False),
             nn.AvgPool2d(2, stride=1, padding=1),
-            nn.Tanh(),
             nn.Conv2d(4, 6, 2, stride=2),
             nn.MaxPool2d(3, stride=2, padding=1),
+            nn.Tanh(),
             nn.AdaptiveAvgPool2d((3, 2)),
             nn.Flatten(),
             nn.Linear(36, 10, bias=False),

@@ -1,6 +1,5 @@
 """What a job can ask for, on a real agent."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,15 @@ from device_agents.session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.workloads.softmax import Softmax, synthetic_shard
 from fedjoule.errors import DeviceError, DeviceFull
-from tests.device_agents.agents import AGENT, ONE_THREAD, a_model, open_agent, session_on, softmax
+from tests.device_agents.agents import (
+    AGENT,
+    AGENT_PYTHON,
+    ONE_THREAD,
+    a_model,
+    open_agent,
+    session_on,
+    softmax,
+)
 
 
 def by_phase(markers: tuple[EpochMarker, ...], phase: Phase) -> list[EpochMarker]:
@@ -93,9 +100,8 @@ def test_an_early_exit_uploads_nothing(tmp_path: Path) -> None:
 def test_a_model_that_does_not_fit_is_refused_by_the_device(
     tmp_path: Path, model: bytes, message: str
 ) -> None:
-    with session_on(tmp_path) as session:
-        with pytest.raises(DeviceError, match=message):
-            session.run_round(softmax(model=BlobRef.of(model)), blobs={"model": model})
+    with session_on(tmp_path) as session, pytest.raises(DeviceError, match=message):
+        session.run_round(softmax(model=BlobRef.of(model)), blobs={"model": model})
 
 
 def test_a_shard_is_sent_once_and_again_only_if_the_copy_is_damaged(tmp_path: Path) -> None:
@@ -160,7 +166,7 @@ def test_everything_works_from_the_bundle(tmp_path: Path) -> None:
     """Also what starts a second interpreter: the background load."""
     (tmp_path / "agent.pyz").write_bytes(build_bundle().data)
     environment = {**ONE_THREAD, "FEDJOULE_STATE": str(tmp_path / "state"), "PYTHONPATH": "/nonexistent"}
-    command = ["env", "-C", str(tmp_path), sys.executable, "-P", "agent.pyz"]
+    command = ["env", "-C", str(tmp_path), AGENT_PYTHON, "agent.pyz"]
     with LocalTransport(environment).open(command) as channel:
         job = softmax(background=BackgroundLoad.constant(0.1), power_hz=10, telemetry_hz=5)
         result = AgentSession(channel).run_round(job)
@@ -184,7 +190,7 @@ main()
 
 
 def test_stray_prints_go_to_stderr_and_the_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-c", PRINTING_AGENT, "--state", str(tmp_path)]
+    command = [AGENT_PYTHON, "-c", PRINTING_AGENT, "--state", str(tmp_path)]
     with LocalTransport().open(command) as channel:
         session = AgentSession(channel)
         result = session.run_round(softmax(epochs=2))
@@ -196,7 +202,7 @@ def test_stray_prints_go_to_stderr_and_the_log(tmp_path: Path, capfd: pytest.Cap
 
 def test_a_crash_in_the_workload_is_a_failed_job_with_its_traceback_in_the_log(tmp_path: Path) -> None:
     program = PRINTING_AGENT.replace('print("a stray print")', "raise ZeroDivisionError('in the model')")
-    with LocalTransport().open([sys.executable, "-c", program, "--state", str(tmp_path)]) as channel:
+    with LocalTransport().open([AGENT_PYTHON, "-c", program, "--state", str(tmp_path)]) as channel:
         session = AgentSession(channel)
         with pytest.raises(DeviceError, match="ZeroDivisionError: in the model"):
             session.run_round(softmax(), job_id="broken")
@@ -227,7 +233,7 @@ main()
 
 def test_a_stepped_wall_clock_is_reported_and_does_no_harm(tmp_path: Path) -> None:
     """The device's wall clock jumps by an hour in the first epoch, as a time service does after boot."""
-    with LocalTransport().open([sys.executable, "-c", STEPPED_CLOCK, "--state", str(tmp_path)]) as channel:
+    with LocalTransport().open([AGENT_PYTHON, "-c", STEPPED_CLOCK, "--state", str(tmp_path)]) as channel:
         result = AgentSession(channel).run_round(softmax())
     assert abs(result.done.wall_step_ns - 3600 * 10**9) < 10**9
     assert result.done.suspended_ns is not None
@@ -241,7 +247,7 @@ def test_a_stepped_wall_clock_is_reported_and_does_no_harm(tmp_path: Path) -> No
 
 def test_a_missing_backend_is_said_plainly(tmp_path: Path) -> None:
     """-S leaves the site packages out: a device with nothing but Python."""
-    command = [sys.executable, "-S", *AGENT[1:], "--state", str(tmp_path)]
+    command = [AGENT_PYTHON, "-S", *AGENT[1:], "--state", str(tmp_path)]
     with LocalTransport().open(command) as channel:
         session = AgentSession(channel)
         assert len(session.ping(2)) == 2
@@ -251,7 +257,7 @@ def test_a_missing_backend_is_said_plainly(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_job_and_loses_no_marker(tmp_path: Path) -> None:
-    """A limit on the size of files stands for the full disk: the kernel refuses the write in the same place."""
+    """A limit on the size of files stands for the full disk: the kernel refuses the same write."""
     limited = ["prlimit", "--fsize=4096", "--", *AGENT, "--state", str(tmp_path)]
     with LocalTransport().open(limited) as channel:
         session = AgentSession(channel)
@@ -284,7 +290,7 @@ def test_a_folder_that_cannot_be_made_is_said_plainly(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with (
         open_agent(tmp_path / "file") as channel,
-        pytest.raises(DeviceError, match="failed:.*file") as caught,
+        pytest.raises(DeviceError, match=r"failed:.*file") as caught,
     ):
         AgentSession(channel)
     assert "writable" in caught.value.hint

@@ -211,7 +211,7 @@ def test_terminated_by_the_system_it_still_says_how_it_ended(tmp_path: Path) -> 
 def test_killed_at_random_moments(
     tmp_path: Path, campaign_count: Callable[[int, int], int], record_property: Callable[[str, object], None]
 ) -> None:
-    """Quiet: the host has seen nothing, so the journal on disk at the time of the kill is what must be there."""
+    """Quiet: the host has seen nothing, so what must be there is the journal on disk when the kill came."""
     rng = np.random.default_rng(3)
     markers = 0
     kills = campaign_count(4, 200)

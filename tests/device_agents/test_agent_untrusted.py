@@ -1,4 +1,4 @@
-"""Things in the place of an agent that are none: every one ends in a typed error, in bounded memory and time."""
+"""Things in the place of an agent that are none: each ends in a typed error, in bounded memory and time."""
 
 import json
 import tracemalloc
@@ -38,18 +38,22 @@ def done(job_id, **more):
 
 
 def test_garbage_in_place_of_a_hello() -> None:
-    with session_with("print('Welcome to Raspbian')") as channel:
-        with pytest.raises(DeviceProtocolError, match="no message") as caught:
-            AgentSession(channel)
+    with (
+        session_with("print('Welcome to Raspbian')") as channel,
+        pytest.raises(DeviceProtocolError, match="no message") as caught,
+    ):
+        AgentSession(channel)
     assert not caught.value.transient
 
 
 @pytest.mark.parametrize("version", [0, 2, "'1'", None])
 def test_another_version_is_named_before_anything_else_is_checked(version: object) -> None:
     program = f"{PRELUDE}\nhear(); say('hello', version={version}, something_new=[1, 2])"
-    with session_with(program) as channel:
-        with pytest.raises(DeviceProtocolError, match="speaks protocol .*, this host 1") as caught:
-            AgentSession(channel)
+    with (
+        session_with(program) as channel,
+        pytest.raises(DeviceProtocolError, match=r"speaks protocol .*, this host 1") as caught,
+    ):
+        AgentSession(channel)
     assert "deploy" in caught.value.hint
 
 
@@ -146,6 +150,17 @@ def test_weights_that_are_not_what_was_asked_for(program: str, message: str) -> 
             session.run_round(job, job_id="j", blobs={"model": a_model()})
 
 
+TWO_PROBES = """
+report = dict(job_id="j", loss=1, duration_ns=1, samples=1)
+say("probe_done", **report); hear(); say("probe_done", **report)
+"""
+
+TWICE_THE_SAME_MARKER = """
+marker = {"kind": "wait", "edge": "start", "t_dev_ns": 1, "seq": 0}
+say("marker", marker=marker); say("marker", marker=marker)
+"""
+
+
 @pytest.mark.parametrize(
     ("script", "message"),
     [
@@ -160,17 +175,9 @@ def test_weights_that_are_not_what_was_asked_for(program: str, message: str) -> 
         ("done('j', outcome='failed', code='x', message='y' * 5000)", "no message"),
         ("done('j', outcome='elsewhere')", "no message"),
         ("done('j', loss=float('nan'))", "no message"),
-        (
-            "p = dict(job_id='j', loss=1, duration_ns=1, samples=1)\n"
-            "say('probe_done', **p); hear(); say('probe_done', **p)",
-            "probe that was not due",
-        ),
+        (TWO_PROBES, "probe that was not due"),
         ("say('blob', job_id='j', name='result', size=1, sha256='')", "result that was not due"),
-        (
-            "m = {'kind': 'wait', 'edge': 'start', 't_dev_ns': 1, 'seq': 0}\n"
-            "say('marker', marker=m); say('marker', marker=m)",
-            "marker 0 arrived where 1 was due",
-        ),
+        (TWICE_THE_SAME_MARKER, "marker 0 arrived where 1 was due"),
     ],
 )
 def test_nonsense_during_a_job(script: str, message: str) -> None:
@@ -186,50 +193,41 @@ def test_a_missing_marker_is_noticed() -> None:
         "m = {'kind': 'wait', 'edge': 'start', 't_dev_ns': 1, 'seq': 1}\nsay('marker', marker=m); done('j')"
     )
     program = f"{PRELUDE}\nhello(); hear(); say('accepted', job_id='j')\n{script}"
-    with session_with(program) as channel:
-        with pytest.raises(DeviceProtocolError, match="marker 0 of job j is missing"):
-            AgentSession(channel).run_round(softmax(quiet=False), job_id="j")
+    with (
+        session_with(program) as channel,
+        pytest.raises(DeviceProtocolError, match="marker 0 of job j is missing"),
+    ):
+        AgentSession(channel).run_round(softmax(quiet=False), job_id="j")
 
 
 STATUS = {"job_id": "j", "state": "done", "result": None, "telemetry_bytes": 0, "log_bytes": 0}
+
+
+def chunk(file: str, size: int) -> str:
+    """A status of ten bytes, then a piece."""
+    announce = f"say('status', **{STATUS}, journal_bytes=10); hear()\n"
+    return announce + f"say('chunk', job_id='j', file='{file}', offset=0, size={size})\n"
 
 
 @pytest.mark.parametrize(
     ("script", "message"),
     [
         (f"say('status', **{STATUS}, journal_bytes={MAX_JOURNAL_BYTES + 1})", "more than the"),
-        (
-            f"say('status', **{STATUS}, journal_bytes=10); hear()\n"
-            "say('chunk', job_id='j', file='journal', offset=0, size=11)",
-            "block of 11 bytes, more than the 10",
-        ),
-        (
-            f"say('status', **{STATUS}, journal_bytes=10); hear()\n"
-            "say('chunk', job_id='j', file='journal', offset=0, size=0)",
-            "another piece",
-        ),
-        (
-            f"say('status', **{STATUS}, journal_bytes=10); hear()\n"
-            "say('chunk', job_id='j', file='telemetry', offset=0, size=10)",
-            "another piece",
-        ),
-        (
-            f"say('status', **{STATUS}, journal_bytes=10); hear()\n"
-            "say('chunk', job_id='j', file='../x', offset=0, size=10)",
-            "no message",
-        ),
+        (chunk("journal", 11), "block of 11 bytes, more than the 10"),
+        (chunk("journal", 0), "another piece"),
+        (chunk("telemetry", 10), "another piece"),
+        (chunk("../x", 10), "no message"),
     ],
 )
 def test_collecting_from_a_liar(script: str, message: str) -> None:
-    with session_with(f"{PRELUDE}\nnull = None\nhello(); hear()\n{script}\nhear()") as channel:
+    with session_with(f"{PRELUDE}\nhello(); hear()\n{script}\nhear()") as channel:
         session = AgentSession(channel)
         with pytest.raises(DeviceProtocolError, match=message):
             session.collect("j")
 
 
 def test_an_agent_that_ends_in_the_middle_of_a_block() -> None:
-    script = f"say('status', **{STATUS}, journal_bytes=10); hear()\n"
-    script += "say('chunk', job_id='j', file='journal', offset=0, size=10); print('abc')"
+    script = chunk("journal", 10) + "print('abc')"
     with session_with(f"{PRELUDE}\nhello(); hear()\n{script}") as channel:
         session = AgentSession(channel)
         with pytest.raises(DeviceUnreachable, match="ended unexpectedly"):

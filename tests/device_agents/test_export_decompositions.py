@@ -1,3 +1,4 @@
+# ruff: noqa: FBT003 - aten takes its flags by position
 """What replaces torch's fused kernels, against those kernels, on shapes that no model here has."""
 
 from dataclasses import dataclass
@@ -103,7 +104,9 @@ def test_gradients_that_nobody_wants_are_not_computed() -> None:
 
 @given(size=pairs(4, 9), kernel=pairs(1, 3), stride=pairs(1, 3), padded=st.booleans())
 @settings(deadline=None, max_examples=40)
-def test_pooling(size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], padded: bool) -> None:
+def test_pooling(
+    size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], padded: bool
+) -> None:
     x = random(2, 3, *size)
     padding = [k // 2 if padded else 0 for k in kernel]
     window = (list(kernel), list(stride), padding)

@@ -38,9 +38,9 @@ def test_each_worker_takes_no_more_than_its_share_and_reports_it(cores: int) -> 
     used = [cpu_s(pid) - b for pid, b in zip(pids, before, strict=True)]
     report = interference.stop()
     assert report["workers"] == cores == len(pids)
-    # Never more than asked for, one period at each end aside; how much less depends on who else wants the core.
+    # Never more than asked for, a period at each end aside; how much less depends on who else wants the core.
     assert 0 < report["cpu_s"] <= 0.3 * (report["wall_s"] + cores * 0.2) + 0.02
-    # The kernel's count, in ticks of 10 ms, agrees with the report: what is reported is the load, not the start.
+    # The kernel's count, in ticks of 10 ms, agrees with the report, which leaves the interpreter's start out.
     assert sum(used) <= report["cpu_s"] + 0.03 * cores
     assert report["copied_bytes"] == 0
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []

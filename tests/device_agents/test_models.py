@@ -97,9 +97,7 @@ def test_the_cifar_stem_keeps_the_resolution() -> None:
     assert sizes == [(2, 64, 32, 32)]
 
 
-@pytest.mark.parametrize(
-    ("model", "option"), [(ResNet18, {"stem": "imagenet"}), (VGG16, {"head": "none"})]
-)
+@pytest.mark.parametrize(("model", "option"), [(ResNet18, {"stem": "imagenet"}), (VGG16, {"head": "none"})])
 def test_an_unknown_variant_is_refused(model: type[nn.Module], option: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="is neither 'torchvision' nor"):
         model(10, **option)
@@ -201,7 +199,14 @@ def test_a_state_goes_in_and_comes_out_unchanged_and_unshared() -> None:
 
 @pytest.mark.parametrize(
     ("samples", "smallest", "expected"),
-    [(64, 1, [32, 32]), (70, 2, [32, 32, 6]), (65, 1, [32, 32, 1]), (65, 2, [32, 32]), (1, 2, []), (0, 1, [])],
+    [
+        (64, 1, [32, 32]),
+        (70, 2, [32, 32, 6]),
+        (65, 1, [32, 32, 1]),
+        (65, 2, [32, 32]),
+        (1, 2, []),
+        (0, 1, []),
+    ],
 )
 def test_the_last_batch_is_smaller_or_left_out(samples: int, smallest: int, expected: list[int]) -> None:
     task = replace(TASKS["mnist-lenet5"], smallest_batch=smallest)

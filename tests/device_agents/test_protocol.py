@@ -73,9 +73,9 @@ def test_garbage_is_an_error_never_a_crash(garbage: bytes) -> None:
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), st.lists, max_leaves=5))
 def test_a_field_of_the_wrong_kind_is_an_error_never_a_crash(value: object) -> None:
     good = {
-        "type": "done", "seq": 0, "job_id": "j", "outcome": "finished", "code": "", "message": "", "epochs": 1,
-        "loss": 0.5, "uploaded": False, "result": None, "background": None, "t_dev_ns": 1, "wall_step_ns": 0,
-        "suspended_ns": None, "cpu": {"epochs_s": 1.0, "agent_s": 0.1},
+        "type": "done", "seq": 0, "job_id": "j", "outcome": "finished", "code": "", "message": "",
+        "epochs": 1, "loss": 0.5, "uploaded": False, "result": None, "background": None, "t_dev_ns": 1,
+        "wall_step_ns": 0, "suspended_ns": None, "cpu": {"epochs_s": 1.0, "agent_s": 0.1},
     }  # fmt: skip
     assert isinstance(parse_line(json.dumps(good).encode()), Done)
     for field in good:

@@ -168,7 +168,7 @@ def test_a_host_that_does_not_decide_counts_as_gone(tmp_path: Path) -> None:
         return True
 
     with session_on(tmp_path) as session:
-        with pytest.raises(DeviceUnreachable, match="no decide from the host for 0.2 s"):
+        with pytest.raises(DeviceUnreachable, match=r"no decide from the host for 0\.2 s"):
             session.run_round(softmax(decision_timeout_s=0.2), decide)
         result = session.run_round(softmax(decision_timeout_s=0.2, on_disconnect="finish"), decide)
         assert result.done.outcome == "finished"
@@ -207,10 +207,9 @@ def test_a_job_cannot_take_the_name_of_another(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("job_id", ["../../etc", "a/b", "", ".", "x" * 65])
 def test_a_job_id_is_never_a_path(tmp_path: Path, job_id: str) -> None:
-    with session_on(tmp_path / "state") as session:
-        with pytest.raises(DeviceError, match="is not a job id"):
-            session._link.send({"type": "job", **_wire(softmax()), "job_id": job_id})
-            session._link.expect(ProbeDone)
+    with session_on(tmp_path / "state") as session, pytest.raises(DeviceError, match="is not a job id"):
+        session._link.send({"type": "job", **_wire(softmax()), "job_id": job_id})
+        session._link.expect(ProbeDone)
     assert sorted(p.name for p in (tmp_path / "state").iterdir()) == ["agent.log", "cache"]
 
 

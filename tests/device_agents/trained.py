@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 from device_agents.workloads.backend_torch import TorchTrainer
 from device_agents.workloads.models import initial_state
 from device_agents.workloads.tasks import TASKS, Task, synthetic_shard
+from device_agents.workloads.trainer import Trainer
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -36,6 +37,7 @@ class Setting:
     task: Task
     steps: int
     seed: int = 0
+    _done: dict[int, int] = field(default_factory=dict)
 
     def data(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
         return synthetic_shard(self.task, self.steps * self.task.batch_size, np.random.default_rng(self.seed))
@@ -48,11 +50,13 @@ class Setting:
         step = graphs.step(self.task, self.task.batch_size, dtype)
         return OnnxRuntimeTrainer(self.task, {self.task.batch_size: step}, state, *self.data())
 
-    def losses(self, trainer: TorchTrainer | OnnxRuntimeTrainer) -> list[float]:
-        """The mean loss of each step."""
+    def losses(self, trainer: Trainer, until: int | None = None) -> list[float]:
+        """The mean loss of each step, from where the trainer is to ``until`` or to the end."""
         size = self.task.batch_size
         order = np.arange(self.steps * size)
-        return [float(trainer.step(order[i * size : (i + 1) * size]).mean()) for i in range(self.steps)]
+        first = self._done.get(id(trainer), 0)
+        last = self._done[id(trainer)] = self.steps if until is None else until
+        return [float(trainer.step(order[i * size : (i + 1) * size]).mean()) for i in range(first, last)]
 
 
 def apart(ours: Arrays, theirs: Arrays) -> float:
@@ -64,8 +68,11 @@ def apart(ours: Arrays, theirs: Arrays) -> float:
     assert list(ours) == list(theirs)
     floor = 1e-3 * norm(theirs)
     return max(
-        float(np.linalg.norm(ours[name] - theirs[name]) / max(np.linalg.norm(theirs[name]), floor))
-        for name in theirs
+        (
+            float(np.linalg.norm(ours[name] - theirs[name]) / max(np.linalg.norm(theirs[name]), floor))
+            for name in theirs
+        ),
+        default=0.0,
     )
 
 
@@ -78,13 +85,21 @@ def norm(arrays: Arrays) -> float:
     return float(np.sqrt(sum(np.linalg.norm(array.astype(np.float64)) ** 2 for array in arrays.values())))
 
 
-def split(state: Arrays, parameters: Arrays) -> tuple[Arrays, Arrays, Arrays]:
-    """Parameters, running statistics, counters."""
+class Parts(NamedTuple):
+    """A state by what its entries are."""
+
+    parameters: Arrays
+    statistics: Arrays
+    counters: dict[str, int]
+
+
+def split(state: Arrays, parameters: Arrays) -> Parts:
+    """Tell the entries of a state apart by the names of the parameters."""
     rest = {name: array for name, array in state.items() if name not in parameters}
-    return (
+    return Parts(
         {name: state[name] for name in parameters},
         {name: array for name, array in rest.items() if array.dtype.kind == "f"},
-        {name: array for name, array in rest.items() if array.dtype.kind == "i"},
+        {name: int(array) for name, array in rest.items() if array.dtype.kind == "i"},
     )
 
 

@@ -23,12 +23,11 @@ from traces.synth.fit import fit_processes
 from traces.synth.model import Evidence, Process
 from traces.synth.process import Changes, ProcessSampler
 from traces.synth.sets import AVAILABILITY, POWER, SCREEN, RealSet
-from traces.synth.spells import Spells, bridged, spells_of
+from traces.synth.spells import Spells, bridged, first_month, spells_of
 from traces.synth.window import seen_through, windows_of
 
 BAR = 1.5
 SPLITS = 20
-LONGEST_H = 24.0 * 31
 _EVIDENCE = Evidence(origin=Origin.IMPORTED, source="half of a set")
 Distance = Callable[[Spells, Spells], float]
 
@@ -134,7 +133,7 @@ TRIALS = (
 
 def measure(trial: Trial, data: Path, splits: int = SPLITS) -> list[Fidelity]:
     """Every quantity of a set, averaged over random halvings."""
-    spells = first_days(spells_of(trial.real_set.read(data), trial.real_set.channels))
+    spells = first_month(spells_of(trial.real_set.read(data), trial.real_set.channels))
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in trial.quantities}
     held_out = 0
     for split in range(splits):
@@ -148,12 +147,6 @@ def measure(trial: Trial, data: Path, splits: int = SPLITS) -> list[Fidelity]:
         Fidelity(name, trial.real_set.name, held_out, unit, splits, *np.mean(pairs, axis=0).tolist())
         for name, pairs in found.items()
     ]
-
-
-def first_days(spells: Spells) -> Spells:
-    """Without what lies more than a month after a recording began: one of ExtraSensory resumes after months."""
-    keep = np.flatnonzero(spells.end_h <= LONGEST_H + 168)
-    return spells._taken(keep, spells.unit[keep], spells.units)
 
 
 def _halves_of_people(

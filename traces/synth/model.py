@@ -132,13 +132,15 @@ class BatteryModel(ClosedModel):
     Attributes:
         drain_per_h: Quantiles over people, at even levels, of the level lost per hour unplugged.
         fill_per_h: Likewise, of the level gained per hour on a charger while below 90 %.
+        level_at_midnight: Likewise, of the level at midnight, where people begin.
         screen_factor: How many times faster the level falls with the screen on than with it off.
-        evidence: Of the two rates.
+        evidence: Of all but the factor.
         screen_evidence: Of the factor.
     """
 
     drain_per_h: tuple[Positive, ...] = Field(min_length=2)
     fill_per_h: tuple[Positive, ...] = Field(min_length=2)
+    level_at_midnight: tuple[Share, ...] = Field(min_length=2)
     screen_factor: float = Field(default=1.0, ge=1)
     evidence: Evidence
     screen_evidence: Evidence | None = None
@@ -154,9 +156,9 @@ class AppMix(ClosedModel):
         evidence: Where this comes from.
     """
 
-    categories: tuple[str, ...] = Field(min_length=1)
-    ratio_low: Share
-    ratio_high: Share
+    categories: tuple[str, ...] = Field(min_length=1, max_length=100)
+    ratio_low: Annotated[float, Field(gt=0, lt=1)]
+    ratio_high: Annotated[float, Field(gt=0, lt=1)]
     evidence: Evidence
 
 

@@ -82,13 +82,13 @@ class ProcessSampler:
         walk = _Walk(self, kind, pace, regime, WEEK_H + hours)
         return walk.everybody(on.astype(np.int64), rng)
 
-    def run(self, clock: Indices, t_h: Array) -> tuple[Array, Array]:
+    def run(self, clock: Indices, t_h: Array) -> tuple[Indices, Array]:
         """Full weeks, and the amount that a clock has run since (with its base)."""
-        week, hour = np.divmod(t_h, WEEK_H)
-        at = hour.astype(np.int64)
-        row = clock * (WEEK_H + 1) + at
+        hour = t_h.astype(np.int64)
+        week = hour // WEEK_H
+        row = clock * (WEEK_H + 1) + (hour - week * WEEK_H)
         begun = self._run[row]
-        return week, begun + (hour - at) * (self._run[row + 1] - begun)
+        return week, begun + (t_h - hour) * (self._run[row + 1] - begun)
 
     def after(self, clock: Indices, t_h: Array, amount: Array) -> Array:
         """The time at which a clock has run an amount further."""
@@ -154,7 +154,9 @@ class _Walk:
         people = len(state)
         who = np.arange(people)
         t_h = np.full(people, WEEK_H - LEAD_IN_H)
-        rounds: list[tuple[Indices, Array, Array, Indices]] = []
+        first_state = state
+        rounds: list[tuple[Indices, Array]] = []
+        last_h = np.empty(people)
         while len(who):
             # Drawn for everybody, also for those who are done, so that nobody depends on the others.
             chance = rng.random((_DRAWS, people))
@@ -163,12 +165,13 @@ class _Walk:
                 kind = self._kind[who]
                 amount = self._sampler.stay(kind, state, t_h, mine, under_way=not rounds)
                 end_h = self._end_of(who, kind, state, t_h, amount / self._pace[who, state])
-                rounds.append((who, t_h, end_h, state))
+                rounds.append((who, t_h))
+                last_h[who] = end_h
                 going = np.flatnonzero(end_h < self._end_h)
                 who, t_h, state = who[going], end_h[going], 1 - state[going]
                 if not len(who):
                     break
-        return _sorted(rounds)
+        return _by_person(rounds, last_h, first_state)
 
     def _end_of(self, who: Indices, kind: Indices, state: Indices, t_h: Array, amount: Array) -> Array:
         """When each person's spell ends, across changes of regime."""
@@ -200,11 +203,20 @@ class _Walk:
         return np.asarray(np.maximum(np.ceil(end_h / grid_h) * grid_h, t_h + grid_h))
 
 
-def _sorted(rounds: list[tuple[Indices, Array, Array, Indices]]) -> Changes:
-    """By person; the rounds are in the order of time."""
-    person, start_h, end_h, state = (np.concatenate(column) for column in zip(*rounds, strict=True))
-    order = np.argsort(person.astype(np.int32), kind="stable")
-    return Changes(person[order], start_h[order], end_h[order], state[order].astype(bool))
+def _by_person(rounds: list[tuple[Indices, Array]], last_h: Array, first_state: Indices) -> Changes:
+    """Everybody takes part in rounds from the first on, so the place of each spell is known without sorting."""
+    spells = np.zeros(len(last_h), np.int64)
+    for who, _ in rounds:
+        spells[who] += 1
+    first = np.cumsum(spells) - spells
+    start_h = np.empty(int(spells.sum()))
+    for number, (who, t_h) in enumerate(rounds):
+        start_h[first[who] + number] = t_h
+    end_h = np.append(start_h[1:], 0.0)
+    end_h[first + spells - 1] = last_h
+    person = np.repeat(np.arange(len(last_h)), spells)
+    turn = np.arange(len(start_h)) - first[person] + first_state[person]
+    return Changes(person, start_h, end_h, (turn & 1).astype(bool))
 
 
 def _remaining(quantile: Array) -> Array:

@@ -196,6 +196,12 @@ def of_first_channel(spells: Spells) -> tuple[Spells, NDArray[np.int64]]:
     return joined, np.cumsum(~goes_on) - 1
 
 
+def first_month(spells: Spells) -> Spells:
+    """Without what lies more than five weeks on: a recording may resume after months."""
+    keep = np.flatnonzero(spells.end_h <= 5 * WEEK_H)
+    return spells._taken(keep, spells.unit[keep], spells.units)
+
+
 def bridged(spells: Spells, longest_h: float) -> Spells:
     """Without the gaps of at most ``longest_h``; where the state differs behind one, it changed half-way.
 

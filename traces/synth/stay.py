@@ -21,8 +21,8 @@ _LAST = 2.0**-11
 
 
 def part_of_day(t_h: Array) -> NDArray[np.int64]:
-    """Which of the parts of the day a time is in."""
-    return np.asarray((t_h % HOURS) // (HOURS // BLOCKS), np.int64)
+    """Which of the parts of the day a time is in; times are not negative."""
+    return np.asarray(t_h.astype(np.int64) % HOURS // (HOURS // BLOCKS))
 
 
 def clock_amounts(spells: Spells, rate: Array) -> Array:
