@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from device_agents.payload.device import Device
-from device_agents.payload.faults import Interrupted, JobFault, LinkLost
+from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkLost
 from device_agents.payload.interrupter import Interrupter
 from device_agents.payload.job import parse_job
 from device_agents.payload.job_run import JobRun
@@ -120,6 +120,8 @@ class Agent:
         job = self._job
         if job is not None:
             job.link_lost()
+        else:
+            self._device.interrupter.request(LINK_LOST)  # it may be waiting for a job of another process
 
     def _cancel(self, command: dict[str, Any]) -> None:
         """A job of another process, which outlived its link."""

@@ -226,18 +226,14 @@ class JobRun:
                 raise
 
     def _finish(self, code: str, message: str) -> None:
-        problems = []
-        try:
-            self._recorders.stop()
-        except JobFault as error:
-            problems.append(str(error))
+        self._recorders.stop()
         end = self._device.now()
         done = {
             "type": "done",
             "outcome": self._outcome,
             "code": code,
             "message": message[:2000],
-            "problems": (problems + self._recorders.problems())[:8],
+            "problems": [problem[:500] for problem in self._recorders.problems[:8]],
             "epochs": self._epochs,
             "loss": self._loss,
             "uploaded": self._uploaded,

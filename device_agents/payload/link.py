@@ -18,6 +18,8 @@ from device_agents.payload.wire import CHUNK_BYTES, MAX_BLOB_BYTES, MAX_LINE_BYT
 SEND_TIMEOUT_S = 30.0
 """A host that takes nothing for this long is gone; a pipe that stays full must not stall the training."""
 
+OFFER_WAIT_S = 0.05
+
 LOST: dict[str, Any] = {"type": "lost"}
 """What `Reader.take` returns when the host has gone."""
 
@@ -56,16 +58,16 @@ class Sender:
         with self._lock:
             self._send(message, block)
 
-    def offer(self, message: dict[str, Any], *, wait: bool = False) -> bool:
-        """Send what is also in the journal: not in quiet mode or when the host is gone.
+    def offer(self, message: dict[str, Any], *, wait_s: float = OFFER_WAIT_S) -> bool:
+        """Send what is also in the journal: not in quiet mode, not when the host is gone.
 
-        Without ``wait`` it is left out if another thread is sending; telemetry must not queue behind a blob.
+        It is left out if another thread keeps the line busy: telemetry must not queue behind a blob.
         """
-        if self.quiet or self._lost or not self._lock.acquire(blocking=wait):
+        if self.quiet or self._lost or not self._lock.acquire(timeout=wait_s):
             return False
         try:
             self._send(message, b"")
-        except LinkLost:
+        except (LinkLost, ValueError):
             return False
         finally:
             self._lock.release()
@@ -74,7 +76,10 @@ class Sender:
     def _send(self, message: dict[str, Any], block: bytes) -> None:
         if self._lost:
             raise LinkLost("the host is gone")
-        self._write(encode({**message, "seq": self.messages}))
+        line = encode({**message, "seq": self.messages})
+        if len(line) > MAX_LINE_BYTES:
+            raise ValueError(f"a message of {len(line)} bytes")
+        self._write(line)
         self._write(block)
         self.messages += 1
 

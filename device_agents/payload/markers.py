@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.faults import JobFault
+from device_agents.payload.link import SEND_TIMEOUT_S
 
 if TYPE_CHECKING:
     from device_agents.payload.journal import Journal
@@ -51,8 +52,8 @@ class Markers:
             self._journal.append(message)
         except JobFault:
             self._sender.quiet = False  # the journal is full: the link is the only place left
-            self._sender.offer(message, wait=True)
+            self._sender.offer(message, wait_s=SEND_TIMEOUT_S)
             raise
-        self._sender.offer(message, wait=True)
+        self._sender.offer(message, wait_s=SEND_TIMEOUT_S)
         self.cpu_s += time.thread_time() - began_s
         return t_dev_ns

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from typing import Callable
+from abc import ABC, abstractmethod
 
 
-class Periodic:
-    """Calls ``work`` every ``period_s``, first at once.
+class Periodic(ABC):
+    """Calls `turn` every ``period_s``, first at once.
 
     Attributes:
         name: What it is for.
@@ -18,26 +18,35 @@ class Periodic:
         failure: What ended it early, if anything.
     """
 
-    def __init__(self, name: str, period_s: float, work: Callable[[], None]) -> None:
+    def __init__(self, name: str, period_s: float) -> None:
         self.name = name
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._period_s = period_s
-        self._work = work
-        self._over = threading.Event()
         self.cpu_s = 0.0
         self.missed = 0
         self.failure: Exception | None = None
+        self._period_s = period_s
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def turn(self) -> None:
+        """What is done each time; an exception ends it."""
 
     def start(self) -> None:
         """Begin."""
+        self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._thread.start()
 
+    def stop(self) -> None:
+        """End it and wait for the turn that is under way. May be called without `start`."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
     def _run(self) -> None:
-        """Until `stop`, or until ``work`` raises."""
         due_s = time.monotonic()
         try:
             while not self._over.wait(max(0.0, due_s - time.monotonic())):
-                self._work()
+                self.turn()
                 late = int((time.monotonic() - due_s) / self._period_s)
                 self.missed += late
                 due_s += (late + 1) * self._period_s
@@ -45,8 +54,3 @@ class Periodic:
         except Exception as error:
             self.failure = error
             traceback.print_exc()  # into agent.log
-
-    def stop(self) -> None:
-        """End it and wait for the turn that is under way."""
-        self._over.set()
-        self._thread.join()

@@ -32,36 +32,38 @@ MAX_BLOCK = 500
 """Readings per block: a line stays well below the wire's 64 KiB."""
 
 
-class SysfsSampler:
+class SysfsSampler(Periodic):
     """Samples all sensors of a device."""
 
     def __init__(self, root: Path, rate_hz: float, journal: Journal) -> None:
+        super().__init__("power", 1 / rate_hz)
         self._journal = journal
         self._tracks = [Track(sensor) for sensor in find_sensors(root)]
-        self._missed = 0
-        self.thread = Periodic("power", 1 / rate_hz, self._turn)
+        self._missed_before = 0
 
     def start(self) -> None:
         """Describe the sensors, then sample; a device without any says so and samples nothing."""
         for track in self._tracks:
             self._journal.append(track.sensor.describe())
         if self._tracks:
-            self.thread.start()
+            super().start()
         else:
             self._journal.append({"type": "no_power_source"})
 
     def stop(self) -> None:
-        """Stop sampling and write what is left."""
-        if not self._tracks:
-            return
-        self.thread.stop()
-        for track in self._tracks:
-            self._journal.append(track.block())
-            self._journal.append(track.rate())
-            track.sensor.close()
+        """Stop sampling, write what is left, release the files."""
+        super().stop()
+        try:
+            for track in self._tracks:
+                self._journal.append(track.block())
+                self._journal.append(track.rate())
+        finally:
+            for track in self._tracks:
+                track.sensor.close()
 
-    def _turn(self) -> None:
-        missed, self._missed = self.thread.missed - self._missed, self.thread.missed
+    def turn(self) -> None:
+        """One reading of every sensor."""
+        missed, self._missed_before = self.missed - self._missed_before, self.missed
         for track in self._tracks:
             track.dropped += missed
             track.read()

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.periodic import Periodic
-from device_agents.payload.telemetry_sources import Sample, Source, discover
+from device_agents.payload.telemetry_sources import Sample, discover
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,52 +20,55 @@ if TYPE_CHECKING:
     from device_agents.payload.link import Sender
 
 
-class Telemetry:
+class Telemetry(Periodic):
     """Samples all sources of a device into a journal."""
 
     def __init__(self, root: Path, rate_hz: float, journal: Journal, sender: Sender) -> None:
+        super().__init__("telemetry", 1 / rate_hz)
         self._journal = journal
         self._sender = sender
-        self._sources, self.missing = discover(root)
+        self._sources, self._missing = discover(root)
         self._summary = Summary()
+        self._summary_lock = threading.Lock()
         self._lost: set[str] = set()
-        self._lock = threading.Lock()
-        self.thread = Periodic("telemetry", 1 / rate_hz, self._turn)
 
     def start(self) -> None:
         """Say what there is, then sample."""
         columns: dict[str, list[str]] = {}
         for source in self._sources:
             columns.update(source.columns)
-        self._record({"type": "sources", "columns": columns, "missing": self.missing})
-        self.thread.start()
+        self._record({"type": "sources", "columns": columns, "missing": self._missing})
+        super().start()
 
     def stop(self) -> None:
-        """Stop sampling."""
-        self.thread.stop()
+        """Stop sampling and release the files."""
+        super().stop()
+        for source in self._sources:
+            source.close()
 
     def begin_summary(self) -> None:
         """Summarise from here on."""
-        with self._lock:
+        with self._summary_lock:
             self._summary = Summary()
 
     def summary(self) -> dict[str, Any]:
         """What the samples since `begin_summary` say."""
-        with self._lock:
+        with self._summary_lock:
             return self._summary.result()
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """One sample."""
         t_dev_ns = time.monotonic_ns()
         values: Sample = {}
         for source in self._sources:
             sample = source.sample()
             values.update(sample)
-            self._note_lost(source, sample)
-        with self._lock:
+            self._note_lost(sample)
+        with self._summary_lock:
             self._summary.add(values)
         self._record({"type": "telemetry", "t_dev_ns": t_dev_ns, "values": values})
 
-    def _note_lost(self, source: Source, sample: Sample) -> None:
+    def _note_lost(self, sample: Sample) -> None:
         """A source that stops answering is reported once."""
         for name, values in sample.items():
             if name not in self._lost and all(value is None for value in values):

@@ -25,7 +25,10 @@ class Source:
         columns: The quantities it gives, each with the names of its parts (cores, zones, interfaces).
     """
 
-    def __init__(self, columns: dict[str, list[str]], read: Callable[[], Sample]) -> None:
+    def __init__(
+        self, files: list[KernelFile], columns: dict[str, list[str]], read: Callable[[], Sample]
+    ) -> None:
+        self._files = files
         self.columns = columns
         self._read = read
 
@@ -35,6 +38,11 @@ class Source:
             return self._read()
         except (OSError, ValueError, IndexError):
             return {name: [None] * len(parts) for name, parts in self.columns.items()}
+
+    def close(self) -> None:
+        """Release the files."""
+        for file in self._files:
+            file.close()
 
 
 def discover(root: Path) -> tuple[list[Source], dict[str, str]]:
@@ -67,7 +75,8 @@ def _numbers(name: str, files: dict[str, Path], unit: float = 1.0, base: int = 1
         except (OSError, ValueError):
             return None
 
-    return Source({name: list(opened)}, lambda: {name: [one(file) for file in opened.values()]})
+    files_read = list(opened.values())
+    return Source(files_read, {name: list(opened)}, lambda: {name: [one(file) for file in files_read]})
 
 
 def _named(paths: list[Path], name_file: str) -> dict[str, Path]:
@@ -104,12 +113,12 @@ def _cpu_time(root: Path) -> Source:
         busy = [None if t is None else round((sum(t) - t[3] - t[4]) * tick_s, 2) for t in found]
         return {"cpu_busy_s": busy, "cpu_idle_s": idle}
 
-    return Source({"cpu_busy_s": names, "cpu_idle_s": names}, read)
+    return Source([file], {"cpu_busy_s": names, "cpu_idle_s": names}, read)
 
 
 def _load(root: Path) -> Source:
     file = KernelFile(root / "proc/loadavg")
-    return Source({"load_1min": ["all"]}, lambda: {"load_1min": [float(file.read().split()[0])]})
+    return Source([file], {"load_1min": ["all"]}, lambda: {"load_1min": [float(file.read().split()[0])]})
 
 
 def _temperature(root: Path) -> Source:
@@ -147,7 +156,7 @@ def _memory(root: Path) -> Source:
         read()
     except KeyError:
         raise ValueError("no MemAvailable in /proc/meminfo") from None
-    return Source({"memory_available_bytes": ["all"]}, read)
+    return Source([file], {"memory_available_bytes": ["all"]}, read)
 
 
 def _batteries(root: Path) -> list[Path]:
@@ -184,7 +193,7 @@ def _network(root: Path) -> Source:
             "sent_bytes": [int(now[name][8]) if name in now else None for name in names],
         }
 
-    return Source({"received_bytes": names, "sent_bytes": names}, read)
+    return Source([file], {"received_bytes": names, "sent_bytes": names}, read)
 
 
 _INTERFACES: dict[str, Callable[[Path], Source]] = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Group, Output
+from harness.cli.traces_synth import fit, synth
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +25,10 @@ _out = click.option(
 @click.group("traces", cls=Group)
 def traces() -> None:
     """Interaction traces: import, validate, look at, prepare for replay."""
+
+
+for command in (synth, fit):
+    traces.add_command(command)
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

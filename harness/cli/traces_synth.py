@@ -1,4 +1,4 @@
-"""``fedjoule traces synth`` and ``fedjoule traces fit``: generate traces, and fit what they are generated from."""
+"""``fedjoule traces synth`` and ``traces fit``: generate traces, and fit what they are generated from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0),
               help="The same seed gives the same people, however many.")  # fmt: skip
 @click.option("--model", "model_name", default="default", show_default=True, metavar="NAME|FILE",
-              help="'default', 'availability' (one channel, fitted on FLASH), or a file of `traces fit`.")  # fmt: skip
+              help="'default', 'availability' (from FLASH), or a file of `traces fit`.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="New folder; never overwritten.")
 def synth(users: int, days: int, seed: int, model_name: str, out: Path) -> Output:
     """Generate traces of people who never existed but behave like those a model was fitted on."""

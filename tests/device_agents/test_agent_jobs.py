@@ -22,6 +22,7 @@ from tests.device_agents.agents import (
     session_on,
     softmax,
 )
+from tests.device_agents.fake_sysfs import raspberry_pi, sensors
 
 
 def by_phase(markers: tuple[EpochMarker, ...], phase: Phase) -> list[EpochMarker]:
@@ -294,6 +295,22 @@ def test_a_folder_that_cannot_be_made_is_said_plainly(tmp_path: Path) -> None:
     ):
         AgentSession(channel)
     assert "writable" in caught.value.hint
+
+
+def test_one_job_after_another_leaves_nothing_open(tmp_path: Path) -> None:
+    """A campaign runs hundreds of jobs in one agent: descriptors, threads and children must not pile up."""
+    job = softmax(
+        epochs=1, probe=False, power_hz=20, quiet=False, background=BackgroundLoad.constant(0.1), upload=True
+    )
+    with session_on(tmp_path, "--root", str(sensors(raspberry_pi(tmp_path / "root")))) as session:
+        process = Path(f"/proc/{session.hello.pid}")
+        session.run_round(job)
+        open_files = []
+        for _ in range(3):
+            session.run_round(job)
+            open_files.append(len(list((process / "fd").iterdir())))
+            assert len(list((process / "task").iterdir())) == 2  # the main thread and the reader
+        assert len(set(open_files)) == 1
 
 
 def test_the_agents_own_time_is_accounted_for(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_long_block_is_cut_before_its_line_is_too_long(tmp_path: Path) -> None
     journal = Journal(tmp_path / "telemetry.jsonl")
     sampler = SysfsSampler(root, 1000.0, journal)
     for _ in range(MAX_BLOCK + 10):
-        sampler._turn()
+        sampler.turn()
     lines = (tmp_path / "telemetry.jsonl").read_bytes().splitlines()
     assert len(lines) == 4
     assert max(len(line) for line in lines) < 65_536 / 2

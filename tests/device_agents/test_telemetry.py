@@ -138,10 +138,11 @@ def test_a_source_that_stops_answering_is_reported_once(tmp_path: Path) -> None:
     telemetry = Telemetry(root, 5.0, journal, Sender(write_end))
     (root / "proc/loadavg").write_text("")
     for _ in range(3):
-        telemetry._turn()
+        telemetry.turn()
     lines = (tmp_path / "telemetry.jsonl").read_text().splitlines()
     lost = [SourceLost.model_validate_json(line) for line in lines if "source_lost" in line]
     assert [record.column for record in lost] == ["load_1min"]
+    telemetry.stop()
     journal.close()
     os.close(read_end)
     os.close(write_end)
@@ -178,12 +179,13 @@ def test_the_schedule_does_not_drift_and_counts_what_it_misses() -> None:
 
     turns: list[float] = []
 
-    def work() -> None:
-        turns.append(time.monotonic())
-        if len(turns) == 2:
-            time.sleep(0.25)
+    class SlowOnce(Periodic):
+        def turn(self) -> None:
+            turns.append(time.monotonic())
+            if len(turns) == 2:
+                time.sleep(0.25)
 
-    thread = Periodic("test", 0.1, work)
+    thread = SlowOnce("test", 0.1)
     thread.start()
     time.sleep(0.85)
     thread.stop()

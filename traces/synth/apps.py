@@ -13,8 +13,8 @@ def draw_apps(
 ) -> NDArray[np.int8]:
     """The category of each session, by number.
 
-    Every person's popularities fall by one ratio from category to category, so that the number of the category
-    is geometric, cut off at the last one.
+    Every person's popularities fall by one ratio from category to category, so that the number of the
+    category is geometric, cut off at the last one.
 
     Args:
         mix: Of categories.

@@ -34,8 +34,8 @@ def hourly_share(spells: Spells, on: NDArray[np.bool_], least_h: float = LEAST_W
 def hourly_distance(a: Array, b: Array) -> float:
     """Distance between the people's shares at one hour of the day, averaged over the hours."""
     distances = []
-    for x, y in zip(a.T, b.T, strict=True):
-        x, y = x[~np.isnan(x)], y[~np.isnan(y)]
+    for at_hour in zip(a.T, b.T, strict=True):
+        x, y = (share[~np.isnan(share)] for share in at_hour)
         if len(x) and len(y):
             distances.append(ks_distance(x, y))
     return float(np.mean(distances))

@@ -84,7 +84,7 @@ def shares(bits: Sequence[int], least_h: float = 1.0) -> Distance:
 
 
 def _all_on(spells: Spells, bits: Sequence[int]) -> NDArray[np.bool_]:
-    return np.logical_and.reduce([spells.on(bit) for bit in bits])
+    return np.asarray(np.logical_and.reduce([spells.on(bit) for bit in bits]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,7 @@ def _halves_of_days(trial: Trial, spells: Spells, rng: np.random.Generator) -> t
     days = spells.by_day()
     order = rng.permutation(days.units)
     fitted, kept = days.of_units(order[::2]), days.of_units(order[1::2])
-    one_person = Spells(
-        np.zeros(len(fitted), np.int64),
-        *(getattr(fitted, name) for name in ("state", "start_h", "end_h", "begun", "next_state")),
-        1,
-        fitted.channels,
-    )
-    processes = _fit(trial, one_person)
+    processes = _fit(trial, fitted.as_one())
     made = generated_like(processes, spells, rng).by_day()
     return fitted, kept, made.of_units(order[::2][order[::2] < made.units])
 

@@ -13,7 +13,7 @@ from traces.synth.classes import best_mixture, curve
 from traces.synth.counts import Counts, count
 from traces.synth.model import HOURS, Channel, Evidence, Process, UserClass
 from traces.synth.spells import Spells, day_type, of_first_channel, swapped
-from traces.synth.stay import Amounts, Rows, clock_amounts, part_of_day, stay_quantiles
+from traces.synth.stay import Amounts, Rows, clock_amounts, part_of_day, stay_quantiles, summed
 
 Array = NDArray[np.float64]
 DAY_TYPE_PRIOR = 8.0
@@ -52,17 +52,20 @@ def fit_process(
     rate = mixture.rate[:, :, None, :] * _day_factor(counts)
     # Everybody's own rates: those of the classes, in proportion.
     own_rate = np.einsum("uc,cswh->uswh", belonging, rate)
-    amount = np.bincount(part, weights=clock_amounts(spells, own_rate), minlength=len(own))
+    amount = summed(part, clock_amounts(spells, own_rate), len(own))
     until = amount if grid_h is None else amount - _after_leaving(own, own_rate, grid_h)
     amounts = Amounts(amount, until, own.next_state >= 0, part_of_day(own.start_h))
-    everybody = _stays(own, amounts, own.begun)
+    all_ = _stays(own, amounts, own.begun)
     kind = belonging.argmax(axis=1)[own.unit]
+    weights = mixture.weight / mixture.weight.sum()
     return Process(
         channel=channel,
         given=given,
         classes=tuple(
-            _class(float(weight), counts, belonging[:, c], rate[c], _stays(own, amounts, own.begun & (kind == c), everybody))
-            for c, weight in enumerate(mixture.weight / mixture.weight.sum())
+            _class(
+                weight, counts, belonging[:, c], rate[c], _stays(own, amounts, own.begun & (kind == c), all_)
+            )
+            for c, weight in enumerate(weights.tolist())
         ),
         pace_sigma=_rounded(_pace_sigma(counts, own_rate)),
         grid_h=grid_h,
@@ -133,7 +136,9 @@ def _pace_sigma(counts: Counts, own_rate: Array) -> float:
     return float(np.sqrt(np.log1p(max(beyond, 0.0))))
 
 
-def _class(weight: float, counts: Counts, belonging: Array, rate: Array, stay: tuple[Rows, Rows]) -> UserClass:
+def _class(
+    weight: float, counts: Counts, belonging: Array, rate: Array, stay: tuple[Rows, Rows]
+) -> UserClass:
     midnight = (belonging @ counts.at_midnight).reshape(-1, 2)
     spent = np.einsum("u,uswh->s", belonging, counts.spent_h).reshape(-1, 2)
     share = (spent[:, 1] + 1e-9) / (spent.sum(axis=1) + 2e-9)

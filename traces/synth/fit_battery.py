@@ -28,7 +28,9 @@ def fit_battery(
     traces: Iterable[InteractionTrace], evidence: Evidence, fewest_people: int = 3
 ) -> BatteryModel | None:
     """Rates of the people whose level and charger are on record; None if there are too few."""
-    drain, fill, midnight = [], [], []
+    drain: list[float] = []
+    fill: list[float] = []
+    midnight: list[Array] = []
     for trace in traces:
         steps = _steps(trace)
         if steps is None:

@@ -41,7 +41,7 @@ def fit_real(
 
 
 def default_model(data: Path) -> UsageModel:
-    """Screen of AWARE, charger, Wi-Fi and battery of ExtraSensory, spread of screen use and apps of Falaki."""
+    """Screen: AWARE; charger, Wi-Fi and battery: ExtraSensory; spread of screen use and apps: Falaki."""
     screen_traces, power_traces = SCREEN.read(data), POWER.read(data)
     (screen,), screen_evidence = fit_real(SCREEN, screen_traces)
     screen = screen.model_copy(update={"state_sigma": SCREEN_SIGMA, "spread_evidence": SCREEN_SPREAD})

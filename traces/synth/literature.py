@@ -29,7 +29,7 @@ SCREEN_SPREAD = Evidence(
     origin=Origin.LITERATURE,
     source=FALAKI,
     users=FALAKI_USERS,
-    assumption="log-normal; the reported ranges (10 to 200 sessions a day, 10 to 250 s) are the expected ranges",
+    assumption="log-normal; the reported ranges (10 to 200 a day, 10 to 250 s) are the expected ranges",
 )
 
 
@@ -43,7 +43,7 @@ def app_mix() -> AppMix:
             origin=Origin.LITERATURE,
             source=FALAKI,
             users=FALAKI_USERS,
-            assumption="one app per session; each category is 0.3 to 0.7 times as popular as the one before it "
-            "(the order and the exponential shape are reported, the ratio is assumed)",
+            assumption="one app per session; each category is 0.3 to 0.7 times as popular as the one before "
+            "it (the order and the exponential shape are reported, the ratio is assumed)",
         ),
     )

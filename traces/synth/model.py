@@ -1,9 +1,9 @@
 """The usage model: what is fitted on recorded traces, stored as JSON and drawn from.
 
-A `Process` is a semi-Markov process of one yes-or-no channel. While it is on, and while it is off, a clock runs
-whose rate depends on the hour of the local day and on weekday or weekend; the state is left when the clock has
-run an amount drawn from a ``stay`` distribution, which depends on the part of the day in which the state was
-entered. The mean of all stays is 1, so the rates say how often a state is left at each hour, and the
+A `Process` is a semi-Markov process of one yes-or-no channel. While it is on, and while it is off, a clock
+runs whose rate depends on the hour of the local day and on weekday or weekend; the state is left when the
+clock has run an amount drawn from a ``stay`` distribution, which depends on the part of the day in which the
+state was entered. The mean of all stays is 1, so the rates say how often a state is left at each hour, and the
 distributions how irregularly. A process may be *given* another one: its clock then runs at different rates
 while the other is off and on (Wi-Fi given plugged: people charge where they have Wi-Fi).
 
@@ -30,7 +30,7 @@ DAY_TYPES = ("weekday", "weekend")
 BLOCKS = 4
 """Parts of the day, of six hours each."""
 
-STAY_LEVELS = tuple(i / 64 for i in range(64)) + (0.9921875, 0.99609375, 0.998046875, 0.9990234375, 1.0)
+STAY_LEVELS = (*(i / 64 for i in range(64)), *(1 - 2.0**-n for n in (7, 8, 9, 10)), 1.0)
 """Levels of the quantiles of a ``stay`` distribution: even, and closer in the tail."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -68,8 +68,8 @@ class UserClass(ClosedModel):
     Attributes:
         weight: Share of the people.
         on_at_midnight: Share of the midnights at which the channel is on, per regime.
-        leave_per_h: Per regime, state (off, on) and kind of day (weekday, weekend): how often the state is left
-            per hour spent in it.
+        leave_per_h: Per regime, state (off, on) and kind of day (weekday, weekend): how often the state is
+            left per hour spent in it.
         stay: Per state and part of the day in which it was entered: quantiles of the amount of clock to spend
             in it, at `STAY_LEVELS`.
     """
@@ -119,7 +119,9 @@ class Process(ClosedModel):
 
     @model_validator(mode="after")
     def _classes_fit(self) -> Process:
-        if any(len(k.leave_per_h) != self.regimes or len(k.on_at_midnight) != self.regimes for k in self.classes):
+        if any(
+            len(k.leave_per_h) != self.regimes or len(k.on_at_midnight) != self.regimes for k in self.classes
+        ):
             raise ValueError(f"{self.channel}: a class is not of {self.regimes} regimes")
         if abs(sum(kind.weight for kind in self.classes) - 1) > 1e-6:
             raise ValueError(f"{self.channel}: weights of the classes do not sum to 1")

@@ -1,7 +1,7 @@
 """Generated people, a block at a time: every channel of a trace as flat arrays.
 
-Person ``i`` depends on the model, the seed and the days only: blocks are always drawn whole, from streams that
-carry the number of the block, and cut to the people wanted afterwards.
+Person ``i`` depends on the model, the seed and the days only: blocks are always drawn whole, from streams
+that carry the number of the block, and cut to the people wanted afterwards.
 """
 
 from __future__ import annotations

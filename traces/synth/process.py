@@ -204,7 +204,7 @@ class _Walk:
 
 
 def _by_person(rounds: list[tuple[Indices, Array]], last_h: Array, first_state: Indices) -> Changes:
-    """Everybody takes part in rounds from the first on, so the place of each spell is known without sorting."""
+    """Everybody takes part from the first round on, so the place of each spell is known without sorting."""
     spells = np.zeros(len(last_h), np.int64)
     for who, _ in rounds:
         spells[who] += 1
@@ -224,4 +224,4 @@ def _remaining(quantile: Array) -> Array:
     u = np.linspace(0.0, 1.0, len(quantile))
     there = np.append(1.0, 1.0 - (u[1:] + u[:-1]) / 2)
     passed = np.append(0.0, np.cumsum(np.diff(quantile, prepend=0.0) * there))
-    return np.interp(u, passed / passed[-1], np.append(0.0, quantile))
+    return np.asarray(np.interp(u, passed / passed[-1], np.append(0.0, quantile)))

@@ -72,10 +72,10 @@ POWER = RealSet(
     "America/Los_Angeles",  # the study was made in San Diego
     "research use, citation required",
     ("plugged", "wifi"),
-    # Pauses of the recorder up to a quarter of an hour are no gaps: a state seldom changes back and forth in them.
+    # Pauses of the recorder up to a quarter of an hour are no gaps.
     settings={"hold_s": "900"},
-    # With gaps left out, the fitted changes are too few to reach the recorded share of charging at night; beyond
-    # three hours, bridging hides nights on the charger that began and ended in the gap.
+    # With gaps left out, the fitted changes are too few to reach the recorded share of charging at night;
+    # beyond three hours, bridging hides nights on the charger that began and ended in the gap.
     bridge_h=3.0,
 )
 AVAILABILITY = RealSet(

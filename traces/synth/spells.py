@@ -57,6 +57,12 @@ class Spells:
     def __len__(self) -> int:
         return len(self.unit)
 
+    @classmethod
+    def of_columns(cls, columns: Sequence[NDArray[Any]], units: int, channels: int) -> Spells:
+        """From unit, state, begin, end, begun and next state."""
+        unit, state, start_h, end_h, begun, next_state = columns
+        return cls(unit, state, start_h, end_h, begun, next_state, units, channels)
+
     @property
     def length_h(self) -> NDArray[np.float64]:
         """Length of each spell."""
@@ -84,6 +90,15 @@ class Spells:
         keep = np.flatnonzero(unit >= 0)
         keep = keep[np.argsort(unit[keep], kind="stable")]
         return self._taken(keep, unit[keep], len(wanted))
+
+    def where(self, chosen: NDArray[np.bool_]) -> Spells:
+        """Some of the spells."""
+        keep = np.flatnonzero(chosen)
+        return self._taken(keep, self.unit[keep], self.units)
+
+    def as_one(self) -> Spells:
+        """All units as one."""
+        return replace(self, unit=np.zeros_like(self.unit), units=1)
 
     def by_day(self, boundary_h: int = 4) -> Spells:
         """Every day of every unit as a unit of its own; a day begins at ``boundary_h`` in the morning."""
@@ -113,7 +128,7 @@ def spells_of(traces: Iterable[InteractionTrace], channels: Sequence[str]) -> Sp
             units += 1
     empty = (np.empty(0, np.int64),) * 2 + (np.empty(0),) * 2 + (np.empty(0, bool), np.empty(0, np.int64))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else list(empty)
-    return Spells(*columns, units, len(channels))
+    return Spells.of_columns(columns, units, len(channels))
 
 
 def _channel(trace: InteractionTrace, name: str) -> tuple[Intervals, Intervals] | None:
@@ -198,14 +213,13 @@ def of_first_channel(spells: Spells) -> tuple[Spells, NDArray[np.int64]]:
 
 def first_month(spells: Spells) -> Spells:
     """Without what lies more than five weeks on: a recording may resume after months."""
-    keep = np.flatnonzero(spells.end_h <= 5 * WEEK_H)
-    return spells._taken(keep, spells.unit[keep], spells.units)
+    return spells.where(spells.end_h <= 5 * WEEK_H)
 
 
 def bridged(spells: Spells, longest_h: float) -> Spells:
     """Without the gaps of at most ``longest_h``; where the state differs behind one, it changed half-way.
 
-    A recorder that sleeps misses changes. Left out, there would be too few changes for the time in each state.
+    A recorder that sleeps misses changes. Left out, there would be too few for the time in each state.
     """
     gap_h = np.append(spells.start_h[1:] - spells.end_h[:-1], np.inf)
     gap_h[:-1][spells.unit[1:] != spells.unit[:-1]] = np.inf
@@ -216,7 +230,8 @@ def bridged(spells: Spells, longest_h: float) -> Spells:
     end_h[before] = start_h[before + 1] = middle
     begun[before + 1] = True
     next_state[before] = spells.state[before + 1]
-    first = ~np.append(False, np.isin(np.arange(len(spells) - 1), before) & (spells.state[1:] == spells.state[:-1]))
+    first = np.ones(len(spells), bool)
+    first[before + 1] = spells.state[before + 1] != spells.state[before]
     last = np.append(np.flatnonzero(first)[1:], len(spells)) - 1
     return replace(
         spells,

@@ -1,4 +1,4 @@
-"""How irregularly a state is left: the distribution of its spells on a clock that runs at the fitted rates."""
+"""How irregularly a state is left: the distribution of its spells on a clock of the fitted rates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,12 @@ def clock_amounts(spells: Spells, rate: Array) -> Array:
     """
     spell, hour, spent = cut_at_hours(spells)
     pace = rate[spells.unit[spell], spells.state[spell], day_type(hour), hour % HOURS]
-    return np.bincount(spell, weights=pace * spent, minlength=len(spells))
+    return summed(spell, pace * spent, len(spells))
+
+
+def summed(group: NDArray[np.int64], amount: Array, groups: int) -> Array:
+    """The sum of the amounts of each group."""
+    return np.asarray(np.bincount(group, weights=amount, minlength=groups), np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +102,7 @@ def _quantiles(amount: Array, left: NDArray[np.bool_]) -> Array:
     quantile = np.interp(_LEVELS, (reached + np.append(0.0, reached[:-1])) / 2, times)
     rest = 1.0 - reached[-1]
     if rest > 0:
-        beyond = _LEVELS > reached[-1]
+        beyond = reached[-1] < _LEVELS
         quantile[beyond] = times[-1] - np.log(np.maximum((1.0 - _LEVELS[beyond]) / rest, _LAST))
     return np.asarray(np.maximum.accumulate(quantile))
 

@@ -26,14 +26,16 @@ def windows_of(spells: Spells) -> list[tuple[Array, Array]]:
 
 
 def joined(channels: Sequence[Changes]) -> tuple[NDArray[np.int64], Array, NDArray[np.int64]]:
-    """Person, begin (hours since Monday 0:00, the day before included) and joint state of several channels."""
+    """Person, begin (hours since Monday 0:00; the day before is there, too) and joint state of channels."""
     person = np.concatenate([part.person for part in channels])
     start_h = np.concatenate([part.start_h for part in channels]) - WEEK_H
     order = np.lexsort((start_h, person))
     person, start_h = person[order], start_h[order]
     state = np.zeros(len(person), np.int64)
     for bit, part in enumerate(channels):
-        latest = np.searchsorted(_key(part.person, part.start_h - WEEK_H), _key(person, start_h), side="right") - 1
+        latest = (
+            np.searchsorted(_key(part.person, part.start_h - WEEK_H), _key(person, start_h), side="right") - 1
+        )
         state |= part.on[latest].astype(np.int64) << bit
     return person, start_h, state
 
@@ -52,12 +54,13 @@ def seen_through(channels: Sequence[Changes], windows: list[tuple[Array, Array]]
     person, start_h, state = joined(channels)
     bound = np.searchsorted(person, np.arange(len(windows) + 1))
     parts = []
-    for unit, (begin, end) in enumerate(windows):
+    for unit, stretches in enumerate(windows):
         mine = slice(bound[unit], bound[unit + 1])
-        parts += [(unit, *_in_window(start_h[mine], state[mine], a, b)) for a, b in zip(begin, end, strict=True)]
-    who = np.concatenate([np.full(len(part[1]), part[0]) for part in parts])
-    columns = [np.concatenate(column) for column in list(zip(*parts, strict=True))[1:]]
-    return Spells(who, *columns, len(windows), len(channels))  # type: ignore[arg-type]
+        for begin, end in zip(*stretches, strict=True):
+            seen = _in_window(start_h[mine], state[mine], begin, end)
+            parts.append((np.full(len(seen[0]), unit), *seen))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return Spells.of_columns(columns, len(windows), len(channels))
 
 
 def _in_window(

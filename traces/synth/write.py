@@ -47,8 +47,8 @@ def synthesise(
 ) -> TraceSet:
     """Generate a trace set in a new folder.
 
-    The tables are the same bytes for the same model, users, days and seed, and the rows of a user are the same
-    for any number of users.
+    The tables are the same bytes for the same model, users, days and seed, and the rows of a user are the
+    same for any number of users.
 
     Raises:
         ConfigError: No users or no days.
@@ -78,13 +78,14 @@ def synthesise(
                 sources=(SourceRef(id=f"usage model {model.name}", sha256=model.sha256()),),
                 basis=f"synthetic: {users} users x {days} days, seed {seed}, usage model {model.name}",
             ),
-            tables={
-                name: TableRecord(rows=tables.rows[name], sha256=file_sha256(folder / (name + PARQUET_SUFFIX)))
-                for name in tables.rows
-            },
+            tables={name: _table_record(folder, name, rows) for name, rows in tables.rows.items()},
         )
         write_record(folder / MANIFEST_FILE, record)
     return TraceSet(out)
+
+
+def _table_record(folder: Path, name: str, rows: int) -> TableRecord:
+    return TableRecord(rows=rows, sha256=file_sha256(folder / (name + PARQUET_SUFFIX)))
 
 
 class _Tables:

@@ -1,0 +1,30 @@
+"""Signs of life during a job that is not quiet."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from device_agents.payload.periodic import Periodic
+
+if TYPE_CHECKING:
+    from device_agents.payload.device import Device
+    from device_agents.payload.markers import Markers
+
+HEARTBEAT_S = 5.0
+
+
+class Heartbeat(Periodic):
+    """Tells the host which phase is running, and shows it what was printed."""
+
+    def __init__(self, device: Device, markers: Markers) -> None:
+        super().__init__("heartbeat", HEARTBEAT_S)
+        self._device = device
+        self._markers = markers
+
+    def turn(self) -> None:
+        """One beat."""
+        where = {"phase": self._markers.phase, "epoch": self._markers.epoch}
+        beat = {"type": "heartbeat", "t_dev_ns": time.monotonic_ns(), **where}
+        self._device.sender.offer(beat, wait_s=HEARTBEAT_S)
+        self._device.output.relay()
