@@ -307,7 +307,7 @@ def test_one_job_after_another_leaves_nothing_open(tmp_path: Path) -> None:
         session.run_round(job)
         open_files = []
         for _ in range(3):
-            session.run_round(job)
+            session.collect(session.run_round(job).job_id)  # answered when the job is put away
             open_files.append(len(list((process / "fd").iterdir())))
             assert len(list((process / "task").iterdir())) == 2  # the main thread and the reader
         assert len(set(open_files)) == 1

@@ -14,13 +14,15 @@ from harness.cli import run
 from traces.model import Fact, InteractionTrace, Intervals
 from traces.store import TraceSet
 from traces.synth.compare import hourly_share, ks_distance
-from traces.synth.fidelity import TRIALS, measure
+from traces.synth.fidelity import BAR, TRIALS, measure
 from traces.synth.fit_set import fit_set
 from traces.synth.model import load_model
 from traces.synth.spells import bridged, of_first_channel, spells_of
 from traces.synth.write import START_NS, synthesise
 
 HOUR_NS = 3_600_000_000_000
+KNOWN_MISSES = {"availability: length of a stretch": 2.5}
+"""Above the bar, published in docs/results/trace-fidelity.md; held here so that it does not get worse."""
 
 
 def screen_trace(*hours: float, known: tuple[float, ...] = (0, 48), user: str = "u") -> InteractionTrace:
@@ -124,14 +126,9 @@ def test_generated_people_are_like_held_out_ones(
     record_property: Callable[[str, object], None],
 ) -> None:
     """The held-out comparison of docs/results/trace-fidelity.md, with fewer splits."""
-    splits = campaign_count(3, 20)
+    splits = campaign_count(2, 20)
     for line in measure(trial, real_data, splits):  # type: ignore[arg-type]
         record_property(f"{line.quantity} ({line.set_name})", round(line.ratio, 2))
-        if line.quantity in KNOWN_MISSES:
-            continue
         # With few splits the ratio itself is uncertain; the bar of the full run is 1.5.
-        assert line.ratio <= (1.5 if splits >= 20 else 2.0), line
-
-
-KNOWN_MISSES = {"availability: length of a stretch"}
-"""Measured, published, and not reached: see docs/results/trace-fidelity.md."""
+        bar = KNOWN_MISSES.get(line.quantity, BAR) + (0.0 if splits >= 20 else 0.5)
+        assert line.ratio <= bar, line

@@ -3,12 +3,12 @@
 A `Process` is a semi-Markov process of one yes-or-no channel. While it is on, and while it is off, a clock
 runs whose rate depends on the hour of the local day and on weekday or weekend; the state is left when the
 clock has run an amount drawn from a ``stay`` distribution, which depends on the part of the day in which the
-state was entered. The mean of all stays is 1, so the rates say how often a state is left at each hour, and the
-distributions how irregularly. A process may be *given* another one: its clock then runs at different rates
-while the other is off and on (Wi-Fi given plugged: people charge where they have Wi-Fi).
+state was entered. The mean of all stays is 1, so the rates say how often a state is left at each hour, and
+the distributions how irregularly. A process may be *given* another one: its clock then runs at different
+rates while the other is off and on (Wi-Fi given plugged: people charge where they have Wi-Fi).
 
-People differ: each belongs to a class with rates and stays of its own, and has a factor on the rates. Classes
-are aggregates of at least three people (if there were three); no row belongs to one person.
+People differ: each belongs to a class with rates and stays of its own, and has a factor on the rates. A class
+is an aggregate of at least three people, unless the whole set has fewer.
 """
 
 from __future__ import annotations

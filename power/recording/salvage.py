@@ -1,0 +1,96 @@
+"""Finishing a recording whose writer was killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedjoule.records import publish, read_record, write_record
+from fedjoule.runstore.run import RunLock
+from fedjoule.runstore.table import (
+    iter_batches,
+    numbers,
+    read_table,
+    rewrite_stream,
+    stream_schema,
+    stream_to_parquet,
+)
+from power.model import Finding, Severity
+from power.recording.records import (
+    OPENING_FILE,
+    RECORDING_FILE,
+    RecordingOpening,
+    RecordingRecord,
+    data_hashes,
+)
+from power.timebase import TimebaseFitter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def salvage_recording(folder: Path) -> RecordingRecord | None:
+    """Finish a recording whose writer was killed.
+
+    Returns:
+        The record, or None if there was nothing to do or not a single sample.
+
+    Raises:
+        StorageError: A living process is writing it.
+    """
+    if (folder / RECORDING_FILE).exists() or not (folder / OPENING_FILE).exists():
+        return None
+    lock = RunLock(folder)
+    try:
+        return _salvage(folder, read_record(folder / OPENING_FILE, RecordingOpening))
+    finally:
+        lock.release()
+
+
+def _salvage(folder: Path, opening: RecordingOpening) -> RecordingRecord | None:
+    for name in ("blocks", "arrivals"):
+        stream, parquet = folder / f"{name}.arrows", folder / f"{name}.parquet"
+        if parquet.exists():  # whole: it gets its name last
+            stream.unlink(missing_ok=True)
+        elif stream.exists():
+            stream_to_parquet(stream, parquet)
+    samples = folder / "samples.arrows"
+    schema = stream_schema(samples) if samples.exists() else None
+    if schema is None or not (folder / "blocks.parquet").exists():
+        return None
+    blocks = read_table(folder, "blocks")
+    whole = min(len(blocks), sum(1 for _ in iter_batches(samples)))
+    if not whole:
+        return None
+    if whole < len(blocks):  # a power cut may keep the row of a batch and lose the batch
+        blocks = blocks.slice(0, whole)
+        _replace_blocks(folder, blocks)
+    rewrite_stream(samples, samples, schema, limit=whole)
+    # Provisional times were late, never early, and got better: their lower envelope is the best of them.
+    fitter = TimebaseFitter(opening.info.tick_hz)
+    for tick, t_ns in zip(blocks["last_tick"].to_pylist(), blocks["last_ns"].to_pylist(), strict=True):
+        fitter.add(tick, t_ns)
+    losses = blocks["dropped_before"]
+    finding = Finding(
+        code="salvaged",
+        severity=Severity.WARNING,
+        message="the recording was cut short; times come from the provisional fit",
+    )
+    record = RecordingRecord(
+        **opening.model_dump(),
+        timebase=fitter.fit(),
+        n_samples=int(numbers(blocks["rows"]).sum()),
+        dropped=None if losses.null_count else int(numbers(losses).sum()),
+        findings=(finding,),
+        file_sha256=data_hashes(folder),
+    )
+    write_record(folder / RECORDING_FILE, record)
+    return record
+
+
+def _replace_blocks(folder: Path, blocks: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    temporary = folder / ".blocks.parquet.tmp"
+    pq.write_table(blocks, temporary, compression="zstd")
+    publish(temporary, folder / "blocks.parquet", replace=True)
