@@ -1,8 +1,9 @@
 """The wire between host and agent: JSON lines, versioned, numbered, bounded; raw blocks behind their headers.
 
-Host to agent: ``hello``, ``ping``, ``job``, ``blob``, ``decide``, ``got``, ``cancel``, ``attach``,
-``collect``, ``fetch``, ``forget``, ``clear_cache``. Agent to host: the classes below. What a device sends is
-untrusted: every line is bounded in size and validated before anything else looks at it.
+Host to agent: ``hello``, ``ping``, ``job``, ``blob``, ``decide``, ``got``, ``cancel``, ``cancel_orphan``,
+``attach``, ``collect``, ``fetch``, ``forget``, ``clear_cache``. Agent to host: the classes below.
+
+What a device sends is untrusted: every line is bounded in size and validated before anything else looks at it.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class Sources(ClosedModel):
 
     type: Literal["sources"] = "sources"
     columns: dict[Name, Annotated[tuple[Name, ...], Field(max_length=1024)]] = Field(max_length=32)
-    missing: dict[Name, str] = Field(max_length=32)
+    missing: dict[Name, Name] = Field(max_length=32)
 
 
 class SourceLost(ClosedModel):

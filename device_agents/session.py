@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from device_agents.agent_link import AgentLink, Live
 from device_agents.job import Job
 from device_agents.job_record import JobRecord, read_job
-from device_agents.payload.wire import MAX_COLLECT_BYTES
+from device_agents.payload.wire import MAX_COLLECT_BYTES, MAX_JOURNAL_BYTES
 from device_agents.protocol import (
     Blob,
     Chunk,
@@ -35,9 +35,6 @@ from device_agents.round import (
 )
 from device_agents.transport import Channel
 from fedjoule.errors import DeviceError, DeviceProtocolError
-
-MAX_JOURNAL_BYTES = 64 << 20
-"""Of one file of a job: two days of telemetry at 5 Hz."""
 
 MAX_LOG_BYTES = 1 << 20
 MAX_EARLY_MARKERS = 16
@@ -138,12 +135,12 @@ class AgentSession:
         return RoundResult(job_id, work.probe, done, tuple(self._markers[start:]), work.model)
 
     def cancel(self, job_id: str) -> None:
-        """End a job; its `run_round` then raises. May be called from another thread."""
+        """End the job that `run_round` waits for, which then raises; from another thread."""
         self._link.send({"type": "cancel", "job_id": job_id})
 
     def cancel_orphan(self, job_id: str) -> None:
         """End a job that outlived the link it was started over."""
-        self.cancel(job_id)
+        self._link.send({"type": "cancel_orphan", "job_id": job_id})
         self._link.expect(Ok)
 
     def attach(self, job_id: str, *, wait_s: float) -> JobRecord:

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from device_agents.payload.device import Device
-from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkLost
+from device_agents.payload.faults import CANCELLED, LINK_LOST, Interrupted, JobFault, LinkLost
 from device_agents.payload.interrupter import Interrupter
 from device_agents.payload.job import parse_job
 from device_agents.payload.job_run import JobRun
 from device_agents.payload.journal import storage_fault
-from device_agents.payload.link import LOST, Reader, Sender
+from device_agents.payload.link import LATE, LOST, Reader, Sender
 from device_agents.payload.output import Output
 from device_agents.payload.state_folder import FILES, StateFolder, default_state
 from device_agents.payload.wake_lock import wake_lock
@@ -32,6 +32,8 @@ from device_agents.payload.wire import MAX_BLOB_BYTES, MAX_COLLECT_BYTES, PROTOC
 IDLE_LIMIT_S = 3600.0
 """An agent whose host says nothing for an hour has been forgotten: the link is half open."""
 
+MAX_ATTACH_S = 7 * 86_400.0
+
 
 class Agent:
     """Dispatches commands; jobs run in the main thread."""
@@ -39,7 +41,7 @@ class Agent:
     def __init__(self, root: Path, state: StateFolder, output: Output) -> None:
         self._job: JobRun | None = None
         sender = Sender(output.protocol_fd)
-        reader = Reader(0, sender, self._cancel_now, self._link_lost)
+        reader = Reader(0, sender, self._cancel, self._link_lost)
         self._device = Device(root, state, output, sender, reader, Interrupter())
         self._commands = {
             "hello": self._hello,
@@ -47,7 +49,7 @@ class Agent:
             "collect": self._collect,
             "attach": self._attach,
             "fetch": self._fetch,
-            "cancel": self._cancel,
+            "cancel_orphan": self._cancel_orphan,
             "forget": self._forget,
             "clear_cache": self._clear_cache,
         }
@@ -70,8 +72,8 @@ class Agent:
 
     def _answer(self, command: dict[str, Any]) -> None:
         kind = command["type"]
-        if kind in ("decide", "got", "blob"):
-            return  # meant for a job that has ended meanwhile
+        if kind in LATE:
+            return
         try:
             if kind not in self._commands:
                 raise JobFault("protocol", str(command.get("message") or f"unknown command {kind!r}"))
@@ -107,13 +109,11 @@ class Agent:
             self._device.output.relay()
             self._device.output.redirect(self._device.state.log)
 
-    def _cancel_now(self, job_id: str) -> bool:
-        """From the reader thread: end the job that is running, if it is that one."""
+    def _cancel(self, job_id: str) -> None:
+        """From the reader thread: end the job that is running, if it is that one. There is no answer."""
         job = self._job
-        if job is None or job.job_id != job_id:
-            return False
-        self._device.interrupter.request("cancelled")
-        return True
+        if job is not None and job.job_id == job_id:
+            self._device.interrupter.request(CANCELLED)
 
     def _link_lost(self) -> None:
         """From the reader thread."""
@@ -123,7 +123,7 @@ class Agent:
         else:
             self._device.interrupter.request(LINK_LOST)  # it may be waiting for a job of another process
 
-    def _cancel(self, command: dict[str, Any]) -> None:
+    def _cancel_orphan(self, command: dict[str, Any]) -> None:
         """A job of another process, which outlived its link."""
         worker = self._device.state.job(command.get("job_id")).worker()
         if worker is not None:
@@ -143,7 +143,10 @@ class Agent:
     def _attach(self, command: dict[str, Any]) -> None:
         """Report on a job, once no process works on it any more or the time is up."""
         folder = self._device.state.job(command.get("job_id"))
-        self._device.interrupter.begin(max(0.001, float(command.get("timeout_s", 0))))
+        timeout_s: Any = command.get("timeout_s")
+        if type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_ATTACH_S:
+            raise JobFault("protocol", f"attach needs a timeout up to {MAX_ATTACH_S:g} s")
+        self._device.interrupter.begin(max(0.001, timeout_s))  # a timer of zero would never go off
         with contextlib.suppress(Interrupted):
             self._device.interrupter.run(folder.wait)
         self._device.interrupter.end()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.blobs import Incoming
 from device_agents.payload.faults import LinkLost
-from device_agents.payload.link import LOST
+from device_agents.payload.link import LATE, LOST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ class Conversation:
         self._device.sender.send({**message, "job_id": self._job_id}, block)
 
     def hear(self, kind: str, timeout_s: float) -> dict[str, Any]:
-        """The next message of a kind for this job; anything else is answered with ``busy``.
+        """The next message of a kind for this job; commands are answered with ``busy``.
 
         Raises:
             LinkLost: The host is gone, or says nothing for ``timeout_s``.
@@ -54,8 +54,9 @@ class Conversation:
                 raise LinkLost("the host is gone")
             if message["type"] == kind and message.get("job_id") == self._job_id:
                 return message
-            busy = f"{message['type']!r:.80} while a job waits for {kind!r}"
-            self.say({"type": "error", "code": "busy", "message": busy})
+            if message["type"] not in LATE:
+                busy = f"{message['type']!r:.80} while a job waits for {kind!r}"
+                self.say({"type": "error", "code": "busy", "message": busy})
 
     def download(self, name: str, ref: BlobRef, target: Path) -> None:
         """Ask the host for a blob and put it in place.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -70,6 +69,8 @@ class JobRun:
         """Do it all. Does not raise."""
         self._device.sender.quiet = self._spec.quiet
         self._device.interrupter.begin(self._spec.deadline_s)
+        if self._device.reader.gone:  # it went before this job could hear of it
+            self.link_lost()
         code = message = ""
         try:
             self._work()
@@ -133,8 +134,7 @@ class JobRun:
         if pattern is None:
             return
         start_ns = self._markers.start("sync", 0, when=when, **asdict(pattern))
-        stop = threading.Event()
-        self._device.interrupter.run(lambda: sync_pattern.play(pattern, start_ns, stop))
+        self._device.interrupter.run(lambda: sync_pattern.play(pattern, start_ns))
         self._markers.end("sync", when=when)
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.faults import JobFault
-from device_agents.payload.wire import encode
+from device_agents.payload.wire import MAX_JOURNAL_BYTES, encode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,8 @@ class Journal:
             if self._fd < 0:
                 raise JobFault("storage", f"{self._path.name} is closed")
             size = os.fstat(self._fd).st_size
+            if size + len(line) > MAX_JOURNAL_BYTES:
+                raise JobFault("storage_full", f"{self._path.name} has reached {MAX_JOURNAL_BYTES} bytes")
             try:
                 written = os.write(self._fd, line)
                 if written != len(line):  # the kernel wrote what still fitted

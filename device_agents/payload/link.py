@@ -20,6 +20,9 @@ SEND_TIMEOUT_S = 30.0
 
 OFFER_WAIT_S = 0.05
 
+LATE = ("blob", "decide", "got")
+"""Answers to what a job has asked; without that job they come too late and mean nothing."""
+
 LOST: dict[str, Any] = {"type": "lost"}
 """What `Reader.take` returns when the host has gone."""
 
@@ -36,8 +39,6 @@ class Sender:
 
     Attributes:
         quiet: While true, `offer` sends nothing.
-        messages: Sent so far; also the number of the next one.
-        sent_bytes: All bytes sent so far.
     """
 
     def __init__(self, fd: int) -> None:
@@ -45,9 +46,8 @@ class Sender:
         os.set_blocking(fd, False)
         self._lock = threading.Lock()
         self._lost = False
+        self._next_seq = 0
         self.quiet = False
-        self.messages = 0
-        self.sent_bytes = 0
 
     def send(self, message: dict[str, Any], block: bytes = b"") -> None:
         """Send a message that the protocol needs, with a raw block behind it.
@@ -76,12 +76,12 @@ class Sender:
     def _send(self, message: dict[str, Any], block: bytes) -> None:
         if self._lost:
             raise LinkLost("the host is gone")
-        line = encode({**message, "seq": self.messages})
+        line = encode({**message, "seq": self._next_seq})
         if len(line) > MAX_LINE_BYTES:
             raise ValueError(f"a message of {len(line)} bytes")
         self._write(line)
         self._write(block)
-        self.messages += 1
+        self._next_seq += 1
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -99,24 +99,24 @@ class Sender:
                 raise LinkLost(str(error)) from error
             else:
                 silent_since_s = time.monotonic()
-                self.sent_bytes += count
                 view = view[count:]
 
 
 class Reader:
-    """Reads commands for `take`. Pings are answered at once; so are cancellations, through ``on_cancel``.
+    """Reads commands for `take`. Pings are answered at once, ``cancel`` goes to ``on_cancel`` at once.
 
     Attributes:
+        gone: Whether the host has hung up or stopped making sense.
         cpu_s: Processor time of its thread so far.
     """
 
     def __init__(
-        self, fd: int, sender: Sender, on_cancel: Callable[[str], bool], on_lost: Callable[[], None]
+        self, fd: int, sender: Sender, on_cancel: Callable[[str], None], on_lost: Callable[[], None]
     ) -> None:
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self.cpu_s = 0.0
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._gone = False
+        self.gone = False
         self._fd = fd
         self._sender = sender
         self._on_cancel = on_cancel
@@ -133,7 +133,7 @@ class Reader:
             queue.Empty: None came in time.
         """
         # An interrupted `get` may have swallowed what it got, so the queue alone is not to be trusted.
-        if self._gone and self._inbox.empty():
+        if self.gone and self._inbox.empty():
             return LOST
         return self._inbox.get(timeout=timeout_s)
 
@@ -158,7 +158,7 @@ class Reader:
             self._inbox.put({"type": "nonsense", "message": str(error)})
         except Exception:  # a fault of ours: as good as a lost link, and never a silent agent
             traceback.print_exc()
-        self._gone = True
+        self.gone = True
         self._inbox.put(LOST)
         self._on_lost()
 
@@ -169,7 +169,9 @@ class Reader:
             self._sender.send(pong)
         elif kind == "blob":
             self._inbox.put(self._receive(message))
-        elif kind != "cancel" or not self._on_cancel(str(message.get("job_id"))):
+        elif kind == "cancel":
+            self._on_cancel(str(message.get("job_id")))
+        else:
             self._inbox.put(message)
 
     def _message(self) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class JobFolder:
         except FileExistsError:
             raise JobFault("bad_job", f"there is already a job {self.path.name!r} on this device") from None
         fd = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.write(fd, str(os.getpid()).encode())  # before the lock: who finds it held finds the number, too
         fcntl.flock(fd, fcntl.LOCK_EX)
-        os.write(fd, str(os.getpid()).encode())
         return fd
 
     def worker(self) -> int | None:

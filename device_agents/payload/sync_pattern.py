@@ -79,30 +79,31 @@ def m_sequence(order: int) -> list[int]:
     return bits
 
 
-def play(pattern: Pattern, start_ns: int, stop: threading.Event) -> None:
+def play(pattern: Pattern, start_ns: int) -> None:
     """Burn and sleep along the pattern; bit ``i`` begins at ``start_ns + i * bit_ns`` on the monotonic clock.
 
     Every edge is taken from the schedule, so that a late one does not delay those after it.
     """
     bits = pattern.bits()
+    over = threading.Event()
     helpers = [
-        threading.Thread(target=_play, args=(bits, pattern.bit_ns, start_ns, stop), name="sync", daemon=True)
+        threading.Thread(target=_play, args=(bits, pattern.bit_ns, start_ns, over), name="sync", daemon=True)
         for _ in range(pattern.cores - 1)
     ]
     for helper in helpers:
         helper.start()
     try:
-        _play(bits, pattern.bit_ns, start_ns, stop)
+        _play(bits, pattern.bit_ns, start_ns, over)
     finally:
-        stop.set()
+        over.set()
         for helper in helpers:
             helper.join()
 
 
-def _play(bits: list[int], bit_ns: int, start_ns: int, stop: threading.Event) -> None:
+def _play(bits: list[int], bit_ns: int, start_ns: int, over: threading.Event) -> None:
     for number, bit in enumerate(bits, start=1):
         until_ns = start_ns + number * bit_ns
-        if stop.is_set():
+        if over.is_set():
             return
         if bit:
             while time.monotonic_ns() < until_ns:

@@ -53,7 +53,7 @@ def discover(root: Path) -> tuple[list[Source], dict[str, str]]:
             sources.append(open_source(root))
         except (OSError, ValueError, IndexError) as error:  # noqa: PERF203 - a dozen turns, once
             reason = error.strerror if isinstance(error, OSError) else None
-            missing[name] = reason or str(error) or type(error).__name__
+            missing[name] = (reason or str(error) or type(error).__name__)[:100]
     return sources, missing
 
 

@@ -13,6 +13,9 @@ MAX_LINE_BYTES = 65_536
 MAX_BLOB_BYTES = 1 << 30
 """Largest raw block the agent takes. The host has a tighter bound of its own for what comes back."""
 
+MAX_JOURNAL_BYTES = 64 << 20
+"""Of one journal. A telemetry record of a phone with 30 thermal zones has some 800 bytes: 4 hours at 5 Hz."""
+
 MAX_COLLECT_BYTES = 1 << 20
 """Largest piece of a journal in one answer to ``collect``."""
 

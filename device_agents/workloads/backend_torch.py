@@ -46,18 +46,23 @@ class TorchTrainer(Trainer):
         if not task.vocabulary:
             self._x = self._x.to(number)
         self._y = torch.from_numpy(y)
-        self._optimiser = torch.optim.SGD(
-            self._model.parameters(), lr=task.learning_rate, momentum=task.momentum
-        )
+        self._parameters = tuple(self._model.parameters())
+        self._velocity = [torch.zeros_like(parameter) for parameter in self._parameters]
 
     def step(self, indices: NDArray[np.int64]) -> NDArray[Any]:
         """See `Trainer`."""
         batch = torch.from_numpy(indices)
-        self._optimiser.zero_grad()
         losses = cross_entropy(self._model(self._x[batch]), self._y[batch])
-        losses.mean().backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        gradients = torch.autograd.grad(losses.mean(), self._parameters)
+        self._descend(gradients)
         return losses.detach().numpy()
+
+    def _descend(self, gradients: tuple[torch.Tensor, ...]) -> None:
+        """What ``torch.optim.SGD`` does, to the bit; importing that would load torch's compiler (seconds)."""
+        with torch.no_grad():
+            torch._foreach_mul_(self._velocity, self.task.momentum)
+            torch._foreach_add_(self._velocity, gradients)
+            torch._foreach_add_(self._parameters, self._velocity, alpha=-self.task.learning_rate)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """See `Trainer`."""
@@ -65,8 +70,5 @@ class TorchTrainer(Trainer):
 
     def velocity(self) -> dict[str, NDArray[Any]]:
         """See `Trainer`."""
-        buffers = self._optimiser.state
-        return {
-            name: buffers[parameter]["momentum_buffer"].numpy(force=True).copy()
-            for name, parameter in self._model.named_parameters()
-        }
+        names = (name for name, _ in self._model.named_parameters())
+        return {name: buffer.numpy().copy() for name, buffer in zip(names, self._velocity)}

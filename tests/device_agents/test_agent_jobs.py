@@ -274,6 +274,19 @@ def test_a_full_disk_ends_the_job_and_loses_no_marker(tmp_path: Path) -> None:
     assert record.markers == session.markers[:-1]
 
 
+def test_a_shard_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:
+    rng = np.random.default_rng(9)
+    shard = pack({"x": rng.random((500, 64)), "y": rng.integers(0, 10, 500)})
+    limited = ["prlimit", "--fsize=100000", "--", *AGENT, "--state", str(tmp_path)]
+    with LocalTransport().open(limited) as channel:
+        session = AgentSession(channel)
+        with pytest.raises(DeviceFull, match="no space left on the device"):
+            session.run_round(softmax(samples=500, shard=BlobRef.of(shard)), blobs={"shard": shard})
+        assert list((tmp_path / "cache").iterdir()) == []
+        assert len(session.ping(1)) == 1  # what did not fit was read all the same: the link is in step
+        assert session.run_round(softmax()).done.outcome == "finished"
+
+
 def test_a_full_disk_ends_telemetry_before_the_job(tmp_path: Path) -> None:
     limited = ["prlimit", "--fsize=2400", "--", *AGENT, "--state", str(tmp_path)]
     long_enough = SyncPattern(order=3, bit_ns=250_000_000)
@@ -285,6 +298,18 @@ def test_a_full_disk_ends_telemetry_before_the_job(tmp_path: Path) -> None:
     assert ["telemetry.jsonl cannot be written" in problem for problem in result.done.problems] == [True]
     assert record.end is not None
     assert len(record.telemetry_of(Telemetry)) > 1
+
+
+def test_the_folder_is_in_the_home_folder_and_not_in_tmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Termux has no /tmp."""
+    monkeypatch.delenv("FEDJOULE_STATE", raising=False)
+    nowhere = str(tmp_path / "nowhere")
+    with LocalTransport({"HOME": str(tmp_path), "TMPDIR": nowhere}).open(AGENT) as channel:
+        result = AgentSession(channel).run_round(softmax(epochs=1, background=BackgroundLoad.constant(0.1)))
+    assert (tmp_path / ".fedjoule" / "jobs" / result.job_id).is_dir()
+    assert not Path(nowhere).exists()
 
 
 def test_a_folder_that_cannot_be_made_is_said_plainly(tmp_path: Path) -> None:
@@ -354,6 +379,7 @@ def test_a_job_that_makes_no_sense_is_refused_by_the_device(
         (b'{"type":"ping","seq":9}\n', "message 9 arrived where 1 was due"),
         (b'{"type":"dance","seq":1}\n', "unknown command 'dance'"),
         (b'{"type":"collect","seq":1,"job_id":"j"}\n', "no job 'j'"),
+        (b'{"type":"attach","seq":1,"job_id":"../j"}\n', "is not a job id"),
         (b"x" * 70_000 + b"\n", "a line longer than"),
         (b'{"type":"blob","seq":1,"size":-1}\n', "a blob of -1 bytes"),
     ],

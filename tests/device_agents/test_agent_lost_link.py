@@ -125,6 +125,29 @@ def test_cut_and_told_to_finish(tmp_path: Path, phase: str) -> None:
     assert not np.array_equal(read_model(result, MODEL)["weights"], unpack(MODEL)["weights"])
 
 
+def test_cut_in_the_middle_of_a_blob(tmp_path: Path) -> None:
+    channel = open_agent(tmp_path)
+    session = AgentSession(channel)
+    send = channel.send
+
+    def half(data: bytes) -> None:
+        if data == MODEL:
+            send(data[: len(data) // 2])
+            cut(channel)
+            raise Snapped
+        send(data)
+
+    channel.send = half  # type: ignore[method-assign]
+    with pytest.raises(Snapped):
+        session.run_round(job_of_all_phases("finish"), blobs={"model": MODEL}, job_id="half")
+    record, _ = collect(tmp_path, "half")
+    assert wait_for_exit(channel) == 0
+    assert [(m.kind, m.edge) for m in record.markers] == [(Phase.DOWNLOAD, "start")]
+    assert record.end is not None
+    assert record.end.outcome == "link_lost"
+    assert [file.name for file in (tmp_path / "jobs/half").glob("model*")] == []
+
+
 @pytest.mark.parametrize("phase", PHASES)
 def test_killed(tmp_path: Path, phase: str) -> None:
     channel = open_agent(tmp_path)
@@ -171,6 +194,26 @@ def test_an_orphan_can_be_watched_and_cancelled(tmp_path: Path) -> None:
         assert ended.end.outcome == "cancelled"
         assert is_prefix(list(running.markers), ended.markers)
     assert wait_for_exit(channel) == 0
+
+
+def test_a_host_that_goes_before_the_job_begins(tmp_path: Path) -> None:
+    """The agent has read the job and the end of its input before it starts on the job."""
+    for number, policy in enumerate(["stop", "finish"]):
+        channel = open_agent(tmp_path)
+        session = AgentSession(channel)
+        os.kill(channel.pid, signal.SIGSTOP)
+        job = softmax(epochs=5, samples=20_000, probe=False, on_disconnect=policy)
+        session._link.send({"type": "job", "job_id": f"job{number}", **job.model_dump(mode="json")})
+        cut(channel)
+        os.kill(channel.pid, signal.SIGCONT)
+        assert wait_for_exit(channel) == 0
+    ends = []
+    with session_on(tmp_path) as session:
+        for number in range(2):
+            end = session.collect(f"job{number}").end
+            assert end is not None
+            ends.append((end.outcome, end.epochs))
+    assert ends == [("link_lost", 0), ("finished", 5)]
 
 
 def test_a_reboot_is_recognised_by_the_boot_id(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 from device_agents.job import BlobRef
 from device_agents.job_record import read_job
 from device_agents.payload.tensors import pack
+from device_agents.payload.wire import MAX_JOURNAL_BYTES
 from device_agents.protocol import JobStatus
 from device_agents.round import MAX_RESULT_BYTES
-from device_agents.session import MAX_JOURNAL_BYTES, AgentSession
+from device_agents.session import AgentSession
 from fedjoule.errors import DeviceError, DeviceProtocolError, DeviceUnreachable
 from tests.device_agents.agents import a_model, kill, session_with, softmax
 

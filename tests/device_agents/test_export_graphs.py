@@ -10,7 +10,7 @@ import pytest
 
 from device_agents.export.cache import GraphCache
 from device_agents.export.onnx_graph import IR_VERSION, OPSET, OnnxGraph, Value
-from device_agents.export.step import export_step
+from device_agents.export.step import export_step, trace_step
 from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 from device_agents.workloads.models import MODELS, initial_state
 from device_agents.workloads.tasks import TASKS, synthetic_shard
@@ -108,6 +108,13 @@ def test_equal_nodes_and_constants_are_written_once_and_unused_ones_not_at_all()
     onnx.checker.check_model(model)
     assert [node.op_type for node in model.graph.node] == ["Mul", "Identity", "Identity"]
     assert len(model.graph.initializer) == 1
+
+
+def test_an_lstm_has_one_product_per_weight_gradient_not_one_per_time_step() -> None:
+    graph = trace_step(replace(TASKS["shakespeare-lstm"], input_shape=(5,)), 2).graph
+    products = [node for node in graph.nodes if str(node.target) == "aten.mm.default"]
+    gradients = [node for node in products if str(node.args[0].target) == "aten.t.default"]
+    assert len(gradients) == 5  # two LSTM layers with two weights each, and the last layer
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,26 @@ def test_cancel_ends_a_job_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
         assert session.run_round(softmax()).done.outcome == "finished"
 
 
+def test_cancelling_a_job_that_is_over_does_no_harm(tmp_path: Path) -> None:
+    with session_on(tmp_path) as session:
+        result = session.run_round(softmax())
+        session.cancel(result.job_id)
+        session.cancel("never-heard-of")
+        assert len(session.ping(2)) == 2
+        assert session.run_round(softmax()).done.outcome == "finished"
+
+
+def test_late_answers_are_dropped(tmp_path: Path) -> None:
+    with session_on(tmp_path) as session:
+
+        def decide(_: ProbeDone) -> bool:
+            session._link.send({"type": "decide", "job_id": "another", "action": "stop"})
+            session._link.send({"type": "blob", "job_id": "another", "name": "model", "size": 3}, b"abc")
+            return True
+
+        assert session.run_round(softmax(), decide).done.outcome == "finished"
+
+
 def test_the_deadline_is_kept_by_the_device(tmp_path: Path) -> None:
     with session_on(tmp_path) as session:
         with pytest.raises(DeviceError, match="deadline"):

@@ -21,8 +21,8 @@ from traces.synth.spells import bridged, of_first_channel, spells_of
 from traces.synth.write import START_NS, synthesise
 
 HOUR_NS = 3_600_000_000_000
-KNOWN_MISSES = {"availability: length of a stretch": 2.5}
-"""Above the bar, published in docs/results/trace-fidelity.md; held here so that it does not get worse."""
+KNOWN_MISSES = {"availability: length of a stretch": 2.0, "availability: gap": 1.7}
+"""Above the bar of 1.5, published in docs/results/trace-fidelity.md; held so that they get no worse."""
 
 
 def screen_trace(*hours: float, known: tuple[float, ...] = (0, 48), user: str = "u") -> InteractionTrace:

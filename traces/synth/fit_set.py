@@ -58,12 +58,10 @@ def fit_set(traces: Traces, name: str, *, bridge_h: float = 0.0) -> UsageModel:
 
 def _recorded(traces: Traces, group: tuple[Channel, ...]) -> list[tuple[Channel, ...]]:
     """The whole group if somebody has all of it in one recording, else each channel that changes alone."""
-    candidates = [group] if len(group) == 1 else [group, *((channel,) for channel in group)]
-    for i, channels in enumerate(candidates):
-        spells = spells_of(traces(), channels)
-        if i == 0 and _changes(spells):
-            return [channels]
-    return [alone for alone in candidates[1:] if _changes(spells_of(traces(), alone))]
+    if _changes(spells_of(traces(), group)):
+        return [group]
+    alone: list[tuple[Channel, ...]] = [(channel,) for channel in group] if len(group) > 1 else []
+    return [channels for channels in alone if _changes(spells_of(traces(), channels))]
 
 
 def _changes(spells: Spells) -> bool:

@@ -26,7 +26,6 @@ from fedjoule.provenance import Origin
 from fedjoule.records import StoredRecord, read_record
 
 HOURS = 24
-DAY_TYPES = ("weekday", "weekend")
 BLOCKS = 4
 """Parts of the day, of six hours each."""
 
