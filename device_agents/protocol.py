@@ -3,7 +3,7 @@
 Host to agent: ``hello``, ``ping``, ``job``, ``blob``, ``decide``, ``got``, ``cancel``, ``cancel_orphan``,
 ``attach``, ``collect``, ``fetch``, ``forget``, ``clear_cache``. Agent to host: the classes below.
 
-What a device sends is untrusted: every line is bounded in size and validated before anything else looks at it.
+What a device sends is untrusted: every line is bounded in size and validated before anything looks at it.
 """
 
 from __future__ import annotations

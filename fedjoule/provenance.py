@@ -81,7 +81,7 @@ class Provenance(ClosedModel):
     @model_validator(mode="after")
     def _claim_is_backed(self) -> Provenance:
         if self.instrument is not None and self.instrument.emulated and self.origin is not Origin.EMULATED:
-            raise ValueError(f"origin {self.origin.value!r}, but the instrument is emulated: so is the number")
+            raise ValueError(f"origin {self.origin.value!r}, but the instrument is emulated, so it is too")
         if self.origin is Origin.MEASURED and (self.instrument is None or not self.sources):
             raise ValueError("origin 'measured' needs an instrument and at least one source with its hash")
         if self.origin in (Origin.SCALED, Origin.LITERATURE) and not self.basis:

@@ -42,11 +42,12 @@ def _merge_terms(graph: Graph, total: Node) -> None:
 
 def _terms(total: Node) -> list[Node]:
     """What a sum of sums adds up, in order; intermediate sums that are read elsewhere stay whole."""
-    waiting, terms = [total], []
+    waiting: list[Any] = [total]
+    terms = []
     while waiting:
         node = waiting.pop()
         if node is total or (_is(node, "add.Tensor") and _is_part_of_sum(node)):
-            waiting += reversed(node.args[:2])
+            waiting += reversed(list(node.args[:2]))
         else:
             terms.append(node)
     return terms
