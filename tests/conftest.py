@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,3 +78,17 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[], Path]]:
     yield mount
     if place.is_mount():
         subprocess.run(["umount", "--lazy", str(place)], check=True)  # also when a failed test holds a file
+
+
+@pytest.fixture
+def record_property(record_property: Callable[[str, object], None]) -> Callable[[str, object], None]:
+    """pytest's own, with numpy's numbers made plain: they cannot travel from a worker to the controller."""
+    return lambda name, value: record_property(name, _plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.item() if hasattr(value, "item") else value
