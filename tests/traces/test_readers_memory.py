@@ -30,7 +30,7 @@ def peak(reader: str, megabytes: float, buffered_rows: int) -> dict[str, Any]:
             capture_output=True,
             text=True,
         )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stderr}"
     assert writer.returncode == 0
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["megabytes"] >= megabytes
