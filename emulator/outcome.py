@@ -1,4 +1,4 @@
-"""`RoundOutcome`: who took part in a round, and what it cost each of them."""
+"""`RoundOutcome`: who took part in a round, how it ended for each, and what it cost."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -15,61 +17,136 @@ class Fate(StrEnum):
     """How a round ended for a device."""
 
     FINISHED = "finished"
+    """Its update was aggregated."""
     REJECTED = "rejected"
-    DROPPED = "dropped"
+    """It was probed and told to stop."""
+    LEFT = "left"
+    """Its user took it away: the trace says that it is no longer eligible."""
+    BATTERY = "battery"
+    """Its battery ended."""
+    DEADLINE = "deadline"
+    """It was still at work when the round was closed."""
+    SURPLUS = "surplus"
+    """Over-commitment: enough others had finished before it."""
+    DIVERGED = "diverged"
+    """It reported a loss or weights that are not finite; never aggregated."""
+
+
+class Accounting(StrEnum):
+    """Whose probes count in R_T and R_E; `selectors.md` sections 1 and 4, items A3 to A5."""
+
+    HONEST = "honest"
+    """Every candidate's download and probe epoch."""
+    SELECTED_ONLY = "selected_only"
+    """Only those of the devices that were then chosen: the reading that fits the paper's table."""
+    FREE = "free"
+    """Nobody's."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientCost:
     """Time and energy of each participant, in the order of `RoundOutcome.clients`.
 
+    What a device did not do is 0; work that was cut short counts as far as it went.
+
     Attributes:
-        probe_s: First local epoch, seconds; 0 for methods that do not probe.
-        train_s: The other local epochs, seconds.
-        comm_s: Download and upload, seconds.
-        probe_j: Energy of the first local epoch, joules.
-        wait_j: Energy while waiting for the decision, joules.
-        train_j: Energy of the other local epochs, joules.
-        comm_j: Energy of download and upload, joules.
+        download_s: Receiving the model, seconds.
+        probe_s: What the choice rests on: the first local epoch, or a forward pass.
+        wait_s: Waiting for the decision.
+        train_s: The local epochs after the choice.
+        upload_s: Sending the update.
+        download_j: Energy of receiving the model, joules.
+        probe_j: Energy of the probe.
+        wait_j: Energy of waiting, at awake-idle power; outside the paper's R_E.
+        train_j: Energy of the epochs after the choice.
+        upload_j: Energy of sending the update.
     """
 
+    download_s: NDArray[np.float64]
     probe_s: NDArray[np.float64]
+    wait_s: NDArray[np.float64]
     train_s: NDArray[np.float64]
-    comm_s: NDArray[np.float64]
+    upload_s: NDArray[np.float64]
+    download_j: NDArray[np.float64]
     probe_j: NDArray[np.float64]
     wait_j: NDArray[np.float64]
     train_j: NDArray[np.float64]
+    upload_j: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """What each participant told the server, in the order of `RoundOutcome.clients`; NaN for nothing.
+
+    Attributes:
+        epoch_s: Measured duration of one local epoch.
+        epoch_j: Measured energy of one local epoch.
+        comm_s: Measured duration of download and upload.
+        comm_j: Measured energy of download and upload.
+        loss: Mean training loss over the first local epoch.
+        loss_rms: Root mean square of the samples' losses over the first local epoch.
+        global_loss: Mean loss of the received model before training, where a selector needs it.
+        local_accuracy: Accuracy of the new global model on held-out samples, where a selector needs it.
+        bias_delta: Change of the output layer's bias, one row per participant, where a selector needs it.
+        weights: Uploaded weights as flat rows, where a selector needs them.
+    """
+
+    epoch_s: NDArray[np.float64]
+    epoch_j: NDArray[np.float64]
+    comm_s: NDArray[np.float64]
     comm_j: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    loss_rms: NDArray[np.float64]
+    global_loss: NDArray[np.float64] | None = None
+    local_accuracy: NDArray[np.float64] | None = None
+    bias_delta: NDArray[np.float64] | None = None
+    weights: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCost:
+    """R_T and R_E of the paper under one accounting."""
+
+    time_s: float
+    energy_j: float
 
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
-    """One federated round.
+    """One federated round, as the server knows it when it is over.
 
     Attributes:
-        round: From 1 on.
+        round: From 1 on; 0 for what a method does once before the first (profiling).
         start_ns: Virtual time at which it began.
-        duration_ns: Virtual time it took.
-        clients: Devices that took part in any way.
+        duration_ns: Virtual time it took: R_T under ``honest``, and the waiting for devices if nobody came.
+        clients: Devices that took part in any way, ascending.
+        chosen: Which of them were told to train.
         fates: How it ended for each of them.
         cost: What it cost each of them.
-        losses: Mean training loss each reported.
-        accuracy: Of the new global model on the server's validation split.
-        reward: Of the round, for selectors that learn.
+        reports: What they told the server.
+        costs: R_T and R_E under every accounting.
+        accuracy: Of the new global model on the server's validation split; NaN where it was not evaluated.
+        accuracy_gain: Against the model before, as a share; 0 for an empty round.
+        reward: Of the round under the scenario's accounting.
+        global_weights: The new global model as a flat row, where a selector needs weights.
     """
 
     round: int
     start_ns: int
     duration_ns: int
     clients: NDArray[np.int64]
+    chosen: NDArray[np.bool_]
     fates: tuple[Fate, ...]
     cost: ClientCost
-    losses: NDArray[np.float64]
+    reports: Reports
+    costs: Mapping[Accounting, RoundCost]
     accuracy: float
+    accuracy_gain: float
     reward: float
+    global_weights: NDArray[np.float32] | None = None
 
     @property
     def energy_j(self) -> float:
-        """Everything every participant spent, rejected work and waiting included (``honest``)."""
+        """Everything every participant spent, rejected work and waiting included."""
         cost = self.cost
-        return float((cost.probe_j + cost.wait_j + cost.train_j + cost.comm_j).sum())
+        return float((cost.download_j + cost.probe_j + cost.wait_j + cost.train_j + cost.upload_j).sum())

@@ -2,52 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from emulator.outcome import RoundOutcome
 from emulator.view import ServerView
 from fedjoule.registry import Registry
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
-class Selector(Protocol):
+class Probe(StrEnum):
+    """What candidates do before the choice; the engine runs it and charges it."""
+
+    NONE = "none"
+    """Nothing: the choice rests on what is already known."""
+    LOSS = "loss"
+    """Receive the model and report its loss on their own data: a forward pass (``global_loss``)."""
+    EPOCH = "epoch"
+    """Receive the model and train the first local epoch, which counts for those who go on."""
+
+
+class Profiling(StrEnum):
+    """What every device does once before the first round; charged as round 0."""
+
+    NONE = "none"
+    EPOCH = "epoch"
+    """One local epoch, so that its duration is known (TiFL)."""
+    UPDATE = "update"
+    """One local epoch, and its weights are uploaded (Favor)."""
+
+
+class Family(StrEnum):
+    """How a method chooses, as the listing groups them."""
+
+    RANDOM = "random"
+    HEURISTIC = "heuristic"
+    LEARNING = "learning"
+    EXPERT = "expert"
+    CONTROL = "control"
+
+
+class Selector:
     """Chooses who trains. It sees what was reported to the server, never the truth.
+
+    Subclass it, set the class attributes, implement `select`. Options are keyword arguments of the
+    constructor with plain values, so that a scenario file can give them. All randomness comes from the
+    generators that the engine hands in, one per round: a selector owns no generator.
 
     Attributes:
         name: Registered name.
-        probes: Whether candidates run the first epoch before the choice.
-        needs: Further facts the engine must supply, and charges for.
+        family: How it chooses.
+        paper: Where it was published.
+        deviations: Where this implementation differs from the publication, in one line.
+        probe: What candidates do before the choice.
+        profiling: What every device does once.
+        needs: Names of the `ServerView` fields it reads beside ``eligible`` and ``data_size``.
+        needs_weights: Whether outcomes must carry the uploaded and the global weights.
         privileged: Uses what no server could know; such oracles are shown as such everywhere.
+        proximal_mu: Weight of the proximal term in the local objective (FedProx).
     """
 
     name: ClassVar[str]
-    probes: ClassVar[bool]
-    needs: ClassVar[frozenset[str]]
-    privileged: ClassVar[bool]
+    family: ClassVar[Family]
+    paper: ClassVar[str] = ""
+    deviations: ClassVar[str] = ""
+    probe: ClassVar[Probe] = Probe.NONE
+    profiling: ClassVar[Profiling] = Profiling.NONE
+    needs: ClassVar[frozenset[str]] = frozenset()
+    needs_weights: ClassVar[bool] = False
+    privileged: ClassVar[bool] = False
+    proximal_mu: float = 0.0
 
     def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """At most ``m`` eligible devices to consider; those of a probing method run the probe epoch."""
+        """Eligible devices to consider, unique.
+
+        By default ``m`` at random for a method that probes, since each costs something, else everyone.
+        """
+        ids = view.eligible_ids
+        if self.probe is Probe.NONE or m >= len(ids):
+            return ids
+        return np.sort(rng.choice(ids, m, replace=False))
 
     def select(
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """At most ``k`` of the candidates, unique; ``view`` holds their probe reports by now."""
+        """At most ``k`` of the candidates, unique; ``view`` holds their probe reports by now.
 
-    def observe(self, outcome: RoundOutcome) -> None:
-        """Learn from how the round went."""
+        Candidates whose probe failed are no longer among them. With fewer than ``k``, all of them.
+        """
+        raise NotImplementedError
+
+    def epochs(self, view: ServerView, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Local epochs for each of the chosen, the probe included; all of them by default."""
+        return np.full(len(chosen), view.local_epochs)
+
+    def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
+        """Learn from how the round went; ``view`` holds what was reported in it."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers about itself for the log of this round, such as losses; the same names every round."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on later exactly as if nothing had happened."""
+        """Everything needed to go on later exactly as if nothing had happened.
+
+        Plain containers, numbers, strings and numpy arrays only: it is stored without pickle.
+        """
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up a state from `state_dict`."""
 
 
-SELECTORS: Registry[Callable[[], Selector]] = Registry(
+SELECTORS: Registry[type[Selector]] = Registry(
     what="selector",
     group="fedjoule.selectors",
     builtin={

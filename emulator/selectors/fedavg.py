@@ -5,9 +5,9 @@ Implements the selection step of McMahan et al. 2017 as the FedRank paper's appe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from emulator.outcome import RoundOutcome
+from emulator.selectors.base import Family, Selector
 from emulator.view import ServerView
 
 if TYPE_CHECKING:
@@ -15,30 +15,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class FedAvg:
+class FedAvg(Selector):
     """Uniform random selection."""
 
     name: ClassVar[str] = "fedavg"
-    probes: ClassVar[bool] = False
-    needs: ClassVar[frozenset[str]] = frozenset()
-    privileged: ClassVar[bool] = False
-
-    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """Everyone eligible: without a probe, a candidate costs nothing."""
-        return view.eligible_ids
+    family: ClassVar[Family] = Family.RANDOM
+    paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
 
     def select(
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """``k`` of them without replacement, or all if there are fewer."""
         return rng.choice(candidates, min(k, len(candidates)), replace=False)
-
-    def observe(self, outcome: RoundOutcome) -> None:
-        """Nothing to learn."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """No state: the generator belongs to the engine."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """No state."""

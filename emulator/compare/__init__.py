@@ -1,0 +1,1 @@
+"""Comparison of methods over paired seeds: metrics, intervals, tests, tables."""

@@ -1,0 +1,70 @@
+"""One run's numbers, fixed in advance: final accuracy, time and energy to a target, totals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.outcome import Accounting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LAST_ROUNDS = 10
+"""Accuracy is averaged over so many last rounds: round-to-round noise is several points on skewed splits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """What one run of one method with one seed reached.
+
+    Attributes:
+        accuracy: Mean test accuracy of the last ten rounds.
+        best_accuracy: The best round's.
+        time_to_target_s: Virtual time until the target was reached; the run's whole time if it never was.
+        energy_to_target_j: Energy until then, likewise.
+        rounds_to_target: Rounds until then, likewise.
+        reached: Whether the target was reached; if not, the three before are lower bounds (censored).
+        time_s: Virtual time of the whole run.
+        energy_j: Energy of the whole run.
+        round_time_s: Mean R_T of a round.
+        round_energy_j: Mean R_E of a round.
+    """
+
+    accuracy: float
+    best_accuracy: float
+    time_to_target_s: float
+    energy_to_target_j: float
+    rounds_to_target: float
+    reached: bool
+    time_s: float
+    energy_j: float
+    round_time_s: float
+    round_energy_j: float
+
+
+def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> RunMetrics:
+    """Metrics of one run from its round table; round 0 (profiling) counts as cost."""
+    rounds = rounds.sort_values("round")
+    accuracy = rounds["test_accuracy"].to_numpy(float)
+    time_s = rounds[f"time_s_{accounting.value}"].to_numpy(float).cumsum()
+    energy_j = rounds[f"energy_j_{accounting.value}"].to_numpy(float).cumsum()
+    hits = np.flatnonzero(accuracy >= target)
+    at = int(hits[0]) if len(hits) else len(rounds) - 1
+    played = rounds["round"].to_numpy() > 0
+    known = accuracy[played & ~np.isnan(accuracy)]
+    count = max(1, int(played.sum()))
+    return RunMetrics(
+        accuracy=float(known[-LAST_ROUNDS:].mean()) if len(known) else float("nan"),
+        best_accuracy=float(known.max()) if len(known) else float("nan"),
+        time_to_target_s=float(time_s[at]),
+        energy_to_target_j=float(energy_j[at]),
+        rounds_to_target=float(rounds["round"].to_numpy()[at]),
+        reached=bool(len(hits)),
+        time_s=float(time_s[-1]),
+        energy_j=float(energy_j[-1]),
+        round_time_s=float(time_s[-1] / count),
+        round_energy_j=float(energy_j[-1] / count),
+    )

@@ -1,0 +1,182 @@
+"""A comparison as text, Markdown, LaTeX, CSV or plain data."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from emulator.compare.table import Cell, Comparison, Contrast
+
+TITLES = {
+    "accuracy": ("accuracy, last 10 rounds", 100.0, "%"),
+    "best_accuracy": ("best accuracy", 100.0, "%"),
+    "time_to_target_s": ("time to target", 1.0, "s"),
+    "energy_to_target_j": ("energy to target", 1.0, "J"),
+    "rounds_to_target": ("rounds to target", 1.0, ""),
+    "time_s": ("time", 1.0, "s"),
+    "energy_j": ("energy", 1.0, "J"),
+    "round_time_s": ("time per round", 1.0, "s"),
+    "round_energy_j": ("energy per round", 1.0, "J"),
+}
+
+
+CSV_COLUMNS = [
+    "metric",
+    "method",
+    "mean",
+    "low_95",
+    "high_95",
+    "iqm",
+    "seeds",
+    "reached",
+    "rank",
+    "reference",
+    "difference",
+    "difference_low_95",
+    "difference_high_95",
+    "ratio",
+    "p",
+    "p_holm",
+    "delta",
+]
+
+
+def rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list[str]]]:
+    """Header and one row per method, best mean rank first."""
+    _, scale, unit = TITLES[metric]
+    header = ["method", f"mean [95 %] {unit}".strip(), "n", "rank"]
+    for reference in comparison.references:
+        header += [f"vs {reference}", "p (Holm)", "delta"]
+    ordered = sorted(comparison.cells, key=lambda m: (comparison.cells[m][metric].rank, m))
+    return header, [_row(comparison, method, metric, scale) for method in ordered]
+
+
+def _row(comparison: Comparison, method: str, metric: str, scale: float) -> list[str]:
+    cell = comparison.cells[method][metric]
+    bound = ">= " if cell.reached is not None and cell.reached < cell.seeds else ""
+    row = [method, bound + _interval(cell.value, scale), _seeds(cell), f"{cell.rank:.1f}"]
+    by_reference = {contrast.reference: contrast for contrast in cell.contrasts}
+    for reference in comparison.references:
+        row += _contrast(by_reference.get(reference), scale)
+    return row
+
+
+def _seeds(cell: Cell) -> str:
+    return str(cell.seeds) if cell.reached is None else f"{cell.reached}/{cell.seeds}"
+
+
+def _interval(value: Any, scale: float) -> str:
+    if np.isnan(value.mean):
+        return "-"
+    mean = f"{value.mean * scale:.4g}"
+    return mean if np.isnan(value.low) else f"{mean} [{value.low * scale:.4g}, {value.high * scale:.4g}]"
+
+
+def _contrast(contrast: Contrast | None, scale: float) -> list[str]:
+    if contrast is None:
+        return ["", "", ""]
+    return [_interval(contrast.difference, scale), f"{contrast.p_holm:.3g}", f"{contrast.delta:+.2f}"]
+
+
+def as_text(comparison: Comparison, metrics: Sequence[str]) -> str:
+    """For a terminal."""
+    parts = [f"warning: {warning}" for warning in comparison.warnings]
+    for metric in metrics:
+        header, body = rows(comparison, metric)
+        widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in (header, *body)]
+        parts += ["", TITLES[metric][0], *(line.rstrip() for line in lines)]
+    return "\n".join(parts).strip("\n")
+
+
+def as_markdown(comparison: Comparison, metrics: Sequence[str]) -> str:
+    """For a page."""
+    parts = [f"> {warning}\n" for warning in comparison.warnings]
+    for metric in metrics:
+        header, body = rows(comparison, metric)
+        table = [header, ["---"] * len(header), *body]
+        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
+        parts.append(f"### {TITLES[metric][0]}\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def as_latex(comparison: Comparison, metrics: Sequence[str]) -> str:
+    """For a paper; needs ``booktabs``."""
+    parts = []
+    for metric in metrics:
+        header, body = rows(comparison, metric)
+        lines = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in (header, *body)]
+        columns = "l" + "r" * (len(header) - 1)
+        parts.append(
+            "\n".join(
+                [
+                    rf"% {TITLES[metric][0]}",
+                    rf"\begin{{tabular}}{{{columns}}}",
+                    r"\toprule",
+                    lines[0],
+                    r"\midrule",
+                    *lines[1:],
+                    r"\bottomrule",
+                    r"\end{tabular}",
+                ]
+            )
+        )
+    return "\n\n".join([*(f"% {warning}" for warning in comparison.warnings), *parts])
+
+
+def _tex(text: str) -> str:
+    escaped = "".join("\\" + c if c in "&%$#_{}" else c for c in text)
+    return escaped.replace(">=", r"$\geq$")
+
+
+def as_csv(comparison: Comparison, metrics: Sequence[str]) -> str:
+    """One row per method, metric and reference, numbers in SI units."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for metric in metrics:
+        for method, by_metric in comparison.cells.items():
+            for row in _csv_rows(by_metric[metric]):
+                writer.writerow([metric, method, *row])
+    return out.getvalue()
+
+
+def _csv_rows(cell: Cell) -> list[list[Any]]:
+    value = cell.value
+    start = [value.mean, value.low, value.high, cell.middle, cell.seeds, cell.reached, cell.rank]
+    if not cell.contrasts:
+        return [[*start, *[""] * 8]]
+    found = []
+    for contrast in cell.contrasts:
+        gap = contrast.difference
+        found.append([*start, contrast.reference, gap.mean, gap.low, gap.high, contrast.ratio])
+        found[-1] += [contrast.p, contrast.p_holm, contrast.delta]
+    return found
+
+
+def as_data(comparison: Comparison) -> dict[str, Any]:
+    """Plain containers; numbers that are not known are None, which JSON can say."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(item) for item in value]
+        return None if isinstance(value, float) and not np.isfinite(value) else value
+
+    return {
+        "seeds": list(comparison.seeds),
+        "references": list(comparison.references),
+        "warnings": list(comparison.warnings),
+        "methods": {
+            method: {metric: plain(asdict(cell)) for metric, cell in cells.items()}
+            for method, cells in comparison.cells.items()
+        },
+    }

@@ -1,0 +1,109 @@
+"""Paired statistics: bootstrap interval, permutation test, correction for many tests, effect size.
+
+All of them work on per-seed values of two methods that ran on the same seeds (same partition, fleet, traces,
+initial weights), so most of the noise between seeds cancels in the differences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from fedjoule.seeds import generator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Values = NDArray[np.float64]
+
+RESAMPLES = 10_000
+# Up to this many pairs all sign changes are tried, so the p-value is exact.
+EXACT_PAIRS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with its 95 % interval; no interval for fewer than two values."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap_mean(values: Values, *, resamples: int = RESAMPLES) -> Interval:
+    """Mean with a bias-corrected and accelerated bootstrap interval (Efron 1987).
+
+    The resamples come from a fixed stream: the same values always give the same interval.
+    """
+    mean = float(values.mean()) if len(values) else float("nan")
+    if len(values) < 2:
+        return Interval(mean, float("nan"), float("nan"))
+    if np.ptp(values) == 0:
+        return Interval(mean, mean, mean)
+    rng = generator(0, "bootstrap", len(values))
+    means = np.sort(values[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1))
+    # Half of the ties count as below, or a discrete distribution would look biased.
+    below = (np.searchsorted(means, mean, "left") + np.searchsorted(means, mean, "right")) / 2 / resamples
+    bias = ndtri(np.clip(below, 1 / resamples, 1 - 1 / resamples))
+    left_out = (values.sum() - values) / (len(values) - 1)
+    gap = left_out.mean() - left_out
+    acceleration = (gap**3).sum() / (6 * ((gap**2).sum()) ** 1.5)
+    ends = bias + ndtri(np.array([0.025, 0.975]))
+    shares = ndtr(bias + ends / (1 - acceleration * ends))
+    low, high = np.quantile(means, shares)
+    return Interval(mean, float(low), float(high))
+
+
+def permutation_p(differences: Values, *, resamples: int = RESAMPLES) -> float:
+    """Two-sided p-value of a paired test: were the signs of the differences random?
+
+    Exact for few pairs; otherwise by random signs, counting the observed ones too, so it is never 0.
+    """
+    differences = differences[~np.isnan(differences)]
+    n = len(differences)
+    if n == 0 or not differences.any():
+        return 1.0
+    observed = abs(differences.sum())
+    tolerance = 1e-12 * np.abs(differences).sum()
+    if n <= EXACT_PAIRS:
+        signs = np.array(list(product((1.0, -1.0), repeat=n)))
+        return float((np.abs(signs @ differences) >= observed - tolerance).mean())
+    rng = generator(0, "permutation", n)
+    signs = rng.choice([1.0, -1.0], size=(resamples, n))
+    extreme = int((np.abs(signs @ differences) >= observed - tolerance).sum())
+    return (extreme + 1) / (resamples + 1)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values corrected for their number (Holm 1979), in the order given."""
+    order = np.argsort(p_values, kind="stable")
+    corrected = np.empty(len(p_values))
+    highest = 0.0
+    for rank, index in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = highest
+    return [float(p) for p in corrected]
+
+
+def cliffs_delta(a: Values, b: Values) -> float:
+    """P(a > b) - P(a < b) over all pairs of values: from -1 to 1, 0 for no difference."""
+    if len(a) == 0 or len(b) == 0:
+        return float("nan")
+    return float(np.sign(a[:, None] - b[None, :]).mean())
+
+
+def interquartile_mean(values: Values) -> float:
+    """Mean of the middle half, with the two values at its edges counted in part (Agarwal et al. 2021)."""
+    if len(values) == 0:
+        return float("nan")
+    ordered = np.sort(values)
+    cut = len(ordered) / 4
+    edges = np.arange(len(ordered))
+    share = np.clip(edges + 1 - cut, 0, 1) * np.clip(len(ordered) - cut - edges, 0, 1)
+    return float((share * ordered).sum() / share.sum())

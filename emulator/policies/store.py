@@ -1,0 +1,149 @@
+"""Policy files: a small network and what it was made from, as safetensors with a manifest in the header."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import Field
+
+from emulator.selectors.neural.mlp import Mlp
+from fedjoule.config import ClosedModel
+from fedjoule.errors import ConfigError, StorageError
+from fedjoule.records import write_atomic
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SUFFIX = ".safetensors"
+MAX_FILE_BYTES = 64 << 20
+
+
+class PolicyManifest(ClosedModel):
+    """Where a policy comes from, enough to make it again.
+
+    Attributes:
+        kind: The selector it is for.
+        command: What made it.
+        features: Columns of the state, in order.
+        experts: Whom it imitates; empty for one that learnt by trying.
+        seeds: Of the runs it learnt from.
+        held_out_seeds: Of the runs its recall was taken from.
+        scenario: Name of the scenario it learnt on.
+        data: What the training data were.
+        client_epochs: Local epochs that were run for it, experts' own training included.
+        cpu_s: Processor seconds it took.
+        results: What it reached on the held-out runs.
+    """
+
+    kind: str
+    command: str
+    features: tuple[str, ...]
+    experts: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    held_out_seeds: tuple[int, ...] = ()
+    scenario: str = ""
+    data: str = ""
+    client_epochs: int = Field(default=0, ge=0)
+    cpu_s: float = Field(default=0.0, ge=0)
+    results: dict[str, float] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrations:
+    """Rounds of experts: normalised states of all candidates and what the expert chose.
+
+    Attributes:
+        states: Rounds by devices by features.
+        choices: Rounds by devices.
+    """
+
+    states: NDArray[np.float32]
+    choices: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A network with its manifest, and for imitated ones some of the demonstrations."""
+
+    network: Mlp
+    manifest: PolicyManifest
+    demonstrations: Demonstrations | None = None
+
+
+def packaged_policies() -> list[str]:
+    """Names of the policies that ship with the package."""
+    folder = files("emulator.policies") / "trained"
+    return sorted(f.name.removesuffix(SUFFIX) for f in folder.iterdir() if f.name.endswith(SUFFIX))
+
+
+def load_policy(name: str, kind: str) -> Policy:
+    """A policy of the package by name, or a file by path.
+
+    Raises:
+        ConfigError: There is none, or it is for another selector.
+    """
+    if name.endswith(SUFFIX):
+        policy = read_policy(Path(name).read_bytes() if Path(name).is_file() else b"", name)
+    elif name in packaged_policies():
+        data = (files("emulator.policies") / "trained" / f"{name}{SUFFIX}").read_bytes()
+        policy = read_policy(data, name)
+    else:
+        raise ConfigError(
+            f"no policy called {name!r}",
+            hint=f"known: {', '.join(packaged_policies())}; or a {SUFFIX} file of `fedjoule policy train`",
+        )
+    if policy.manifest.kind != kind:
+        raise ConfigError(f"policy {name!r} is for {policy.manifest.kind}, not for {kind}")
+    return policy
+
+
+def read_policy(data: bytes, name: str) -> Policy:
+    """Parse a policy file.
+
+    Raises:
+        StorageError: It is not one.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    if not data or len(data) > MAX_FILE_BYTES:
+        raise StorageError(f"{name}: no policy file, or larger than {MAX_FILE_BYTES >> 20} MB")
+    try:
+        arrays = load(data)
+        length = int.from_bytes(data[:8], "little")
+        manifest = PolicyManifest.model_validate_json(
+            json.loads(data[8 : 8 + length])["__metadata__"]["manifest"]
+        )
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise StorageError(f"{name}: not a policy file: {error}") from error
+    layers = sum(key.startswith("weight") for key in arrays)
+    try:
+        network = Mlp(
+            [arrays[f"weight{i}"] for i in range(layers)], [arrays[f"bias{i}"] for i in range(layers)]
+        )
+    except KeyError as error:
+        raise StorageError(f"{name}: a layer is missing: {error}") from error
+    demos = None
+    if "demo_states" in arrays:
+        demos = Demonstrations(arrays["demo_states"].astype(np.float32), arrays["demo_choices"].astype(bool))
+    return Policy(network, manifest, demos)
+
+
+def write_policy(path: Path, policy: Policy) -> None:
+    """Store a policy; the same policy gives the same bytes."""
+    from safetensors.numpy import save
+
+    arrays: dict[str, NDArray[Any]] = dict(policy.network.state_dict())
+    if policy.demonstrations is not None:
+        # Normalised to within 3: half precision keeps them to a thousandth.
+        arrays["demo_states"] = policy.demonstrations.states.astype(np.float16)
+        arrays["demo_choices"] = policy.demonstrations.choices
+    write_atomic(path, save(arrays, {"manifest": policy.manifest.model_dump_json()}))

@@ -1,0 +1,63 @@
+"""Robust per-round normalisation, which lets a policy learnt on one task act on another.
+
+Per feature over the devices at hand: z = (log(x) - median) / (1.4826 MAD + 1e-6), clipped to 3; a constant
+column is 0. Seconds or hours, ten devices or a million: the ranking is the same. Where more than half of the
+devices are exactly alike the MAD is 0 and says nothing; the root mean square takes its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+CLIP = 3.0
+# Scale of the median absolute deviation that makes it the standard deviation of a normal distribution.
+MAD_TO_SD = 1.4826
+# Keeps the logarithm finite at 0. Added to values relative to the median, so that units do not matter.
+SHIFT = np.float32(1e-6)
+
+
+def robust_log_z(columns: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
+    """One row per device, one column per feature; features are not negative, NaN counts as the median."""
+    out = np.zeros((len(columns[0]), len(columns)), np.float32)
+    for index, column in enumerate(columns):
+        values = _relative(np.asarray(column, np.float64))
+        if values is not None:
+            out[:, index] = _standardised(values)
+    return out
+
+
+def _relative(x: NDArray[np.float64]) -> NDArray[np.float32] | None:
+    """Values over their median, or over the largest if the median is 0; None if nothing is known."""
+    missing = np.isnan(x)
+    known = x[~missing] if missing.any() else x
+    if len(known) == 0:
+        return None
+    unit = _median(known) or known.max()
+    if unit == 0:
+        return None
+    relative = (x / unit).astype(np.float32)
+    if known is not x:
+        relative[missing] = _median(known) / unit
+    return relative
+
+
+def _standardised(relative: NDArray[np.float32]) -> NDArray[np.float32]:
+    relative += SHIFT
+    z = np.log(relative, out=relative)
+    z -= _median(z)
+    spread = MAD_TO_SD * _median(np.abs(z)) or float(np.sqrt(np.mean(np.square(z))))
+    z /= np.float32(spread + 1e-6)
+    return np.clip(z, -CLIP, CLIP, out=z)
+
+
+def _median(x: NDArray[np.floating]) -> float:
+    """The lower of the middle two for an even count: half the work of an average at a million devices."""
+    middle = (len(x) - 1) // 2
+    return float(np.partition(x, middle)[middle])

@@ -1,0 +1,118 @@
+"""Tables of methods over paired seeds, from made-up runs whose answers are known."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from emulator.compare.metrics import run_metrics
+from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_text
+from emulator.compare.table import METRICS, compare
+from emulator.outcome import Accounting
+from fedjoule.errors import DataQualityError
+
+
+def rounds(accuracy: list[float], time_s: float = 10.0, energy_j: float = 2.0) -> pd.DataFrame:
+    n = len(accuracy)
+    return pd.DataFrame(
+        {
+            "round": np.arange(1, n + 1),
+            "test_accuracy": accuracy,
+            "time_s_honest": time_s,
+            "energy_j_honest": energy_j,
+        }
+    )
+
+
+def metrics(accuracy: list[float], time_s: float = 10.0, target: float = 0.8):
+    return run_metrics(rounds(accuracy, time_s), target, Accounting.HONEST)
+
+
+def test_a_run_that_reaches_its_target() -> None:
+    found = metrics([0.5, 0.7, 0.85, 0.9])
+    assert (found.reached, found.time_to_target_s, found.energy_to_target_j) == (True, 30.0, 6.0)
+    assert found.rounds_to_target == 3
+    assert found.accuracy == pytest.approx(0.7375)
+    assert (found.best_accuracy, found.time_s, found.round_time_s) == (0.9, 40.0, 10.0)
+
+
+def test_a_run_that_does_not_counts_whole_and_says_so() -> None:
+    found = metrics([0.5, 0.6])
+    assert (found.reached, found.time_to_target_s) == (False, 20.0)
+
+
+def test_profiling_is_a_cost_but_no_round() -> None:
+    table = rounds([0.5, 0.9])
+    table = pd.concat([pd.DataFrame([{**table.iloc[0], "round": 0, "test_accuracy": np.nan}]), table])
+    found = run_metrics(table, 0.8, Accounting.HONEST)
+    assert found.time_to_target_s == 30.0
+    assert found.round_time_s == 15.0
+    assert found.accuracy == pytest.approx(0.7)
+
+
+def fleet_of_runs():
+    noise = np.random.default_rng(0).normal(0, 0.03, 8)
+    return {
+        "fedavg": {s: metrics([0.6, 0.7 + noise[s]]) for s in range(8)},
+        "better": {s: metrics([0.7, 0.75 + noise[s]], 5.0) for s in range(8)},
+        "same": {s: metrics([0.6, 0.7 + noise[s]]) for s in range(8)},
+    }
+
+
+def test_pairing_finds_a_small_difference_under_large_noise() -> None:
+    table = compare(fleet_of_runs(), ["fedavg"])
+    contrast = table.cells["better"]["accuracy"].contrasts[0]
+    assert contrast.difference.mean == pytest.approx(0.075)
+    assert contrast.p == pytest.approx(2 / 2**8)
+    assert contrast.p_holm == pytest.approx(4 / 2**8)
+    assert table.cells["same"]["accuracy"].contrasts[0].p == 1.0
+    assert table.cells["better"]["accuracy"].rank == 1.0
+    assert table.cells["same"]["accuracy"].rank == 2.5
+    assert table.cells["better"]["time_s"].contrasts[0].ratio == pytest.approx(0.5)
+
+
+def test_failures_are_never_dropped() -> None:
+    runs = {
+        "a": {0: metrics([0.9]), 1: metrics([0.1, 0.1, 0.1])},
+        "b": {0: metrics([0.9]), 1: metrics([0.9])},
+    }
+    table = compare(runs, ["b"])
+    cell = table.cells["a"]["time_to_target_s"]
+    assert (cell.reached, cell.seeds, cell.value.mean) == (1, 2, 20.0)
+    assert any("a: the target was not reached in 1 of 2" in w for w in table.warnings)
+    assert ">= 20" in as_text(table, ["time_to_target_s"])
+
+
+def test_few_and_uneven_seeds_are_told() -> None:
+    runs = {"a": {0: metrics([0.9]), 1: metrics([0.9])}, "b": {1: metrics([0.9])}}
+    table = compare(runs, [])
+    assert table.seeds == (1,)
+    assert any("1 paired seed:" in w for w in table.warnings)
+    assert any("more seeds than common: a" in w for w in table.warnings)
+
+
+def test_nothing_in_common() -> None:
+    with pytest.raises(DataQualityError, match="no seed in common"):
+        compare({"a": {0: metrics([0.9])}, "b": {1: metrics([0.9])}}, [])
+    with pytest.raises(DataQualityError, match="no run"):
+        compare({}, [])
+
+
+def test_every_form_carries_every_method() -> None:
+    table = compare(fleet_of_runs(), ["fedavg", "absent"])
+    assert table.references == ("fedavg",)
+    for text in (as_text(table, METRICS), as_markdown(table, METRICS), as_latex(table, METRICS)):
+        assert all(name in text for name in table.cells)
+    listed = list(csv.DictReader(io.StringIO(as_csv(table, ["accuracy"]))))
+    assert {row["method"] for row in listed} == set(table.cells)
+    assert float(next(r for r in listed if r["method"] == "better")["difference"]) == pytest.approx(0.075)
+    data = json.loads(json.dumps(as_data(table), allow_nan=False))
+    assert data["methods"]["better"]["accuracy"]["contrasts"][0]["reference"] == "fedavg"
+
+
+def test_latex_escapes_names() -> None:
+    runs = {"power_of_choice": {0: metrics([0.9])}, "fedavg": {0: metrics([0.9])}}
+    assert r"power\_of\_choice" in as_latex(compare(runs, ["fedavg"]), ["accuracy"])
