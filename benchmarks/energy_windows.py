@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from power.energy import GapPolicy, Window, integrate_recording
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, SampleBlock
@@ -113,15 +114,9 @@ def query(folder: Path, count: int, kind: str) -> dict[str, Any]:
         "samples": recording.record.n_samples,
         "wall_s": round(wall, 3),
         "cpu_s": round(cpu, 3),
-        "peak_rss_mb": round(_peak_rss_mb(), 1),
+        "peak_rss_mb": round(peak_rss_mb(), 1),
         "with_energy": sum(w.energy_j is not None for w in found),
     }
-
-
-def _peak_rss_mb() -> float:
-    """Peak resident memory. From /proc, because getrusage would count the parent's before the exec."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def _windows(first_ns: int, last_ns: int, count: int, kind: str) -> list[Window]:

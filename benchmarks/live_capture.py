@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
@@ -81,7 +81,7 @@ def capture(port: str, folder: Path, seconds: float) -> dict[str, Any]:
         "samples": done.n_samples,
         "dropped": done.dropped,
         "cpu_share": cpu_s / wall_s,
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mb": peak_rss_mb(),
         "findings": [finding.code for finding in done.findings],
     }
 

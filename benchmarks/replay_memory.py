@@ -8,7 +8,6 @@ is a process of its own, and the disk is cleaned up after each length.
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from power.emulated.lvpm import PACKET_SAMPLES, Converter
 from power.meter import MeterConfig, RawSink, open_meter
@@ -147,7 +147,7 @@ def _work(phase: str, folder: Path, hours: float) -> dict[str, Any]:
         "dropped": done.dropped,
         "findings": [finding.code for finding in done.findings],
         "wall_s": time.monotonic() - began_s,
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mb": peak_rss_mb(),
     }
 
 

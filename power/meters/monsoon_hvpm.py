@@ -19,7 +19,6 @@ sampling, but the unit cannot be asked then. Options:
 from __future__ import annotations
 
 import contextlib
-import sys
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -27,6 +26,7 @@ from fedjoule.errors import ConfigError, MeterError, UnsafeOutput
 from power.meter import MeterConfig
 from power.meters.hvpm_unit import KIND, USB_ID, HvpmUnit
 from power.meters.streaming import StreamingMeter
+from power.meters.thread_switching import restore_turns, shorten_turns
 from power.meters.usb_link import UsbLink
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.safety import require_safe_current_limit, require_safe_voltage
@@ -196,11 +196,16 @@ class MonsoonHvpm(StreamingMeter):
         if self.config.channel != "usb":
             self._require_passthrough_off()
         self._select_voltage()
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
-        self._unit.start(self._options.calibration_ms)
+        shorten_turns(SWITCH_INTERVAL_S)
+        try:
+            self._unit.start(self._options.calibration_ms)
+        except BaseException:
+            restore_turns()
+            raise
 
     def end_sampling(self) -> None:
         """See `StreamingMeter`."""
+        restore_turns()
         self._unit.stop()
 
     def read_bytes(self) -> bytes:

@@ -38,6 +38,7 @@ from power.emulated.usb_socket import ControlRequest, SocketHandle, TransferErro
 from power.meter import MeterConfig, open_meter
 from power.meters.hvpm_unit import USB_ID, HvpmUnit
 from power.meters.monsoon_hvpm import MonsoonHvpm, decoder_for
+from power.meters.thread_switching import restore_turns, shorten_turns
 from power.meters.usb_link import UsbId, UsbLink, scan_usb, usb_error
 from power.model import SampleBlock, Severity
 from power.recorder import record
@@ -669,3 +670,13 @@ def test_as_a_process_it_prints_its_address_and_its_counters() -> None:
     assert statistics["samples"] >= 1000
     assert statistics["discarded_bytes"] == 0
     assert json.dumps(statistics)
+
+
+def test_shorter_turns_last_until_the_last_reader_is_done() -> None:
+    usual_s = sys.getswitchinterval()
+    shorten_turns(0.0005)
+    shorten_turns(0.0005)
+    restore_turns()
+    assert sys.getswitchinterval() == pytest.approx(0.0005)
+    restore_turns()
+    assert sys.getswitchinterval() == pytest.approx(usual_s)
