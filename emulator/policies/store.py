@@ -60,10 +60,12 @@ class Demonstrations:
     Attributes:
         states: Rounds by devices by features.
         choices: Rounds by devices.
+        certain: The choices that the expert would have made whatever its random numbers; None if not known.
     """
 
     states: NDArray[np.float32]
     choices: NDArray[np.bool_]
+    certain: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.states)
@@ -84,22 +86,29 @@ def packaged_policies() -> list[str]:
     return sorted(f.name.removesuffix(SUFFIX) for f in folder.iterdir() if f.name.endswith(SUFFIX))
 
 
-def load_policy(name: str, kind: str) -> Policy:
+def any_policy(name: str) -> Policy:
     """A policy of the package by name, or a file by path.
 
     Raises:
-        ConfigError: There is none, or it is for another selector.
+        ConfigError: There is none.
     """
     if name.endswith(SUFFIX):
-        policy = read_policy(Path(name).read_bytes() if Path(name).is_file() else b"", name)
-    elif name in packaged_policies():
-        data = (files("emulator.policies") / "trained" / f"{name}{SUFFIX}").read_bytes()
-        policy = read_policy(data, name)
-    else:
+        return read_policy(Path(name).read_bytes() if Path(name).is_file() else b"", name)
+    if name not in packaged_policies():
         raise ConfigError(
             f"no policy called {name!r}",
             hint=f"known: {', '.join(packaged_policies())}; or a {SUFFIX} file of `fedjoule policy train`",
         )
+    return read_policy((files("emulator.policies") / "trained" / f"{name}{SUFFIX}").read_bytes(), name)
+
+
+def load_policy(name: str, kind: str) -> Policy:
+    """A policy for one kind of selector.
+
+    Raises:
+        ConfigError: There is none, or it is for another selector.
+    """
+    policy = any_policy(name)
     if policy.manifest.kind != kind:
         raise ConfigError(f"policy {name!r} is for {policy.manifest.kind}, not for {kind}")
     return policy

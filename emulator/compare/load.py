@@ -1,0 +1,154 @@
+"""Stored emulations as a comparison: found, checked for being comparable, and put side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.compare.metrics import LAST_ROUNDS, RunMetrics, run_metrics
+from emulator.compare.table import Comparison, compare
+from emulator.outcome import Accounting
+from emulator.run import RECORD, Result, load_result
+from emulator.selectors.base import SELECTORS, Family
+from fedjoule.errors import DataQualityError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BASELINE = "fedavg"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One finished emulation."""
+
+    path: Path
+    method: str
+    seed: int
+    rounds: pd.DataFrame
+    result: Result
+
+
+def find_emulations(paths: Sequence[Path]) -> list[Path]:
+    """Every emulation in these folders, in order and once.
+
+    Raises:
+        DataQualityError: A folder holds none.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        inside = [record.parent for record in sorted(path.rglob(RECORD))]
+        if not inside:
+            raise DataQualityError(f"{path}: no emulation here", hint="give folders of `fedjoule emulate`")
+        found.update(dict.fromkeys(inside))
+    return list(found)
+
+
+def load_emulations(paths: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
+    """Finished emulations, and what is wrong with the others."""
+    loaded, warnings = [], []
+    for path in find_emulations(paths):
+        result = load_result(path)
+        if result.record.rounds is None:
+            warnings.append(f"{path}: not finished, left out; `fedjoule emulate --resume` continues it")
+            continue
+        if result.record.ended_early:
+            warnings.append(f"{path}: {result.record.ended_early}")
+        loaded.append(Loaded(path, method_name(result), result.record.seed, result.rounds, result))
+    if not loaded:
+        raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
+    return loaded, warnings
+
+
+def method_name(result: Result) -> str:
+    """The selector with the options that it was given."""
+    options = result.record.scenario.selector.options
+    listed = ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
+    return result.record.selector + (f" ({listed})" if listed else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison of stored runs.
+
+    Attributes:
+        comparison: The methods side by side.
+        target: Accuracy to reach that was used.
+        basis: What kind of energy, and where the costs came from.
+    """
+
+    comparison: Comparison
+    target: float
+    basis: str
+
+
+def compare_emulations(
+    paths: Sequence[Path], *, target: float | None = None, accounting: Accounting = Accounting.HONEST
+) -> Compared:
+    """Compare stored emulations, paired by seed.
+
+    Args:
+        paths: Folders with emulations.
+        target: Accuracy to reach; by default what the baseline ends with on average, or the worst method
+            without one.
+        accounting: Whose probes count.
+    """
+    loaded, warnings = load_emulations(paths)
+    warnings += _unequal(loaded)
+    if target is None:
+        target = _default_target(loaded)
+    runs: dict[str, dict[int, RunMetrics]] = {}
+    for one in loaded:
+        if one.seed in runs.setdefault(one.method, {}):
+            warnings.append(f"{one.path}: {one.method} with seed {one.seed} is there twice; the first counts")
+            continue
+        runs[one.method][one.seed] = run_metrics(one.rounds, target, accounting)
+    references = [name for name in (BASELINE, _best_heuristic(loaded)) if name]
+    facts = [one.result.record.facts for one in loaded]
+    basis = sorted(
+        {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
+    )
+    return Compared(compare(runs, references, warnings), target, f"{'; '.join(basis)}; emulated")
+
+
+def _final(one: Loaded) -> float:
+    accuracy = one.rounds["test_accuracy"].dropna().to_numpy(float)
+    return float(accuracy[-LAST_ROUNDS:].mean()) if len(accuracy) else float("nan")
+
+
+def _means(loaded: Sequence[Loaded]) -> dict[str, float]:
+    methods = dict.fromkeys(one.method for one in loaded)
+    return {m: float(np.nanmean([_final(one) for one in loaded if one.method == m])) for m in methods}
+
+
+def _default_target(loaded: Sequence[Loaded]) -> float:
+    means = _means(loaded)
+    return means.get(BASELINE, min(means.values()))
+
+
+def _best_heuristic(loaded: Sequence[Loaded]) -> str:
+    """The heuristic with the highest mean accuracy here; picked after the fact, so it is hard to beat."""
+    known = SELECTORS.entries()
+    means = {
+        method: mean
+        for method, mean in _means(loaded).items()
+        if (name := method.partition(" ")[0]) in known and SELECTORS.load(name).family is Family.HEURISTIC
+    }
+    return max(means, key=lambda m: means[m], default="")
+
+
+def _unequal(loaded: Sequence[Loaded]) -> list[str]:
+    """A warning if the runs differ in more than who chose and which seed."""
+    ignored = {"name", "seeds", "selector", "checkpoint_every"}
+    first = loaded[0].result.record.scenario.model_dump(exclude=ignored)
+    for one in loaded[1:]:
+        other = one.result.record.scenario.model_dump(exclude=ignored)
+        if other != first:
+            parts = [name for name in first if first[name] != other.get(name)]
+            where = f"{loaded[0].path} and {one.path}"
+            return [f"the scenarios differ ({', '.join(parts)}), so not the methods alone: {where}"]
+    return []

@@ -1,0 +1,211 @@
+"""Making policies: FedMarl and Favor learn by trying, FedRank by imitating experts.
+
+Everything runs in the emulator, on small shards, and is counted: how many local epochs it will take is known
+before it starts, how many it took stands in the policy's manifest.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.assembly.assemble import assemble
+from emulator.policies.demonstrations import demonstrating, joined
+from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
+from emulator.policies.store import Demonstrations, Policy, PolicyManifest
+from emulator.selectors.base import SELECTORS, Probe, Selector
+from emulator.selectors.favor import Favor
+from emulator.selectors.fedmarl import FEATURES as FEDMARL_FEATURES
+from emulator.selectors.fedmarl import FedMarl
+from emulator.selectors.fedrank.state import FEATURES as FEDRANK_FEATURES
+from emulator.selectors.neural.vdn import advantages
+from fedjoule.errors import ConfigError
+from fedjoule.seeds import generator
+
+if TYPE_CHECKING:
+    from emulator.outcome import RoundOutcome
+    from emulator.scenario.model import Scenario
+    from emulator.selectors.neural.mlp import Mlp
+
+    OnRound = Callable[[str, RoundOutcome], None]
+
+EXPERTS = ("harmony_like", "oort", "fedmarl")
+"""The paper's three, the first as a surrogate."""
+
+KEPT_DEMONSTRATIONS = 192
+"""Rounds that go into the policy file for replay during the run: 30 devices each make 70 kB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What a policy learns from.
+
+    Attributes:
+        scenarios: Runs take them in turn, so that equal and skewed data are both seen.
+        seeds: One run of each expert (FedRank) or one episode (FedMarl, Favor) per seed.
+        held_out: Seeds on which the result is judged.
+        experts: Whom FedRank imitates.
+        experts_policy: Policy of the FedMarl expert.
+        command: For the manifest.
+    """
+
+    scenarios: tuple[Scenario, ...]
+    seeds: tuple[int, ...]
+    held_out: tuple[int, ...] = ()
+    experts: tuple[str, ...] = EXPERTS
+    experts_policy: str = "fedmarl"
+    command: str = ""
+
+    def scenario(self, index: int) -> Scenario:
+        """That of one run."""
+        return self.scenarios[index % len(self.scenarios)]
+
+
+def client_epochs(recipe: Recipe, kind: str) -> int:
+    """Local epochs that making the policy takes at most."""
+    runs = list(recipe.seeds)
+    if kind == "fedrank":
+        runs = [*recipe.seeds, *recipe.held_out] * len(recipe.experts)
+    total = 0
+    for index in range(len(runs)):
+        scenario = recipe.scenario(index)
+        k, epochs = scenario.protocol.k, scenario.protocol.local_epochs
+        per_round = k * epochs if kind == "favor" else scenario.candidates + k * (epochs - 1)
+        total += scenario.protocol.rounds * per_round + (scenario.fleet.devices if kind == "favor" else 0)
+    return total
+
+
+def train_by_trying(kind: str, recipe: Recipe, on_round: OnRound = lambda *_: None) -> Policy:
+    """FedMarl or Favor: one agent through all episodes, each on another seed."""
+    started, count = _cpu_s(), _Counter()
+    rounds = sum(recipe.scenario(i).protocol.rounds for i in range(len(recipe.seeds)))
+    # Random at first, then less and less; the last half of the rounds uses what was learnt.
+    agent: FedMarl | Favor
+    if kind == "fedmarl":
+        agent = FedMarl(policy="", online=True, explore_rounds=rounds // 2)
+    elif kind == "favor":
+        agent = Favor(online=True, explore_rounds=rounds // 2)
+    else:
+        raise ConfigError(f"no policy of kind {kind!r}", hint="known: fedrank, fedmarl, favor")
+    rewards = []
+    for index, seed in enumerate(recipe.seeds):
+        outcomes = _play(recipe.scenario(index), seed, agent, f"episode {index + 1}", count, on_round)
+        rewards.append(float(np.mean([o.reward for o in outcomes])))
+    if agent.network is None:
+        raise ConfigError("no episode was long enough to learn from", hint="give more rounds or seeds")
+    tenth = max(1, len(rewards) // 10)
+    results = {
+        "reward_first_tenth": float(np.mean(rewards[:tenth])),
+        "reward_last_tenth": float(np.mean(rewards[-tenth:])),
+    }
+    features = FEDMARL_FEATURES if kind == "fedmarl" else ("principal components",)
+    return Policy(agent.network, _manifest(kind, recipe, features, count, started, results))
+
+
+def train_fedrank(recipe: Recipe, options: CloningOptions, on_round: OnRound = lambda *_: None) -> Policy:
+    """FedRank's offline phase: experts' rounds, behaviour cloning, recall on held-out seeds."""
+    started, count = _cpu_s(), _Counter()
+    train: dict[str, Demonstrations] = {}
+    held_out: dict[str, Demonstrations] = {}
+    for name in recipe.experts:
+        train[name] = _demonstrate(name, recipe, recipe.seeds, count, on_round)
+        held_out[name] = _demonstrate(name, recipe, recipe.held_out, count, on_round)
+    all_train, all_held_out = joined(list(train.values())), joined(list(held_out.values()))
+    seed = recipe.seeds[0]
+    network = clone(all_train, all_held_out, options, generator(seed, "imitation"))
+    results = _recalls(network, train, held_out, seed)
+    picks = generator(seed, "kept demonstrations").permutation(len(all_train))[:KEPT_DEMONSTRATIONS]
+    kept = Demonstrations(all_train.states[picks], all_train.choices[picks])
+    manifest = _manifest("fedrank", recipe, FEDRANK_FEATURES, count, started, results)
+    return Policy(network, manifest.model_copy(update={"experts": recipe.experts}), kept)
+
+
+def _recalls(
+    network: Mlp, train: dict[str, Demonstrations], held_out: dict[str, Demonstrations], seed: int
+) -> dict[str, float]:
+    """Per expert: the policy's recall, what boosted trees reach on the same mixture, and chance."""
+    mixture = joined(list(train.values()))
+    found: dict[str, float] = {}
+    for name, demos in held_out.items():
+        found[f"recall_{name}"] = recall(lambda state: advantages(network(state)), demos)
+        found[f"trees_{name}"] = boosted_trees_recall(mixture, demos, seed)
+        found[f"chance_{name}"] = chance(demos)
+    return found
+
+
+def _demonstrate(
+    name: str, recipe: Recipe, seeds: Sequence[int], count: _Counter, on_round: OnRound
+) -> Demonstrations:
+    parts = []
+    for index, seed in enumerate(seeds):
+        expert = FedMarl(policy=recipe.experts_policy) if name == "fedmarl" else SELECTORS.load(name)()
+        shadow = demonstrating(expert)
+        _play(recipe.scenario(index), seed, shadow, f"{name}, seed {seed}", count, on_round)
+        parts.append(shadow.demonstrations())
+    return joined(parts)
+
+
+@dataclass(slots=True)
+class _Counter:
+    client_epochs: int = 0
+
+    def add(self, outcome: RoundOutcome, scenario: Scenario, probe: Probe) -> None:
+        chosen = int(outcome.chosen.sum())
+        epochs = scenario.protocol.local_epochs
+        if outcome.round == 0:
+            self.client_epochs += len(outcome.clients)
+        elif probe is Probe.EPOCH:
+            self.client_epochs += len(outcome.clients) + chosen * (epochs - 1)
+        else:
+            self.client_epochs += chosen * epochs
+
+
+def _play(
+    scenario: Scenario, seed: int, selector: Selector, label: str, count: _Counter, on_round: OnRound
+) -> list[RoundOutcome]:
+    engine = assemble(scenario, seed, selector=selector).engine
+    outcomes = []
+    try:
+        while not engine.done:
+            outcome = engine.play()
+            count.add(outcome, scenario, selector.probe)
+            # Weights of whole fleets would add up over a run.
+            outcomes.append(
+                replace(outcome, global_weights=None, reports=replace(outcome.reports, weights=None))
+            )
+            on_round(label, outcome)
+    finally:
+        engine.trainer.close()
+    return outcomes
+
+
+def _cpu_s() -> float:
+    """Processor time of this process and of the workers that have ended."""
+    return sum(os.times()[:4])
+
+
+def _manifest(
+    kind: str,
+    recipe: Recipe,
+    features: Sequence[str],
+    count: _Counter,
+    started: float,
+    results: dict[str, float],
+) -> PolicyManifest:
+    tasks = {f"{s.task.data or s.task.name}, {s.task.partition}" for s in recipe.scenarios}
+    return PolicyManifest(
+        kind=kind,
+        command=recipe.command,
+        features=tuple(features),
+        seeds=recipe.seeds,
+        held_out_seeds=recipe.held_out,
+        scenario=" + ".join(s.name for s in recipe.scenarios),
+        data="; ".join(sorted(tasks)),
+        client_epochs=count.client_epochs,
+        cpu_s=round(_cpu_s() - started, 1),
+        results={name: round(value, 4) for name, value in results.items()},
+    )

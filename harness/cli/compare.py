@@ -1,0 +1,74 @@
+"""``fedjoule compare``: emulation runs side by side, paired by seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.frame import Command, Output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from emulator.compare.table import Comparison
+
+METRICS = (
+    "accuracy",
+    "best_accuracy",
+    "time_to_target_s",
+    "energy_to_target_j",
+    "rounds_to_target",
+    "time_s",
+    "energy_j",
+    "round_time_s",
+    "round_energy_j",
+)
+SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "round_energy_j")
+
+
+@click.command("compare", cls=Command)
+@click.argument(
+    "runs", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False)
+)
+@click.option("--target", type=click.FloatRange(0, 1),
+              help="Accuracy to reach; by default what FedAvg ends with.")  # fmt: skip
+@click.option("--accounting", type=click.Choice(["honest", "selected_only", "free"]), default="honest",
+              show_default=True, help="Whose probes count.")  # fmt: skip
+@click.option("--metric", "metrics", multiple=True, type=click.Choice(METRICS),
+              help="Which tables; may be repeated.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["text", "markdown", "latex", "csv"]), default="text",
+              show_default=True)  # fmt: skip
+def compare(
+    runs: tuple[Path, ...], target: float | None, accounting: str, metrics: tuple[str, ...], form: str
+) -> Output:
+    """Compare methods over the same seeds: differences with intervals, tests, ranks."""
+    from emulator.compare.load import compare_emulations
+    from emulator.compare.render import as_data
+    from emulator.outcome import Accounting
+
+    found = compare_emulations(runs, target=target, accounting=Accounting(accounting))
+    table = found.comparison
+    data = {"target": found.target, "accounting": accounting, "basis": found.basis, **as_data(table)}
+    text = _renderer(form)(table, metrics or SHOWN)
+    seeds = ", ".join(map(str, table.seeds))
+    note = f"target {found.target:.1%}, accounting {accounting}, seeds {seeds}; {found.basis}"
+
+    def render(_: object) -> None:
+        # Not through the console: it would wrap and colour what is meant for a file.
+        click.echo(text if form in ("csv", "latex") else f"{text}\n\n{note}")
+
+    return Output(data, render)
+
+
+def _renderer(form: str) -> Callable[[Comparison, Sequence[str]], str]:
+    from emulator.compare import render
+
+    forms = {
+        "text": render.as_text,
+        "markdown": render.as_markdown,
+        "latex": render.as_latex,
+        "csv": render.as_csv,
+    }
+    return forms[form]

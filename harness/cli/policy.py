@@ -1,0 +1,129 @@
+"""``fedjoule policy``: pretrained policies of the learning selectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.frame import Group, Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from emulator.policies.store import Policy, PolicyManifest
+
+
+@click.group(cls=Group)
+def policy() -> None:
+    """Train and inspect learned selectors."""
+
+
+@policy.command("show")
+@click.argument("name", required=False, metavar="[NAME|FILE]")
+def show(name: str | None) -> Output:
+    """What a policy was made from and what it reached; without a name, all that ship with the package."""
+    from emulator.policies.store import any_policy, packaged_policies
+
+    names = [name] if name else packaged_policies()
+    found = {known: any_policy(known).manifest for known in names}
+    data = {known: manifest.model_dump(mode="json") for known, manifest in found.items()}
+    return Output(data, lambda console: _render(console, found))
+
+
+@policy.command("train")
+@click.argument("kind", type=click.Choice(["fedrank", "fedmarl", "favor"]))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              help="The policy (.safetensors); never overwritten.")  # fmt: skip
+@click.option("--data", default="mnist", show_default=True, help="Data set to learn on.")
+@click.option("--task", default="mnist-lenet5", show_default=True, help="Model and settings.")
+@click.option("--experts", default="harmony_like,oort,fedmarl", show_default=True,
+              help="Whom fedrank imitates.")  # fmt: skip
+@click.option("--fedmarl-policy", default="fedmarl", show_default=True,
+              help="Policy of the expert FedMarl.")  # fmt: skip
+@click.option("--runs", type=click.IntRange(min=1), help="Episodes, or runs per expert.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each.")
+@click.option("--loss", type=click.Choice(["bce", "ranknet"]), default="bce", show_default=True,
+              help="What fedrank imitates by.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Print the budget and stop.")
+def train(
+    kind: str,
+    out: Path,
+    data: str,
+    task: str,
+    experts: str,
+    fedmarl_policy: str,
+    runs: int | None,
+    rounds: int | None,
+    loss: Any,
+    dry_run: bool,
+) -> Output:
+    """Make a policy. How many client-epochs it takes is printed first."""
+    from emulator.policies.imitation import CloningOptions
+    from emulator.policies.recipes import recipe
+    from emulator.policies.store import SUFFIX, write_policy
+    from emulator.policies.train import client_epochs, train_by_trying, train_fedrank
+    from fedjoule.errors import ConfigError
+    from harness.cli.progress import progress
+
+    if out.suffix != SUFFIX or out.exists():
+        raise ConfigError(f"--out {out}: a new {SUFFIX} file is needed")
+    given = {"data": data, "task": task, "runs": runs, "rounds": rounds}
+    words = [f"--{name} {value}" for name, value in given.items() if value is not None]
+    if kind == "fedrank":
+        words += [f"--experts {experts}", f"--loss {loss}"]
+    made = recipe(
+        kind,
+        data=data,
+        task=task,
+        experts=tuple(experts.split(",")),
+        experts_policy=fedmarl_policy,
+        runs=runs,
+        rounds=rounds,
+        command=" ".join(["fedjoule policy train", kind, *words]),
+    )
+    budget = client_epochs(made, kind)
+    click.echo(f"{kind}: at most {budget:,} client-epochs", err=True)
+    if dry_run:
+        return Output({"client_epochs": budget}, lambda _: None)
+    plays = len(made.seeds) if kind != "fedrank" else len((*made.seeds, *made.held_out)) * len(made.experts)
+    with progress(f"training {kind}", sum(made.scenario(i).protocol.rounds for i in range(plays))) as advance:
+        done = 0
+
+        def on_round(label: str, _: Any) -> None:
+            nonlocal done
+            done += 1
+            advance(done, label)
+
+        if kind == "fedrank":
+            result = train_fedrank(made, CloningOptions(loss=loss), on_round)
+        else:
+            result = train_by_trying(kind, made, on_round)
+    write_policy(out, result)
+    return Output({str(out): result.manifest.model_dump(mode="json")}, lambda c: _done(c, out, result))
+
+
+def _done(console: Console, out: Path, made: Policy) -> None:
+    _render(console, {str(out): made.manifest})
+
+
+def _render(console: Console, found: dict[str, PolicyManifest]) -> None:
+    from rich.table import Table
+
+    for name, manifest in found.items():
+        table = Table("", "", title=name, title_justify="left", show_header=False, box=None)
+        table.add_row("kind", manifest.kind)
+        table.add_row("made by", manifest.command)
+        table.add_row("learnt on", f"{manifest.data} (seeds {_span(manifest.seeds)})")
+        if manifest.experts:
+            table.add_row("imitates", ", ".join(manifest.experts))
+            table.add_row("judged on", f"seeds {_span(manifest.held_out_seeds)}")
+        table.add_row("took", f"{manifest.client_epochs:,} client-epochs, {manifest.cpu_s:,.0f} CPU seconds")
+        for result, value in manifest.results.items():
+            table.add_row(result, f"{value:.4g}")
+        console.print(table)
+
+
+def _span(seeds: tuple[int, ...]) -> str:
+    return f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else ", ".join(map(str, seeds))

@@ -1,0 +1,120 @@
+"""FedRank and FedMarl: what they do beyond the contract of every selector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+
+from emulator.policies.store import Demonstrations, Policy, PolicyManifest, write_policy
+from emulator.selectors.fedmarl import FedMarl
+from emulator.selectors.fedrank.selector import FedRank
+from emulator.selectors.fedrank.state import FEATURES
+from emulator.selectors.neural.mlp import Mlp
+from fedjoule.errors import ConfigError
+from tests.emulator.selectors.driver import World
+
+EVERYONE = np.ones(40, bool)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> str:
+    network = Mlp.made((6, 64, 64, 2), default_rng(3))
+    states = default_rng(0).normal(size=(8, 30, 6)).astype(np.float32)
+    demos = Demonstrations(states, np.tile(np.arange(30) < 10, (8, 1)))
+    path = tmp_path / "policy.safetensors"
+    write_policy(
+        path, Policy(network, PolicyManifest(kind="fedrank", command="a test", features=FEATURES), demos)
+    )
+    return str(path)
+
+
+def chosen(selector: FedRank | FedMarl, world: World, rounds: int = 6) -> list[list[int]]:
+    return [world.play(selector, number, EVERYONE).chosen for number in range(1, rounds + 1)]
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_units_do_not_change_a_choice(policy: str, online: bool) -> None:
+    plain, scaled = World(40, 5, 20, seed=1), World(40, 5, 20, seed=1)
+    for name in ("epoch_s", "comm_s", "epoch_j", "comm_j"):
+        setattr(scaled, name, getattr(scaled, name) * 1000)
+    for name in ("comm_s", "comm_j"):
+        scaled.reported[name] *= 1000
+    ours, theirs = (chosen(FedRank(policy=policy, online=online), world, 8) for world in (plain, scaled))
+    assert ours[0] == theirs[0]
+    if not online:
+        assert ours == theirs
+
+
+def test_the_order_of_devices_does_not_change_a_choice(policy: str) -> None:
+    world = World(40, 5, 20, seed=2)
+    world._probe("epoch", np.arange(40), 1)
+    view = world.view(1, EVERYONE, FedRank.needs)
+    selector = FedRank(policy=policy, online=False)
+    ids = np.arange(40)
+    first = selector.select(view, ids, 5, default_rng(0))
+    second = selector.select(view, ids[::-1].copy(), 5, default_rng(0))
+    assert sorted(first) == sorted(second)
+
+
+def test_frozen_never_learns_and_online_does(policy: str) -> None:
+    frozen, online = FedRank(policy=policy, online=False), FedRank(policy=policy)
+    start = Mlp.made((6, 64, 64, 2), default_rng(3)).weights[0]
+    for selector in (frozen, online):
+        chosen(selector, World(40, 5, 20, seed=4), 8)
+    np.testing.assert_array_equal(frozen.state_dict()["learner"]["network"]["weight0"], start)
+    assert not np.array_equal(online.state_dict()["learner"]["network"]["weight0"], start)
+    assert np.isfinite(online.metrics()["td_loss"])
+    assert np.isnan(frozen.metrics()["td_loss"])
+
+
+def test_without_the_rank_loss_only_td_is_learnt(policy: str) -> None:
+    both, td = FedRank(policy=policy), FedRank(policy=policy, rank_weight=0.0)
+    for selector in (both, td):
+        chosen(selector, World(40, 5, 20, seed=4), 8)
+    assert td.metrics()["rank_loss"] == 0.0
+    assert both.metrics()["rank_loss"] > 0.0
+
+
+def test_the_last_round_completes_its_transition(policy: str) -> None:
+    selector = FedRank(policy=policy)
+    world = World(40, 5, 3, seed=4)
+    chosen(selector, world, 3)
+    cache = selector.state_dict()["learner"]["cache"]
+    assert [seen["next_state"] is None for seen in cache] == [False, False, True]
+
+
+def test_exploration_swaps_one_pick_at_most(policy: str) -> None:
+    still = FedRank(policy=policy, explore_first=0.0, explore_last=0.0, updates=0, rate=0.0)
+    restless = FedRank(policy=policy, explore_first=1.0, explore_last=1.0, updates=0, rate=0.0)
+    a, b = (chosen(s, World(40, 5, 20, seed=5), 1)[0] for s in (still, restless))
+    assert len(set(a) & set(b)) == 4
+
+
+def test_options_that_do_not_exist_are_refused(policy: str) -> None:
+    with pytest.raises(ConfigError, match="no option 'gama'"):
+        FedRank(policy=policy, gama=0.5)
+    with pytest.raises(ConfigError, match="rank_by"):
+        FedRank(policy=policy, rank_by="q2")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no policy called 'nope'"):
+        FedRank(policy="nope")
+    with pytest.raises(ConfigError, match="is for fedrank, not for fedmarl"):
+        FedMarl(policy=policy)
+
+
+def test_fedmarl_native_chooses_its_own_number() -> None:
+    world = World(40, 5, 20, seed=6, failures=0.0)
+    sizes = {len(c) for c in chosen(FedMarl(policy="", mode="native"), world, 12)}
+    assert min(sizes) >= 1
+    assert sizes != {5}
+
+
+def test_fedmarl_learns_to_leave_slow_devices_out() -> None:
+    """With a reward that is latency alone, what it has learnt is faster than what it began with."""
+    agent = FedMarl(policy="", online=True, weights=(0.0, 1.0, 0.0), explore_rounds=60, discount=0.0)
+    world = World(40, 5, 200, seed=7, failures=0.0)
+    rounds = [world.play(agent, number, EVERYONE).chosen for number in range(1, 160)]
+    speed = [float(world.epoch_s[c].max()) for c in rounds]
+    assert np.mean(speed[-40:]) < 0.9 * np.mean(speed[:40])
