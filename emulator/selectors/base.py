@@ -22,6 +22,8 @@ class Probe(StrEnum):
     """Nothing: the choice rests on what is already known."""
     LOSS = "loss"
     """Receive the model and report its loss on their own data: a forward pass (``global_loss``)."""
+    BATCH = "batch"
+    """As ``loss``, on one mini-batch only: cheaper and noisier."""
     EPOCH = "epoch"
     """Receive the model and train the first local epoch, which counts for those who go on."""
 
@@ -122,6 +124,59 @@ SELECTORS: Registry[type[Selector]] = Registry(
     what="selector",
     group="fedjoule.selectors",
     builtin={
-        "fedavg": ("emulator.selectors.fedavg:FedAvg", "Uniformly random clients (McMahan et al. 2017)")
+        "afl": (
+            "emulator.selectors.afl:ActiveFederatedLearning",
+            "Devices that the global model fits worst are likelier (Goetz et al. 2019)",
+        ),
+        "autofl": (
+            "emulator.selectors.autofl:AutoFl",
+            "Tabular Q-learning over device states (Kim and Wu 2021)",
+        ),
+        "class_coverage_oracle": (
+            "emulator.selectors.class_coverage_oracle:ClassCoverageOracle",
+            "Oracle: cohorts that cover all classes",
+        ),
+        "cpow_d": (
+            "emulator.selectors.power_of_choice:CheapPowerOfChoice",
+            "Power-of-Choice on the loss of one mini-batch (Cho et al. 2020)",
+        ),
+        "eafl": ("emulator.selectors.eafl:Eafl", "Oort times the charge left (Arouj and Abdelmoniem 2022)"),
+        "energy_oracle": ("emulator.selectors.energy_oracle:EnergyOracle", "Oracle: the cheapest devices"),
+        "fed_cbs": (
+            "emulator.selectors.fed_cbs:FedCbs",
+            "Class-balanced cohorts from estimated labels (Zhang et al. 2023)",
+        ),
+        "fed_cbs_exact": (
+            "emulator.selectors.fed_cbs:FedCbsExact",
+            "Oracle: Fed-CBS on true label histograms",
+        ),
+        "fedavg": ("emulator.selectors.fedavg:FedAvg", "Uniformly random clients (McMahan et al. 2017)"),
+        "fedprox": (
+            "emulator.selectors.fedprox:FedProx",
+            "Uniformly random clients with a proximal term (Li et al. 2020)",
+        ),
+        "harmony_like": (
+            "emulator.selectors.harmony_like:HarmonyLike",
+            "Surrogate for Harmony: label balance under budgets",
+        ),
+        "oort": (
+            "emulator.selectors.oort.selector:Oort",
+            "High losses, fast enough, some unexplored (Lai et al. 2021)",
+        ),
+        "power_of_choice": (
+            "emulator.selectors.power_of_choice:PowerOfChoice",
+            "Highest losses of a few random candidates (Cho et al. 2020)",
+        ),
+        "random_by_size": (
+            "emulator.selectors.random_by_size:RandomBySize",
+            "Control: at random in proportion to data size",
+        ),
+        "refl": ("emulator.selectors.refl:Refl", "Least available first (Abdelmoniem et al. 2023)"),
+        "rpow_d": (
+            "emulator.selectors.power_of_choice:RememberedPowerOfChoice",
+            "Power-of-Choice on the last known loss (Cho et al. 2020)",
+        ),
+        "speed_oracle": ("emulator.selectors.speed_oracle:SpeedOracle", "Oracle: the fastest devices"),
+        "tifl": ("emulator.selectors.tifl:TiFL", "Tiers of similar speed take turns (Chai et al. 2020)"),
     },
 )

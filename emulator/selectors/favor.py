@@ -19,6 +19,7 @@ import numpy as np
 from emulator.policies.store import load_policy
 from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.neural.adam import Adam
+from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.top_k import top_k
 from fedjoule.errors import ConfigError
@@ -93,12 +94,13 @@ class Favor(Selector):
         self._seen = 0
         self._td_loss = float("nan")
 
+    @one_blas_thread
     def select(
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """The ``k`` with the largest Q, or at random before there is a state, or to explore."""
         k = min(k, len(candidates))
-        if self._state is None:
+        if self._state is None or self._state.size == 0:
             return rng.choice(candidates, k, replace=False)
         network = self._prepared(len(view), rng)
         if self._online:

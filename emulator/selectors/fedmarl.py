@@ -20,6 +20,7 @@ import numpy as np
 from emulator.outcome import Accounting
 from emulator.policies.store import load_policy
 from emulator.selectors.base import Family, Probe, Selector
+from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.normalise import robust_log_z
@@ -106,6 +107,7 @@ class FedMarl(Selector):
         """``m`` at random; ``native`` probes 2 K, since it chooses its own cohort from them."""
         return super().candidates(view, 2 * view.k if self._mode == "native" else m, rng)
 
+    @one_blas_thread
     def select(
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedjoule.errors import ConfigError
 from harness.cli.frame import Group, Output
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fedjoule.registry import Entry
+
+UNLOADABLE = "cannot be loaded"
 
 
 @click.group("list", cls=Group)
@@ -28,11 +31,38 @@ def meters() -> Output:
 
 
 @list_group.command("selectors")
-def selectors() -> Output:
-    """Client selectors, built in and from installed packages."""
-    from emulator.selectors.base import SELECTORS
+@click.argument("name", required=False)
+def selectors(name: str | None) -> Output:
+    """Client selectors: family, what they probe and need, paper, deviations; of one NAME also its options."""
+    from emulator.selectors.base import SELECTORS, Family
 
-    return _entries(SELECTORS.entries())
+    if name is not None:
+        return _one_selector(name)
+    rows = {name: _selector(entry) for name, entry in SELECTORS.entries().items()}
+
+    def render(console: Console) -> None:
+        for family in (*Family, UNLOADABLE):
+            members = {name: row for name, row in rows.items() if row["family"] == family}
+            if members:
+                console.print(f"[bold]{family}[/bold]")
+            for name, row in members.items():
+                _show_selector(console, name, row)
+
+    return Output(rows, render)
+
+
+@list_group.command("scenarios")
+def scenarios() -> Output:
+    """Scenarios that come with fedjoule, for `fedjoule emulate`."""
+    from emulator.scenario.load import preset_summaries
+
+    rows = preset_summaries()
+
+    def render(console: Console) -> None:
+        for name, summary in rows.items():
+            console.print(f"{name:<38} {summary}", markup=False)
+
+    return Output(rows, render)
 
 
 @list_group.command("commands")
@@ -50,6 +80,72 @@ def commands() -> Output:
             console.print(f"{name:<12} {state:<8} {summary}")
 
     return Output({name: {"state": state, "summary": s} for name, (state, s) in rows.items()}, render)
+
+
+def _selector(entry: Entry) -> dict[str, Any]:
+    """What the class says about itself; of a plug-in that cannot be loaded, why."""
+    from emulator.selectors.base import SELECTORS
+
+    row: dict[str, Any] = {"summary": entry.summary, "source": entry.source, "target": entry.target}
+    try:
+        selector = SELECTORS.load(entry.name)
+    except ConfigError as error:
+        return {**row, "family": UNLOADABLE, "error": error.message}
+    return {
+        **row,
+        "family": str(selector.family),
+        "probe": str(selector.probe),
+        "profiling": str(selector.profiling),
+        "needs": sorted(selector.needs),
+        "needs_weights": selector.needs_weights,
+        "privileged": selector.privileged,
+        "paper": selector.paper,
+        "deviations": selector.deviations,
+    }
+
+
+def _one_selector(name: str) -> Output:
+    """All there is to know about one, with what its module says about equations and switches."""
+    import inspect
+
+    from emulator.selectors.base import SELECTORS
+
+    selector = SELECTORS.load(name)
+    parameters = inspect.signature(selector).parameters.values()
+    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    text = inspect.getdoc(inspect.getmodule(selector)) or inspect.getdoc(selector) or ""
+    row = {**_selector(SELECTORS.entries()[name]), "options": options, "description": text}
+
+    def render(console: Console) -> None:
+        _show_selector(console, name, row)
+        shown = ", ".join(f"{option} = {value!r}" for option, value in options.items())
+        console.print(f"  {'':<22} options: {shown or 'none'}", markup=False)
+        console.print(f"\n{text}", markup=False)
+
+    return Output(row, render)
+
+
+def _show_selector(console: Console, name: str, row: dict[str, Any]) -> None:
+    from rich.markup import escape
+
+    if "error" in row:
+        console.print(f"  {name:<22} {escape(row['error'])}")
+        return
+    needs = [*row["needs"], *(["uploaded weights"] if row["needs_weights"] else [])]
+    marks = [
+        *(["PRIVILEGED: knows what no server could"] if row["privileged"] else []),
+        *([f"probe: {row['probe']}"] if row["probe"] != "none" else []),
+        *([f"profiling: {row['profiling']}"] if row["profiling"] != "none" else []),
+        f"needs: {', '.join(needs) or 'nothing'}",
+    ]
+    console.print(
+        f"  {name:<22} {escape(row['summary'] or row['paper'])}  [dim]({escape(row['source'])})[/dim]"
+    )
+    lines = ["; ".join(marks)]
+    if row["paper"]:
+        lines += [f"paper: {row['paper']}", f"differs: {row['deviations'] or 'nowhere'}"]
+    for line in lines:
+        console.print(f"  {'':<22} [dim]{escape(line)}[/dim]")
 
 
 def _entries(entries: dict[str, Entry]) -> Output:

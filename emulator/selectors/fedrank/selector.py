@@ -19,6 +19,7 @@ import numpy as np
 from emulator.policies.store import load_policy
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.fedrank.state import FEATURES, device_states
+from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import Transition, advantages
@@ -80,6 +81,7 @@ class FedRank(Selector):
             self._imitated = loaded.network
             self._learner = Learner(loaded.network.copy(), self._options, loaded.demonstrations)
 
+    @one_blas_thread
     def select(
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
@@ -93,9 +95,17 @@ class FedRank(Selector):
         rank = self._ranks(learner.network, state)
         if self._imitated is not None and len(rank) > 1:
             self._drift = _kendall_tau(rank, self._ranks(self._imitated, state))
-        picks = self._explored(top_k(rank, k), len(candidates), view, rng) if self._online else top_k(rank, k)
+        picks = self._picks(view, candidates, rank, k)
+        if self._online:
+            picks = self._explored(picks, len(candidates), view, rng)
         self._pending = {"state": state, "picks": picks}
         return candidates[picks]
+
+    def _picks(
+        self, view: ServerView, candidates: NDArray[np.int64], rank: NDArray[np.float32], k: int
+    ) -> NDArray[np.int64]:
+        """Positions of the ``k`` best candidates."""
+        return top_k(rank, k)
 
     def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
         """Keep the reward until the next probe shows the next state; at the end there is none."""

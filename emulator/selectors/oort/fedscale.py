@@ -1,0 +1,44 @@
+"""Oort's decision as FedScale's copy of the class makes it (``thirdparty/oort/oort.py``), to replay it.
+
+Differences from `OfficialRules`: K - int(K eps) devices are exploited; scores are absolute values; the pool
+holds more than ten times as many as are drawn; eps never resets; when nobody is left to explore, the last
+explored devices are returned again and nothing is filled. So a decision may hold more or fewer than K
+devices, and some twice: the selector repairs that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.selectors.oort.official import NOBODY, Call, Norm, OfficialRules
+from emulator.selectors.top_k import top_k
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+POOL_FACTOR = 10
+
+
+class FedScaleRules(OfficialRules):
+    """FedScale's pool and its stale exploration."""
+
+    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: Call) -> NDArray[np.float64]:
+        return np.abs(super()._scores(ids, norm, now))
+
+    def _exploit_len(self, k: int, scored: int) -> int:
+        return max(0, min(k - int(k * self.exploration), scored - 1))  # fix: one is left for the border
+
+    def _pool(self, scores: NDArray[np.float64], exploit_len: int) -> tuple[float, NDArray[np.int64]]:
+        cut_off, pool = super()._pool(scores, exploit_len)
+        at_least = min(POOL_FACTOR * exploit_len + 1, len(scores))
+        return cut_off, pool if len(pool) >= at_least else top_k(scores, at_least)
+
+    def _complete(
+        self, exploited: NDArray[np.int64], now: Call
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        explored = NOBODY
+        if np.any(now.feasible & (self.arms.count == 0)):
+            self.last_explored = explored = self._explore(now.k - len(exploited), now)
+        return explored, np.concatenate([self.last_explored, exploited])

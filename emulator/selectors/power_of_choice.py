@@ -1,0 +1,83 @@
+"""Power-of-Choice: of d random candidates, the K with the highest loss.
+
+Implements Cho et al. 2020/22 (arXiv 2010.01243): d candidates are drawn without replacement in
+proportion to their data sizes, report their loss, and the K highest are chosen. Three registered methods:
+
+- ``power_of_choice`` (pi_pow-d): candidates receive the model and report its loss on all their data.
+- ``cpow_d`` (pi_cpow-d): on one mini-batch only; cheaper and noisier.
+- ``rpow_d`` (pi_rpow-d): nobody is asked; the loss of the device's last training stands in, and a device that
+  never trained counts as infinite, so it goes first.
+
+Switches:
+    d: Number of candidates; 0 (default) takes the scenario's own number of candidates. The paper varies d
+        from K upwards; 2K to 3K is usual.
+
+Deviations: ``rpow_d`` uses the mean loss over the first local epoch of the last participation, not over all
+of its local steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from emulator.selectors.base import Family, Probe, Selector
+from emulator.selectors.draws import draw_weighted, log_of
+from emulator.selectors.options import within
+from emulator.selectors.top_k import top_k
+from emulator.view import ServerView
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class PowerOfChoice(Selector):
+    """The highest current losses among a few candidates."""
+
+    name: ClassVar[str] = "power_of_choice"
+    family: ClassVar[Family] = Family.CONTROL
+    paper: ClassVar[str] = "Cho et al., AISTATS 2022, arXiv 2010.01243"
+    probe: ClassVar[Probe] = Probe.LOSS
+    needs: ClassVar[frozenset[str]] = frozenset({"global_loss"})
+
+    def __init__(self, *, d: int = 0) -> None:
+        within(self.name, "d", d, 0, 1e9)
+        self.d = d
+
+    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """``d`` eligible devices in proportion to their data sizes, never fewer than are wanted."""
+        ids = view.eligible_ids
+        wanted = max(self.d or m, view.k)
+        if wanted >= len(ids):
+            return ids
+        return np.sort(ids[draw_weighted(rng, log_of(view.data_size[ids]), wanted)])
+
+    def select(
+        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """The ``k`` highest losses; a candidate without one comes last."""
+        return candidates[top_k(view.global_loss[candidates], k)]
+
+
+class CheapPowerOfChoice(PowerOfChoice):
+    """The same on the loss of one mini-batch."""
+
+    name: ClassVar[str] = "cpow_d"
+    probe: ClassVar[Probe] = Probe.BATCH
+
+
+class RememberedPowerOfChoice(PowerOfChoice):
+    """The same on the last loss known, without asking anyone."""
+
+    name: ClassVar[str] = "rpow_d"
+    deviations: ClassVar[str] = "remembers the loss of the first local epoch only"
+    probe: ClassVar[Probe] = Probe.NONE
+    needs: ClassVar[frozenset[str]] = frozenset({"loss"})
+
+    def select(
+        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """The ``k`` highest last losses; devices never heard of go first."""
+        loss = view.loss[candidates]
+        return candidates[top_k(np.where(np.isnan(loss), np.inf, loss), k)]
