@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from emulator.selectors.neural.adam import Adam
+from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.pairs import imitation_loss
 from emulator.selectors.neural.vdn import advantages, at_outputs
@@ -47,6 +48,7 @@ class CloningOptions:
     patience: int = 20
 
 
+@one_blas_thread
 def clone(
     train: Demonstrations,
     held_out: Demonstrations,
@@ -125,8 +127,11 @@ def _certain(demos: Demonstrations) -> NDArray[np.bool_]:
 def boosted_trees_recall(train: Demonstrations, held_out: Demonstrations, seed: int) -> float:
     """What gradient-boosted trees reach on the same features: how much there is to imitate at all."""
     from sklearn.ensemble import HistGradientBoostingClassifier
+    from threadpoolctl import threadpool_limits
 
     features = train.states.shape[2]
     model = HistGradientBoostingClassifier(random_state=seed, early_stopping=True)
-    model.fit(train.states.reshape(-1, features), train.choices.ravel())
-    return recall(lambda state: model.predict_proba(state)[:, 1], held_out)
+    # Its threads spin while they wait for each other: on a busy machine more of them take far longer.
+    with threadpool_limits(1):
+        model.fit(train.states.reshape(-1, features), train.choices.ravel())
+        return recall(lambda state: model.predict_proba(state)[:, 1], held_out)

@@ -106,22 +106,43 @@ def train_by_trying(kind: str, recipe: Recipe, on_round: OnRound = lambda *_: No
     return Policy(agent.network, _manifest(kind, recipe, features, count, started, results))
 
 
-def train_fedrank(recipe: Recipe, options: CloningOptions, on_round: OnRound = lambda *_: None) -> Policy:
-    """FedRank's offline phase: experts' rounds, behaviour cloning, recall on held-out seeds."""
+def train_fedrank(
+    recipe: Recipe, options: CloningOptions, on_round: OnRound = lambda *_: None
+) -> dict[str, Policy]:
+    """FedRank's offline phase: experts' rounds, behaviour cloning, recall on held-out seeds.
+
+    Returns:
+        The policy of all experts together under ``""``, and of each alone under its name: the demonstrations
+        cost far more than the cloning.
+    """
     started, count = _cpu_s(), _Counter()
     train: dict[str, Demonstrations] = {}
     held_out: dict[str, Demonstrations] = {}
     for name in recipe.experts:
         train[name] = _demonstrate(name, recipe, recipe.seeds, count, on_round)
         held_out[name] = _demonstrate(name, recipe, recipe.held_out, count, on_round)
-    all_train, all_held_out = joined(list(train.values())), joined(list(held_out.values()))
-    seed = recipe.seeds[0]
-    network = clone(all_train, all_held_out, options, generator(seed, "imitation"))
-    results = _recalls(network, train, held_out, seed)
-    picks = generator(seed, "kept demonstrations").permutation(len(all_train))[:KEPT_DEMONSTRATIONS]
-    kept = Demonstrations(all_train.states[picks], all_train.choices[picks])
-    manifest = _manifest("fedrank", recipe, FEDRANK_FEATURES, count, started, results)
-    return Policy(network, manifest.model_copy(update={"experts": recipe.experts}), kept)
+    groups = {"": recipe.experts} | {name: (name,) for name in recipe.experts if len(recipe.experts) > 1}
+    made = {}
+    for label, experts in groups.items():
+        shown, judged = ({name: part[name] for name in experts} for part in (train, held_out))
+        network, kept, results = _imitated(shown, judged, options, recipe.seeds[0])
+        manifest = _manifest("fedrank", recipe, FEDRANK_FEATURES, count, started, results)
+        made[label] = Policy(network, manifest.model_copy(update={"experts": experts}), kept)
+    return made
+
+
+def _imitated(
+    train: dict[str, Demonstrations],
+    held_out: dict[str, Demonstrations],
+    options: CloningOptions,
+    seed: int,
+) -> tuple[Mlp, Demonstrations, dict[str, float]]:
+    """The network, some demonstrations to replay, and recalls."""
+    shown, judged = joined(list(train.values())), joined(list(held_out.values()))
+    network = clone(shown, judged, options, generator(seed, "imitation"))
+    picks = generator(seed, "kept demonstrations").permutation(len(shown))[:KEPT_DEMONSTRATIONS]
+    kept = Demonstrations(shown.states[picks], shown.choices[picks])
+    return network, kept, _recalls(network, train, held_out, seed)
 
 
 def _recalls(

@@ -12,7 +12,7 @@ from harness.cli.frame import Group, Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.policies.store import Policy, PolicyManifest
+    from emulator.policies.store import PolicyManifest
 
 
 @click.group(cls=Group)
@@ -59,7 +59,10 @@ def train(
     loss: Any,
     dry_run: bool,
 ) -> Output:
-    """Make a policy. How many client-epochs it takes is printed first."""
+    """Make a policy. How many client-epochs it takes is printed first.
+
+    For fedrank with several experts, one policy of all of them and one of each alone are written.
+    """
     from emulator.policies.imitation import CloningOptions
     from emulator.policies.recipes import recipe
     from emulator.policies.store import SUFFIX, write_policy
@@ -97,15 +100,15 @@ def train(
             advance(done, label)
 
         if kind == "fedrank":
-            result = train_fedrank(made, CloningOptions(loss=loss), on_round)
+            results = train_fedrank(made, CloningOptions(loss=loss), on_round)
         else:
-            result = train_by_trying(kind, made, on_round)
-    write_policy(out, result)
-    return Output({str(out): result.manifest.model_dump(mode="json")}, lambda c: _done(c, out, result))
-
-
-def _done(console: Console, out: Path, made: Policy) -> None:
-    _render(console, {str(out): made.manifest})
+            results = {"": train_by_trying(kind, made, on_round)}
+    files = {label: out if not label else out.with_stem(f"{out.stem}_from_{label}") for label in results}
+    for label, result in results.items():
+        write_policy(files[label], result)
+    found = {str(files[label]): result.manifest for label, result in results.items()}
+    data_of = {name: manifest.model_dump(mode="json") for name, manifest in found.items()}
+    return Output(data_of, lambda console: _render(console, found))
 
 
 def _render(console: Console, found: dict[str, PolicyManifest]) -> None:
