@@ -1,7 +1,8 @@
 """How long trace sets of the published sizes take to import, each in a process of its own.
 
 The inputs are generated: LiveLab's dump with 34 users and 700,000 rows (`tests.traces.livelab_dump`),
-FedScale's pickle with 107,749 clients, FLASH's default set of 1,000 phones.
+FedScale's pickle with 107,749 clients, FLASH's default set of 1,000 phones, a million rows of generic CSV.
+Times are CPU time: a reader uses one core, and what else goes on here does not count.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ LIVELAB_ROWS = 700_000
 LIVELAB_BAR_S = 20.0
 FEDSCALE_CLIENTS = 107_749
 FLASH_PHONES = 1_000
+CSV_ROWS = 1_000_000
 
 
 def run(repeats: int = 3) -> list[Figure]:
@@ -36,12 +39,12 @@ def run(repeats: int = 3) -> list[Figure]:
             runs = [_in_child(reader, source) for _ in range(repeats)]
             last = runs[-1]
             size_mb = source.stat().st_size / 1e6
-            note = f"{size_mb:.0f} MB, {last['rows']:,} rows, {last['traces']:,} traces"
+            wall_s = statistics.median(one["wall_s"] for one in runs)
+            note = f"{size_mb:.0f} MB, {last['rows']:,} rows, {last['traces']:,} traces; wall {wall_s:.3g} s"
             bar = LIVELAB_BAR_S if reader == "livelab" else None
-            wall_s = [one["wall_s"] for one in runs]
+            cpu_s = [one["cpu_s"] for one in runs]
             found += [
-                figure(NAME, f"{what}: time", wall_s, "s", better="lower", note=note, bar=bar),
-                figure(NAME, f"{what}: processor time", [one["cpu_s"] for one in runs], "s", better="lower"),
+                figure(NAME, f"{what}: time", cpu_s, "s CPU", better="lower", note=note, bar=bar),
                 figure(NAME, f"{what}: peak RSS", [one["peak_rss_mb"] for one in runs], "MB", better="lower"),
             ]  # fmt: skip
     return found
@@ -54,10 +57,14 @@ def _inputs(folder: Path) -> list[tuple[str, Path, str]]:
     behaviour.write_bytes(pickle.dumps({client: _client(client) for client in range(FEDSCALE_CLIENTS)}))
     states = folder / "state_traces.json"
     states.write_text("".join(islice(big_input.flash(), FLASH_PHONES)) + "}", encoding="utf-8")
+    table = folder / "phones.csv"
+    blocks = 1 + CSV_ROWS // (8 * big_input.ROWS_PER_USER)
+    table.write_text("".join(islice(big_input.table(), 1 + blocks)), encoding="utf-8")
     return [
         ("livelab", dump, f"LiveLab, {LIVELAB_ROWS:,} rows"),
         ("fedscale", behaviour, f"FedScale, {FEDSCALE_CLIENTS:,} clients"),
         ("flash", states, f"FLASH, {FLASH_PHONES:,} phones"),
+        ("csv", table, f"generic CSV, {CSV_ROWS:,} rows"),
     ]
 
 

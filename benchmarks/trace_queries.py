@@ -40,6 +40,7 @@ BARS_MS = {
     "intensity over a window, 1,000,000 devices": 500.0,
     "intensity over a window, 10,000 candidates": 20.0,
     "next change, 1,000,000 devices": None,
+    "segments of a window, 10,000 candidates": None,
 }
 MEMORY_BAR_MB = 2000.0
 
@@ -111,6 +112,7 @@ def ask(folder: Path) -> dict[str, Any]:
         "intensity over a window, 1,000,000 devices": lambda t: fleet.intensity(t, t + window_ns),
         "intensity over a window, 10,000 candidates": lambda t: fleet.intensity(t, t + window_ns, some),
         "next change, 1,000,000 devices": fleet.next_change,
+        "segments of a window, 10,000 candidates": lambda t: fleet.segments(t, t + window_ns, some),
     }
     return {
         "steps": len(flat.state),

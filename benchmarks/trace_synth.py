@@ -1,8 +1,13 @@
-"""100,000 devices x 7 days of generated traces, from the shipped model to a stored set: time and memory."""
+"""100,000 devices x 7 days of generated traces, from the shipped model to a stored set: time and memory.
+
+The time is CPU time of the whole process, both threads; on the wall it takes less on an idle machine with two
+cores, and more where other work is going on.
+"""
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,7 +24,7 @@ TIME_BAR_S = 60.0
 
 
 def run() -> list[Figure]:
-    """Each repeat in a process of its own, the time from a loaded model to a complete folder."""
+    """Each repeat in a process of its own, from a loaded model to a complete folder."""
     measured = []
     for seed in range(REPEATS):
         with tempfile.TemporaryDirectory(prefix="trace-synth-") as folder:
@@ -27,19 +32,19 @@ def run() -> list[Figure]:
             done = subprocess.run(command, capture_output=True, text=True, check=True)
         measured.append(json.loads(done.stdout))
     note = f"{measured[0]['rows']:,} rows, {measured[0]['size_mb']:.0f} MB on disk"
-    cpu = sorted(one["cpu_s"] for one in measured)[REPEATS // 2]
+    wall_s = statistics.median(one["wall_s"] for one in measured)
     what = f"{USERS:,} devices x {DAYS} days"
-    walls = [one["wall_s"] for one in measured]
+    times = [one["cpu_s"] for one in measured]
     peaks = [one["peak_mb"] for one in measured]
     return [
         figure(
             "trace_synth",
             f"generate {what}",
-            walls,
-            "s",
+            times,
+            "s CPU",
             bar=TIME_BAR_S,
             better="lower",
-            note=f"{note}; CPU {cpu:.3g} s",
+            note=f"{note}; wall {wall_s:.3g} s",
         ),
         figure("trace_synth", f"peak memory, {what}", peaks, "MB", better="lower"),
     ]

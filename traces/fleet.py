@@ -17,12 +17,13 @@ from traces.changes import NEVER_NS, NextChange, Same
 from traces.devices import DeviceMap, FleetRecipe, map_devices
 from traces.eligibility import Eligibility, level_at, work_out
 from traces.flat import FlatTraces
-from traces.local_time import Devices, LocalTime, Place, Times
+from traces.local_time import Devices, LocalTime, Place, Times, whole_ns
 from traces.policy import Policy
 from traces.policy_text import parse_policy
+from traces.segments import Segments, cut_windows
 from traces.steps import Steps
 
-__all__ = ["NEVER_NS", "MeanIntensity", "NetworkRates", "TraceFleet", "TraceState"]
+__all__ = ["NEVER_NS", "MeanIntensity", "NetworkRates", "Segments", "TraceFleet", "TraceState"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +74,10 @@ class NetworkRates:
 
     down_bps: NDArray[np.float64]
     up_bps: NDArray[np.float64]
+
+
+FOR_EVER_NS = 2**62
+"""A period after which no recording begins again: 146 years."""
 
 
 class TraceFleet:
@@ -171,10 +176,11 @@ class TraceFleet:
         return self._time.ask(t_ns, devices, after, (np.int64,))[0]
 
     def intensity(self, t0_ns: Times, t1_ns: Times, devices: Devices = None) -> MeanIntensity:
-        """Mean app intensity over ``[t0_ns, t1_ns)``, exact: from integrals, not from samples."""
-        window = np.asarray(t1_ns, np.int64) - np.asarray(t0_ns, np.int64)
-        if np.any(window <= 0):
-            raise ValueError("t1_ns: not after t0_ns")
+        """Mean app intensity over ``[t0_ns, t1_ns)``, exact: from integrals, not from samples.
+
+        `segments` gives the intensities themselves, for what does not depend on them linearly.
+        """
+        window = _window_ns(t0_ns, t1_ns)
 
         def means(user: NDArray[np.int32], x_ns: NDArray[np.int64], place: Place) -> tuple[NDArray[Any], ...]:
             length_ns = window[place] if window.ndim else window
@@ -188,6 +194,20 @@ class TraceFleet:
         if window.ndim and not times.ndim:
             times = np.broadcast_to(times, window.shape)
         return MeanIntensity(*self._time.ask(times, devices, means, (np.float64,) * 3))
+
+    def segments(self, t0_ns: Times, t1_ns: Times, devices: Devices = None) -> Segments:
+        """Where in ``[t0_ns, t1_ns)`` the app intensity of each device changes, and what it is in between.
+
+        The work of device ``i`` is then a sum over ``offset[i]:offset[i + 1]``; see `Segments`.
+        """
+        _window_ns(t0_ns, t1_ns)
+        n = len(self) if devices is None else len(devices)
+        begin_ns, end_ns = (np.broadcast_to(t, (n,)) for t in (t0_ns, t1_ns))
+        user, x_ns = self._time.ask(
+            begin_ns, devices, lambda user, x_ns, _: (user, x_ns), (np.int32, np.int64)
+        )
+        period_ns = self.map.period_ns.take(user) if self.map.wrap else np.full(n, FOR_EVER_NS)
+        return cut_windows(self.flat, user, x_ns, period_ns, begin_ns, end_ns)
 
     def eligibility(self, policy: Policy | str) -> Eligibility:
         """When each user (not device) is eligible under a policy."""
@@ -242,3 +262,10 @@ class TraceFleet:
             flat.memory_s.take(step) + np.where(known, flat.memory.take(step), 0.0) * elapsed_s,
             flat.known_ns.take(step) + elapsed_ns,
         ]
+
+
+def _window_ns(t0_ns: Times, t1_ns: Times) -> NDArray[np.int64]:
+    window = np.asarray(whole_ns(t1_ns) - whole_ns(t0_ns))
+    if np.any(window <= 0):
+        raise ValueError("t1_ns: not after t0_ns")
+    return window

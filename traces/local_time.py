@@ -19,6 +19,18 @@ Kernel = Callable[[NDArray[np.int32], NDArray[np.int64], Place], tuple[NDArray[A
 """From users, times in their recordings and which of those asked they are, to answers."""
 
 
+def whole_ns(t_ns: Times) -> NDArray[np.int64]:
+    """Times as an array.
+
+    Raises:
+        ValueError: They are not integers: a float would be off by up to 128 ns today.
+    """
+    times = np.asarray(t_ns)
+    if times.dtype.kind != "i":
+        raise ValueError(f"t_ns: must be integers, got {times.dtype}")
+    return times.astype(np.int64, copy=False)
+
+
 class LocalTime:
     """Maps (device, time) to (user, nanoseconds since the start of that user's recording).
 
@@ -49,9 +61,7 @@ class LocalTime:
         The kernel sees places as they fall: with ``wrap`` from 0 to below the period, else any number.
         """
         n = len(self.map) if devices is None else len(devices)
-        times = np.asarray(t_ns)
-        if times.dtype.kind != "i":  # a float would be off by up to 128 ns today
-            raise ValueError(f"t_ns: must be integers, got {times.dtype}")
+        times = whole_ns(t_ns)
         if times.ndim and times.shape != (n,):
             raise ValueError(f"t_ns: {times.shape} times for {n} devices")
         shared = self._shared(times) if not times.ndim else None

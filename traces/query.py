@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from traces.devices import one_device_per_user
 from traces.flat import flatten
-from traces.fleet import MeanIntensity, NetworkRates, TraceFleet, TraceState
+from traces.fleet import MeanIntensity, NetworkRates, Segments, TraceFleet, TraceState
 from traces.intensity import IntensityTable
 from traces.model import InteractionTrace, Intervals
 from traces.policy import Policy
@@ -51,6 +51,10 @@ class TraceQuery:
     def intensity(self, t0_ns: NDArray[np.int64], t1_ns: NDArray[np.int64]) -> MeanIntensity:
         """Mean app intensity over each window ``[t0, t1)``, exact."""
         return self._fleet.intensity(t0_ns, t1_ns, self._self(t0_ns))
+
+    def segments(self, t0_ns: NDArray[np.int64], t1_ns: NDArray[np.int64]) -> Segments:
+        """The app intensities inside each window ``[t0, t1)``, stretch by stretch."""
+        return self._fleet.segments(t0_ns, t1_ns, self._self(t0_ns))
 
     def battery_at(self, t_ns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Battery level, 0 to 1, at each time; NaN where unknown."""

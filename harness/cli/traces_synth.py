@@ -46,12 +46,16 @@ def synth(users: int, days: int, seed: int, model_name: str, out: Path) -> Outpu
               help="Gaps of the recorder up to this many hours are bridged.")  # fmt: skip
 def fit(folder: Path, out: Path, name: str | None, bridge_h: float) -> Output:
     """Fit a usage model on a trace set, for `traces synth --model`."""
+    from fedjoule.provenance import Origin
     from fedjoule.records import write_record
     from traces.store import TraceSet
-    from traces.synth.fit_set import fit_set
+    from traces.synth.fit_set import TraceOrigin, fit_set
 
     found = TraceSet(folder)
-    model = fit_set(lambda: iter(found), name or folder.resolve().name, bridge_h=bridge_h)
+    # A set that is not generated was read from somewhere; a model cannot claim more than that.
+    generated = found.record.provenance.origin is Origin.EMULATED
+    origin: TraceOrigin = Origin.EMULATED if generated else Origin.IMPORTED
+    model = fit_set(lambda: iter(found), name or folder.resolve().name, origin=origin, bridge_h=bridge_h)
     write_record(out, model)
     return Output({"path": str(out), **_about(model)}, lambda console: _render(console, out, model))
 
@@ -78,7 +82,7 @@ def _render(console: Console, out: Path, model: UsageModel) -> None:
     for process in model.processes:
         given = f" given {process.given}" if process.given else ""
         console.print(
-            f"  {process.channel}{given}: {process.evidence.users} people, "
+            f"  {process.channel}{given}: {process.evidence.users} people ({process.evidence.origin.value}), "
             f"{process.evidence.user_days:.0f} days, {len(process.classes)} classes",
             markup=False,
         )

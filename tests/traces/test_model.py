@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedjoule.errors import DataQualityError
 from tests.conftest import FULL_COUNTS
 from tests.traces import brute
 from traces.changes import NEVER_NS
-from traces.devices import DeviceMap
+from traces.devices import DeviceMap, FleetRecipe
 from traces.flat import flatten
 from traces.fleet import TraceFleet, TraceState
 from traces.intensity import default_table
@@ -189,6 +190,50 @@ def test_fleet_intensity_over_windows_longer_than_a_recording(
         assert mean.known[d] == pytest.approx(known)
 
 
+@pytest.mark.campaign
+@BRUTE
+@given(fleets(), st.integers(-50, 50), st.integers(1, 150), st.data())
+def test_segments_are_the_intensities_of_every_nanosecond(
+    fleet: tuple[list[InteractionTrace], DeviceMap], t: int, length: int, data: st.DataObject
+) -> None:
+    recorded, devices = fleet
+    asked = TraceFleet(flatten(recorded), devices)
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(devices) - 1), max_size=6)), np.int64)
+    begin = t + np.arange(len(chosen))
+    found = asked.segments(begin, begin + length, chosen)
+    assert len(found.offset) == len(chosen) + 1
+    for i, device in enumerate(chosen.tolist()):
+        trace = recorded[devices.user[device]]
+        part = slice(*found.offset[i : i + 2])
+        start, end = found.start_ns[part].tolist(), found.end_ns[part].tolist()
+        assert [*start, begin[i] + length] == [begin[i], *end]  # no gap from begin to end
+        values = list(zip(found.cpu[part].tolist(), found.memory[part].tolist(), strict=True))
+        told = [pair for a, b, pair in zip(start, end, values, strict=True) for _ in range(a, b)]
+        moments = [
+            brute.moment(trace, place(trace, devices, device, int(begin[i]) + u)) for u in range(length)
+        ]
+        wanted = [(m.cpu, m.memory) if m.cpu is not None else (math.nan, math.nan) for m in moments]
+        np.testing.assert_allclose(told, wanted, rtol=1e-6)
+        assert all(str(a) != str(b) for a, b in itertools.pairwise(values))  # as text: NaN is itself
+
+
+def test_segments_of_all_devices_sum_up_to_their_mean_intensity() -> None:
+    recorded = [screen_user(i) for i in range(7)]
+    flat = flatten(recorded)
+    fleet = TraceFleet.made(flat, FleetRecipe(devices=500, seed=3, align_ns=0))
+    t0, t1 = 10**15, 10**15 + 4 * 10**13
+    parts, mean = fleet.segments(t0, t1), fleet.intensity(t0, t1)
+    assert np.all(mean.known == 1.0)
+    work = parts.cpu.astype(float) * (parts.end_ns - parts.start_ns)
+    np.testing.assert_allclose(np.add.reduceat(work, parts.offset[:-1]) / (t1 - t0), mean.cpu, rtol=1e-9)
+
+
+def screen_user(number: int) -> InteractionTrace:
+    edges = np.cumsum(np.random.default_rng(number).integers(10**10, 10**12, 200))
+    screen = Fact(Intervals(edges[0:-1:2], edges[1::2]))
+    return InteractionTrace(f"u{number}", 0, int(edges[-1]), screen=screen, relative_time=True)
+
+
 def test_many_users_make_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traces.flat.BLOCK_USERS", 3)
     recorded = [
@@ -246,8 +291,9 @@ def test_queries_refuse_a_trace_with_errors() -> None:
 
 def test_a_window_must_have_a_length() -> None:
     query = TraceQuery(InteractionTrace("u", 0, 9, screen=Fact(Intervals.none()), relative_time=True))
-    with pytest.raises(ValueError, match="not after"):
-        query.intensity(np.array([4]), np.array([4]))
+    for ask in (query.intensity, query.segments):
+        with pytest.raises(ValueError, match="not after"):
+            ask(np.array([4]), np.array([4]))
 
 
 def test_times_and_devices_go_together() -> None:
@@ -255,8 +301,13 @@ def test_times_and_devices_go_together() -> None:
     fleet = TraceFleet(flat, DeviceMap(np.zeros(3, np.int32), np.arange(3), flat.span_ns, wrap=True))
     with pytest.raises(ValueError, match="2,"):
         fleet.state_at(np.array([1, 2]))
-    with pytest.raises(ValueError, match="must be integers"):
-        fleet.eligible(1.5, "any")
+    for ask in (
+        lambda t: fleet.eligible(t, "any"),
+        lambda t: fleet.intensity(t, 5),
+        lambda t: fleet.segments(0, t),
+    ):
+        with pytest.raises(ValueError, match="must be integers"):
+            ask(1.5)
     assert len(fleet.state_at(np.array([1, 2]), np.array([0, 0])).screen) == 2
 
 

@@ -14,8 +14,13 @@ from traces.measure import contains
 from traces.model import NetworkKind
 from traces.store import TraceSet
 from traces.synth import people
-from traces.synth.model import BUNDLED, UsageModel, load_model
+from traces.synth.compare import whole_lengths
+from traces.synth.fit import fit_process
+from traces.synth.grid import GridSampler
+from traces.synth.model import BUNDLED, Evidence, Process, UsageModel, load_model
 from traces.synth.process import ProcessSampler
+from traces.synth.spells import Spells
+from traces.synth.window import seen_through
 from traces.synth.write import synthesise
 
 
@@ -88,8 +93,8 @@ def test_a_user_does_not_depend_on_how_many_there_are(
         np.testing.assert_array_equal(a.battery.level, b.battery.level)
         np.testing.assert_array_equal(a.network.end_ns, b.network.end_ns)
         assert [a.apps.names[i] for i in a.apps.app] == [b.apps.names[i] for i in b.apps.app]
-    # The same across the border of a block.
-    monkeypatch.setattr(people, "BLOCK_PEOPLE", 16)
+    # The same across the border of a batch.
+    monkeypatch.setattr(people, "BATCH_PEOPLE", 16)
     model = load_model("availability")
     one = list(synthesise(model, tmp_path / "one", users=17, days=2, seed=1))
     two = list(synthesise(model, tmp_path / "two", users=40, days=2, seed=1))
@@ -151,6 +156,37 @@ def test_rates_and_stays_come_out_as_the_model_says() -> None:
     np.testing.assert_allclose(length[inner & ~drawn.on], 1 / off_per_h, rtol=0.01)
 
 
+def half_hourly(leave_per_h: tuple[float, float], factor: list[list[float]]) -> Process:
+    kind = {
+        "weight": 1.0,
+        "on_at_midnight": [0.5],
+        "leave_per_h": [[[[rate] * 24] * 2 for rate in leave_per_h]],
+    }
+    evidence = Evidence(origin=Origin.IMPORTED, source="made up for a test")
+    return Process(
+        channel="available", classes=[kind], grid={"step_h": 0.5, "factor": factor}, evidence=evidence
+    )
+
+
+def stretch_shares(process: Process, seed: int) -> tuple[list[float], Spells]:
+    """Share of the on-stretches that last one, two and three readings; and the spells of a week."""
+    drawn = GridSampler(process, process.grid).draw(600, 168.0, np.random.default_rng(seed))
+    np.testing.assert_array_equal(drawn.start_h % 0.5, 0.0)
+    spells = seen_through([drawn], [(np.array([0.0]), np.array([168.0]))] * 600)
+    steps = np.rint(whole_lengths(spells, spells.on(0)) / 0.5)
+    return [float(np.mean(steps == n)) for n in (1, 2, 3)], spells
+
+
+def test_on_a_grid_the_time_spent_decides_as_the_model_says_and_the_fit_finds_it() -> None:
+    process = half_hourly((0.2, 0.5), [[1.0], [2.0, 1.0, 0.4]])
+    expected = [0.5, 0.5 * 0.25, 0.5 * 0.75 * 0.1]  # chances to leave: 0.5, then 0.25, then 0.1
+    shares, spells = stretch_shares(process, 1)
+    np.testing.assert_allclose(shares, expected, atol=0.02)
+    fitted = fit_process(spells, "available", process.evidence, grid_h=0.5)
+    again, _ = stretch_shares(fitted, 2)
+    np.testing.assert_allclose(again, expected, atol=0.02)
+
+
 def test_a_faulty_model_is_refused() -> None:
     good = load_model("availability").model_dump(mode="json")
     process = good["processes"][0]
@@ -159,8 +195,9 @@ def test_a_faulty_model_is_refused() -> None:
         {"processes": [{**process, "given": "plugged"}]},
         {"apps": load_model("default").apps.model_dump(mode="json")},
         {"processes": [{**process, "classes": process["classes"][:1]}]},
+        {"processes": [{**process, "grid": None}]},
     ):
-        with pytest.raises(ValueError, match=r"process|regimes|weights"):
+        with pytest.raises(ValueError, match=r"process|regimes|weights|stays"):
             UsageModel.model_validate({**good, **change})
 
 
@@ -175,3 +212,15 @@ def test_nothing_is_overwritten_and_nonsense_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
     with pytest.raises(ConfigError, match="no such usage model"):
         load_model(str(tmp_path / "missing.json"))
+
+
+def test_long_traces_come_in_blocks_of_fewer_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(people, "BLOCK_PEOPLE", 200)
+    model = load_model("availability")
+    rows = {
+        days: max(
+            len(block.channels["available"].person) for block in people.draw_people(model, 600, days, 0)
+        )
+        for days in (7, 70)
+    }
+    assert rows[70] < 3 * rows[7]  # and not ten times

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedjoule.errors import DataQualityError
+from fedjoule.provenance import Origin
 from harness.cli import run
 from traces.model import Fact, InteractionTrace, Intervals
 from traces.store import TraceSet
@@ -77,7 +78,7 @@ def test_ks_distance_is_that_of_scipy() -> None:
 def test_a_fit_on_generated_people_finds_the_model_again(tmp_path: Path) -> None:
     """From the availability model to people to a model to people: the shares by hour stay."""
     first = synthesise(load_model("availability"), tmp_path / "first", users=300, days=7, seed=1)
-    model = fit_set(lambda: iter(first), "again")
+    model = fit_set(lambda: iter(first), "again", origin=Origin.EMULATED)
     second = synthesise(model, tmp_path / "second", users=300, days=7, seed=2)
     shares = []
     for found in (first, second):
@@ -97,6 +98,7 @@ def test_fit_and_synth_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[
     about = json.loads(capsys.readouterr().out)
     assert set(about["channels"]) == {"screen", "plugged", "wifi"}
     assert about["channels"]["wifi"]["given"] == "plugged"
+    assert about["channels"]["wifi"]["evidence"]["origin"] == "emulated"  # never stronger than the traces
     assert about["battery"]
     assert run(["traces", "synth", "--users", "5", "--model", model, "--out", again]) == 0
     assert run(["traces", "validate", again]) == 0
@@ -107,7 +109,7 @@ def test_fit_and_synth_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_traces_in_which_nothing_happens_cannot_be_fitted() -> None:
     with pytest.raises(DataQualityError, match="no channel to fit"):
-        fit_set(lambda: iter([screen_trace()]), "nothing")
+        fit_set(lambda: iter([screen_trace()]), "nothing", origin=Origin.IMPORTED)
 
 
 def test_second_channel_is_left_only_when_it_changes() -> None:

@@ -12,9 +12,11 @@ phone; memory is bounded by the longest log of one phone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedjoule.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
@@ -45,6 +47,15 @@ _STATES = {
     "unknown": (Kind.NETWORK, UNKNOWN),
 }
 _WITHOUT_CHANNEL = {"screen_lock", "screen_unlock", "battery_low", "battery_okay", "phone_on", "phone_off"}
+
+
+class _Meaning(NamedTuple):
+    """A state as the record it becomes, and what the import must say about it."""
+
+    kind: Kind
+    code: int = 0
+    level: float = math.nan
+    note: str = ""
 
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
@@ -116,17 +127,12 @@ class _Phones:
     def _add(self, observed: Observed, message: str) -> None:
         stamp, tab, state = message.partition("\t")
         t_ns = self._clock.ns(stamp.strip())
-        state = state.strip().lower()
-        known = _STATES.get(state)
-        if known is not None:
-            observed.add(known[0], t_ns, code=known[1])
-        elif state.endswith("%"):
-            observed.add(Kind.LEVEL, t_ns, x=within("battery", state[:-1], 100.0) / 100.0)
-        elif state in _WITHOUT_CHANNEL:
-            observed.add(Kind.SEEN, t_ns)
-            self._report.note(f"{state} events, not kept")
-        else:
-            raise ValueError(f"state {state[:40]!r} is not known" if tab else "no state after the time")
+        if not tab:
+            raise ValueError("no state after the time")
+        meaning = _meaning(state)
+        observed.add(meaning.kind, t_ns, code=meaning.code, x=meaning.level)
+        if meaning.note:
+            self._report.note(meaning.note)
 
     def _from_timer(self, guid: str, phone: dict[str, Any]) -> InteractionTrace | None:
         self._report.rows += 1
@@ -148,6 +154,24 @@ class _Phones:
         if not ready:
             observed.add(Kind.AVAILABLE, first_ns, code=0)
         return assemble(guid, observed, self._origin, self._report, limits_ns=(first_ns, last_ns))
+
+
+@lru_cache(maxsize=4096)  # a log says the same few things over and over
+def _meaning(text: str) -> _Meaning:
+    """What a state says.
+
+    Raises:
+        ValueError: It is none of FLASH's.
+    """
+    state = text.strip().lower()
+    known = _STATES.get(state)
+    if known is not None:
+        return _Meaning(known[0], code=known[1])
+    if state.endswith("%"):
+        return _Meaning(Kind.LEVEL, level=within("battery", state[:-1], 100.0) / 100.0)
+    if state in _WITHOUT_CHANNEL:
+        return _Meaning(Kind.SEEN, note=f"{state} events, not kept")
+    raise ValueError(f"state {state[:40]!r} is not known")
 
 
 def _seconds_ns(name: str, value: object) -> int:

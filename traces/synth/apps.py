@@ -8,23 +8,31 @@ from numpy.typing import NDArray
 from traces.synth.model import AppMix
 
 
-def draw_apps(
-    mix: AppMix, person: NDArray[np.int64], people: int, rng: np.random.Generator
-) -> NDArray[np.int8]:
-    """The category of each session, by number.
+class AppDrawing:
+    """The apps of a batch of people.
 
     Every person's popularities fall by one ratio from category to category, so that the number of the
     category is geometric, cut off at the last one.
 
     Args:
         mix: Of categories.
-        person: Of each session, sorted.
-        people: How many there are in the block.
+        people: How many there are in the batch.
         rng: Where chance comes from; a person's draws follow those of the persons before.
     """
-    ratio = mix.ratio_low + (mix.ratio_high - mix.ratio_low) * rng.random(people)
-    own = ratio[person]
-    last = len(mix.categories)
-    u = rng.random(len(person)) * (1.0 - own**last)
-    number = np.floor(np.log1p(-u) / np.log(own)).astype(np.int8)
-    return np.asarray(np.minimum(number, np.int8(last - 1)))
+
+    def __init__(self, mix: AppMix, people: int, rng: np.random.Generator) -> None:
+        self._last = len(mix.categories)
+        self._ratio = mix.ratio_low + (mix.ratio_high - mix.ratio_low) * rng.random(people)
+        self._rng = rng
+
+    def draw(self, who: slice, person: NDArray[np.int64]) -> NDArray[np.int8]:
+        """The category of each session, by number.
+
+        Args:
+            who: The people who come next in the batch.
+            person: Whose session, counted from the first of them; sorted.
+        """
+        own = self._ratio[who][person]
+        u = self._rng.random(len(person)) * (1.0 - own**self._last)
+        number = np.floor(np.log1p(-u) / np.log(own)).astype(np.int8)
+        return np.asarray(np.minimum(number, np.int8(self._last - 1)))

@@ -40,7 +40,7 @@ class Readings:
 
 
 class BatteryDrawing:
-    """The batteries of a block of people."""
+    """The batteries of a batch of people."""
 
     def __init__(self, model: BatteryModel, people: int, rng: np.random.Generator) -> None:
         self._model = model
@@ -48,8 +48,9 @@ class BatteryDrawing:
         self._fill_per_h = _from_quantiles(model.fill_per_h, rng.random(people))
         self._level = _from_quantiles(model.level_at_midnight, rng.random(people))
 
-    def readings(self, people: int, span_ms: int, plugged: Stretches, screen: Stretches | None) -> Readings:
-        """Levels at even times and at every change of the charger."""
+    def readings(self, who: slice, span_ms: int, plugged: Stretches, screen: Stretches | None) -> Readings:
+        """Levels of some of them, numbered from 0, at even times and at every change of the charger."""
+        people = who.stop - who.start
         person, t_ms = _times(people, span_ms, plugged)
         first = np.searchsorted(person, np.arange(people))
         step_h = np.diff(t_ms, append=0) / MS_PER_H
@@ -65,26 +66,33 @@ class BatteryDrawing:
             on_h = np.where(step_h > 0, np.diff(lit, append=lit[-1:]), 0.0)
             share = np.bincount(person, weights=on_h, minlength=people) / (span_ms / MS_PER_H)
         more = self._model.screen_factor - 1.0
-        drain_per_h = np.minimum(self._drain_per_h[:people], 1.0 / _longest_off_h(people, plugged))
+        drain_per_h = np.minimum(self._drain_per_h[who], 1.0 / _longest_off_h(people, plugged))
         # The mean drain is given; with the screen off it is so much less that the mean comes out right.
         dark_per_h = drain_per_h / (1.0 + more * share)
         change = np.where(
-            charged, self._fill_per_h[person] * step_h, -dark_per_h[person] * (step_h + more * on_h)
+            charged, self._fill_per_h[who][person] * step_h, -dark_per_h[person] * (step_h + more * on_h)
         )
-        return Readings(person, t_ms, self._levels(first, len(t_ms), change))
+        return Readings(person, t_ms, _levels(self._level[who], first, change))
 
-    def _levels(self, first: Indices, readings: int, change: Array) -> Array:
-        """Add up the changes, everybody at once, between empty and full."""
-        level = np.empty(readings)
-        end = np.append(first[1:], readings)
-        at, now = first.copy(), self._level[: len(first)].copy()
-        going = np.arange(len(first))
-        while len(going):
-            level[at[going]] = now[going]
-            now[going] = np.clip(now[going] + change[at[going]], EMPTY, 1.0)
-            at[going] += 1
-            going = going[at[going] < end[going]]
-        return np.round(level, 5)
+
+def _levels(now: Array, first: Indices, change: Array) -> Array:
+    """Add up the changes, everybody at once, between empty and full.
+
+    Args:
+        now: The level of each person at the begin.
+        first: The first reading of each person.
+        change: From each reading to the next.
+    """
+    level = np.empty(len(change))
+    end = np.append(first[1:], len(change))
+    at, now = first.copy(), now.copy()
+    going = np.arange(len(first))
+    while len(going):
+        level[at[going]] = now[going]
+        now[going] = np.clip(now[going] + change[at[going]], EMPTY, 1.0)
+        at[going] += 1
+        going = going[at[going] < end[going]]
+    return np.round(level, 5)
 
 
 def _longest_off_h(people: int, plugged: Stretches) -> Array:

@@ -21,7 +21,8 @@ from fedjoule.seeds import generator
 from traces.synth.compare import hourly_distance, hourly_share, ks_distance, whole_lengths
 from traces.synth.fit import fit_processes
 from traces.synth.model import Evidence, Process
-from traces.synth.process import Changes, ProcessSampler
+from traces.synth.process import Changes
+from traces.synth.samplers import sampler_of
 from traces.synth.sets import AVAILABILITY, POWER, SCREEN, RealSet
 from traces.synth.spells import Spells, bridged, first_month, spells_of
 from traces.synth.window import seen_through, windows_of
@@ -179,7 +180,7 @@ def generated_like(processes: Sequence[Process], real: Spells, rng: np.random.Ge
     drawn: list[Changes] = []
     for process in processes:
         given = drawn[0] if process.given else None
-        drawn.append(ProcessSampler(process).draw(len(windows), hours, rng, given))
+        drawn.append(sampler_of(process).draw(len(windows), hours, rng, given))
     return seen_through(drawn, windows)
 
 

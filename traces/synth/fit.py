@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedjoule.errors import DataQualityError
-from fedjoule.seeds import generator
 from traces.synth.classes import best_mixture, curve
 from traces.synth.counts import Counts, count
-from traces.synth.model import HOURS, Channel, Evidence, Process, UserClass
-from traces.synth.spells import Spells, day_type, of_first_channel, swapped
+from traces.synth.fit_grid import grid_counts, step_factors
+from traces.synth.model import Channel, Evidence, Grid, Process, UserClass
+from traces.synth.spells import Spells, of_first_channel, swapped
 from traces.synth.stay import Amounts, Rows, clock_amounts, part_of_day, stay_quantiles, summed
 
 Array = NDArray[np.float64]
@@ -45,30 +45,27 @@ def fit_process(
     own, part = of_first_channel(spells)
     if not np.any(own.next_state >= 0):
         raise DataQualityError(f"{channel}: not a single change on record", hint="fit on longer recordings")
-    counts = count(spells, dispersion(own))
+    counts = count(spells, dispersion(own)) if grid_h is None else grid_counts(own, grid_h)
     spent_h, left = counts.spent_h.sum(axis=2), counts.left.sum(axis=2)
     mixture = best_mixture(spent_h, left)
     belonging = mixture.belonging(spent_h, left)
     rate = mixture.rate[:, :, None, :] * _day_factor(counts)
     # Everybody's own rates: those of the classes, in proportion.
     own_rate = np.einsum("uc,cswh->uswh", belonging, rate)
-    amount = summed(part, clock_amounts(spells, own_rate), len(own))
-    until = amount if grid_h is None else amount - _after_leaving(own, own_rate, grid_h)
-    amounts = Amounts(amount, until, own.next_state >= 0, part_of_day(own.start_h))
-    all_ = _stays(own, amounts, own.begun)
-    kind = belonging.argmax(axis=1)[own.unit]
     weights = mixture.weight / mixture.weight.sum()
+    stays: list[tuple[Rows, Rows] | None] = [None] * len(weights)
+    if grid_h is None:
+        amount = summed(part, clock_amounts(spells, own_rate), len(own))
+        stays = _class_stays(own, amount, belonging)
     return Process(
         channel=channel,
         given=given,
         classes=tuple(
-            _class(
-                weight, counts, belonging[:, c], rate[c], _stays(own, amounts, own.begun & (kind == c), all_)
-            )
+            _class(weight, counts, belonging[:, c], rate[c], stays[c])
             for c, weight in enumerate(weights.tolist())
         ),
         pace_sigma=_rounded(_pace_sigma(counts, own_rate)),
-        grid_h=grid_h,
+        grid=None if grid_h is None else Grid(step_h=grid_h, factor=step_factors(own, own_rate, grid_h)),
         evidence=evidence,
     )
 
@@ -103,11 +100,12 @@ def dispersion(own: Spells) -> Array:
     return found
 
 
-def _after_leaving(own: Spells, rate: Array, grid_h: float) -> Array:
-    """The clock's amount between leaving a state and the reading that tells: anywhere within a step."""
-    hour = np.floor(own.end_h - grid_h).astype(np.int64)
-    step = grid_h * rate[own.unit, own.state, day_type(hour), hour % HOURS]
-    return np.where(own.next_state >= 0, generator(0, "usage model grid").random(len(own)) * step, 0.0)
+def _class_stays(own: Spells, amount: Array, belonging: Array) -> list[tuple[Rows, Rows] | None]:
+    """Distributions of the amounts in each class, leaning on those of everybody."""
+    amounts = Amounts(amount, own.next_state >= 0, part_of_day(own.start_h))
+    all_ = _stays(own, amounts, own.begun)
+    kind = belonging.argmax(axis=1)[own.unit]
+    return [_stays(own, amounts, own.begun & (kind == c), all_) for c in range(belonging.shape[1])]
 
 
 def _stays(
@@ -137,7 +135,7 @@ def _pace_sigma(counts: Counts, own_rate: Array) -> float:
 
 
 def _class(
-    weight: float, counts: Counts, belonging: Array, rate: Array, stay: tuple[Rows, Rows]
+    weight: float, counts: Counts, belonging: Array, rate: Array, stay: tuple[Rows, Rows] | None
 ) -> UserClass:
     midnight = (belonging @ counts.at_midnight).reshape(-1, 2)
     spent = np.einsum("u,uswh->s", belonging, counts.spent_h).reshape(-1, 2)

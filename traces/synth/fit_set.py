@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from fedjoule.errors import DataQualityError
 from fedjoule.provenance import Origin
@@ -19,7 +20,10 @@ Traces = Callable[[], Iterable[InteractionTrace]]
 GROUPS: tuple[tuple[Channel, ...], ...] = (("screen",), ("plugged", "wifi"), ("available",))
 
 
-def fit_set(traces: Traces, name: str, *, bridge_h: float = 0.0) -> UsageModel:
+TraceOrigin = Literal[Origin.IMPORTED, Origin.EMULATED]
+
+
+def fit_set(traces: Traces, name: str, *, origin: TraceOrigin, bridge_h: float = 0.0) -> UsageModel:
     """Fit every channel that the traces have; what they lack, the model lacks.
 
     The app mix is the one from the literature: app names of other people's sets mean little to a table of
@@ -28,6 +32,7 @@ def fit_set(traces: Traces, name: str, *, bridge_h: float = 0.0) -> UsageModel:
     Args:
         traces: Without errors.
         name: Of the model.
+        origin: Whether the traces were recorded or generated.
         bridge_h: Gaps of at most this are bridged.
 
     Raises:
@@ -37,7 +42,7 @@ def fit_set(traces: Traces, name: str, *, bridge_h: float = 0.0) -> UsageModel:
     for group in GROUPS:
         for channels in _recorded(traces, group):
             spells = bridged(spells_of(traces(), channels), bridge_h)
-            processes += fit_processes(spells, channels, evidence_of(traces(), spells))
+            processes += fit_processes(spells, channels, evidence_of(traces(), spells, origin))
     if not processes:
         raise DataQualityError(
             "no channel to fit: neither screen, charger, Wi-Fi nor availability change in these traces",
@@ -71,7 +76,7 @@ def _changes(spells: Spells) -> bool:
     return all(bool((turned >> bit & 1).any()) for bit in range(spells.channels))
 
 
-def evidence_of(traces: Iterable[InteractionTrace], spells: Spells) -> Evidence:
+def evidence_of(traces: Iterable[InteractionTrace], spells: Spells, origin: TraceOrigin) -> Evidence:
     """Where the spells come from, in the words of the traces."""
     sources: dict[str, None] = {}
     licences: dict[str, None] = {}
@@ -79,7 +84,7 @@ def evidence_of(traces: Iterable[InteractionTrace], spells: Spells) -> Evidence:
         sources[trace.source or "not stated"] = None
         licences[trace.licence or "not stated"] = None
     return Evidence(
-        origin=Origin.IMPORTED,
+        origin=origin,
         source=_joined(list(sources)),
         licence=_joined(list(licences)),
         users=spells.units,

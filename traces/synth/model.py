@@ -7,6 +7,9 @@ state was entered. The mean of all stays is 1, so the rates say how often a stat
 the distributions how irregularly. A process may be *given* another one: its clock then runs at different
 rates while the other is off and on (Wi-Fi given plugged: people charge where they have Wi-Fi).
 
+Of a source that was read at fixed times, a `Grid` says instead by which factor the chance to leave at the
+next reading depends on the readings spent in the state so far.
+
 People differ: each belongs to a class with rates and stays of its own, and has a factor on the rates. A class
 is an aggregate of at least three people, unless the whole set has fewer.
 """
@@ -36,6 +39,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Spread = Annotated[float, Field(ge=0)]
 Quantiles = tuple[Annotated[float, Field(ge=0)], ...]
+Factors = Annotated[tuple[Positive, ...], Field(min_length=1)]
 DayRates = tuple[tuple[Positive, ...], tuple[Positive, ...]]
 Stays = tuple[Quantiles, Quantiles, Quantiles, Quantiles]
 Channel = Literal["screen", "plugged", "wifi", "available"]
@@ -45,7 +49,8 @@ class Evidence(ClosedModel):
     """Where the numbers of one part come from.
 
     Attributes:
-        origin: ``imported``: counted in recorded traces; ``literature``: from a publication.
+        origin: ``imported``: counted in recorded traces; ``literature``: from a publication; ``emulated``:
+            counted in generated traces.
         source: Which set or publication.
         licence: Terms of the set.
         users: How many people.
@@ -53,7 +58,7 @@ class Evidence(ClosedModel):
         assumption: What had to be assumed.
     """
 
-    origin: Literal[Origin.IMPORTED, Origin.LITERATURE]
+    origin: Literal[Origin.IMPORTED, Origin.LITERATURE, Origin.EMULATED]
     source: str = Field(min_length=1)
     licence: str = ""
     users: int = Field(default=0, ge=0)
@@ -70,22 +75,35 @@ class UserClass(ClosedModel):
         leave_per_h: Per regime, state (off, on) and kind of day (weekday, weekend): how often the state is
             left per hour spent in it.
         stay: Per state and part of the day in which it was entered: quantiles of the amount of clock to spend
-            in it, at `STAY_LEVELS`.
+            in it, at `STAY_LEVELS`; None on a grid.
     """
 
     weight: Share
     on_at_midnight: tuple[Share, ...]
     leave_per_h: tuple[tuple[DayRates, DayRates], ...]
-    stay: tuple[Stays, Stays]
+    stay: tuple[Stays, Stays] | None = None
 
     @model_validator(mode="after")
     def _shapes_fit(self) -> UserClass:
         if any(len(row) != HOURS for regime in self.leave_per_h for state in regime for row in state):
             raise ValueError(f"leave_per_h: not of {HOURS} hours")
-        for row in (row for stays in self.stay for row in stays):
+        for row in (row for stays in self.stay or () for row in stays):
             if len(row) != len(STAY_LEVELS) or any(a > b for a, b in pairwise(row)):
                 raise ValueError(f"stay: not {len(STAY_LEVELS)} increasing quantiles")
         return self
+
+
+class Grid(ClosedModel):
+    """For a source that was read at fixed times: the state changes at readings only.
+
+    Attributes:
+        step_h: How far apart the readings are.
+        factor: For off and for on, by how much the chance to leave the state at the next reading differs from
+            the rate of the hour, by the number of readings spent in it; the last one holds on.
+    """
+
+    step_h: Positive
+    factor: tuple[Factors, Factors]
 
 
 class Process(ClosedModel):
@@ -97,7 +115,7 @@ class Process(ClosedModel):
         classes: Kinds of people.
         pace_sigma: Spread (standard deviation of the logarithm) of a person's factor on all rates.
         state_sigma: For off and for on, spread of a person's further factor on the rate of that state.
-        grid_h: If the source was read at fixed times, how far apart; the state changes at such times only.
+        grid: If the source was read at fixed times; a process on a grid is given no other.
         evidence: Of the rates and distributions.
         spread_evidence: Of ``state_sigma``, where it is not the same.
     """
@@ -107,7 +125,7 @@ class Process(ClosedModel):
     classes: tuple[UserClass, ...] = Field(min_length=1)
     pace_sigma: float = Field(default=0.0, ge=0)
     state_sigma: tuple[Spread, Spread] = (0.0, 0.0)
-    grid_h: Positive | None = None
+    grid: Grid | None = None
     evidence: Evidence
     spread_evidence: Evidence | None = None
 
@@ -122,6 +140,10 @@ class Process(ClosedModel):
             len(k.leave_per_h) != self.regimes or len(k.on_at_midnight) != self.regimes for k in self.classes
         ):
             raise ValueError(f"{self.channel}: a class is not of {self.regimes} regimes")
+        if self.grid is not None and self.given is not None:
+            raise ValueError(f"{self.channel}: a process on a grid is given no other")
+        if any((kind.stay is None) != (self.grid is not None) for kind in self.classes):
+            raise ValueError(f"{self.channel}: a class has stays if and only if there is no grid")
         if abs(sum(kind.weight for kind in self.classes) - 1) > 1e-6:
             raise ValueError(f"{self.channel}: weights of the classes do not sum to 1")
         return self

@@ -1,26 +1,32 @@
 """Generated people, a block at a time: every channel of a trace as flat arrays.
 
-Person ``i`` depends on the model, the seed and the days only: blocks are always drawn whole, from streams
-that carry the number of the block, and cut to the people wanted afterwards.
+Person ``i`` depends on the model, the seed and the days only: chance is drawn for whole batches of people,
+from streams that carry the number of the batch, however many of them are wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedjoule.seeds import generator
 from traces.model import Intervals
-from traces.synth.apps import draw_apps
+from traces.synth.apps import AppDrawing
 from traces.synth.battery import BatteryDrawing, Readings
 from traces.synth.model import UsageModel
-from traces.synth.process import Changes, ProcessSampler
+from traces.synth.process import Changes
+from traces.synth.samplers import Sampler, sampler_of
 from traces.synth.spells import WEEK_H
 
-BLOCK_PEOPLE = 4096
+BATCH_PEOPLE = 8192
+"""Drawn together for a week, which makes long arrays of the many small steps of a walk."""
+FEWEST_IN_BATCH = 16
+BLOCK_PEOPLE = 512
+"""Handed out together for a week: what is worked out about them stays small."""
 MS_PER_H = 3_600_000
 Indices = NDArray[np.int64]
 
@@ -74,40 +80,62 @@ class PeopleBlock:
 
 def draw_people(model: UsageModel, users: int, days: int, seed: int) -> Iterator[PeopleBlock]:
     """Everybody, a block at a time."""
-    samplers = [ProcessSampler(process) for process in model.processes]
-    for first in range(0, users, BLOCK_PEOPLE):
-        yield _block(model, samplers, first, min(users - first, BLOCK_PEOPLE), days, seed)
+    samplers = [sampler_of(process) for process in model.processes]
+    batch = max(_in_the_memory_of_a_week(BATCH_PEOPLE, days), FEWEST_IN_BATCH)
+    for number, first in enumerate(range(0, users, batch)):
+        chance = partial(_chance, seed, number)
+        for block in _batch(model, samplers, min(users - first, batch), batch, days, chance):
+            yield replace(block, first=first + block.first)
 
 
-def _block(
-    model: UsageModel, samplers: list[ProcessSampler], first: int, people: int, days: int, seed: int
-) -> PeopleBlock:
-    number = first // BLOCK_PEOPLE
+def _in_the_memory_of_a_week(people: int, days: int) -> int:
+    """How many people take as much memory for longer as these do for a week."""
+    return max(people * 7 // max(days, 7), 1)
+
+
+def _chance(seed: int, batch_number: int, what: str) -> np.random.Generator:
+    return generator(seed, "synthetic traces", what, batch_number)
+
+
+def _batch(
+    model: UsageModel,
+    samplers: list[Sampler],
+    people: int,
+    batch: int,
+    days: int,
+    chance: Callable[[str], np.random.Generator],
+) -> Iterator[PeopleBlock]:
+    """The first ``people`` of a batch, numbered from 0."""
     drawn: dict[str, Changes] = {}
     for sampler in samplers:
         process = sampler.process
-        rng = generator(seed, "synthetic traces", process.channel, number)
         given = drawn[process.given] if process.given is not None else None
-        drawn[process.channel] = sampler.draw(BLOCK_PEOPLE, 24.0 * days, rng, given)
+        drawn[process.channel] = sampler.draw(
+            people, 24.0 * days, chance(process.channel), given, batch=batch
+        )
+    apps = AppDrawing(model.apps, batch, chance("apps")) if model.apps is not None else None
+    batteries = BatteryDrawing(model.battery, batch, chance("battery")) if model.battery is not None else None
     span_ms = days * 24 * MS_PER_H
-    channels = {name: _stretches(changes, people, span_ms) for name, changes in drawn.items()}
-    app, battery = None, None
-    if model.apps is not None:
-        screen = channels["screen"]
-        rng = generator(seed, "synthetic traces", "apps", number)
-        app = draw_apps(model.apps, screen.person[screen.on], BLOCK_PEOPLE, rng)
-    if model.battery is not None:
-        rng = generator(seed, "synthetic traces", "battery", number)
-        drawing = BatteryDrawing(model.battery, BLOCK_PEOPLE, rng)
-        battery = drawing.readings(people, span_ms, channels["plugged"], channels.get("screen"))
-    return PeopleBlock(first, people, span_ms, channels, app, battery)
+    size = _in_the_memory_of_a_week(BLOCK_PEOPLE, days)
+    for begin in range(0, people, size):
+        who = slice(begin, min(begin + size, people))
+        channels = {name: _stretches(changes, who, span_ms) for name, changes in drawn.items()}
+        screen = channels.get("screen")
+        yield PeopleBlock(
+            begin,
+            who.stop - begin,
+            span_ms,
+            channels,
+            apps.draw(who, screen.person[screen.on]) if apps is not None and screen is not None else None,
+            batteries.readings(who, span_ms, channels["plugged"], screen) if batteries is not None else None,
+        )
 
 
-def _stretches(changes: Changes, people: int, span_ms: int) -> Stretches:
-    """Without the lead-in, cut to the span and to the people wanted, in whole milliseconds."""
-    wanted = slice(0, int(np.searchsorted(changes.person, people)))
-    person, on = changes.person[wanted], changes.on[wanted]
-    start = np.rint((changes.start_h[wanted] - WEEK_H) * MS_PER_H)
+def _stretches(changes: Changes, who: slice, span_ms: int) -> Stretches:
+    """Of some people, numbered from 0: without the lead-in, cut to the span, in whole milliseconds."""
+    mine = slice(*np.searchsorted(changes.person, (who.start, who.stop)))
+    person, on = changes.person[mine] - who.start, changes.on[mine]
+    start = np.rint((changes.start_h[mine] - WEEK_H) * MS_PER_H)
     start = np.clip(start, 0, span_ms).astype(np.int64)
     # Everybody's last stretch reaches the end of the span; each other one, the begin of the next.
     end = np.append(start[1:], span_ms)

@@ -47,20 +47,18 @@ class Amounts:
     """How long spells of one state lasted, on their clock.
 
     Attributes:
-        amount: Until the first reading of the next state.
-        until: Until the state was left: somewhere between the last two readings.
+        amount: How much.
         left: Whether it was left at all before the recording ended.
         part: Of the day, in which it began.
     """
 
     amount: Array
-    until: Array
     left: NDArray[np.bool_]
     part: NDArray[np.int64]
 
     def where(self, chosen: NDArray[np.bool_]) -> Amounts:
         """Those of some spells."""
-        return Amounts(self.amount[chosen], self.until[chosen], self.left[chosen], self.part[chosen])
+        return Amounts(self.amount[chosen], self.left[chosen], self.part[chosen])
 
 
 def stay_quantiles(spells: Amounts, fallback: Rows | None = None) -> Rows:
@@ -79,8 +77,8 @@ def stay_quantiles(spells: Amounts, fallback: Rows | None = None) -> Rows:
                 means.append(_mean(rows[-1]))
                 continue
             mine = np.ones(len(mine), bool)
-        rows.append(_quantiles(spells.until[mine], spells.left[mine]))
-        means.append(_mean(_quantiles(spells.amount[mine], spells.left[mine])))
+        rows.append(_quantiles(spells.amount[mine], spells.left[mine]))
+        means.append(_mean(rows[-1]))
     begun = np.bincount(spells.part, minlength=BLOCKS) + 1.0
     mean = float(np.sum(begun * means) / begun.sum())
     return tuple(tuple(float(f"{value:.4g}") for value in row / mean) for row in rows)

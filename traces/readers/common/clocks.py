@@ -19,6 +19,7 @@ SHOWN_TWICE = "stamps in an hour the clock showed twice, taken as the first"
 _PLAIN = re.compile(r"([+-]?)(\d+)(?:\.(\d*))?", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CACHED_MINUTES = 100_000
+_SECONDS_NS = {f"{second:02d}": second * NS_PER_S for second in range(61)}  # 60 is a leap second
 
 
 def number_to_ns(text: str, unit_ns: int = NS_PER_S) -> int:
@@ -79,8 +80,8 @@ class WallClock:
         Raises:
             ValueError: The stamp is not of the pattern.
         """
-        seconds = text[self._minute_chars + 1 :]
-        if not (len(seconds) == 2 and seconds.isdecimal() and seconds < "61"):
+        seconds_ns = _SECONDS_NS.get(text[self._minute_chars + 1 :])
+        if seconds_ns is None:
             raise ValueError(f"time {text[:40]!r} is not a date with seconds")
         key = text[: self._minute_chars]
         known = self._minutes.get(key)
@@ -90,7 +91,7 @@ class WallClock:
             known = self._minutes[key] = self._minute(key)
         begin_ns, twice = known
         self.ambiguous += twice
-        return begin_ns + int(seconds) * NS_PER_S
+        return begin_ns + seconds_ns
 
     def _minute(self, text: str) -> tuple[int, bool]:
         try:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from zoneinfo import ZoneInfo
 
 from fedjoule.errors import ConfigError
@@ -16,7 +17,7 @@ from traces.model import NetworkKind
 from traces.readers.base import ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.clocks import UNITS_NS, datetime_to_ns, number_to_ns
-from traces.readers.common.observed import NO_APP, UNKNOWN, Kind
+from traces.readers.common.observed import NO_APP, UNKNOWN, Kind, Record
 from traces.readers.common.sources import is_text
 from traces.readers.common.spool import Names, UserSpool
 
@@ -49,7 +50,6 @@ _SPANS = {
 _OF_MOMENTS = {"level", "down_bps", "up_bps"}
 _OF_SPANS = {"cpu", "memory"}
 Row = Sequence[str | None]
-_Record = tuple[Kind, int, int, int, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,9 @@ class Meanings:
         """
         if state in self.above:
             return int(_finite(state, text) > self.above[state])
-        code = self.codes[state].get(text.strip().lower())
-        if code is None:
+        codes = self.codes[state]
+        code = codes.get(text)
+        if code is None and (code := codes.get(text.strip().lower())) is None:
             raise ValueError(f"{state} {text[:40]!r} is not known")
         return code
 
@@ -94,7 +95,7 @@ def meanings(options: ReaderOptions) -> Meanings:
     scale = choices.one_of(options, "level_scale", "1", ("1", "100"))
     pattern = options.settings.get("time_format")
     return Meanings(
-        time_ns=_stamps(pattern, options) if pattern else lambda text: number_to_ns(text, unit_ns),
+        time_ns=_stamps(pattern, options) if pattern else partial(number_to_ns, unit_ns=unit_ns),
         unit_ns=unit_ns,
         codes=_all_codes(options.settings),
         level_scale=float(scale),
@@ -178,6 +179,9 @@ class RowReader:
         self._at = dict(columns)
         self._user_at = columns.get("user")
         self._app_at = columns.get("app")
+        self._device_at = columns.get("device")
+        self._level_at = columns.get("level")
+        self._has_rates = "down_bps" in columns or "up_bps" in columns
         self._is_measured = "cpu" in columns or "memory" in columns
         self._begin_at = columns.get("start", columns.get("time", -1))
         self._end_at = columns.get("end")
@@ -209,12 +213,10 @@ class RowReader:
         if not begin:
             raise ValueError("time is empty")
         records = self._read(row, self._means.time_ns(begin))
-        device = self._text(row, "device")
-        if not is_text(device):
+        device = None if self._device_at is None else row[self._device_at]
+        if device and not is_text(device):
             raise ValueError("device is not valid text")
-        observed = self._spool.of(user)
-        for kind, t_ns, end_ns, code, x, y in records:
-            observed.add(kind, t_ns, end_ns=end_ns, code=code, x=x, y=y)
+        self._spool.of(user).extend(records)
         if device:
             self._devices.setdefault(user, device)
 
@@ -222,22 +224,22 @@ class RowReader:
         at = self._at.get(name)
         return (row[at] or "") if at is not None else ""
 
-    def _span(self, row: Row, begin_ns: int) -> list[_Record]:
+    def _span(self, row: Row, begin_ns: int) -> list[Record]:
         end_ns = self._end(row, begin_ns)
-        records: list[_Record] = []
+        records: list[Record] = []
         if self._app_at is not None and (app := row[self._app_at]):
             code = self._apps.index(app)
             if end_ns is None:
-                return [(Kind.UNENDED, begin_ns, 0, code, math.nan, math.nan)]
+                return [(Kind.UNENDED, code, begin_ns, 0, math.nan, math.nan)]
             cpu = memory = math.nan
             if self._is_measured:
                 cpu, memory = self._share(row, "cpu"), self._share(row, "memory")
-            records.append((Kind.SESSION, begin_ns, end_ns, code, cpu, memory))
+            records.append((Kind.SESSION, code, begin_ns, end_ns, cpu, memory))
         if end_ns is None:
             raise ValueError("the end is empty")
         for name, at in self._states:
             if (text := row[at]) and (code := self._means.code(name, text)) != UNKNOWN:
-                records.append((_SPANS[name], begin_ns, end_ns, code, 0.0, 0.0))
+                records.append((_SPANS[name], code, begin_ns, end_ns, 0.0, 0.0))
         if not records:
             raise ValueError("no field tells anything")
         return records
@@ -253,21 +255,24 @@ class RowReader:
             raise ValueError(f"it ends {(begin_ns - end_ns) / 1e9:g} s before it begins")
         return end_ns
 
-    def _moment(self, row: Row, t_ns: int) -> list[_Record]:
-        records: list[_Record] = [(Kind.SEEN, t_ns, 0, 0, 0.0, 0.0)]
+    def _moment(self, row: Row, t_ns: int) -> list[Record]:
+        records: list[Record] = []
         for name, at in self._states:
             if text := row[at]:
-                records.append((_MOMENTS[name], t_ns, 0, self._means.code(name, text), 0.0, 0.0))
-        if app := self._text(row, "app"):
+                records.append((_MOMENTS[name], self._means.code(name, text), t_ns, 0, 0.0, 0.0))
+        if self._app_at is not None and (app := row[self._app_at]):
             code = NO_APP if app.lower() == "none" else self._apps.index(app)
-            records.append((Kind.APP, t_ns, 0, code, 0.0, 0.0))
-        if level := self._text(row, "level"):
+            records.append((Kind.APP, code, t_ns, 0, 0.0, 0.0))
+        if self._level_at is not None and (level := row[self._level_at]):
             share = within("level", level, self._means.level_scale) / self._means.level_scale
-            records.append((Kind.LEVEL, t_ns, 0, 0, share, 0.0))
+            records.append((Kind.LEVEL, 0, t_ns, 0, share, 0.0))
+        if self._has_rates and (rates := self._rates(row)) is not None:
+            records.append((Kind.RATE, 0, t_ns, 0, *rates))
+        return records or [(Kind.SEEN, 0, t_ns, 0, 0.0, 0.0)]
+
+    def _rates(self, row: Row) -> tuple[float, float] | None:
         down, up = self._text(row, "down_bps"), self._text(row, "up_bps")
-        if down or up:
-            records.append((Kind.RATE, t_ns, 0, 0, _rate("down_bps", down), _rate("up_bps", up)))
-        return records
+        return (_rate("down_bps", down), _rate("up_bps", up)) if down or up else None
 
     def _share(self, row: Row, name: str) -> float:
         text = self._text(row, name)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
 _RECORD = struct.Struct("<iiqqdd")
@@ -55,6 +57,9 @@ class Kind(IntEnum):
     """The recorder ran; nothing else is told."""
 
 
+Record = tuple[Kind, int, int, int, float, float]
+"""Kind, code, ``t_ns``, ``end_ns``, ``x`` and ``y``."""
+
 NO_APP = -2
 """Code of an `APP` record: no app is in the foreground."""
 
@@ -79,6 +84,11 @@ class Observed:
     ) -> None:
         """Append one record."""
         self._bytes += _RECORD.pack(kind, code, t_ns, end_ns, x, y)
+
+    def extend(self, records: Iterable[Record]) -> None:
+        """Append several."""
+        for record in records:
+            self._bytes += _RECORD.pack(*record)
 
     def __len__(self) -> int:
         return len(self._bytes) // _RECORD.size

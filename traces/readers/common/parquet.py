@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ class ParquetTable:
         if len(set(stamped.values())) > 1:
             raise ConfigError(f"{self.path.name}: {', '.join(stamped)} are not of the same type")
         if any(stamped.values()):
-            return replace(meanings, time_ns=lambda text: number_to_ns(text, 1))
+            return replace(meanings, time_ns=partial(number_to_ns, unit_ns=1))
         return meanings
 
     def each(self, handle: Callable[[Row], None]) -> None:
