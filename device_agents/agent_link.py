@@ -6,6 +6,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from device_agents.payload.wire import PROTOCOL_VERSION, encode
@@ -66,6 +67,10 @@ class AgentLink:
             if block:
                 self._channel.send(block)
             self._sent += 1
+
+    def without_keepalive(self) -> AbstractContextManager[None]:
+        """See `device_agents.transport.base.Channel.without_keepalive`."""
+        return self._channel.without_keepalive()
 
     def next(self, silence_s: float | None = None) -> Message:
         """The next message that is not live; live ones go to ``on_live``.
@@ -133,6 +138,7 @@ def _check_version(line: bytes) -> None:
 
 _HINTS = {
     "backend_missing": "`fedjoule bench prepare` says what the device lacks",
+    "python_too_old": "install Python 3.9 or newer there, and name it in the inventory: `python = ...`",
     "busy": "wait for the job that is running, or cancel it",
     "storage": "is the agent's folder on the device writable?",
 }

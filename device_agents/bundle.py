@@ -11,7 +11,22 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 SHIPPED = ("device_agents/__init__.py", "device_agents/payload", "device_agents/workloads")
-ENTRY = "from device_agents.payload.agent import main\n\nmain()\n"
+MIN_PYTHON = (3, 9)
+"""What `device_agents.payload` and `device_agents.workloads` are written for."""
+
+# The first thing that a device's Python reads, so it has to be understood by every Python there ever was.
+ENTRY = f"""\
+import sys
+
+if sys.version_info < {MIN_PYTHON}:
+    message = "Python %d.%d.%d is too old" % tuple(sys.version_info[:3])
+    print('{{"type":"error","code":"python_too_old","message":"%s","job_id":"","seq":0}}' % message)
+    sys.exit(1)
+
+from device_agents.payload.agent import main
+
+main()
+"""
 
 # Zip files carry time stamps; a fixed one makes the hash a function of the content alone.
 _STAMP = (1980, 1, 1, 0, 0, 0)

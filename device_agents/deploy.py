@@ -11,9 +11,10 @@ from fedjoule.errors import DeviceError
 
 START_TIMEOUT_S = 30.0
 
-# Runs the payload if it is there, in one round trip; its first line tells which. Arguments come as $1...,
+# Runs the payload if it is there, in one round trip; its first line tells what is. Arguments come as $1...,
 # never inside the text.
 _START = """
+if ! command -v "$3" > /dev/null; then echo python; exit 69; fi
 if [ -f "$1" ]; then echo ready; else echo missing; exit 66; fi
 FEDJOULE_STATE="$2" exec "$3" "$1"
 """
@@ -78,9 +79,19 @@ def _try_start(transport: Transport, bundle: Bundle, installation: Installation)
     channel.close()
     if word == b"missing":
         return None
+    if word == b"python":
+        raise no_python(transport.address, installation.python)
     raise DeviceError(
         f"{transport.address}: the login shell printed {word[:60]!r} before the agent",
         hint="its start-up files must not print for commands (guard them with `[ -t 1 ]`)",
+    )
+
+
+def no_python(address: str, python: str) -> DeviceError:
+    """The interpreter that the inventory names is not on the device."""
+    return DeviceError(
+        f"{address}: no {python} on the device",
+        hint="install Python 3.9 or newer (Debian: `apt install python3`, Termux: `pkg install python`)",
     )
 
 

@@ -78,6 +78,9 @@ class Job(ClosedModel):
         backend: What trains: ``numpy`` (softmax only), ``torch`` or ``onnxruntime``.
         samples: Training samples on the device.
         epochs: Local epochs in all, the probe included.
+        warmup_epochs: Trained before the first local epoch, as phase ``warmup``: they warm the device up and
+            count nowhere.
+        batch_size: Samples per step; 0 for the workload's own.
         seed: Root seed of synthetic data, initial weights and order.
         threads: Of the backend; 0 leaves it to the backend.
         probe: Whether the agent reports after the first epoch and waits for the decision.
@@ -91,6 +94,10 @@ class Job(ClosedModel):
         power_hz: Rate at which the device's own power sensors are read; 0 for none.
         sync: Pattern to play before and after the work.
         background: Load beside the training.
+        load_only_s: How long the background load runs alone, as phase ``load``, when everything is set up and
+            before the training: what it draws by itself is not the training's cost.
+        temperature_max_c: The device ends the job when one of its sensors is hotter; None for no limit.
+        battery_min_level: The device ends the job when its battery is lower, 0 to 1; None for no limit.
         model: Weights to start from; transferred and marked as the download phase.
         shard: Training data, cached on the device by its hash; without it, synthetic data of the right shape.
         graphs: Training step for ``onnxruntime``, one per batch size of the epoch, cached by their hashes.
@@ -100,6 +107,8 @@ class Job(ClosedModel):
     backend: Backend = "numpy"
     samples: int = Field(gt=0, le=10_000_000)
     epochs: int = Field(gt=0, le=10_000)
+    warmup_epochs: int = Field(default=0, ge=0, le=10_000)
+    batch_size: int = Field(default=0, ge=0, le=1_000_000)
     seed: int = Field(ge=0, lt=2**63)
     threads: int = Field(default=0, ge=0, le=1024)
     probe: bool = True
@@ -112,6 +121,9 @@ class Job(ClosedModel):
     power_hz: float = Field(default=0.0, ge=0, le=1000)
     sync: SyncPattern | None = None
     background: BackgroundLoad | None = None
+    load_only_s: float = Field(default=0.0, ge=0, le=86_400)
+    temperature_max_c: float | None = Field(default=None, ge=-100, le=200)
+    battery_min_level: float | None = Field(default=None, ge=0, le=1)
     model: BlobRef | None = None
     shard: BlobRef | None = None
     graphs: dict[int, BlobRef] = Field(default_factory=dict, max_length=8)
@@ -122,6 +134,15 @@ class Job(ClosedModel):
             raise ValueError("graphs: backend onnxruntime needs them, no other takes them")
         if self.backend == "onnxruntime" and self.model is None:
             raise ValueError("model: a device without torch cannot make its own initial weights")
+        return self
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.load_only_s and self.background is None:
+            raise ValueError("load_only_s: there is no background load to measure alone")
+        limited = self.temperature_max_c is not None or self.battery_min_level is not None
+        if limited and not self.telemetry_hz:
+            raise ValueError("telemetry_hz: limits of temperature and battery are watched by the telemetry")
         return self
 
     def blob_refs(self) -> dict[str, BlobRef]:

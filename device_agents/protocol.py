@@ -32,6 +32,8 @@ class Phase(StrEnum):
     SETUP = "setup"
     SYNC = "sync"
     DOWNLOAD = "download"
+    LOAD = "load"
+    WARMUP = "warmup"
     EPOCH = "epoch"
     WAIT = "wait"
     UPLOAD = "upload"
@@ -209,7 +211,8 @@ class JobEnd(ClosedModel):
     """How a job ended.
 
     Attributes:
-        outcome: ``finished`` all epochs; ``stopped`` after the probe, as decided; the others early.
+        outcome: ``finished`` all epochs; ``stopped`` after the probe, as decided; the others early, ``limit``
+            because the device was too hot or its battery too low.
         code: Of a failure.
         message: Of a failure.
         problems: What went wrong beside the work, such as telemetry that ended early.
@@ -223,7 +226,7 @@ class JobEnd(ClosedModel):
     """
 
     type: Literal["done"] = "done"
-    outcome: Literal["finished", "stopped", "cancelled", "deadline", "link_lost", "failed"]
+    outcome: Literal["finished", "stopped", "cancelled", "deadline", "link_lost", "limit", "failed"]
     code: str = Field(max_length=32)
     message: str = Field(max_length=4096)
     problems: Annotated[tuple[str, ...], Field(max_length=8)] = ()

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from device_agents.deploy import Installation
+from device_agents.bundle import MIN_PYTHON
+from device_agents.deploy import Installation, no_python
+from device_agents.job import Backend
 from device_agents.transport.base import Transport
 from fedjoule.config import ClosedModel
 from fedjoule.errors import DeviceError
-
-Backend = Literal["numpy", "torch", "onnxruntime"]
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "numpy": ("numpy",),
     "torch": ("numpy", "torch"),
     "onnxruntime": ("numpy", "onnxruntime"),
 }
-MIN_PYTHON = (3, 9)
 MIN_FREE_BYTES = 200_000_000
 """Payload, a data shard and journals take a few megabytes; a virtual environment with onnxruntime 150 MB."""
 
@@ -59,10 +57,7 @@ def examine(transport: Transport, installation: Installation) -> DeviceReport:
     script = files("device_agents.payload").joinpath("readiness_report.py").read_bytes()
     done = transport.run([installation.python, "-"], stdin=script)
     if done.returncode == 127:
-        raise DeviceError(
-            f"{transport.address}: no {installation.python} on the device",
-            hint="install Python 3.9 or newer (Debian: `apt install python3`, Termux: `pkg install python`)",
-        )
+        raise no_python(transport.address, installation.python)
     try:
         return DeviceReport.model_validate_json(done.stdout)
     except ValidationError:
@@ -90,7 +85,7 @@ def problems(report: DeviceReport, backend: Backend) -> list[Problem]:
         found.append(
             Problem(
                 what="no termux-wake-lock: Android may freeze the agent when the screen is off",
-                fix="install the Termux:API app and `pkg install termux-api`",
+                fix="`pkg install termux-tools`",
                 fatal=False,
             )
         )

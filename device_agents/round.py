@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from device_agents.agent_link import AgentLink, error_of
 from device_agents.job import BlobRef, Job
+from device_agents.payload.wire import TRANSFER_TIMEOUT_S
 from device_agents.protocol import Accepted, AgentError, Blob, Done, EpochMarker, ProbeDone, Want
 from fedjoule.errors import ConfigError, DeviceError, DeviceProtocolError, DeviceUnreachable
 
@@ -22,8 +24,6 @@ MAX_RESULT_BYTES = 256 << 20
 
 HEADER_SLACK_BYTES = 65_536
 """The same arrays may be described at a different length; `read_model` then checks them one by one."""
-
-TRANSFER_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,28 @@ class Round:
             DeviceError: The agent refused the job, or answered nonsense.
             DeviceUnreachable: The link is down; the job goes on or stops as it was told.
         """
+        self._link.send({"type": "job", "job_id": self._job_id, **self._job.model_dump(mode="json")})
+        with self._link.without_keepalive() if self._job.quiet else contextlib.nullcontext():
+            return self._converse()
+
+    def _converse(self) -> Done:
         # A quiet agent says nothing between phases: only its own deadline bounds the silence.
         silence_s = self._job.deadline_s + GRACE_S if self._job.quiet else None
-        self._link.send({"type": "job", "job_id": self._job_id, **self._job.model_dump(mode="json")})
-        self._mine(self._link.expect(Accepted))
+        accepted = False
         while True:
-            message = self._link.next(silence_s)
+            message = self._link.next(silence_s if accepted else None)
             if isinstance(message, AgentError):
                 raise error_of(message.code, message.message)
-            if not isinstance(message, Want | ProbeDone | Blob | Done):
-                raise DeviceProtocolError(f"the agent sent {message.type!r} during a job")
+            due = Want | ProbeDone | Blob | Done if accepted else Accepted | Done
+            if not isinstance(message, due):
+                raise DeviceProtocolError(f"the agent sent {message.type!r}, which is not due")
             self._mine(message)
-            if isinstance(message, Done):
+            if isinstance(message, Done):  # also before it was accepted: if the journal cannot be begun
                 return message
-            self._answer(message)
+            if isinstance(message, Accepted):
+                accepted = True
+            else:
+                self._answer(message)
 
     def _mine(self, message: Accepted | Want | ProbeDone | Blob | Done) -> None:
         if message.job_id != self._job_id:
@@ -166,4 +174,9 @@ def failure_of(done: Done) -> DeviceError | None:
         return DeviceUnreachable(f"the agent gave up on this host: {done.message or 'the link was down'}")
     if done.outcome == "deadline":
         return DeviceError("the job did not end before its deadline", hint="raise deadline_s, or train less")
+    if done.outcome == "limit":
+        return DeviceError(
+            f"the device ended the job: {done.message}",
+            hint="let it cool down or charge, or change the limit",
+        )
     return DeviceError("the job was cancelled")

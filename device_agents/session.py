@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from device_agents.agent_link import AgentLink, Live
 from device_agents.job import Job
 from device_agents.job_record import JobRecord, read_job
-from device_agents.payload.wire import MAX_COLLECT_BYTES, MAX_JOURNAL_BYTES
+from device_agents.payload.wire import MAX_COLLECT_BYTES, MAX_JOURNAL_BYTES, TRANSFER_TIMEOUT_S
 from device_agents.protocol import (
     Blob,
     Chunk,
@@ -28,7 +28,6 @@ from device_agents.protocol import (
 from device_agents.round import (
     GRACE_S,
     MAX_RESULT_BYTES,
-    TRANSFER_TIMEOUT_S,
     Round,
     RoundResult,
     failure_of,

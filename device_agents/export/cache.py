@@ -7,10 +7,12 @@ the file itself, which shows a damaged one. Such a file is exported again.
 from __future__ import annotations
 
 import hashlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_agents.export.step import export_step
+from device_agents.workloads.models import MODELS
 from device_agents.workloads.tasks import batch_sizes
 from fedjoule.errors import ConfigError
 from fedjoule.records import canonical_json, file_sha256, storage_error, write_atomic
@@ -56,6 +58,12 @@ class GraphCache:
         return path
 
 
+def _model_source(task: Task) -> str:
+    """Hash of the model's own module, which need not be one of ours."""
+    spec = find_spec(MODELS.get(task.model, task.model).partition(":")[0])
+    return file_sha256(Path(spec.origin)) if spec is not None and spec.origin else ""
+
+
 def _key(task: Task, batch_size: int, dtype: str) -> str:
     """Hash of the shapes, the exporting code and the torch it traces with.
 
@@ -77,5 +85,6 @@ def _key(task: Task, batch_size: int, dtype: str) -> str:
             for pattern in _SOURCES
             for path in sorted(_PACKAGE.glob(pattern))
         },
+        "model_source": _model_source(task),
     }
     return hashlib.sha256(canonical_json(facts)).hexdigest()[:_DIGITS]

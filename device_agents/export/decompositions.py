@@ -65,7 +65,7 @@ def convolution(
     groups: int,
 ) -> Any:
     """One matrix product over the whole batch, or ``NotImplemented`` where ONNX's own operator is better."""
-    if transposed:
+    if transposed or x.dim() != 4:
         return NotImplemented
     out = [
         (size + 2 * p - d * (k - 1) - 1) // s + 1
@@ -95,10 +95,10 @@ def convolution_backward(
     """Gradients of the input, the weight and the bias.
 
     The weight's gradient is one product of the output's gradient with the unfolded input, over batch and
-    positions at once; that was faster than a convolution in every layer of every model here.
+    positions at once; as a convolution it took 0.9 to 3.6 times as long in the layers that were timed.
     """
-    if transposed:
-        raise _unsupported("a transposed convolution")
+    if transposed or x.dim() != 4:
+        raise _unsupported("a convolution that is transposed or not of images")
     rows, columns = axes(x.shape[2:], grad.shape[2:], weight.shape[2:], stride, padding, dilation)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0] and _as_products(x, grad.shape[2:], groups):

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# Understood by onnxruntime 1.14 and later; Python 3.9, the oldest on a device, still gets 1.19.
+# Old enough for what devices have: Python 3.9 gets onnxruntime 1.19 at most. Tried from 1.16 on.
 OPSET = 18
 IR_VERSION = 8
 
@@ -94,6 +94,8 @@ class OnnxGraph:
                 node.operator,
                 [names.get(name, name) for name in node.inputs],
                 [names.get(name, name) for name in node.outputs],
+                # onnxruntime 1.19 and 1.20 name fused nodes after the first; without names all are alike.
+                name=node.outputs[0],
                 **node.attributes,
             )
             for node in [*self._needed(), *copies]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from device_agents.export.decompositions import table
 from device_agents.export.onnx_writer import write_onnx
-from device_agents.export.rewrite import merge_products
 from device_agents.workloads.loss import cross_entropy
 from device_agents.workloads.models import build
 from fedjoule.errors import ConfigError
@@ -59,9 +58,7 @@ def trace_step(task: Task, batch_size: int, dtype: str = "float32") -> TracedSte
         tracer = make_fx(
             functionalize(step, remove="mutations"), decomposition_table=table(), tracing_mode="fake"
         )
-        graph = tracer(*named.values()).graph
-    merge_products(graph)
-    return TracedStep(graph, tuple(named), outputs)
+        return TracedStep(tracer(*named.values()).graph, tuple(named), outputs)
 
 
 def _example_inputs(model: nn.Module, task: Task, batch_size: int, dtype: torch.dtype) -> dict[str, Tensor]:

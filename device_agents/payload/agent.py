@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from device_agents.payload.device import Device
-from device_agents.payload.faults import CANCELLED, LINK_LOST, Interrupted, JobFault, LinkLost
+from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkLost
 from device_agents.payload.interrupter import Interrupter
 from device_agents.payload.job import parse_job
 from device_agents.payload.job_run import JobRun
@@ -40,6 +40,7 @@ class Agent:
 
     def __init__(self, root: Path, state: StateFolder, output: Output) -> None:
         self._job: JobRun | None = None
+        self._cancelled_id = ""
         sender = Sender(output.protocol_fd)
         reader = Reader(0, sender, self._cancel, self._link_lost)
         self._device = Device(root, state, output, sender, reader, Interrupter())
@@ -102,6 +103,8 @@ class Agent:
         try:
             self._device.output.redirect(folder.log)
             self._job = JobRun(self._device, spec, command["job_id"], folder)
+            if self._cancelled_id == self._job.job_id:  # it came before the job was there to hear of it
+                self._job.cancel()
             self._job.run()
         finally:
             self._job = None
@@ -110,10 +113,11 @@ class Agent:
             self._device.output.redirect(self._device.state.log)
 
     def _cancel(self, job_id: str) -> None:
-        """From the reader thread: end the job that is running, if it is that one. There is no answer."""
+        """From the reader thread: end the job, running or next in the queue. There is no answer."""
+        self._cancelled_id = job_id
         job = self._job
         if job is not None and job.job_id == job_id:
-            self._device.interrupter.request(CANCELLED)
+            job.cancel()
 
     def _link_lost(self) -> None:
         """From the reader thread."""
@@ -163,6 +167,7 @@ class Agent:
 
     def _forget(self, command: dict[str, Any]) -> None:
         self._device.state.forget(command.get("job_id"))
+        self._cancelled_id = ""  # its name may be used again
         self._ok(command)
 
     def _clear_cache(self, command: dict[str, Any]) -> None:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from device_agents.payload.blobs import Incoming
 from device_agents.payload.faults import LinkLost
 from device_agents.payload.link import LATE, LOST
+from device_agents.payload.wire import TRANSFER_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from device_agents.payload.device import Device
     from device_agents.payload.job import BlobRef
-
-TRANSFER_TIMEOUT_S = 600.0
-"""A transfer may take this long; the job's deadline ends it earlier."""
 
 
 class Conversation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 CANCELLED = "cancelled"
 DEADLINE = "deadline"
 LINK_LOST = "link_lost"
+LIMIT = "limit"
 
 
 class LinkLost(Exception):
@@ -19,7 +20,7 @@ class Interrupted(Exception):
     """The work is to end here.
 
     Attributes:
-        reason: `CANCELLED`, `DEADLINE` or `LINK_LOST`.
+        reason: `CANCELLED`, `DEADLINE`, `LINK_LOST` or `LIMIT`.
     """
 
     def __init__(self, reason: str) -> None:

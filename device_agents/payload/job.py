@@ -31,6 +31,8 @@ class JobSpec:
         backend: ``numpy``, ``torch`` or ``onnxruntime``.
         samples: Training samples on the device.
         epochs: Local epochs in all, the probe included.
+        warmup_epochs: Trained before the first local epoch, as a phase of their own.
+        batch_size: Samples per step; 0 for the workload's own.
         seed: Of synthetic data, initial weights and order.
         threads: Of the backend; 0 leaves it to the backend.
         probe: Whether to report after the first epoch and wait for the decision.
@@ -43,6 +45,9 @@ class JobSpec:
         power_hz: Rate of the device's own power sensors; 0 for none.
         sync: Pattern played before and after the work.
         background: Load beside the training.
+        load_only_s: How long the load runs alone before the training, as a phase of its own.
+        temperature_max_c: The job ends when a sensor is hotter; None for no limit.
+        battery_min_level: The job ends when the battery is lower; None for no limit.
         model: Weights to start from, sent over the link as the download phase.
         shard: Training data; synthetic without it.
         graphs: Training step for backend ``onnxruntime``, by batch size.
@@ -52,6 +57,8 @@ class JobSpec:
     backend: str
     samples: int
     epochs: int
+    warmup_epochs: int
+    batch_size: int
     seed: int
     threads: int
     probe: bool
@@ -64,6 +71,9 @@ class JobSpec:
     power_hz: float
     sync: Pattern | None
     background: Load | None
+    load_only_s: float
+    temperature_max_c: float | None
+    battery_min_level: float | None
     model: BlobRef | None
     shard: BlobRef | None
     graphs: dict[int, BlobRef]
@@ -151,6 +161,8 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "backend": _choice("numpy", "torch", "onnxruntime"),
     "samples": _whole(1, 10_000_000),
     "epochs": _whole(1, 10_000),
+    "warmup_epochs": _whole(0, 10_000),
+    "batch_size": _whole(0, 1_000_000),
     "seed": _whole(0, 2**63 - 1),
     "threads": _whole(0, 1024),
     "probe": _flag,
@@ -163,6 +175,9 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "power_hz": _real(0, 1000),
     "sync": _optional(Pattern.parse),
     "background": _optional(parse_load),
+    "load_only_s": _real(0, _DAY_S),
+    "temperature_max_c": _optional(_real(-100, 200)),
+    "battery_min_level": _optional(_real(0, 1)),
     "model": _optional(_blob),
     "shard": _optional(_blob),
     "graphs": _graphs,

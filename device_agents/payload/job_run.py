@@ -1,7 +1,7 @@
 """One job from its first record to its last.
 
-Phases in order: sync, download, setup, epoch 1 (the probe), wait, the other epochs, upload, sync. Each has a
-start and an end marker; what a job does not ask for is left out.
+Phases in order: sync, download, setup, load (alone), warmup, epoch 1 (the probe), wait, the other epochs,
+upload, sync. Each has a start and an end marker; what a job does not ask for is left out.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from device_agents.payload import sync_pattern
 from device_agents.payload.blobs import cached, store
 from device_agents.payload.clocks import changes
 from device_agents.payload.conversation import Conversation
-from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkLost
+from device_agents.payload.faults import CANCELLED, LINK_LOST, Interrupted, JobFault, LinkLost
 from device_agents.payload.interference import Interference
 from device_agents.payload.journal import Journal
 from device_agents.payload.markers import Markers
 from device_agents.payload.recorders import Recorders
-from device_agents.payload.trainer import Files, Trainer, build_trainer
+from device_agents.payload.trainer import Files, Trainer, build_trainer, import_backend
 from device_agents.payload.wire import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class JobRun:
         self._recorders = Recorders(device, spec, folder.telemetry, self._markers)
         self._host = Conversation(device, job_id)
         self._began = device.now()
+        self._cancelled = False
         self._epochs_cpu_s = 0.0
         # What the end will say.
         self._outcome = "finished"
@@ -65,17 +66,25 @@ class JobRun:
         if self._spec.on_disconnect == "stop":
             self._device.interrupter.request(LINK_LOST)
 
+    def cancel(self) -> None:
+        """End early; from any thread, also before `run`."""
+        self._cancelled = True
+        self._device.interrupter.request(CANCELLED)
+
     def run(self) -> None:
         """Do it all. Does not raise."""
         self._device.sender.quiet = self._spec.quiet
         self._device.interrupter.begin(self._spec.deadline_s)
-        if self._device.reader.gone:  # it went before this job could hear of it
+        # What came before this job could hear of it.
+        if self._cancelled:
+            self.cancel()
+        if self._device.reader.gone:
             self.link_lost()
         code = message = ""
         try:
             self._work()
         except Interrupted as error:
-            self._outcome = error.reason
+            self._outcome, message = error.reason, self._recorders.limits.message
         except LinkLost as error:
             self._outcome, message = LINK_LOST, str(error)
         except JobFault as error:
@@ -96,6 +105,8 @@ class JobRun:
         with self._interference():
             self._download()
             trainer = self._setup()
+            self._load_only()
+            self._warm_up(trainer)
             if self._train(trainer):
                 self._upload(trainer)
             else:
@@ -118,6 +129,7 @@ class JobRun:
             shard=self._cached("shard", self._spec.shard) if self._spec.shard is not None else None,
             graphs={size: self._cached(f"graph-{size}", ref) for size, ref in self._spec.graphs.items()},
         )
+        import_backend(self._spec)
         trainer = self._device.interrupter.run(lambda: build_trainer(self._spec, files))
         self._markers.end("setup")
         return trainer
@@ -134,8 +146,8 @@ class JobRun:
         if pattern is None:
             return
         start_ns = self._markers.start("sync", 0, when=when, **asdict(pattern))
-        self._device.interrupter.run(lambda: sync_pattern.play(pattern, start_ns))
-        self._markers.end("sync", when=when)
+        late_ns = self._device.interrupter.run(lambda: sync_pattern.play(pattern, start_ns))
+        self._markers.end("sync", 0, when=when, **sync_pattern.pack_lateness(late_ns))
 
     @contextlib.contextmanager
     def _interference(self) -> Iterator[None]:
@@ -148,6 +160,20 @@ class JobRun:
             yield
         finally:
             self._background = load.stop()
+
+    def _load_only(self) -> None:
+        """The background load by itself, with everything in memory that the training will find there."""
+        if not self._spec.load_only_s:
+            return
+        self._markers.start("load")
+        self._device.interrupter.run(lambda: time.sleep(self._spec.load_only_s))
+        self._markers.end("load")
+
+    def _warm_up(self, trainer: Trainer) -> None:
+        for epoch in range(1, self._spec.warmup_epochs + 1):
+            self._markers.start("warmup", epoch)
+            self._device.interrupter.run(trainer.epoch)
+            self._markers.end("warmup", epoch)
 
     def _train(self, trainer: Trainer) -> bool:
         """All epochs, or the first one only. Returns whether it went all the way."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from device_agents.payload.faults import JobFault
+from device_agents.payload.faults import LIMIT, JobFault
 from device_agents.payload.heartbeat import Heartbeat
 from device_agents.payload.journal import Journal
+from device_agents.payload.limits import Limits
 from device_agents.payload.periodic import Periodic
 from device_agents.payload.sysfs_sampler import SysfsSampler
 from device_agents.payload.telemetry import Telemetry
@@ -23,6 +24,7 @@ class Recorders:
     """The threads beside one job. A full disk ends them before it ends the job: markers matter more.
 
     Attributes:
+        limits: What the device must not exceed.
         problems: What ended early, and why; complete after `stop`.
     """
 
@@ -31,10 +33,13 @@ class Recorders:
         self._markers = markers
         self._journal = Journal(path)
         self._reader_began_s = device.reader.cpu_s
+        self.limits = Limits(spec, lambda: device.interrupter.request(LIMIT))
         self.problems: list[str] = []
         self._telemetry = sampler = None
         if spec.telemetry_hz:
-            self._telemetry = Telemetry(device.root, spec.telemetry_hz, self._journal, device.sender)
+            self._telemetry = Telemetry(
+                device.root, spec.telemetry_hz, self._journal, device.sender, self.limits
+            )
         if spec.power_hz:
             sampler = SysfsSampler(device.root, spec.power_hz, self._journal)
         heartbeat = None if spec.quiet else Heartbeat(device, markers)

@@ -8,9 +8,11 @@ bits from the marker's parameters. The default of 63 bits of 50 ms located a 1 W
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +30,9 @@ TAPS = {
 
 _BURST = bytes(65_536)
 """Hashing a block this large takes some 0.1 ms and runs outside the interpreter lock: threads load cores."""
+
+_PIECE_BYTES = 96  # 128 characters, the longest text that a marker may carry
+_LATEST_US = 2**24 - 1
 
 
 @dataclass(frozen=True)
@@ -79,10 +84,13 @@ def m_sequence(order: int) -> list[int]:
     return bits
 
 
-def play(pattern: Pattern, start_ns: int) -> None:
+def play(pattern: Pattern, start_ns: int) -> list[int]:
     """Burn and sleep along the pattern; bit ``i`` begins at ``start_ns + i * bit_ns`` on the monotonic clock.
 
     Every edge is taken from the schedule, so that a late one does not delay those after it.
+
+    Returns:
+        How late each change between busy and asleep was, nanoseconds.
     """
     bits = pattern.bits()
     over = threading.Event()
@@ -93,20 +101,44 @@ def play(pattern: Pattern, start_ns: int) -> None:
     for helper in helpers:
         helper.start()
     try:
-        _play(bits, pattern.bit_ns, start_ns, over)
+        return _play(bits, pattern.bit_ns, start_ns, over)
     finally:
         over.set()
         for helper in helpers:
             helper.join()
 
 
-def _play(bits: list[int], bit_ns: int, start_ns: int, over: threading.Event) -> None:
+def _play(bits: list[int], bit_ns: int, start_ns: int, over: threading.Event) -> list[int]:
+    late_ns = []
+    before = 0
     for number, bit in enumerate(bits, start=1):
         until_ns = start_ns + number * bit_ns
         if over.is_set():
-            return
+            break
+        if bit != before:
+            late_ns.append(time.monotonic_ns() - (until_ns - bit_ns))
+        before = bit
         if bit:
             while time.monotonic_ns() < until_ns:
                 hashlib.sha256(_BURST)
         else:
             time.sleep(max(0.0, (until_ns - time.monotonic_ns()) * 1e-9))
+    return late_ns
+
+
+def pack_lateness(late_ns: list[int]) -> dict[str, str]:
+    """What `play` returned as values that a marker may carry: microseconds in three bytes each, as base64."""
+    data = b"".join(min(max(ns // 1000, 0), _LATEST_US).to_bytes(3, "big") for ns in late_ns)
+    pieces = [data[i : i + _PIECE_BYTES] for i in range(0, len(data), _PIECE_BYTES)]
+    return {f"late_us_{i}": base64.b64encode(piece).decode() for i, piece in enumerate(pieces)}
+
+
+def unpack_lateness(extra: Mapping[str, Any]) -> list[int]:
+    """The inverse of `pack_lateness`, nanoseconds; empty if the marker carries none.
+
+    Raises:
+        ValueError: It is no base64.
+    """
+    pieces = [str(extra[f"late_us_{i}"]) for i in range(len(extra)) if f"late_us_{i}" in extra]
+    data = b"".join(base64.b64decode(piece, validate=True) for piece in pieces)
+    return [int.from_bytes(data[i : i + 3], "big") * 1000 for i in range(0, len(data), 3)]

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from device_agents.payload.journal import Journal
+    from device_agents.payload.limits import Limits
     from device_agents.payload.link import Sender
 
 
 class Telemetry(Periodic):
     """Samples all sources of a device into a journal."""
 
-    def __init__(self, root: Path, rate_hz: float, journal: Journal, sender: Sender) -> None:
+    def __init__(
+        self, root: Path, rate_hz: float, journal: Journal, sender: Sender, limits: Limits | None = None
+    ) -> None:
         super().__init__("telemetry", 1 / rate_hz)
+        self._limits = limits
         self._journal = journal
         self._sender = sender
         self._sources, self._missing = discover(root)
@@ -67,6 +71,8 @@ class Telemetry(Periodic):
         with self._summary_lock:
             self._summary.add(values)
         self._record({"type": "telemetry", "t_dev_ns": t_dev_ns, "values": values})
+        if self._limits is not None:
+            self._limits.check(values)
 
     def _note_lost(self, sample: Sample) -> None:
         """A source that stops answering is reported once."""

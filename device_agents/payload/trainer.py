@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from device_agents.payload.faults import JobFault
@@ -57,15 +57,23 @@ class Trainer(Protocol):
         """The weights now."""
 
 
-def build_trainer(spec: JobSpec, files: Files) -> Trainer:
-    """The trainer for a job.
+def import_backend(spec: JobSpec) -> None:
+    """Import what trains. Not to be interrupted: a half-imported numpy or torch cannot be imported again.
 
     Raises:
-        JobFault: Unknown workload, missing backend, or data that does not fit.
+        JobFault: Unknown workload, or missing backend.
     """
     _import("numpy", spec)
     _check_workload(spec)
     _import(spec.backend, spec)
+
+
+def build_trainer(spec: JobSpec, files: Files) -> Trainer:
+    """The trainer for a job, after `import_backend`.
+
+    Raises:
+        JobFault: Data that does not fit.
+    """
     model = None if files.model is None else _read_arrays(files.model)
     shard = None if files.shard is None else _read_arrays(files.shard)
     try:
@@ -112,7 +120,7 @@ class SoftmaxTrainer:
         from device_agents.workloads.softmax import Softmax, synthetic_shard
 
         self._rng = np.random.default_rng(spec.seed)
-        self._model = Softmax()
+        self._model = Softmax(batch_size=spec.batch_size) if spec.batch_size else Softmax()
         if shard is None:
             self._x, self._y = synthetic_shard(spec.samples, self._model, self._rng)
         else:
@@ -151,6 +159,8 @@ class TaskTrainer:
         from device_agents.workloads.tasks import find_task, synthetic_shard
 
         task = find_task(spec.workload)
+        if spec.batch_size:
+            task = replace(task, batch_size=spec.batch_size)
         self._rng = np.random.default_rng(spec.seed)
         if shard is None:
             x, y = synthetic_shard(task, spec.samples, self._rng)

@@ -19,6 +19,9 @@ MAX_JOURNAL_BYTES = 64 << 20
 MAX_COLLECT_BYTES = 1 << 20
 """Largest piece of a journal in one answer to ``collect``."""
 
+TRANSFER_TIMEOUT_S = 600.0
+"""How long either end waits for a blob; the job's deadline ends it earlier."""
+
 CHUNK_BYTES = 65_536
 """Bytes moved by one system call: what a Linux pipe holds."""
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, Self
 
-MAX_LINE_BYTES = 65_536
-"""A message is scalars; anything longer than this on one line is a fault or an attack."""
-
 MAX_OUTPUT_BYTES = 1_048_576
 """Of a command that is run to its end: enough for any answer we ask for, bounded for any other."""
+
+SEND_TIMEOUT_S = 15.0
+"""A command that takes nothing for this long is stuck, or the link is down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Channel(Protocol):
         """Send bytes, all of them.
 
         Raises:
-            DeviceUnreachable: The command or the link is gone.
+            DeviceUnreachable: The command or the link is gone, or takes nothing for `SEND_TIMEOUT_S`.
         """
 
     def receive_line(self, timeout_s: float) -> bytes:
@@ -42,11 +43,18 @@ class Channel(Protocol):
 
         Raises:
             DeviceUnreachable: The command is gone, or silent for ``timeout_s``.
-            DeviceError: The line is longer than `MAX_LINE_BYTES`.
+            DeviceError: The line is longer than `device_agents.payload.wire.MAX_LINE_BYTES`.
         """
 
     def receive_exactly(self, size: int, timeout_s: float) -> bytes:
         """The next ``size`` bytes; errors as in `receive_line`."""
+
+    def without_keepalive(self) -> AbstractContextManager[None]:
+        """For the time of a measurement: nothing goes over the link but what `send` is given.
+
+        Routers on the way may forget a connection that is silent for minutes; nobody notices until the next
+        message.
+        """
 
     def close(self) -> None:
         """Hang up: the command sees the end of its input. May be called twice."""

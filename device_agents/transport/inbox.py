@@ -5,16 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from device_agents.transport.base import MAX_LINE_BYTES
+from device_agents.payload.wire import MAX_LINE_BYTES
 from fedjoule.errors import DeviceError, DeviceUnreachable
 
 
 class Inbox:
-    """Reads from ``read_some(timeout_s)``, which returns bytes, ``b""`` at the end, None on a time-out."""
+    """Bytes of one sender.
 
-    def __init__(self, read_some: Callable[[float], bytes | None], whose: str) -> None:
+    Args:
+        read_some: Called with a time-out in seconds; returns bytes, ``b""`` at the end, None on a time-out.
+        whose: What errors call the sender.
+        last_words: What it said elsewhere before it ended, for the error message.
+    """
+
+    def __init__(
+        self,
+        read_some: Callable[[float], bytes | None],
+        whose: str,
+        last_words: Callable[[], str] = lambda: "",
+    ) -> None:
         self._read_some = read_some
         self._whose = whose
+        self._last_words = last_words
         self._buffer = bytearray()
 
     def line(self, timeout_s: float) -> bytes:
@@ -48,5 +60,9 @@ class Inbox:
                 f"{self._whose} was silent for {timeout_s:g} s", hint="is the device awake?"
             )
         if not data:
-            raise DeviceUnreachable(f"{self._whose} ended unexpectedly", hint="see its messages (agent.log)")
+            words = self._last_words()
+            raise DeviceUnreachable(
+                f"{self._whose} ended unexpectedly" + (f": {words[:200]}" if words else ""),
+                hint="see its messages (agent.log)",
+            )
         self._buffer += data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import select
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Self, cast
 
-from device_agents.transport.base import MAX_OUTPUT_BYTES, Completed
+from device_agents.transport.base import MAX_OUTPUT_BYTES, SEND_TIMEOUT_S, Completed
 from device_agents.transport.inbox import Inbox
 from fedjoule.errors import DeviceError, DeviceUnreachable
 from fedjoule.records import storage_error, write_atomic
@@ -29,6 +30,7 @@ class LocalChannel:
         # PIPE was asked for, so both are there.
         self._stdin = cast("BinaryIO", self._process.stdin)
         self._stdout = cast("BinaryIO", self._process.stdout)
+        os.set_blocking(self._stdin.fileno(), False)
         self._inbox = Inbox(self._read_some, "the agent")
 
     @property
@@ -41,7 +43,11 @@ class LocalChannel:
         view = memoryview(data)
         try:
             while view:
-                view = view[self._stdin.write(view) :]
+                if not select.select([], [self._stdin], [], SEND_TIMEOUT_S)[1]:
+                    raise DeviceUnreachable(
+                        f"the agent took nothing for {SEND_TIMEOUT_S:g} s", hint="is it stopped?"
+                    )
+                view = view[self._stdin.write(view) or 0 :]
         except (BrokenPipeError, ValueError) as error:
             raise DeviceUnreachable(
                 "the agent ended unexpectedly", hint="see its messages (agent.log)"
@@ -58,6 +64,10 @@ class LocalChannel:
     def _read_some(self, timeout_s: float) -> bytes | None:
         ready, _, _ = select.select([self._stdout], [], [], timeout_s)
         return os.read(self._stdout.fileno(), 65_536) if ready else None
+
+    def without_keepalive(self) -> contextlib.AbstractContextManager[None]:
+        """See `Channel`; a pipe has none."""
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         """See `Channel`; a process that does not take the hint is killed."""

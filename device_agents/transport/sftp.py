@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from fedjoule.errors import DeviceError
+from device_agents.transport.ssh_errors import bounded
+from fedjoule.errors import DeviceError, DeviceFull
 
 if TYPE_CHECKING:
     import paramiko
@@ -16,21 +18,52 @@ CHUNK_BYTES = 262_144
 
 
 class SftpFiles:
-    """One SFTP session. Relative paths are relative to the login folder."""
+    """One SFTP session. Relative paths are relative to the login folder. Every answer has a deadline."""
 
-    def __init__(self, transport: paramiko.Transport, address: str) -> None:
+    def __init__(self, transport: paramiko.Transport, address: str, timeout_s: float) -> None:
         import paramiko
 
-        client = paramiko.SFTPClient.from_transport(transport)
-        if client is None:
-            raise DeviceError(f"{address}: the server offers no SFTP", hint="enable its sftp subsystem")
-        self._sftp = client
+        channel = transport.open_session(timeout=timeout_s)
+        try:
+            with bounded(channel, timeout_s):
+                channel.invoke_subsystem("sftp")
+        except paramiko.SSHException as error:
+            if not transport.is_active():
+                raise
+            raise DeviceError(
+                f"{address}: the server offers no SFTP", hint="enable its sftp subsystem"
+            ) from error
+        channel.settimeout(timeout_s)
+        self._sftp = paramiko.SFTPClient(channel)
         self._address = address
 
     def upload(self, data: bytes, path: str, sha256: str, on_progress: Callable[[int], None]) -> int:
         """See `device_agents.transport.base.Transport.upload`."""
         if hashlib.sha256(data).hexdigest() != sha256:
             raise DeviceError(f"{path}: the content does not have the hash it was announced with")
+        with self._refusals(path):
+            return self._upload(data, path, sha256, on_progress)
+
+    @contextlib.contextmanager
+    def _refusals(self, path: str) -> Iterator[None]:
+        """The server's answer is no sign of a broken link, which OSError is otherwise."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise DeviceError(f"{self._address}: no file {path}") from error
+        except PermissionError as error:
+            raise DeviceError(
+                f"{self._address}: {path}: permission denied", hint="is the folder that user's own?"
+            ) from error
+        except OSError as error:
+            if not _is_failure(error):
+                raise
+            raise DeviceError(
+                f"{self._address}: {path} was refused",
+                hint="is a file in the way of a folder, or the disk full?",
+            ) from error
+
+    def _upload(self, data: bytes, path: str, sha256: str, on_progress: Callable[[int], None]) -> int:
         self._make_folders(posixpath.dirname(path))
         # Named by content, so that a part can only be continued with the bytes it began with.
         part = f"{path}.{sha256[:16]}.part"
@@ -38,7 +71,7 @@ class SftpFiles:
         if there > len(data):
             self._sftp.remove(part)
             there = 0
-        sent = self._append(part, data, there, on_progress)
+        self._append(part, data, there, on_progress)
         if self._hash(part, len(data)) != sha256:
             self._sftp.remove(part)
             raise DeviceError(
@@ -46,10 +79,15 @@ class SftpFiles:
                 hint="try again; if it repeats, check its disk",
             )
         self._sftp.posix_rename(part, path)
-        return sent
+        return len(data) - there
 
-    def _append(self, part: str, data: bytes, start: int, on_progress: Callable[[int], None]) -> int:
-        """Send the bytes from ``start`` on; a full disk is told apart from a broken link."""
+    def _append(self, part: str, data: bytes, start: int, on_progress: Callable[[int], None]) -> None:
+        """Send the bytes from ``start`` on; a full disk is told apart from a broken link.
+
+        Writes are not waited for one by one, and paramiko drops what the server says of the last hundred. A
+        refused one shows in the size; what came after it may have been written, so the part is of no use.
+        """
+        refused = False
         try:
             with self._sftp.open(part, "ab") as file:
                 file.set_pipelined(True)
@@ -57,13 +95,15 @@ class SftpFiles:
                     file.write(data[offset : offset + CHUNK_BYTES])
                     on_progress(min(offset + CHUNK_BYTES, len(data)))
         except OSError as error:
-            if error.errno is None and "Failure" in str(error):  # SFTP has no code of its own for a full disk
-                raise DeviceError(
-                    f"{self._address}: {part} cannot be written",
-                    hint="is its disk full? the transfer can resume",
-                ) from error
-            raise
-        return len(data) - start
+            refused = _is_failure(error)  # of a write to an open file there is hardly another reason
+            if not refused:
+                raise
+        if refused or self._size(part) < len(data):
+            self._sftp.remove(part)
+            raise DeviceFull(
+                f"{self._address}: {part} cannot be written: no space left on the device",
+                hint="free some space there and try again",
+            )
 
     def _hash(self, path: str, size: int) -> str:
         """Read back what is there: the only check that does not trust the device's own tools."""
@@ -76,7 +116,7 @@ class SftpFiles:
 
     def download(self, path: str, max_bytes: int) -> bytes:
         """See `device_agents.transport.base.Transport.download`."""
-        try:
+        with self._refusals(path):
             size = self._sftp.stat(path).st_size or 0
             if size > max_bytes:
                 raise DeviceError(
@@ -84,8 +124,6 @@ class SftpFiles:
                 )
             with self._sftp.open(path, "rb") as file:
                 data = file.read(max_bytes + 1)
-        except FileNotFoundError as error:
-            raise DeviceError(f"{self._address}: no file {path}") from error
         if len(data) > max_bytes:
             raise DeviceError(f"{self._address}: {path} grew beyond the {max_bytes} bytes allowed")
         return data
@@ -104,3 +142,8 @@ class SftpFiles:
         except FileNotFoundError:
             self._make_folders(posixpath.dirname(folder))
             self._sftp.mkdir(folder, 0o700)
+
+
+def _is_failure(error: OSError) -> bool:
+    """SFTP version 3's word for everything that has no code of its own, such as a full disk."""
+    return error.errno is None and "Failure" in str(error)

@@ -3,89 +3,50 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from device_agents.transport.base import MAX_OUTPUT_BYTES, Completed
-from device_agents.transport.host_keys import HostKey, check_key, host_name
+from device_agents.transport.base import MAX_OUTPUT_BYTES, SEND_TIMEOUT_S, Completed
+from device_agents.transport.host_keys import HostKey, check_key
 from device_agents.transport.inbox import Inbox
 from device_agents.transport.sftp import SftpFiles
-from device_agents.transport.ssh_errors import explain
-from fedjoule.errors import DeviceError, DeviceUnreachable
+from device_agents.transport.ssh_errors import bounded, explain
+from device_agents.transport.ssh_login import SshTarget, log_in
+from fedjoule.errors import DeviceError
 
 if TYPE_CHECKING:
     import paramiko
 
-KEEPALIVE_S = 5
-CONNECT_TIMEOUT_S = 15.0
+__all__ = ["SshChannel", "SshTarget", "SshTransport"]
 
+KEEPALIVE_S = 5.0
+"""Often enough for any router on the way to remember the connection."""
 
-@dataclass(frozen=True, slots=True)
-class SshTarget:
-    """Where a device is and how to log in.
+TIMEOUT_S = 15.0
 
-    Attributes:
-        host: Name or address.
-        port: 22, or 8022 for Termux.
-        user: Login name; empty for this user's.
-        key: Private key file; None for the agent's keys and the usual ones in ``~/.ssh``.
-        password_env: Name of the environment variable that holds a password. Never the password itself.
-        known_hosts: File of pinned host keys.
-        jump: Log in here first and go on from there.
-    """
-
-    host: str
-    known_hosts: Path
-    port: int = 22
-    user: str = ""
-    key: Path | None = None
-    password_env: str = ""
-    jump: SshTarget | None = None
-
-    @property
-    def address(self) -> str:
-        """What errors call it."""
-        return host_name(self.host, self.port)
-
-    def password(self) -> str | None:
-        """From the environment variable.
-
-        Raises:
-            DeviceError: The variable is named and not set.
-        """
-        if not self.password_env:
-            return None
-        value = os.environ.get(self.password_env)
-        if not value:
-            raise DeviceError(
-                f"{self.address}: the environment variable {self.password_env} is not set",
-                hint=f"export {self.password_env} in the shell that runs fedjoule, or use a key",
-            )
-        return value
+MAX_LAST_WORDS = 4096
 
 
 class SshChannel:
     """A command on the device. See `device_agents.transport.base.Channel`."""
 
-    def __init__(self, channel: paramiko.Channel, address: str) -> None:
+    def __init__(self, channel: paramiko.Channel, transport: SshTransport) -> None:
         self._channel = channel
-        self._address = address
-        self._inbox = Inbox(self._read_some, f"the agent on {address}")
-        self.stderr = b""
+        self._transport = transport
+        self._inbox = Inbox(self._read_some, f"the agent on {transport.address}", self._last_words)
+        self._stderr = b""
 
     def send(self, data: bytes) -> None:
         """See `Channel`."""
         try:
-            self._channel.settimeout(CONNECT_TIMEOUT_S)
+            self._channel.settimeout(SEND_TIMEOUT_S)
             self._channel.sendall(data)
         except (OSError, EOFError) as error:
-            raise DeviceUnreachable(f"{self._address}: the link is down ({error})") from error
+            raise explain(error, self._transport.address) from error
 
     def receive_line(self, timeout_s: float) -> bytes:
         """See `Channel`."""
@@ -96,16 +57,27 @@ class SshChannel:
         return self._inbox.exactly(size, timeout_s)
 
     def _read_some(self, timeout_s: float) -> bytes | None:
-        # Standard error is drained too: a chatty agent must not block on a full window.
-        while self._channel.recv_stderr_ready():
-            self.stderr = (self.stderr + self._channel.recv_stderr(65_536))[-MAX_OUTPUT_BYTES:]
+        self._drain_stderr()
         try:
             self._channel.settimeout(max(0.01, timeout_s))
             return self._channel.recv(65_536)
         except TimeoutError:
             return None
         except OSError as error:
-            raise DeviceUnreachable(f"{self._address}: the link is down ({error})") from error
+            raise explain(error, self._transport.address) from error
+
+    def _drain_stderr(self) -> None:
+        """Standard error has a window, too: a chatty agent must not block on a full one."""
+        while self._channel.recv_stderr_ready():
+            self._stderr = (self._stderr + self._channel.recv_stderr(65_536))[-MAX_LAST_WORDS:]
+
+    def _last_words(self) -> str:
+        self._drain_stderr()
+        return self._stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+
+    def without_keepalive(self) -> contextlib.AbstractContextManager[None]:
+        """See `Channel`; holds for the whole connection."""
+        return self._transport.without_keepalive()
 
     def close(self) -> None:
         """See `Channel`."""
@@ -122,33 +94,47 @@ class SshChannel:
 
 
 class SshTransport:
-    """A device behind an SSH server. See `device_agents.transport.base.Transport`."""
+    """A device behind an SSH server. See `device_agents.transport.base.Transport`.
 
-    def __init__(self, target: SshTarget, *, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    Args:
+        target: Where it is.
+        timeout_s: For connecting, and for each answer of the server itself.
+        keepalive_s: A packet goes out after this long without one; 0 for never.
+    """
+
+    def __init__(
+        self, target: SshTarget, *, timeout_s: float = TIMEOUT_S, keepalive_s: float = KEEPALIVE_S
+    ) -> None:
         self.target = target
-        self._jump = SshTransport(target.jump, timeout_s=timeout_s) if target.jump is not None else None
+        self._files: SftpFiles | None = None
+        self._timeout_s = timeout_s
+        self._keepalive_s = keepalive_s
+        self._keepalive_lock = threading.Lock()
+        self._silent = 0
+        self._jump: SshTransport | None = None
+        if target.jump is not None:
+            self._jump = SshTransport(target.jump, timeout_s=timeout_s, keepalive_s=keepalive_s)
         try:
-            self._transport = self._connect(timeout_s)
+            self._transport = self._connect()
         except BaseException:
             if self._jump is not None:
                 self._jump.close()
             raise
-        self._files: SftpFiles | None = None
 
     @property
     def address(self) -> str:
         """See `Transport`."""
         return self.target.address
 
-    def _connect(self, timeout_s: float) -> paramiko.Transport:
+    def _connect(self) -> paramiko.Transport:
         import paramiko
 
         with self._explained():
-            transport = paramiko.Transport(self._link(timeout_s))
+            transport = paramiko.Transport(self._link())
             try:
-                transport.banner_timeout = timeout_s
-                transport.auth_timeout = timeout_s
-                transport.start_client(timeout=timeout_s)
+                transport.banner_timeout = self._timeout_s
+                transport.auth_timeout = self._timeout_s
+                transport.start_client(timeout=self._timeout_s)
                 shown = transport.get_remote_server_key()
                 check_key(
                     self.target.known_hosts,
@@ -156,24 +142,40 @@ class SshTransport:
                     self.target.port,
                     HostKey(shown.get_name(), shown.asbytes()),
                 )
-                _log_in(transport, self.target)
-                transport.set_keepalive(KEEPALIVE_S)
+                log_in(transport, self.target)
+                transport.set_keepalive(self._keepalive_s)
             except BaseException:
                 transport.close()
                 raise
             return transport
 
-    def _link(self, timeout_s: float) -> socket.socket | paramiko.Channel:
+    def _link(self) -> socket.socket | paramiko.Channel:
         if self._jump is None:
-            return socket.create_connection((self.target.host, self.target.port), timeout=timeout_s)
-        return self._jump.forward(self.target.host, self.target.port, timeout_s)
+            return socket.create_connection((self.target.host, self.target.port), timeout=self._timeout_s)
+        return self._jump.forward(self.target.host, self.target.port)
 
-    def forward(self, host: str, port: int, timeout_s: float) -> paramiko.Channel:
+    def forward(self, host: str, port: int) -> paramiko.Channel:
         """A connection from this server to another, for use as a jump host."""
         with self._explained():
             return self._transport.open_channel(
-                "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=timeout_s
+                "direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=self._timeout_s
             )
+
+    @contextlib.contextmanager
+    def without_keepalive(self) -> Iterator[None]:
+        """Nothing is sent on this connection that nobody asked for, nor on those it goes through."""
+        with self._jump.without_keepalive() if self._jump is not None else contextlib.nullcontext():
+            self._count_silent(1)
+            try:
+                yield
+            finally:
+                self._count_silent(-1)
+
+    def _count_silent(self, change: int) -> None:
+        """Several channels share the connection: the last one switches on what the first switched off."""
+        with self._keepalive_lock:
+            self._silent += change
+            self._transport.set_keepalive(0.0 if self._silent else self._keepalive_s)
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 30.0, stdin: bytes = b"") -> Completed:
         """See `Transport`."""
@@ -187,12 +189,13 @@ class SshTransport:
     def open(self, argv: Sequence[str]) -> SshChannel:
         """See `Transport`."""
         with self._explained():
-            return SshChannel(self._start(argv), self.address)
+            return SshChannel(self._start(argv), self)
 
     def _start(self, argv: Sequence[str]) -> paramiko.Channel:
-        channel = self._transport.open_session(timeout=CONNECT_TIMEOUT_S)
-        # SSH carries one string that the login shell parses, so every argument is quoted.
-        channel.exec_command(shlex.join(argv))
+        channel = self._transport.open_session(timeout=self._timeout_s)
+        with bounded(channel, self._timeout_s):
+            # SSH carries one string that the login shell parses, so every argument is quoted.
+            channel.exec_command(shlex.join(argv))
         return channel
 
     def upload(
@@ -209,7 +212,7 @@ class SshTransport:
 
     def _sftp(self) -> SftpFiles:
         if self._files is None:
-            self._files = SftpFiles(self._transport, self.address)
+            self._files = SftpFiles(self._transport, self.address, self._timeout_s)
         return self._files
 
     @contextlib.contextmanager
@@ -219,6 +222,7 @@ class SshTransport:
         try:
             yield
         except (OSError, EOFError, paramiko.SSHException) as error:
+            self._files = None  # an SFTP session whose answer did not come is out of step
             raise explain(error, self.address) from error
 
     def close(self) -> None:
@@ -232,51 +236,6 @@ class SshTransport:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _log_in(transport: paramiko.Transport, target: SshTarget) -> None:
-    """Try the key that was named, else the agent's and the usual ones, then a password."""
-    import getpass
-
-    import paramiko
-
-    user = target.user or getpass.getuser()
-    last: Exception | None = None
-    for key in _keys(target):
-        try:
-            transport.auth_publickey(user, key)
-        except paramiko.AuthenticationException as error:
-            last = error
-        else:
-            return
-    password = target.password()
-    if password is not None:
-        transport.auth_password(user, password)
-        return
-    raise last or paramiko.AuthenticationException(f"no key and no password for user {user}")
-
-
-def _keys(target: SshTarget) -> Iterator[paramiko.PKey]:
-    import paramiko
-    from paramiko.pkey import UnknownKeyType
-
-    if target.key is not None:
-        try:
-            yield paramiko.PKey.from_path(target.key.expanduser())
-        except FileNotFoundError as error:
-            raise DeviceError(f"{target.address}: no private key at {target.key}") from error
-        except TypeError as error:  # what the cryptography package says of an encrypted key
-            raise explain(paramiko.PasswordRequiredException(str(error)), target.address) from error
-        except (UnknownKeyType, ValueError) as error:
-            raise DeviceError(f"{target.address}: {target.key} is not a private key ({error})") from error
-        return
-    with contextlib.closing(paramiko.Agent()) as agent:
-        yield from agent.get_keys()
-    for name in ("id_ed25519", "id_ecdsa", "id_rsa"):
-        path = Path.home() / ".ssh" / name
-        if path.exists():
-            with contextlib.suppress(TypeError, ValueError):  # encrypted, or not a key: the agent's turn
-                yield paramiko.PKey.from_path(path)
 
 
 def _finish(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes, deadline_s: float) -> Completed:

@@ -2,9 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from fedjoule.errors import DeviceError, DeviceUnreachable
+
+if TYPE_CHECKING:
+    import paramiko
+
+
+@contextlib.contextmanager
+def bounded(channel: paramiko.Channel, timeout_s: float) -> Iterator[None]:
+    """A deadline for requests on a channel, which paramiko waits for without one: closing it wakes the wait.
+
+    Raises:
+        TimeoutError: No answer in time.
+    """
+    import paramiko
+
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        channel.close()
+
+    timer = threading.Timer(timeout_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except paramiko.SSHException as error:
+        if late.is_set():
+            raise TimeoutError("no answer to a request") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def explain(error: BaseException, address: str) -> DeviceError:

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime  # noqa: TID253 - this module is onnxruntime's side of a choice; import it when that is made
+from onnxruntime.capi.onnxruntime_pybind11_state import (  # noqa: TID253
+    NotImplemented as NotImplementedByRuntime,
+)
 
 from device_agents.workloads.tasks import batch_sizes
 from device_agents.workloads.trainer import Trainer
@@ -139,7 +142,12 @@ def _open(graph: Path | bytes, threads: int) -> onnxruntime.InferenceSession:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     source = graph if isinstance(graph, bytes) else str(graph)
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except NotImplementedByRuntime:
+        # Older ones (1.16 to 1.20 do) fuse float64 products into operators that they have for float32 only.
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def _shared(array: NDArray[Any]) -> onnxruntime.OrtValue:

@@ -23,7 +23,7 @@ class Task:
 
     Attributes:
         name: What users type.
-        model: A key of `device_agents.workloads.models.MODELS`.
+        model: A key of `device_agents.workloads.models.MODELS`, or ``module:Class`` for one's own.
         data_set: The data set the task is named for; any data of the same shape costs the same work.
         input_shape: One sample, without the batch.
         classes: Number of classes.
@@ -66,6 +66,10 @@ TASKS = {
         Task("tinyimagenet-shufflenetv2", "shufflenetv2", "tinyimagenet", (3, 64, 64), 200, smallest_batch=2),
         # Sequence length and alphabet of LEAF's Shakespeare task (Caldas et al. 2018).
         Task("shakespeare-lstm", "lstm", "shakespeare", (80,), 80, vocabulary=80),
+        Task("wikitext-lstm", "lstm", "wikitext", (80,), 80, vocabulary=80),
+        # Not the paper's: small enough for a test or a demo to train in seconds.
+        Task("digits-softmax", "mlp", "digits", (1, 8, 8), 10),
+        Task("digits-mlp", "mlp", "digits", (1, 8, 8), 10, options={"hidden": (32,)}),
     )
 }
 

@@ -8,6 +8,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Moved(NamedTuple):
+    """Bytes that arrived at the relay, by the monotonic clock."""
+
+    t_ns: int
+    size: int
+    outward: bool
 
 
 class Relay:
@@ -20,6 +29,7 @@ class Relay:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
         self._links: list[socket.socket] = []
+        self.moved: list[Moved] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -28,10 +38,10 @@ class Relay:
                 near, _ = self._server.accept()
                 far = socket.create_connection(("127.0.0.1", self._target_port))
                 self._links += [near, far]
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+                for source, sink, outward in ((near, far, True), (far, near, False)):
+                    threading.Thread(target=self._pump, args=(source, sink, outward), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, outward: bool) -> None:
         """Read at once, deliver later: a delay must not slow the rate down."""
         queue: deque[tuple[float, bytes]] = deque()
         arrived = threading.Event()
@@ -54,6 +64,7 @@ class Relay:
         with contextlib.suppress(OSError):
             while True:
                 data = source.recv(16_384)
+                self.moved.append(Moved(time.monotonic_ns(), len(data), outward))
                 if self.rate_bytes_s:
                     time.sleep(len(data) / self.rate_bytes_s)
                 queue.append((time.monotonic() + self.delay_s, data))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from device_agents.transport.host_keys import fetch_host_key, trust
 from device_agents.transport.ssh import SshTarget
@@ -35,22 +36,23 @@ class SshServer:
     def log(self) -> str:
         return (self.folder / "sshd.log").read_text(errors="replace")
 
-    def target(self, *, trusted: bool = True, **changes: object) -> SshTarget:
+    def target(self, *, trusted: bool = True, **changes: Any) -> SshTarget:
         known_hosts = self.folder / "known_hosts"
         if trusted and not known_hosts.exists():
             trust(known_hosts, self.host, self.port, fetch_host_key(self.host, self.port))
-        fields = {
+        fields: dict[str, Any] = {
             "host": self.host,
             "port": self.port,
             "user": getpass.getuser(),
             "key": self.folder / "client",
+            "known_hosts": known_hosts,
         }
-        return SshTarget(known_hosts=known_hosts, **{**fields, **changes})
+        return SshTarget(**{**fields, **changes})
 
 
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+        return int(server.getsockname()[1])
 
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> None:
@@ -70,6 +72,7 @@ def ssh_server(folder: Path, sshd: str, extra: str = "", *, host: Host | None = 
         Path("/run/sshd").mkdir(exist_ok=True)  # sshd started by root insists on it
     (folder / "config").write_text(
         f"""
+{extra}
 Port {port}
 ListenAddress {address}
 HostKey {folder}/host
@@ -82,7 +85,6 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 Subsystem sftp internal-sftp
 MaxStartups 50
-{extra}
 """
     )
     with (folder / "sshd.log").open("wb") as log:

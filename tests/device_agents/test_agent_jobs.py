@@ -1,5 +1,7 @@
 """What a job can ask for, on a real agent."""
 
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -253,8 +255,10 @@ def test_a_missing_backend_is_said_plainly(tmp_path: Path) -> None:
         session = AgentSession(channel)
         assert len(session.ping(2)) == 2
         with pytest.raises(DeviceError, match="backend numpy needs numpy") as caught:
-            session.run_round(softmax())
+            session.run_round(softmax(sync=SyncPattern(order=3, bit_ns=5_000_000)))
     assert "bench prepare" in caught.value.hint
+    assert not caught.value.transient
+    assert [f"{m.kind} {m.edge}" for m in session.markers[:3]] == ["sync start", "sync end", "setup start"]
 
 
 def test_a_full_disk_ends_the_job_and_loses_no_marker(tmp_path: Path) -> None:
@@ -272,6 +276,39 @@ def test_a_full_disk_ends_the_job_and_loses_no_marker(tmp_path: Path) -> None:
     assert record.state == "died"  # its end did not fit either
     # The marker that did not fit went over the link instead.
     assert record.markers == session.markers[:-1]
+
+
+def test_a_disk_that_is_full_from_the_beginning(tmp_path: Path) -> None:
+    """Not even the journal's first line fits."""
+    limited = ["prlimit", "--fsize=20", "--", *AGENT, "--state", str(tmp_path)]
+    with LocalTransport().open(limited) as channel:
+        session = AgentSession(channel)
+        with pytest.raises(DeviceFull, match="journal") as caught:
+            session.run_round(softmax(), job_id="full")
+        assert caught.value.transient
+        assert len(session.ping(1)) == 1
+
+
+def test_a_disk_that_fills_up_during_a_job(small_disk: Callable[[], Path]) -> None:
+    """A real file system that somebody else fills; its journal grows by less than a page per marker."""
+    state = small_disk()
+
+    def fill(marker: EpochMarker) -> None:
+        if (marker.epoch, marker.edge) == (2, "start"):
+            with contextlib.suppress(OSError), (state / "hog").open("wb", buffering=0) as hog:
+                while True:
+                    hog.write(bytes(4096))
+
+    with session_on(state, on_marker=fill) as session:
+        job = softmax(epochs=10_000, samples=2000, telemetry_hz=0, quiet=False, probe=False)
+        with pytest.raises(DeviceFull, match="journal") as caught:
+            session.run_round(job, job_id="full")
+        assert caught.value.transient
+        (state / "hog").unlink()
+        record = session.collect("full")
+    assert record.state == "died"  # its end did not fit either
+    assert len(record.markers) > 4
+    assert record.markers == session.markers[:-1]  # the one that did not fit went over the link
 
 
 def test_a_shard_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ say("marker", marker=marker); say("marker", marker=marker)
     [
         ("say('want', job_id='j', name='shard', sha256='', size=1)", "asked for 'shard', which is not due"),
         ("say('want', job_id='j', name='/etc/passwd', sha256='', size=1)", "no message"),
-        ("say('accepted', job_id='j')", "sent 'accepted' during a job"),
+        ("say('accepted', job_id='j')", "sent 'accepted', which is not due"),
         ("done('other')", "speaks of job 'other'"),
         (
             "done('j', outcome='failed', code='storage_full', message='no room')",
@@ -187,6 +187,30 @@ def test_nonsense_during_a_job(script: str, message: str) -> None:
         session = AgentSession(channel)
         with pytest.raises(DeviceError, match=message):
             session.run_round(softmax(quiet=False), job_id="j")
+
+
+A_MARKER = {"kind": "wait", "edge": "start", "t_dev_ns": 1, "seq": 0}
+
+
+@pytest.mark.parametrize(
+    ("fault", "transient"),
+    [
+        ("print('Segmentation fault', flush=True)", False),
+        ("sys.stdout.write('x' * 10**6)", False),
+        ("say('blob', job_id='j', name='result', size=10**9, sha256='0' * 64)", False),
+        ("done('j', outcome='failed', code='storage_full', message='no room')", True),
+        ("sys.exit(1)", True),
+    ],
+)
+def test_markers_that_have_arrived_survive_what_comes_next(fault: str, transient: bool) -> None:
+    begin = f"hello(); hear(); say('accepted', job_id='j'); say('marker', marker={A_MARKER})"
+    kept: list[int] = []
+    with session_with(f"{PRELUDE}\n{begin}\n{fault}\nhear()") as channel:
+        session = AgentSession(channel, on_marker=lambda marker: kept.append(marker.seq))
+        with pytest.raises(DeviceError) as caught:
+            session.run_round(softmax(quiet=False, upload=True), job_id="j")
+    assert caught.value.transient is transient
+    assert [marker.seq for marker in session.markers] == kept == [0]
 
 
 def test_a_missing_marker_is_noticed() -> None:

@@ -7,18 +7,18 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from device_agents.bundle import Bundle, build_bundle
+from device_agents.bundle import ENTRY, Bundle, build_bundle
 from device_agents.deploy import Installation, installed_payloads, remove_payloads, start_agent
 from device_agents.readiness import DeviceReport, examine, install_environment, problems
 from device_agents.session import AgentSession
 from device_agents.transport import LocalTransport
-from device_agents.transport.ssh import SshTransport
+from device_agents.transport.ssh import SshChannel, SshTransport
 from fedjoule.errors import DeviceError
 from tests.device_agents.ssh_server import SshServer, ssh_server
 
@@ -63,8 +63,13 @@ def test_the_bundle_runs_without_this_repository(tmp_path: Path) -> None:
     assert json.loads(done.stdout.splitlines()[0])["type"] == "hello", done.stderr.decode()
 
 
-class CountingUploads(SshTransport):
+class CountingTransport(SshTransport):
+    commands = 0
     uploads = 0
+
+    def open(self, argv: Sequence[str]) -> SshChannel:
+        self.commands += 1
+        return super().open(argv)
 
     def upload(self, data: bytes, path: str, sha256: str, **more: Callable[[int], None]) -> int:
         self.uploads += 1
@@ -72,12 +77,12 @@ class CountingUploads(SshTransport):
 
 
 def test_uploaded_once_then_started_in_one_round_trip(server: SshServer, place: Installation) -> None:
-    with CountingUploads(server.target()) as device:
-        for _ in range(3):
+    with CountingTransport(server.target()) as device:
+        for number in range(3):
             with start_agent(device, build_bundle(), place) as channel:
                 session = AgentSession(channel)
                 assert len(session.ping(3)) == 3
-        assert device.uploads == 1
+            assert (device.uploads, device.commands) == (1, 2 + number)
     assert installed_payloads_of(place) == [build_bundle().name]
 
 
@@ -119,6 +124,43 @@ def test_a_missing_python_is_said_plainly(device: SshTransport, place: Installat
     with pytest.raises(DeviceError, match=r"no python9\.9 on the device") as caught:
         examine(device, absent)
     assert "Termux" in caught.value.hint
+
+
+@pytest.mark.parametrize("python", ["python9.9", "/nowhere/bin/python3"])
+def test_an_agent_without_its_python_cannot_be_started(
+    device: SshTransport, place: Installation, python: str
+) -> None:
+    with pytest.raises(DeviceError, match=r"no .*python.* on the device") as caught:
+        start_agent(device, build_bundle(), dataclasses.replace(place, python=python))
+    assert not caught.value.transient
+
+
+OLD_PYTHON = """#!/bin/sh
+exec {python} -c '
+import runpy, sys
+sys.version_info = (3, 8, 18, "final", 0)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+' "$@"
+"""
+
+
+def test_an_old_python_on_the_device_is_named(
+    device: SshTransport, place: Installation, tmp_path: Path
+) -> None:
+    """The interpreter claims to be an old one; what it reads first is what an old one would understand."""
+    python = tmp_path / "python3"
+    python.write_text(OLD_PYTHON.format(python=sys.executable))
+    python.chmod(0o755)
+    with (
+        start_agent(device, build_bundle(), dataclasses.replace(place, python=str(python))) as channel,
+        pytest.raises(DeviceError, match=r"Python 3\.8\.18 is too old") as caught,
+    ):
+        AgentSession(channel)
+    assert not caught.value.transient
+    assert "3.9" in caught.value.hint
+    ast.parse(ENTRY, feature_version=(3, 4))
+    assert 'f"' not in ENTRY
 
 
 def test_a_device_that_answers_nonsense(device: SshTransport, place: Installation) -> None:
@@ -184,7 +226,7 @@ def test_trust_prepare_and_ping_from_the_command_line(server: SshServer, tmp_pat
     options = ("--inventory", str(inventory), "pi")
     refused = fedjoule("bench", "ping", *options)
     assert refused.returncode == 4
-    assert "its host key is not known" in refused.stderr
+    assert "its host key is not known" in refused.stdout + refused.stderr
     trusted = fedjoule("bench", "trust", *options, "--yes", "--json")
     assert json.loads(trusted.stdout)["fingerprint"].startswith("SHA256:")
     assert (tmp_path / "devices.known_hosts").exists()

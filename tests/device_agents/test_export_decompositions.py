@@ -185,7 +185,7 @@ def test_what_is_not_written_out_is_refused_by_name() -> None:
     assert "decompositions.py" in caught.value.hint
     with pytest.raises(FedjouleError, match="average pooling that counts"):
         decompositions.average_pool(x, [2, 2], [2, 2], [1, 1], False, False)
-    with pytest.raises(FedjouleError, match="a transposed convolution"):
+    with pytest.raises(FedjouleError, match="a convolution that is transposed"):
         decompositions.convolution_backward(
             x, x, x, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1, [True, True, False]
         )

@@ -45,6 +45,10 @@ def sized(name: str) -> Task:
     return TASKS[name] if FULL_COUNTS else SMALL[name]
 
 
+def test_no_model_is_left_out() -> None:
+    assert {task.model for task in SMALL.values()} == set(MODELS)
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", EVERY_TASK)
 def test_steps_in_float64(

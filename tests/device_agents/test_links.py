@@ -61,6 +61,7 @@ def test_an_upload_over_a_link_that_breaks_goes_on_later(server: SshServer, tmp_
     assert Path(place).read_bytes() == data
 
 
+@pytest.mark.xdist_group("netns")
 def test_two_devices_in_their_own_networks_and_one_is_cut(tmp_path: Path, sshd: str) -> None:
     with (
         host() as near,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from device_agents.job import Job
-from device_agents.protocol import EpochMarker, Phase, ProbeDone
+from device_agents.protocol import Accepted, Done, EpochMarker, Phase, ProbeDone
 from device_agents.session import AgentSession
 from fedjoule.errors import ConfigError, DeviceError, DeviceUnreachable
 from tests.device_agents.agents import kill, open_agent, session_on, softmax, wait_for_exit
@@ -157,11 +157,40 @@ def test_cancel_ends_a_job_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
 
 def test_cancelling_a_job_that_is_over_does_no_harm(tmp_path: Path) -> None:
     with session_on(tmp_path) as session:
-        result = session.run_round(softmax())
-        session.cancel(result.job_id)
+        session.run_round(softmax(), job_id="over")
         session.cancel("never-heard-of")
+        session.cancel("over")
         assert len(session.ping(2)) == 2
         assert session.run_round(softmax()).done.outcome == "finished"
+        session.forget("over")
+        assert session.run_round(softmax(), job_id="over").done.outcome == "finished"
+
+
+def test_cancelling_a_job_that_has_not_begun(tmp_path: Path) -> None:
+    """Both lie in the agent's input before it looks at either."""
+    with session_on(tmp_path) as session:
+        os.kill(session.hello.pid, signal.SIGSTOP)
+        session._link.send({"type": "job", "job_id": "early", **_wire(softmax(**LONG))})
+        session.cancel("early")
+        os.kill(session.hello.pid, signal.SIGCONT)
+        assert session._link.expect(Accepted).job_id == "early"
+        done = session._link.expect(Done)
+        assert (done.outcome, done.epochs) == ("cancelled", 0)
+
+
+def test_an_agent_that_takes_nothing_hits_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("device_agents.transport.local.SEND_TIMEOUT_S", 0.2)
+    with open_agent(tmp_path) as channel:
+        AgentSession(channel)
+        os.kill(channel.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(DeviceUnreachable, match=r"took nothing for 0\.2 s") as caught:
+                channel.send(bytes(10_000_000))
+        finally:
+            os.kill(channel.pid, signal.SIGCONT)
+    assert caught.value.transient
 
 
 def test_late_answers_are_dropped(tmp_path: Path) -> None:

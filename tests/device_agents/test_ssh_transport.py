@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from device_agents.transport import base
+from device_agents.payload.wire import MAX_LINE_BYTES
 from device_agents.transport.host_keys import HostKey, fetch_host_key, known_keys, trust
 from device_agents.transport.ssh import SshTarget, SshTransport
-from fedjoule.errors import DeviceError, DeviceUnreachable
+from device_agents.transport.ssh_errors import bounded
+from fedjoule.errors import DeviceError, DeviceFull, DeviceUnreachable
+from tests.device_agents.relay import relay
 from tests.device_agents.ssh_server import OLD_SERVER, SshServer, free_port, make_key, ssh_server
 
 
@@ -71,10 +73,16 @@ def test_a_channel_that_ends(device: SshTransport) -> None:
         assert channel.receive_line(5) == b"bye"
         with pytest.raises(DeviceUnreachable, match="ended unexpectedly"):
             channel.receive_line(5)
+    command = [sys.executable, "-c", "raise RuntimeError('no luck')"]
+    with (
+        device.open(command) as channel,
+        pytest.raises(DeviceUnreachable, match="ended unexpectedly: RuntimeError: no luck"),
+    ):
+        channel.receive_line(30)
 
 
 def test_an_endless_line_is_cut_off(device: SshTransport) -> None:
-    limit = f"longer than {base.MAX_LINE_BYTES}"
+    limit = f"longer than {MAX_LINE_BYTES}"
     command = [sys.executable, "-c", "print('x' * 1_000_000)"]
     with device.open(command) as channel, pytest.raises(DeviceError, match=limit):
         channel.receive_line(5)
@@ -159,8 +167,9 @@ def test_a_changed_host_key_is_refused(server: SshServer, tmp_path: Path) -> Non
     known = tmp_path / "known_hosts"
     trust(known, "127.0.0.1", server.port, stranger)
     target = SshTarget(**{**_fields(server.target()), "known_hosts": known})
-    with pytest.raises(DeviceError, match="has CHANGED"):
+    with pytest.raises(DeviceError, match="has CHANGED") as caught:
         SshTransport(target)
+    assert not caught.value.transient
     real = fetch_host_key("127.0.0.1", server.port)
     with pytest.raises(DeviceError, match="another key already"):
         trust(known, "127.0.0.1", server.port, real)
@@ -264,11 +273,120 @@ def test_a_cut_link_is_transient_and_says_so(tmp_path: Path, sshd: str) -> None:
         device.close()
 
 
-def test_an_untouched_file_on_a_full_disk(
-    device: SshTransport, tmp_path: Path, small_disk: Callable[[], Path]
+@pytest.mark.parametrize("size", [1_100_000, 12_000_000])  # one shows at the end, one on the way
+def test_a_file_that_does_not_fit_on_the_disk(
+    device: SshTransport, small_disk: Callable[[], Path], size: int
 ) -> None:
-    data = secrets.token_bytes(3_000_000)
+    data = secrets.token_bytes(size)
     target = small_disk() / "payload"
-    with pytest.raises(DeviceError, match=r"cannot be written|did not arrive whole"):
+    with pytest.raises(DeviceFull, match="no space left on the device") as caught:
         device.upload(data, str(target), sha(data))
-    assert not target.exists()
+    assert caught.value.transient
+    assert list(target.parent.iterdir()) == []  # what is of no use makes room
+    assert device.upload(b"small", str(target), sha(b"small")) == 5
+
+
+def test_a_place_that_cannot_be_written_to_is_no_broken_link(device: SshTransport, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DeviceError) as caught:
+        device.upload(b"data", str(tmp_path / "file" / "payload"), sha(b"data"))
+    assert not caught.value.transient
+    with pytest.raises(DeviceError) as caught:  # not even root writes here
+        device.upload(b"data", "/proc/payload", sha(b"data"))
+    assert not caught.value.transient
+
+
+def frozen(server: SshServer) -> list[int]:
+    """Stop the server's processes for its connections: the machine is there, and answers nothing."""
+    task = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+    found: list[int] = []
+    waiting = [int(child) for child in task.read_text().split()]
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        waiting += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        os.kill(pid, signal.SIGSTOP)
+    return found
+
+
+def test_every_operation_has_a_deadline(tmp_path: Path, sshd: str) -> None:
+    with ssh_server(tmp_path / "frozen", sshd) as server:
+        operations: list[Callable[[SshTransport], object]] = [
+            lambda device: device.run(["true"]),
+            lambda device: device.open(["cat"]),
+            lambda device: device.upload(b"data", str(tmp_path / "file"), sha(b"data")),
+            lambda device: device.download(str(tmp_path / "file"), max_bytes=10),
+        ]
+        devices = [SshTransport(server.target()) for _ in operations]
+        for device in devices:
+            device._timeout_s = 1.5
+        devices[3].upload(b"data", str(tmp_path / "file"), sha(b"data"))  # leaves a session open
+        stopped = frozen(server)
+        try:
+            for device, operation in zip(devices, operations, strict=True):
+                with pytest.raises(DeviceUnreachable) as caught:
+                    operation(device)
+                assert caught.value.transient
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+        assert devices[0].run(["true"]).returncode == 0
+        assert devices[3].download(str(tmp_path / "file"), max_bytes=10) == b"data"
+        for device in devices:
+            device.close()
+
+
+def test_an_exec_request_that_is_not_answered_hits_its_deadline(tmp_path: Path, sshd: str) -> None:
+    """The channel is open and the server freezes: paramiko alone would wait for ever."""
+    with ssh_server(tmp_path / "frozen", sshd) as server, SshTransport(server.target()) as device:
+        channel = device._transport.open_session()
+        stopped = frozen(server)
+        with pytest.raises(TimeoutError), bounded(channel, 0.2):
+            channel.exec_command("true")
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_keepalives_can_be_switched_off(server: SshServer, tmp_path: Path) -> None:
+    with relay(server.port) as link:
+        trust(tmp_path / "known", "127.0.0.1", link.port, fetch_host_key("127.0.0.1", link.port))
+        target = server.target(port=link.port, known_hosts=tmp_path / "known")
+
+        def moved() -> int:
+            time.sleep(0.2)  # what is under way
+            before = len(link.moved)
+            time.sleep(0.8)
+            return len(link.moved) - before
+
+        with SshTransport(target, keepalive_s=0.1) as device, device.open(["cat"]) as channel:
+            assert moved() > 0
+            with channel.without_keepalive():
+                assert moved() == 0
+                with device.without_keepalive():
+                    pass
+                assert moved() == 0  # the outer one still holds
+            assert moved() > 0
+        with SshTransport(target, keepalive_s=0) as device:
+            assert device.run(["true"]).returncode == 0
+            assert moved() == 0
+
+
+def test_a_password_is_asked_for_where_there_is_somebody_to_ask(
+    tmp_path: Path, sshd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt)
+        return "wrong"
+
+    make_key(tmp_path / "stranger")
+    monkeypatch.setattr("device_agents.transport.ssh_login.getpass.getpass", answer)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for takes_passwords in (False, True):
+        extra = "PasswordAuthentication yes" if takes_passwords else ""
+        with ssh_server(tmp_path / f"server{takes_passwords}", sshd, extra) as server:
+            with pytest.raises(DeviceError, match="login refused"):
+                SshTransport(server.target(key=tmp_path / "stranger"))
+            assert bool(asked) is takes_passwords
+    assert f"on [127.0.0.1]:{server.port}" in asked[0]

@@ -27,7 +27,11 @@ SMALL = {
     "cinic10-vgg16": replace(TASKS["cinic10-vgg16"], batch_size=2),
     "tinyimagenet-shufflenetv2": replace(TASKS["tinyimagenet-shufflenetv2"], batch_size=4),
     "shakespeare-lstm": replace(TASKS["shakespeare-lstm"], batch_size=4, input_shape=(10,)),
+    "digits-mlp": replace(TASKS["digits-mlp"], batch_size=8),
 }
+
+
+_STATES: dict[tuple[str, int], Arrays] = {}
 
 
 @dataclass(frozen=True)
@@ -39,16 +43,22 @@ class Setting:
     seed: int = 0
     _done: dict[int, int] = field(default_factory=dict)
 
+    def state(self) -> Arrays:
+        key = (self.task.name, self.seed)
+        if key not in _STATES:
+            _STATES.clear()  # one is enough: tests of a task follow one another
+            _STATES[key] = initial_state(self.task, self.seed)
+        return _STATES[key]
+
     def data(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
         return synthetic_shard(self.task, self.steps * self.task.batch_size, np.random.default_rng(self.seed))
 
     def torch(self, dtype: str) -> TorchTrainer:
-        return TorchTrainer(self.task, initial_state(self.task, self.seed), *self.data(), dtype)
+        return TorchTrainer(self.task, self.state(), *self.data(), dtype)
 
     def onnxruntime(self, graphs: GraphCache, dtype: str) -> OnnxRuntimeTrainer:
-        state = initial_state(self.task, self.seed)
         step = graphs.step(self.task, self.task.batch_size, dtype)
-        return OnnxRuntimeTrainer(self.task, {self.task.batch_size: step}, state, *self.data())
+        return OnnxRuntimeTrainer(self.task, {self.task.batch_size: step}, self.state(), *self.data())
 
     def losses(self, trainer: Trainer, until: int | None = None) -> list[float]:
         """The mean loss of each step, from where the trainer is to ``until`` or to the end."""

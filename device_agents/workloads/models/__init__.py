@@ -21,18 +21,21 @@ MODELS = {
     "vgg16": "device_agents.workloads.models.vgg16:VGG16",
     "shufflenetv2": "device_agents.workloads.models.shufflenetv2:ShuffleNetV2",
     "lstm": "device_agents.workloads.models.lstm:CharacterLSTM",
+    "mlp": "device_agents.workloads.models.mlp:MLP",
 }
 
 
 def build(task: Task) -> nn.Module:
     """The task's model with fresh random weights (torch's default generator), in training mode.
 
+    A model of one's own is named by where it is, as ``module:Class``.
+
     Raises:
         ValueError: The task names a model that does not exist.
     """
-    if task.model not in MODELS:
+    module, colon, name = MODELS.get(task.model, task.model).partition(":")
+    if not colon:
         raise ValueError("no model called {!r}; known: {}".format(task.model, ", ".join(MODELS)))
-    module, _, name = MODELS[task.model].partition(":")
     model: nn.Module = getattr(import_module(module), name)(task.classes, **task.options)
     return model.train()
 
