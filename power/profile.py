@@ -8,14 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedjoule.config import ClosedModel
-from fedjoule.errors import StorageError
-from fedjoule.provenance import Origin, Provenance, Sha256, SourceRef
+from fedjoule.errors import DataQualityError, StorageError
+from fedjoule.provenance import Origin, Provenance, Sha256, SourceRef, weakest
 from fedjoule.records import StoredRecord, read_record, write_record
+from power.load_curve import LoadPoint, interpolate
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "Battery",
+    "DeviceProfile",
+    "EnergyKind",
+    "LoadLevel",
+    "LoadPoint",
+    "PhaseCost",
+    "Quantity",
+    "Thermal",
+    "TransferCost",
+    "load_profile",
+    "save_profile",
+]
+
+EnergyKind = Literal["gross", "net", "marginal"]
 
 
 class Quantity(ClosedModel):
@@ -26,12 +47,15 @@ class Quantity(ClosedModel):
         n: Repetitions behind it; 0 for values that were not repeated here (literature, scaled).
         sd: Standard deviation between repetitions; None with fewer than two.
         half_width_95: Half of the 95 % interval, systematic parts included; None if unknown.
+        factor_95: For values predicted by a ratio: the truth lies between mean / factor and mean x factor
+            with 95 % confidence; None if unknown.
     """
 
     mean: float
     n: int = Field(default=0, ge=0)
     sd: float | None = Field(default=None, ge=0)
     half_width_95: float | None = Field(default=None, ge=0)
+    factor_95: float | None = Field(default=None, ge=1)
 
 
 class PhaseCost(ClosedModel):
@@ -56,19 +80,47 @@ class PhaseCost(ClosedModel):
                 raise ValueError(f"{name}: negative mean {getattr(self, name).mean}")
         return self
 
+    def energy_j(self, kind: EnergyKind = "marginal") -> Quantity:
+        """The energy of one kind.
 
-class LoadPoint(ClosedModel):
-    """Training beside a background load.
+        Raises:
+            DataQualityError: It was not measured: another kind is never put in its place.
+        """
+        quantity: Quantity | None = getattr(self, f"{kind}_j")
+        if quantity is None:
+            raise DataQualityError(
+                f"this profile has no {kind} energy",
+                hint="measure with idle intervals around the work, or choose gross energy",
+            )
+        return quantity
+
+
+class TransferCost(PhaseCost):
+    """What a transfer takes. With its size, another network's speed can be put in.
 
     Attributes:
-        load: Background CPU load, 0 (none) to 1 (all cores busy).
-        slowdown: Epoch duration relative to no load, at least 1 up to noise.
-        energy_factor: Marginal energy relative to no load.
+        bytes: Size of what is transferred; None if it is not known.
     """
 
+    bytes: int | None = Field(default=None, ge=0)
+
+
+class LoadLevel(ClosedModel):
+    """One background load as it was measured: a point behind the load curve.
+
+    Attributes:
+        name: What the plan called it.
+        kind: What it keeps busy. The curve is about processors only.
+        load: Share of the device's processors that it asks for, 0 to 1.
+        load_only_power_w: The device with the load and without the training.
+        epoch: A later local epoch beside the load.
+    """
+
+    name: str = Field(min_length=1)
+    kind: Literal["none", "cpu", "memory"]
     load: float = Field(ge=0, le=1)
-    slowdown: float = Field(gt=0)
-    energy_factor: float = Field(gt=0)
+    load_only_power_w: Quantity | None = None
+    epoch: PhaseCost
 
 
 class Battery(ClosedModel):
@@ -78,6 +130,24 @@ class Battery(ClosedModel):
     charge_w: float = Field(gt=0)
 
 
+class Thermal(ClosedModel):
+    """How hot the device was, and what was left out because it throttled.
+
+    Attributes:
+        epochs_used: Epochs behind the profile's numbers.
+        epochs_throttled: Epochs during which the device throttled. They are in no number of the profile.
+        epochs_unknown: Of those used, how many had no throttling telemetry.
+        temperature_min_c: Lowest temperature during an epoch that was used, if there was a sensor.
+        temperature_max_c: The highest.
+    """
+
+    epochs_used: int = Field(ge=0)
+    epochs_throttled: int = Field(default=0, ge=0)
+    epochs_unknown: int = Field(default=0, ge=0)
+    temperature_min_c: float | None = None
+    temperature_max_c: float | None = None
+
+
 class DeviceProfile(StoredRecord):
     """Costs of federated training on one (device, model, data set, backend).
 
@@ -85,11 +155,16 @@ class DeviceProfile(StoredRecord):
         samples: Training samples of one epoch in the measurement.
         probe: The first local epoch, from which the server decides.
         epoch: Any later local epoch.
+        round: All ``local_epochs`` epochs together, the probe included, without waiting and transfers.
+        local_epochs: l_ep.
         download: Receiving the global model.
         upload: Sending the update.
         idle_power_w: Device asleep or idle, nothing running.
         wait_power_w: Awake and waiting for the server's decision.
-        load_curve: Slowdown and energy against background load, by increasing load.
+        load_curve: Slowdown and energy against background load, monotone, by increasing load.
+        load_levels: What the curve was fitted to.
+        thermal: Temperature and throttling during the measurement.
+        notes: What a reader of the numbers should know.
         content_sha256: Hash of everything else in the file, set when it is saved.
     """
 
@@ -101,12 +176,17 @@ class DeviceProfile(StoredRecord):
     batch_size: int = Field(gt=0)
     probe: PhaseCost
     epoch: PhaseCost
-    download: PhaseCost | None = None
-    upload: PhaseCost | None = None
+    round: PhaseCost | None = None
+    local_epochs: int | None = Field(default=None, ge=1)
+    download: TransferCost | None = None
+    upload: TransferCost | None = None
     idle_power_w: Quantity | None = None
     wait_power_w: Quantity | None = None
     load_curve: tuple[LoadPoint, ...] = ()
+    load_levels: tuple[LoadLevel, ...] = ()
+    thermal: Thermal | None = None
     battery: Battery | None = None
+    notes: tuple[str, ...] = ()
     provenance: Provenance
     content_sha256: Sha256 | None = None
 
@@ -121,6 +201,26 @@ class DeviceProfile(StoredRecord):
     def origin(self) -> Origin:
         """Where these numbers came from."""
         return self.provenance.origin
+
+    @property
+    def label(self) -> str:
+        """``device/model/dataset/backend``: what the profile is about."""
+        return "/".join((self.device, self.model, self.dataset, self.backend))
+
+    @property
+    def task(self) -> str:
+        """``dataset-model``, as tasks are called, e.g. ``mnist-lenet5``."""
+        return f"{self.dataset}-{self.model}"
+
+    def slowdown_at(self, load: ArrayLike) -> NDArray[np.float64]:
+        """Duration of an epoch beside a background load, relative to none; 1 if that was not measured."""
+        points = self.load_curve
+        return interpolate([p.load for p in points], [p.slowdown for p in points], load)
+
+    def energy_factor_at(self, load: ArrayLike) -> NDArray[np.float64]:
+        """Marginal energy of an epoch beside a background load, relative to none; likewise."""
+        points = self.load_curve
+        return interpolate([p.load for p in points], [p.energy_factor for p in points], load)
 
     def sealed(self) -> Self:
         """The same profile with the hash of its content."""
@@ -160,7 +260,8 @@ def load_profile(path: Path, *, verify: Callable[[SourceRef], bool] | None = Non
         missing = [s.id for s in profile.provenance.sources if verify is None or not verify(s)]
         if missing:
             problems.append(f"captures not at hand: {', '.join(missing)}")
-    if problems and profile.origin.strength > Origin.IMPORTED.strength:
-        weaker = profile.provenance.weakened(Origin.IMPORTED, basis="; ".join(problems))
+    if problems:
+        origin = weakest([Origin.IMPORTED, profile.origin])
+        weaker = profile.provenance.weakened(origin, basis="; ".join(problems))
         return profile.model_copy(update={"provenance": weaker})
     return profile

@@ -1,137 +1,230 @@
-"""Profiles from captures: epochs cut out by their markers, integrated, and stated with an interval."""
+"""Profiles from captures: what every phase costs, the load curve, heat, and where it all came from."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from scipy.special import stdtrit
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from device_agents.protocol import Phase
 from fedjoule.errors import DataQualityError
 from fedjoule.provenance import combine
 from harness.capture import Capture
-from power.baseline import Baseline, measure_baseline
-from power.evidence import gather
-from power.profile import DeviceProfile, PhaseCost, Quantity
-from power.uncertainty import EnergyInterval, Session, gross_interval, net_interval
-from power.windows import Window
+from harness.profiles import quantities
+from harness.profiles.cells import CellKey, Level, by_background, by_cell, require_alike
+from harness.profiles.curve import fit_curve
+from harness.profiles.epochs import CutCapture
+from power.evidence import Evidence
+from power.profile import DeviceProfile, LoadLevel, PhaseCost, Quantity, Thermal, TransferCost
+from power.uncertainty import Session
+
+SHORTEST_WAIT_S = 0.05
+CLOCKS_IN_A_WAIT = 20.0
+"""A wait has to last this many clock uncertainties: then its power is wrong by a twentieth at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class EpochRow:
-    """One epoch of a capture. Energy is gross, in joules."""
-
-    round: int
-    epoch: int
-    start_ns: int
-    end_ns: int
-    energy_j: float
-
-    @property
-    def duration_s(self) -> float:
-        """Seconds."""
-        return (self.end_ns - self.start_ns) * 1e-9
+def build_profiles(captures: Iterable[Capture]) -> list[DeviceProfile]:
+    """One profile per device, workload, data set and backend in the captures."""
+    return [build_profile(found) for found in by_cell(captures).values()]
 
 
-def epoch_rows(capture: Capture) -> list[EpochRow]:
-    """Every epoch that may be used, in the order of time; each epoch 1 begins a new round."""
-    windows = _epoch_windows(capture)
-    found = gather(
-        capture.recording,
-        [window for _, _, window in windows],
-        sync_uncertainty_s=capture.record.clock.sync_uncertainty_s,
-    )
-    return [
-        EpochRow(number, epoch, window.start_ns, window.end_ns, evidence.energy.energy_j)
-        for (number, epoch, window), evidence in zip(windows, found, strict=True)
-        if evidence.energy.valid and evidence.energy.energy_j is not None
-    ]
-
-
-def _epoch_windows(capture: Capture) -> list[tuple[int, int, Window]]:
-    windows = []
-    number = 0
-    for phase in capture.phases():
-        if phase.phase is not Phase.EPOCH:
-            continue
-        number += phase.epoch == 1
-        label = f"round {number}, epoch {phase.epoch}"
-        windows.append((number, phase.epoch, Window(phase.start_ns, phase.end_ns, label)))
-    return windows
-
-
-def build_profile(captures: Sequence[Capture], *, dataset: str, backend: str) -> DeviceProfile:
+def build_profile(
+    captures: Sequence[Capture], *, dataset: str | None = None, backend: str | None = None
+) -> DeviceProfile:
     """A profile of the device and workload that the captures share.
 
+    Args:
+        captures: One or more repetitions, with or without background loads.
+        dataset: What to call the data set; what the captures call it if None.
+        backend: Likewise.
+
     Raises:
-        DataQualityError: There is no capture, or one has no usable probe or later epoch.
+        DataQualityError: There is no capture, they do not belong together, or none has a usable epoch.
     """
-    if not captures:
-        raise DataQualityError("no capture to build a profile from")
+    require_alike(captures)
+    levels = by_background(captures)
+    key = CellKey.of(captures[0])
     first = captures[0].record
-    baselines = [_baseline(capture) for capture in captures]
+    builder = _Builder(levels[0])
+    load_levels = builder.load_levels(levels)
     return DeviceProfile(
-        device=first.device.name,
-        model=first.workload,
-        dataset=dataset,
-        backend=backend,
+        device=key.device,
+        model=key.model,
+        dataset=dataset or key.dataset,
+        backend=backend or key.backend,
         samples=first.samples,
         batch_size=first.batch_size,
-        probe=_cost(captures, baselines, probe=True),
-        epoch=_cost(captures, baselines, probe=False),
-        idle_power_w=_idle_power(baselines),
+        probe=builder.probe(),
+        epoch=builder.epoch(),
+        round=builder.round(),
+        local_epochs=builder.local_epochs,
+        download=builder.transfer(Phase.DOWNLOAD),
+        upload=builder.transfer(Phase.UPLOAD),
+        idle_power_w=builder.idle_power(),
+        wait_power_w=builder.wait_power(),
+        load_curve=fit_curve(load_levels),
+        load_levels=load_levels if len(load_levels) > 1 else (),
+        thermal=_thermal(levels),
+        battery=first.device.battery,
+        notes=builder.all_notes(levels),
         provenance=combine(capture.provenance() for capture in captures),
     )
 
 
-def _baseline(capture: Capture) -> Baseline:
-    before, after = (Window(w.start_ns, w.end_ns, "idle") for w in capture.record.idle)
-    return measure_baseline(capture.recording, before, after)
+@dataclass
+class _Builder:
+    """The parts of a profile, from the captures without background load."""
+
+    level: Level
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def captures(self) -> tuple[CutCapture, ...]:
+        """Without background load."""
+        return self.level.captures
+
+    @property
+    def local_epochs(self) -> int:
+        """l_ep: as the captures say, or the longest round in them."""
+        stated = self.captures[0].record.local_epochs
+        return stated or max((e.epoch for capture in self.captures for e in capture.epochs), default=1)
+
+    def probe(self) -> PhaseCost:
+        """First epochs."""
+        return _cost(self.captures, [capture.probes() for capture in self.captures], "probe epoch")
+
+    def epoch(self) -> PhaseCost:
+        """Later epochs; the first ones where there are no others."""
+        if self.local_epochs == 1:
+            self.notes.append("rounds of one epoch: later epochs are taken to cost what the probe does")
+            return self.probe()
+        return _cost(self.captures, [capture.later_epochs() for capture in self.captures], "later epoch")
+
+    def round(self) -> PhaseCost | None:
+        """All epochs of a round, where a whole round may be used."""
+        found = [capture.rounds(self.local_epochs) for capture in self.captures]
+        if not any(found):
+            self.notes.append("no round with all its epochs usable: their sum is not stated")
+            return None
+        return _cost(self.captures, found, "round")
+
+    def transfer(self, kind: Phase) -> TransferCost | None:
+        """A download or an upload, where there was one."""
+        found = [capture.phase(kind) for capture in self.captures]
+        if not any(found):
+            return None
+        cost = _cost(self.captures, found, kind.value)
+        sizes = {size for capture in self.captures if (size := capture.bytes_of(kind)) is not None}
+        return TransferCost(**cost.model_dump(), bytes=sizes.pop() if len(sizes) == 1 else None)
+
+    def idle_power(self) -> Quantity | None:
+        """Before and after the work."""
+        return _power([capture.session(capture.idle()) for capture in self.captures])
+
+    def wait_power(self) -> Quantity | None:
+        """Awake, between the probe's report and the decision."""
+        sessions = [
+            capture.session([e for e in capture.phase(Phase.WAIT) if _long_enough(e, capture)])
+            for capture in self.captures
+        ]
+        found = _power(sessions)
+        if found is None:
+            self.notes.append("no wait for the decision was long enough to tell its power")
+        return found
+
+    def load_levels(self, levels: Sequence[Level]) -> tuple[LoadLevel, ...]:
+        """An epoch beside every background load, the one without included."""
+        name = self.level.background.name or "none"
+        found = [LoadLevel(name=name, kind="none", load=0.0, epoch=self.epoch())]
+        for level in levels[1:]:
+            background = level.background
+            captures = level.captures
+            name = background.name or f"{background.kind} {background.load:g}"
+            epochs = [c.later_epochs() if self.local_epochs > 1 else c.probes() for c in captures]
+            try:
+                found.append(
+                    LoadLevel(
+                        name=name,
+                        kind=background.kind,
+                        load=background.load,
+                        load_only_power_w=_power([c.session(c.phase(Phase.LOAD)) for c in captures]),
+                        epoch=_cost(captures, epochs, f"epoch beside load {name!r}"),
+                    )
+                )
+            except DataQualityError as error:
+                self.notes.append(f"background {name!r} is left out: {error.message}")
+        return tuple(found)
+
+    def all_notes(self, levels: Sequence[Level]) -> tuple[str, ...]:
+        """What was noticed on the way."""
+        problems = [problem for level in levels for capture in level.captures for problem in capture.problems]
+        if self.captures[0].record.synthetic_data:
+            problems.append("trained on random samples of the right shape, which cost the same work")
+        return tuple(dict.fromkeys([*self.notes, *problems]))
 
 
-def _cost(captures: Sequence[Capture], baselines: Sequence[Baseline], *, probe: bool) -> PhaseCost:
-    """Probe epochs, or later epochs: durations and energies over all captures."""
-    sessions = []
-    durations_s: list[float] = []
-    for capture, baseline in zip(captures, baselines, strict=True):
-        windows = [window for _, epoch, window in _epoch_windows(capture) if (epoch == 1) is probe]
-        found = gather(capture.recording, windows, sync_uncertainty_s=capture.record.clock.sync_uncertainty_s)
-        usable = tuple(evidence for evidence in found if evidence.energy.valid)
-        if not usable:
-            reasons = {problem for evidence in found for problem in evidence.energy.problems}
-            raise DataQualityError(
-                f"capture {capture.record.capture_id}: no usable {'probe' if probe else 'later'} epoch: "
-                f"{'; '.join(sorted(reasons)) or 'none was run'}",
-                hint="repeat the measurement; see the findings of its recording",
-            )
-        durations_s += [evidence.energy.duration_s for evidence in usable]
-        sessions.append(Session(usable, capture.recording.record.info.accuracy, baseline))
+def _cost(captures: Sequence[CutCapture], found: Sequence[tuple[Evidence, ...]], what: str) -> PhaseCost:
+    """Duration and energies of some windows, by capture.
+
+    Beside a background load the marginal energy is what exceeds the load's own power; without one it is the
+    net energy. Either is left out where its baseline was not recorded.
+
+    Raises:
+        DataQualityError: No window is usable.
+    """
+    pairs = [(capture, windows) for capture, windows in zip(captures, found, strict=True) if windows]
+    if not pairs:
+        raise DataQualityError(
+            f"no usable {what} in {', '.join(c.record.capture_id for c in captures)}: {_reasons(captures)}",
+            hint="repeat the measurement; see the findings of its recordings",
+        )
+    gross = [capture.session(windows) for capture, windows in pairs]
+    with_idle = [capture.session(windows, capture.baseline) for capture, windows in pairs]
+    net = _net(with_idle)
+    if pairs[0][0].record.background.kind == "none":
+        marginal = net
+    else:
+        marginal = _net([capture.session(windows, capture.load_baseline) for capture, windows in pairs])
     return PhaseCost(
-        duration_s=_repeated(np.array(durations_s)),
-        gross_j=_energy(gross_interval(sessions)),
-        net_j=_energy(net_interval(sessions)),
+        duration_s=quantities.duration(gross),
+        # The baseline tells how much slow noise the instrument has, which limits a gross energy too.
+        gross_j=quantities.energy(with_idle, net=False),
+        net_j=net,
+        marginal_j=marginal,
     )
 
 
-def _energy(interval: EnergyInterval) -> Quantity:
-    return Quantity(
-        mean=interval.value_j, n=interval.n, sd=interval.sd_j, half_width_95=interval.half_width_j
+def _net(sessions: Sequence[Session]) -> Quantity | None:
+    """Over the sessions that have a baseline."""
+    known = [session for session in sessions if session.baseline is not None]
+    return quantities.energy(known, net=True) if known else None
+
+
+def _reasons(captures: Sequence[CutCapture]) -> str:
+    problems = {p for c in captures for e in c.epochs for p in e.evidence.energy.problems}
+    throttled = sum(epoch.throttled for capture in captures for epoch in capture.epochs)
+    if throttled:
+        problems.add(f"{throttled} epochs were throttled")
+    return "; ".join(sorted(problems)) or "none was run"
+
+
+def _long_enough(evidence: Evidence, capture: CutCapture) -> bool:
+    least_s = max(SHORTEST_WAIT_S, CLOCKS_IN_A_WAIT * capture.record.clock.sync_uncertainty_s)
+    return evidence.energy.duration_s >= least_s
+
+
+def _power(sessions: Sequence[Session]) -> Quantity | None:
+    return quantities.power(sessions) if any(session.evidence for session in sessions) else None
+
+
+def _thermal(levels: Sequence[Level]) -> Thermal:
+    captures = [capture for level in levels for capture in level.captures]
+    epochs = [(capture, epoch) for capture in captures for epoch in capture.epochs]
+    used = [(capture, epoch) for capture, epoch in epochs if epoch.usable]
+    temperatures = [t for capture in captures if (t := capture.record.temperature) is not None]
+    return Thermal(
+        epochs_used=len(used),
+        epochs_throttled=sum(epoch.throttled for _, epoch in epochs),
+        epochs_unknown=sum(not capture.record.throttling_known for capture, _ in used),
+        temperature_min_c=min((t.first_c for t in temperatures), default=None),
+        temperature_max_c=max((t.max_c for t in temperatures), default=None),
     )
-
-
-def _repeated(values: np.ndarray) -> Quantity:
-    """Mean of repetitions with Student's t interval; none for a single one."""
-    n = len(values)
-    if n < 2:
-        return Quantity(mean=float(values.mean()), n=n)
-    sd = float(values.std(ddof=1))
-    return Quantity(
-        mean=float(values.mean()), n=n, sd=sd, half_width_95=float(stdtrit(n - 1, 0.975)) * sd / math.sqrt(n)
-    )
-
-
-def _idle_power(baselines: Sequence[Baseline]) -> Quantity:
-    return _repeated(np.array([part.power_w for baseline in baselines for part in baseline.intervals]))

@@ -1,0 +1,155 @@
+"""Profiles as tables on a terminal. Every number is shown beside its interval and its origin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from harness.profiles.library import Stored
+from power.profile import DeviceProfile, PhaseCost, Quantity
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SHOWN_AS_FACTOR = 1.5
+"""Below, a factor is shown as a percentage: up and down are much the same."""
+
+SMALLEST_SHOWN = 5e-4
+"""Half widths below this share of the mean are not worth their digits on a terminal."""
+
+NAMES = {
+    "probe": "probe epoch",
+    "epoch": "later epoch",
+    "round": "all epochs",
+    "download": "download",
+    "upload": "upload",
+}
+
+
+def number(quantity: Quantity | None) -> str:
+    """``2.431±0.012``; a factor for predictions; three digits where nothing is known of the error."""
+    if quantity is None:
+        return "-"
+    mean, width, factor = quantity.mean, quantity.half_width_95, quantity.factor_95
+    if factor is not None:
+        error = f"×÷{digits(factor, 2)}" if factor >= SHOWN_AS_FACTOR else f"±{(factor - 1) * 100:.2g}%"
+        return f"{digits(mean, 3)} {error}"
+    if width is None:
+        return digits(mean, 3)
+    if width < abs(mean) * SMALLEST_SHOWN or not width:
+        return digits(mean, 4)
+    # Two digits of the half width, and the mean to the same place.
+    places = max(0, 1 - math.floor(math.log10(width)))
+    return f"{mean:.{places}f}±{width:.{places}f}"
+
+
+def digits(value: float, count: int) -> str:
+    """Significant digits without an exponent."""
+    if value == 0:
+        return "0"
+    places = max(0, count - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:.{places}f}"
+
+
+def summary_table(found: Sequence[Stored]) -> Table:
+    """One line per profile."""
+    table = Table("device", "task", "backend", box=None, pad_edge=False)
+    for name in ("epoch s", "epoch J", "n"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("origin", no_wrap=True)
+    for stored in found:
+        p = stored.profile
+        costs = [number(p.epoch.duration_s), number(p.epoch.gross_j), str(p.epoch.duration_s.n or "-")]
+        table.add_row(p.device, p.task, p.backend, *costs, p.origin.value)
+    return table
+
+
+def render_profile(stored: Stored, console: Console) -> None:
+    """All of one profile."""
+    p = stored.profile
+    title = f"{p.device}: {p.model} on {p.dataset} with {p.backend} [{p.origin.value}]"
+    console.print(title, style="bold", markup=False)
+    epochs = f", {p.local_epochs} local epochs" if p.local_epochs else ""
+    console.print(f"{p.samples} samples per epoch in batches of {p.batch_size}{epochs}", markup=False)
+    console.print(_phases(p))
+    for line in _powers(p):
+        console.print(line, markup=False)
+    if p.load_curve:
+        console.print(_curve(p))
+    if p.load_levels:
+        console.print(_levels(p))
+    for line in _remarks(stored):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _phases(p: DeviceProfile) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("phase", no_wrap=True)
+    for name in ("seconds", "gross J", "net J", "n", "bytes"):  # marginal is net where nothing runs beside
+        table.add_column(name, justify="right", no_wrap=True)
+    for key, name in NAMES.items():
+        cost: PhaseCost | None = getattr(p, key)
+        if cost is not None:
+            size = getattr(cost, "bytes", None)
+            repeats = str(cost.duration_s.n or "-")
+            values = [number(q) for q in (cost.duration_s, cost.gross_j, cost.net_j)]
+            table.add_row(name, *values, repeats, "" if size is None else f"{size:,}")
+    return table
+
+
+def _powers(p: DeviceProfile) -> list[str]:
+    powers = (("idle", p.idle_power_w), ("awake and waiting", p.wait_power_w))
+    lines = [", ".join(f"{name} {number(q)} W" if q else f"{name}: not known" for name, q in powers)]
+    if p.battery is not None:
+        lines.append(f"battery {p.battery.capacity_j / 3600:.1f} Wh, charged at {p.battery.charge_w:.1f} W")
+    if p.thermal is not None:
+        t = p.thermal
+        heat = ""
+        if t.temperature_min_c is not None and t.temperature_max_c is not None:
+            heat = f", {t.temperature_min_c:.0f} to {t.temperature_max_c:.0f} °C"
+        unknown = f" ({t.epochs_unknown} without throttling telemetry)" if t.epochs_unknown else ""
+        lines.append(
+            f"{t.epochs_used} epochs used{unknown}, {t.epochs_throttled} throttled and left out{heat}"
+        )
+    return lines
+
+
+def _curve(p: DeviceProfile) -> Table:
+    table = Table("background load", box=None, pad_edge=False)
+    for name in ("slowdown", "energy factor"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for point in p.load_curve:
+        table.add_row(f"{point.load:.0%}", f"{point.slowdown:.3f}", f"{point.energy_factor:.3f}")
+    return table
+
+
+def _levels(p: DeviceProfile) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("beside", no_wrap=True)
+    for name in ("alone W", "epoch s", "gross J", "net J", "marginal J"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for level in p.load_levels:
+        name = "nothing" if level.kind == "none" else f"{level.kind} {level.load:.0%}"
+        alone = "" if level.kind == "none" else number(level.load_only_power_w)
+        cost = level.epoch
+        values = [number(q) for q in (cost.duration_s, cost.gross_j, cost.net_j, cost.marginal_j)]
+        table.add_row(name, alone, *values)
+    return table
+
+
+def _remarks(stored: Stored) -> list[str]:
+    p = stored.profile
+    lines = [f"note: {note}" for note in p.notes]
+    if p.provenance.basis:
+        lines.append(f"basis: {p.provenance.basis}")
+    if p.provenance.sources:
+        lines.append(f"captures: {len(p.provenance.sources)}, by hash")
+    if p.provenance.instrument is not None:
+        instrument = p.provenance.instrument
+        emulated = " (emulated)" if instrument.emulated else ""
+        lines.append(f"instrument: {instrument.kind} {instrument.serial}{emulated}".rstrip())
+    lines.append(f"from: {stored.place}")
+    return lines

@@ -1,0 +1,109 @@
+"""One round both ways, from what each candidate's phases cost. Pure arithmetic.
+
+*Vanilla*: every candidate receives the model and trains all epochs; then the server chooses, and the chosen
+upload. *Probing*: every candidate receives the model and trains one epoch; then the server chooses, the
+others stop, and the chosen train on and upload. Whose probes count is the accounting, as in the emulator
+(`emulator.accounting`); vanilla is always counted in full, because all of it happens.
+
+Waiting for the server's choice is stated beside the accountings: the paper's formulas leave it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.accounting import round_costs
+from emulator.outcome import Accounting, ClientCost, RoundCost
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+COUNTED = {
+    "vanilla": "download and all epochs of every candidate, upload of the chosen",
+    Accounting.HONEST: "download and probe of every candidate; the other epochs and upload of the chosen",
+    Accounting.SELECTED_ONLY: "the slowest candidate's probe in the time; energy of the chosen only",
+    Accounting.FREE: "nothing of the probe: download, the other epochs and upload of the chosen",
+}
+"""What is in the numbers, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateCosts:
+    """Seconds and joules of each candidate's phases; ``epoch`` is one epoch after the probe."""
+
+    download_s: NDArray[np.float64]
+    probe_s: NDArray[np.float64]
+    epoch_s: NDArray[np.float64]
+    upload_s: NDArray[np.float64]
+    download_j: NDArray[np.float64]
+    probe_j: NDArray[np.float64]
+    epoch_j: NDArray[np.float64]
+    upload_j: NDArray[np.float64]
+    wait_w: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.probe_s)
+
+    def taken(self, which: NDArray[np.int64]) -> CandidateCosts:
+        """Some of the candidates, in that order; one may come several times."""
+        return CandidateCosts(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
+
+
+@dataclass(frozen=True, slots=True)
+class RoundBothWays:
+    """What one round costs.
+
+    Attributes:
+        vanilla: Without early exit.
+        probing: With it, by accounting.
+        vanilla_wait_j: Spent waiting for the slowest candidate before the choice; in no other number.
+        probing_wait_j: The same with early exit.
+    """
+
+    vanilla: RoundCost
+    probing: dict[Accounting, RoundCost]
+    vanilla_wait_j: float
+    probing_wait_j: float
+
+
+def both_ways(costs: CandidateCosts, chosen: NDArray[np.bool_], local_epochs: int) -> RoundBothWays:
+    """One round with ``local_epochs`` epochs, the probe included."""
+    later = local_epochs - 1
+    probed_s = costs.download_s + costs.probe_s
+    trained_s = probed_s + later * costs.epoch_s
+    trained_j = costs.download_j + costs.probe_j + later * costs.epoch_j
+    upload_s = _longest(costs.upload_s[chosen])
+    vanilla = RoundCost(_longest(trained_s) + upload_s, float(trained_j.sum() + costs.upload_j[chosen].sum()))
+    done_s = _longest(probed_s) + _longest((later * costs.epoch_s + costs.upload_s)[chosen])
+    probing = round_costs(_client_cost(costs, chosen, later), chosen, done_s, probed=True)
+    return RoundBothWays(
+        vanilla=vanilla,
+        probing=probing,
+        vanilla_wait_j=float(costs.wait_w @ (_longest(trained_s) - trained_s)),
+        probing_wait_j=float(costs.wait_w @ (_longest(probed_s) - probed_s)),
+    )
+
+
+def _client_cost(costs: CandidateCosts, chosen: NDArray[np.bool_], later: int) -> ClientCost:
+    """The round as the emulator sees it: who is not chosen neither trains on nor uploads."""
+    probed_s = costs.download_s + costs.probe_s
+    wait_s = _longest(probed_s) - probed_s
+    return ClientCost(
+        download_s=costs.download_s,
+        probe_s=costs.probe_s,
+        wait_s=wait_s,
+        train_s=np.where(chosen, later * costs.epoch_s, 0.0),
+        upload_s=np.where(chosen, costs.upload_s, 0.0),
+        download_j=costs.download_j,
+        probe_j=costs.probe_j,
+        wait_j=costs.wait_w * wait_s,
+        train_j=np.where(chosen, later * costs.epoch_j, 0.0),
+        upload_j=np.where(chosen, costs.upload_j, 0.0),
+    )
+
+
+def _longest(seconds: NDArray[np.float64]) -> float:
+    return float(seconds.max(initial=0.0))

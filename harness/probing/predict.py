@@ -1,0 +1,249 @@
+"""What probing saves, predicted from profiles: rounds are drawn, counted both ways, and averaged.
+
+A prediction is as good as its profiles. Their intervals are carried through by drawing them: in each of some
+worlds every profile's times and energies are off by as much as they may be, and a part of the rounds is
+counted anew. The interval of a saving is where 95 % of the worlds lie around the value, widened by what the
+finite number of rounds leaves open. How much single rounds differ is stated as their standard deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from emulator.outcome import Accounting
+from fedjoule.errors import ConfigError
+from fedjoule.provenance import Origin, weakest
+from fedjoule.seeds import generator
+from harness.probing.costs import draw_worlds, mean_costs
+from harness.probing.formula import CandidateCosts, both_ways
+from power.profile import DeviceProfile, EnergyKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Rule = Literal["random", "fastest", "cheapest"]
+
+ROUNDS = 2000
+"""Behind a value: the savings of a round scatter by some 15 points, their mean by a third of a point."""
+
+WORLDS = 100
+ROUNDS_PER_WORLD = 50
+"""Behind an interval. They are the first of the others, so only what the world changes shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        candidates: M, one or more.
+        chosen: K, one or more.
+        local_epochs: l_ep; that of the profiles if None.
+        rule: Who goes on: anyone, the fastest or the cheapest probes.
+        energy: Kind of energy.
+        distinct: Whether a profile is one device, which takes part once in a round, or a class of them.
+        seed: Of the draws.
+    """
+
+    candidates: tuple[int, ...]
+    chosen: tuple[int, ...]
+    local_epochs: int | None = None
+    rule: Rule = "random"
+    energy: EnergyKind = "marginal"
+    distinct: bool = True
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over rounds and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What probing takes under one accounting, and what it saves against vanilla, as shares.
+
+    Attributes:
+        time_saved_sd: Standard deviation between rounds.
+        energy_saved_sd: The same.
+    """
+
+    time_s: Interval
+    energy_j: Interval
+    time_saved: Interval
+    energy_saved: Interval
+    time_saved_sd: float
+    energy_saved_sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One M and K. Waiting is beside the accountings, not in them."""
+
+    candidates: int
+    chosen: int
+    vanilla_s: Interval
+    vanilla_j: Interval
+    vanilla_wait_j: Interval
+    probing_wait_j: Interval
+    savings: dict[Accounting, Saving]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """All cells, and how much to believe them."""
+
+    cells: tuple[Cell, ...]
+    origin: Origin
+    local_epochs: int
+    profiles: int
+    energy: EnergyKind
+    rule: Rule
+    notes: tuple[str, ...]
+
+
+def predict(profiles: Sequence[DeviceProfile], question: Question) -> Prediction:
+    """Predict the savings for every M and K with K <= M.
+
+    Raises:
+        ConfigError: No profiles, profiles of different work, or more candidates than devices.
+        DataQualityError: A profile lacks a cost that the question needs.
+    """
+    _require_same_work(profiles)
+    local_epochs = question.local_epochs or profiles[0].local_epochs
+    if local_epochs is None:
+        raise ConfigError("the profiles do not say how many local epochs a round has", hint="give --epochs")
+    pairs = [(m, k) for m in question.candidates for k in question.chosen if k <= m]
+    if not pairs:
+        raise ConfigError(
+            "no M with a K that is not larger", hint="choose fewer devices than there are candidates"
+        )
+    largest = max(m for m, _ in pairs)
+    if question.distinct and largest > len(profiles):
+        raise ConfigError(
+            f"{largest} candidates, but profiles of {len(profiles)} devices",
+            hint="ask for fewer candidates, or take the reference fleet: its profiles are classes of devices",
+        )
+    means, notes = mean_costs(profiles, question.energy)
+    worlds = draw_worlds(profiles, means, question.energy, WORLDS, generator(question.seed, "worlds"))
+    cells = tuple(_cell(means, worlds, m, k, local_epochs, question) for m, k in pairs)
+    origin = weakest([Origin.SCALED, *(profile.origin for profile in profiles)])
+    return Prediction(
+        cells, origin, local_epochs, len(profiles), question.energy, question.rule, tuple(notes)
+    )
+
+
+def _require_same_work(profiles: Sequence[DeviceProfile]) -> None:
+    if not profiles:
+        raise ConfigError("no profiles to predict from", hint="`fedjoule profile list` shows what there is")
+    kinds = {(profile.task, profile.samples) for profile in profiles}
+    if len(kinds) > 1:
+        listed = ", ".join(f"{task} with {samples} samples" for task, samples in sorted(kinds))
+        raise ConfigError(f"a round is one task: the profiles are of {listed}", hint="name one with --task")
+
+
+def _cell(
+    means: CandidateCosts, worlds: Sequence[CandidateCosts], m: int, k: int, epochs: int, question: Question
+) -> Cell:
+    rng = generator(question.seed, "rounds", m, k)
+    rounds = [rng.choice(len(means), m, replace=not question.distinct) for _ in range(ROUNDS)]
+
+    def counted(costs: CandidateCosts, n: int) -> NDArray[np.float64]:
+        rows = [_numbers(costs, drawn, k, epochs, question.rule) for drawn in rounds[:n]]
+        return np.array(rows).T
+
+    draws = _Draws(counted(means, ROUNDS), [counted(costs, ROUNDS_PER_WORLD) for costs in worlds])
+    return Cell(
+        candidates=m,
+        chosen=k,
+        vanilla_s=draws.mean(VANILLA_S),
+        vanilla_j=draws.mean(VANILLA_J),
+        vanilla_wait_j=draws.mean(VANILLA_WAIT_J),
+        probing_wait_j=draws.mean(PROBING_WAIT_J),
+        savings={
+            accounting: Saving(
+                time_s=draws.mean(FIRST_SAVING + 2 * i),
+                energy_j=draws.mean(FIRST_SAVING + 2 * i + 1),
+                time_saved=draws.saved(FIRST_SAVING + 2 * i, VANILLA_S),
+                energy_saved=draws.saved(FIRST_SAVING + 2 * i + 1, VANILLA_J),
+                time_saved_sd=draws.saved_sd(FIRST_SAVING + 2 * i, VANILLA_S),
+                energy_saved_sd=draws.saved_sd(FIRST_SAVING + 2 * i + 1, VANILLA_J),
+            )
+            for i, accounting in enumerate(Accounting)
+        },
+    )
+
+
+VANILLA_S, VANILLA_J, VANILLA_WAIT_J, PROBING_WAIT_J, FIRST_SAVING = range(5)
+"""Rows of what `_numbers` counts: then time and energy of each accounting."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """Rounds as columns of numbers: with the profiles' means, and in every world."""
+
+    value: NDArray[np.float64]
+    worlds: list[NDArray[np.float64]]
+
+    def mean(self, row: int) -> Interval:
+        """Over the rounds."""
+        return self._interval(lambda rounds: float(rounds[row].mean()), float(self.value[row].std(ddof=1)))
+
+    def saved(self, row: int, vanilla: int) -> Interval:
+        """Share of the vanilla rounds' total that is saved."""
+        return self._interval(
+            lambda rounds: float(1 - rounds[row].sum() / rounds[vanilla].sum()), self.saved_sd(row, vanilla)
+        )
+
+    def saved_sd(self, row: int, vanilla: int) -> float:
+        """Between rounds."""
+        return float((1 - self.value[row] / self.value[vanilla]).std(ddof=1))
+
+    def _interval(self, statistic: Callable[[NDArray[np.float64]], float], round_sd: float) -> Interval:
+        value = statistic(self.value)
+        here = statistic(self.value[:, :ROUNDS_PER_WORLD])
+        low, high = np.quantile([statistic(world) - here for world in self.worlds], [0.025, 0.975])
+        luck = 1.96 * round_sd / math.sqrt(self.value.shape[1])
+        return Interval(
+            value, value - math.hypot(min(low, 0.0), luck), value + math.hypot(max(high, 0.0), luck)
+        )
+
+
+def _numbers(
+    costs: CandidateCosts, drawn: NDArray[np.int64], k: int, local_epochs: int, rule: Rule
+) -> list[float]:
+    """One round: vanilla time and energy, waiting both ways, then time and energy by accounting."""
+    of_round = costs.taken(drawn)
+    found = both_ways(of_round, _choose(of_round, k, rule), local_epochs)
+    by_accounting = [
+        number
+        for accounting in Accounting
+        for number in (found.probing[accounting].time_s, found.probing[accounting].energy_j)
+    ]
+    return [
+        found.vanilla.time_s,
+        found.vanilla.energy_j,
+        found.vanilla_wait_j,
+        found.probing_wait_j,
+        *by_accounting,
+    ]
+
+
+def _choose(costs: CandidateCosts, k: int, rule: Rule) -> NDArray[np.bool_]:
+    """Who goes on. Candidates come in random order, so the first ones are anyone."""
+    chosen = np.zeros(len(costs), np.bool_)
+    if rule == "random":
+        chosen[:k] = True
+    else:
+        key = costs.probe_s if rule == "fastest" else costs.probe_j
+        chosen[np.argsort(key, kind="stable")[:k]] = True
+    return chosen

@@ -1,0 +1,209 @@
+"""Captures cut into phases by their markers, each phase integrated, throttled epochs set apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+
+from device_agents.protocol import Phase
+from fedjoule.errors import DataQualityError
+from harness.capture import Capture, Phased
+from power.baseline import Baseline, measure_baseline
+from power.evidence import Evidence, gather
+from power.uncertainty import Session
+from power.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """One epoch of a capture. Energy is gross, in joules."""
+
+    round: int
+    epoch: int
+    start_ns: int
+    end_ns: int
+    energy_j: float
+    throttled: bool = False
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds."""
+        return (self.end_ns - self.start_ns) * 1e-9
+
+
+def epoch_rows(capture: Capture) -> list[EpochRow]:
+    """Every epoch whose energy is known, in the order of time; each epoch 1 begins a new round."""
+    return [
+        EpochRow(
+            epoch.round,
+            epoch.epoch,
+            epoch.start_ns,
+            epoch.end_ns,
+            epoch.evidence.energy.energy_j,
+            epoch.throttled,
+        )
+        for epoch in CutCapture(capture).epochs
+        if epoch.evidence.energy.valid and epoch.evidence.energy.energy_j is not None
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """An epoch with its energy."""
+
+    round: int
+    epoch: int
+    evidence: Evidence
+    throttled: bool
+
+    @property
+    def start_ns(self) -> int:
+        """Host time."""
+        return self.evidence.energy.start_ns
+
+    @property
+    def end_ns(self) -> int:
+        """Host time."""
+        return self.evidence.energy.end_ns
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may be averaged in."""
+        return self.evidence.energy.valid and not self.throttled
+
+
+class CutCapture:
+    """One capture, its phases integrated when they are first asked for.
+
+    Attributes:
+        problems: What turned out to be unusable on the way.
+    """
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.record = capture.record
+        self.problems: list[str] = []
+
+    @cached_property
+    def epochs(self) -> list[Epoch]:
+        """All epochs, usable or not, in the order of time."""
+        phases = [phase for phase in self.capture.phases() if phase.phase is Phase.EPOCH]
+        numbers = _rounds(phases)
+        labels = [f"round {n}, epoch {p.epoch}" for n, p in zip(numbers, phases, strict=True)]
+        found = self._gather([_window(p, label) for p, label in zip(phases, labels, strict=True)])
+        throttled = set(self.record.throttled_epochs)
+        return [
+            Epoch(number, phase.epoch, evidence, phase.epoch in throttled)
+            for number, phase, evidence in zip(numbers, phases, found, strict=True)
+        ]
+
+    def probes(self) -> tuple[Evidence, ...]:
+        """First epochs that may be used."""
+        return tuple(e.evidence for e in self.epochs if e.usable and e.epoch == 1)
+
+    def later_epochs(self) -> tuple[Evidence, ...]:
+        """Second and later epochs that may be used."""
+        return tuple(e.evidence for e in self.epochs if e.usable and e.epoch > 1)
+
+    def rounds(self, local_epochs: int) -> tuple[Evidence, ...]:
+        """Rounds of which all ``local_epochs`` epochs may be used: the epochs together."""
+        found = []
+        for number in dict.fromkeys(epoch.round for epoch in self.epochs):
+            epochs = [epoch for epoch in self.epochs if epoch.round == number]
+            if len(epochs) == local_epochs and all(epoch.usable for epoch in epochs):
+                found.append(together([epoch.evidence for epoch in epochs], f"round {number}"))
+        return tuple(found)
+
+    def phase(self, kind: Phase) -> tuple[Evidence, ...]:
+        """Every valid stretch of another phase."""
+        windows = [_window(phase, kind.value) for phase in self.capture.phases() if phase.phase is kind]
+        return tuple(evidence for evidence in self._gather(windows) if evidence.energy.valid)
+
+    def bytes_of(self, kind: Phase) -> int | None:
+        """Size of a transfer, as the device noted it."""
+        sizes = [m.extra.get("bytes") for m in self.capture.markers if m.kind is kind]
+        known = [int(size) for size in sizes if isinstance(size, int | float)]
+        return known[-1] if known else None
+
+    @cached_property
+    def baseline(self) -> Baseline | None:
+        """Idle power around the work; None if no idle time was recorded or it cannot be used."""
+        return self._measure([Window(w.start_ns, w.end_ns, "idle") for w in self.record.idle[:2]])
+
+    @cached_property
+    def load_baseline(self) -> Baseline | None:
+        """Power of the background load by itself; None likewise."""
+        phases = [phase for phase in self.capture.phases() if phase.phase is Phase.LOAD]
+        return self._measure([_window(phase, "background load alone") for phase in phases[-1:]])
+
+    def idle(self) -> tuple[Evidence, ...]:
+        """The idle time before and after."""
+        found = self._gather([Window(w.start_ns, w.end_ns, "idle") for w in self.record.idle])
+        return tuple(evidence for evidence in found if evidence.energy.valid)
+
+    def session(self, evidence: Sequence[Evidence], baseline: Baseline | None = None) -> Session:
+        """Windows of this capture as a session of `power.uncertainty`."""
+        return Session(tuple(evidence), self.capture.recording.record.info.accuracy, baseline)
+
+    def _measure(self, windows: Sequence[Window]) -> Baseline | None:
+        if not windows:
+            return None
+        try:
+            return measure_baseline(self.capture.recording, *windows)
+        except DataQualityError as error:
+            self.problems.append(f"{self.record.capture_id}: {error.message}")
+            return None
+
+    def _gather(self, windows: Sequence[Window]) -> tuple[Evidence, ...]:
+        if not windows:
+            return ()
+        return gather(
+            self.capture.recording, windows, sync_uncertainty_s=self.record.clock.sync_uncertainty_s
+        )
+
+
+def _rounds(phases: Sequence[Phased]) -> list[int]:
+    numbers, number = [], 0
+    for phase in phases:
+        number += phase.epoch == 1
+        numbers.append(number)
+    return numbers
+
+
+def _window(phase: Phased, label: str) -> Window:
+    return Window(phase.start_ns, phase.end_ns, label)
+
+
+def together(parts: Sequence[Evidence], label: str) -> Evidence:
+    """Several windows as one that lasts as long as they do together; what lies between is left out.
+
+    The clock's error moves all of them alike, so its effects add; noise and losses are independent.
+    """
+    energies = [part.energy for part in parts]
+    start_ns = energies[0].start_ns
+    ranges_j = [energy.range_energy_j for energy in energies]
+    ranges_vs = [energy.range_volt_s for energy in energies]
+    return Evidence(
+        energy=replace(
+            energies[0],
+            label=label,
+            end_ns=start_ns + sum(energy.end_ns - energy.start_ns for energy in energies),
+            energy_j=math.fsum(energy.energy_j or 0.0 for energy in energies),
+            charge_c=math.fsum(energy.charge_c or 0.0 for energy in energies),
+            n_samples=sum(energy.n_samples for energy in energies),
+            lost_fraction=max(energy.lost_fraction for energy in energies),
+            loss_known=all(energy.loss_known for energy in energies),
+            bridged_s=math.fsum(energy.bridged_s for energy in energies),
+            range_energy_j=tuple(map(math.fsum, zip(*ranges_j, strict=True))),
+            range_volt_s=tuple(map(math.fsum, zip(*ranges_vs, strict=True))),
+            problems=tuple(chain.from_iterable(energy.problems for energy in energies)),
+            notes=tuple(dict.fromkeys(chain.from_iterable(energy.notes for energy in energies))),
+        ),
+        earlier_j=math.fsum(part.earlier_j for part in parts),
+        later_j=math.fsum(part.later_j for part in parts),
+        noise_j=math.hypot(*(part.noise_j for part in parts)),
+        loss_j=math.hypot(*(part.loss_j for part in parts)),
+    )

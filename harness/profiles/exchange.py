@@ -1,0 +1,98 @@
+"""Profiles that travel: exported as they are, imported as what they can prove, which is less."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedjoule.errors import StorageError
+from fedjoule.provenance import Origin, weakest
+from fedjoule.records import write_atomic
+from harness.profiles.library import Stored, file_stem, store
+from power.profile import DeviceProfile, PhaseCost, load_profile, save_profile
+
+PHASES = ("probe", "epoch", "round", "download", "upload")
+COLUMNS = (
+    "device", "model", "dataset", "backend", "origin", "samples", "batch_size", "local_epochs", "phase",
+    "duration_s", "duration_half_width_95_s", "duration_factor_95", "gross_j", "net_j", "marginal_j",
+    "marginal_half_width_95_j", "marginal_factor_95", "n", "bytes",
+)  # fmt: skip
+
+
+def export_profiles(profiles: Sequence[DeviceProfile], target: Path) -> list[Path]:
+    """Write profiles as files of their own: one ``.json``, a folder of them, or one ``.csv`` for all.
+
+    A CSV is for reading; only JSON can be imported again.
+    """
+    if target.suffix == ".csv":
+        write_atomic(target, _csv(profiles).encode())
+        return [target]
+    if target.suffix == ".json":
+        if len(profiles) != 1:
+            raise StorageError(
+                f"{target}: one file holds one profile, not {len(profiles)}",
+                hint="name a folder, or a .csv file",
+            )
+        save_profile(profiles[0], target)
+        return [target]
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{target}: {error.strerror or error}") from error
+    paths = [target / f"{file_stem(profile)}.json" for profile in profiles]
+    for profile, path in zip(profiles, paths, strict=True):
+        save_profile(profile, path)
+    return paths
+
+
+def import_profile(path: Path, folder: Path) -> Stored:
+    """Take in a foreign profile: whatever it claims, here it is ``imported`` or weaker.
+
+    Raises:
+        ConfigError: It is no profile; the offending field is named.
+    """
+    profile = load_profile(path)
+    origin = weakest([Origin.IMPORTED, profile.origin])
+    content = f"content {profile.content_sha256[:16]}" if profile.content_sha256 else "never sealed"
+    basis = f"imported from {path.name}, {content}"
+    provenance = profile.provenance.weakened(origin, basis=basis)
+    return store(profile.model_copy(update={"provenance": provenance}), folder)
+
+
+def _csv(profiles: Sequence[DeviceProfile]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for profile in profiles:
+        for phase in PHASES:
+            cost: PhaseCost | None = getattr(profile, phase)
+            if cost is not None:
+                writer.writerow(_row(profile, phase, cost))
+    return text.getvalue()
+
+
+def _row(profile: DeviceProfile, phase: str, cost: PhaseCost) -> dict[str, object]:
+    marginal = cost.marginal_j
+    return {
+        "device": profile.device,
+        "model": profile.model,
+        "dataset": profile.dataset,
+        "backend": profile.backend,
+        "origin": profile.origin.value,
+        "samples": profile.samples,
+        "batch_size": profile.batch_size,
+        "local_epochs": profile.local_epochs,
+        "phase": phase,
+        "duration_s": cost.duration_s.mean,
+        "duration_half_width_95_s": cost.duration_s.half_width_95,
+        "duration_factor_95": cost.duration_s.factor_95,
+        "gross_j": cost.gross_j.mean,
+        "net_j": cost.net_j.mean if cost.net_j else None,
+        "marginal_j": marginal.mean if marginal else None,
+        "marginal_half_width_95_j": marginal.half_width_95 if marginal else None,
+        "marginal_factor_95": marginal.factor_95 if marginal else None,
+        "n": cost.duration_s.n,
+        "bytes": getattr(cost, "bytes", None),
+    }

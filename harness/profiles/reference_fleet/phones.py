@@ -1,0 +1,144 @@
+"""Phone classes: how fast their SoC is, what its cores draw."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from harness.profiles.reference_fleet.rounding import rounded
+from harness.profiles.reference_fleet.sources import BATTERY_MAH, CORES, WITH_5G
+from power.reference.facts import PhoneFacts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TRAINING_CORES = 4
+"""Threads of BODT's measurements; mobile frameworks' default."""
+
+LEAST_MW = 1.0
+"""Rows below come from gauges that do not work: a core at its highest frequency draws tens of milliwatts."""
+
+
+def read_scores(folder: Path) -> dict[str, list[float]]:
+    """AI-Benchmark's CPU float scores by SoC."""
+    rows = json.loads((folder / "flash_raw_ai_benchmark_list.json").read_text(encoding="utf-8"))
+    scores: dict[str, list[float]] = {}
+    for row in rows:
+        scores.setdefault(row["CPU"].strip().removesuffix(" Octa"), []).append(float(row["CPU_F_AI_Score"]))
+    return scores
+
+
+def read_clusters(folder: Path) -> pd.DataFrame:
+    """One row per (SoC, run, cluster): speed and power of one core at the highest frequency measured."""
+    import pandas as pd
+
+    table = pd.read_csv(folder / "freqbench_soc_power.csv.gz")
+    table["run"] = table["run"].fillna("main")
+    table = table[(table["Power (mW)"] > LEAST_MW) & (table["accuracy"] != "Low")]
+    table = table[table["device"].isin(list(BATTERY_MAH))]
+    return table.loc[table.groupby(["soc", "run", "CPU"])["Frequency (kHz)"].idxmax()]
+
+
+def cores_of(soc: str, first_cpus: list[int]) -> dict[int, int]:
+    """Cores of each cluster. freqbench names a cluster by its first core, and the first one by core 1."""
+    starts = [0 if cpu == 1 else cpu for cpu in first_cpus]
+    ends = [*starts[1:], CORES.get(soc, 8)]
+    return {cpu: end - start for cpu, start, end in zip(first_cpus, starts, ends, strict=True)}
+
+
+def fastest_cores(soc: str, run: pd.DataFrame) -> tuple[float, float]:
+    """CoreMark per second and watts of the four fastest cores together."""
+    counts = cores_of(soc, sorted(run["CPU"]))
+    cores = [
+        (mark, milliwatt / 1000)
+        for cpu, mark, milliwatt in zip(run["CPU"], run["CoreMarks (iter/s)"], run["Power (mW)"], strict=True)
+        for _ in range(counts[cpu])
+    ]
+    fastest = sorted(cores, reverse=True)[:TRAINING_CORES]
+    return sum(mark for mark, _ in fastest), sum(watt for _, watt in fastest)
+
+
+@dataclass(frozen=True, slots=True)
+class Soc:
+    """A SoC as freqbench has it: CoreMark and watts of its four fastest cores, one pair per run."""
+
+    device: str
+    name: str
+    runs: list[tuple[float, float]]
+
+    @property
+    def coremark(self) -> float:
+        """Median over the runs."""
+        return float(np.median([mark for mark, _ in self.runs]))
+
+    @property
+    def core_w(self) -> float:
+        """Median over the runs."""
+        return float(np.median([watt for _, watt in self.runs]))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreLine:
+    """Straight line of log score against log CoreMark, over the SoCs that have both."""
+
+    exponent: float
+    constant: float
+    log_sd: float
+
+    @classmethod
+    def fit(cls, marks: list[float], scores: list[float]) -> ScoreLine:
+        """Least squares."""
+        exponent, constant = np.polyfit(np.log(marks), np.log(scores), 1)
+        off = np.log(scores) - constant - exponent * np.log(marks)
+        return cls(float(exponent), float(constant), float(np.sqrt(off @ off / (len(off) - 2))))
+
+    def score(self, coremark: float) -> float:
+        """Predicted."""
+        return float(np.exp(self.constant + self.exponent * np.log(coremark)))
+
+
+def read_socs(folder: Path) -> dict[str, Soc]:
+    """By freqbench's code name."""
+    socs: dict[str, Soc] = {}
+    for key, run in read_clusters(folder).groupby(["soc", "run"]):
+        code = str(key[0])
+        name = run["soc_name"].iloc[0].replace("+", " Plus")  # as AI-Benchmark spells it
+        soc = socs.setdefault(code, Soc(run["device"].iloc[0], name, []))
+        soc.runs.append(fastest_cores(code, run))
+    return socs
+
+
+def phones(folder: Path) -> tuple[list[PhoneFacts], ScoreLine, float]:
+    """All phone classes, the line that filled in missing scores, and how well freqbench's power repeats."""
+    scores = read_scores(folder)
+    socs = read_socs(folder)
+    both = [soc for soc in socs.values() if soc.name in scores]
+    line = ScoreLine.fit([s.coremark for s in both], [float(np.median(scores[s.name])) for s in both])
+    found = [_phone(code, soc, scores.get(soc.name, []), line) for code, soc in socs.items()]
+    repeat_log_sd = _pooled_log_sd([[watt for _, watt in soc.runs] for soc in socs.values()])
+    return sorted(found, key=lambda phone: (phone.score, phone.device)), line, repeat_log_sd
+
+
+def _phone(code: str, soc: Soc, scores: list[float], line: ScoreLine) -> PhoneFacts:
+    return PhoneFacts(
+        device=soc.device,
+        soc=soc.name,
+        score=rounded(float(np.median(scores)) if scores else line.score(soc.coremark)),
+        score_phones=len(scores),
+        score_log_sd=rounded(float(np.std(np.log(scores), ddof=1))) if len(scores) > 1 else None,
+        coremark=rounded(soc.coremark),
+        core_w=rounded(soc.core_w),
+        runs=len(soc.runs),
+        battery_mah=BATTERY_MAH[soc.device],
+        radio="nr" if code in WITH_5G else "lte",
+    )
+
+
+def _pooled_log_sd(groups: list[list[float]]) -> float:
+    deviations = [np.log(group) - np.mean(np.log(group)) for group in groups if len(group) > 1]
+    dof = sum(len(group) - 1 for group in deviations)
+    return float(np.sqrt(sum(float(group @ group) for group in deviations) / dof))

@@ -1,0 +1,182 @@
+"""The facts behind the reference fleet, with a source for each: ``facts.json``, written by a script.
+
+``python -m harness.profiles.reference_fleet`` computes the file from the data sets it names. No number in it
+was measured by fedjoule.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from pydantic import Field
+
+from fedjoule.config import ClosedModel, validate
+from fedjoule.records import StoredRecord
+
+Family = Literal["convolution", "depthwise", "recurrent"]
+
+
+class Source(ClosedModel):
+    """Where facts were taken from, and what was done with them."""
+
+    title: str
+    place: str
+    licence: str
+    used_for: str
+
+
+class Anchor(ClosedModel):
+    """A published training time on the anchor SoC.
+
+    Attributes:
+        macs_per_sample: Multiply-adds of a forward pass.
+        batch_s: Intercept of time per batch against batch size; 0 where a single size was published.
+        sample_s: Slope of the same.
+        source: Key of a source.
+    """
+
+    model: str
+    family: Family
+    device: str
+    macs_per_sample: float = Field(gt=0)
+    parameters: int = Field(gt=0)
+    batch_s: float
+    sample_s: float = Field(gt=0)
+    source: str
+
+
+class Speed(ClosedModel):
+    """Training time of a batch on the anchor SoC.
+
+    ``batch_s + parameter_s x parameters + batch x FLOP per sample / flop_s[family]``
+
+    Attributes:
+        soc: The SoC whose speed is 1.
+        flop_s: Arithmetic per second by kind of model, forward and backward.
+        log_sd: Standard deviation of the logarithm of a prediction, by kind of model.
+        device_log_sd: The same for predicting another SoC from its score.
+        coremark_exponent: Score of a SoC without one: proportional to its CoreMark to this power.
+        coremark_log_sd: How well that fits where both are known.
+        check: What an independent data set says about it.
+    """
+
+    soc: str
+    batch_s: float = Field(gt=0)
+    parameter_s: float = Field(ge=0)
+    flop_s: dict[Family, float]
+    log_sd: dict[Family, float]
+    device_log_sd: float = Field(gt=0)
+    coremark_exponent: float
+    coremark_log_sd: float
+    check: str
+    anchors: tuple[Anchor, ...]
+
+
+class PowerFacts(ClosedModel):
+    """Power while training, waiting and asleep.
+
+    Attributes:
+        training_factor: Training power above awake idle, over the sum of the cores' CoreMark power.
+        training_log_sd: Between the runs behind it.
+        repeat_log_sd: Between freqbench runs of one SoC.
+        awake_w: Awake and idle, screen off.
+        asleep_w: Screen off, nothing running.
+    """
+
+    training_factor: float = Field(gt=0)
+    training_log_sd: float = Field(gt=0)
+    repeat_log_sd: float = Field(gt=0)
+    awake_w: float = Field(gt=0)
+    awake_log_sd: float = Field(gt=0)
+    asleep_w: float = Field(gt=0)
+
+
+class Link(ClosedModel):
+    """One direction of a radio: power = base + slope x rate, at the median rate of the measurement."""
+
+    base_w: float = Field(gt=0)
+    slope_j_per_bit: float = Field(gt=0)
+    sd_w: float = Field(gt=0)
+    rate_bit_s: float = Field(gt=0)
+
+
+class Radio(ClosedModel):
+    """Both directions; the power is that of the radio, above an idle phone."""
+
+    download: Link
+    upload: Link
+
+
+class TaskFacts(ClosedModel):
+    """One model on one data set, counted from the code of `device_agents.workloads`.
+
+    Attributes:
+        model: What follows the data set in the task's name.
+        samples: Training samples of one of the paper's 100 clients.
+        flop_per_sample: Forward and backward.
+        bytes: Of the model as float32, buffers included.
+    """
+
+    model: str
+    dataset: str
+    family: Family
+    samples: int = Field(gt=0)
+    batch_size: int = Field(gt=0)
+    local_epochs: int = Field(gt=0)
+    flop_per_sample: float = Field(gt=0)
+    parameters: int = Field(gt=0)
+    bytes: int = Field(gt=0)
+
+    @property
+    def name(self) -> str:
+        """The task's name, e.g. ``mnist-lenet5``."""
+        return f"{self.dataset}-{self.model}"
+
+
+class PhoneFacts(ClosedModel):
+    """One phone class.
+
+    Attributes:
+        score: AI-Benchmark's CPU float score: median over the phones with this SoC, or from CoreMark.
+        score_phones: Phones behind it; 0 if it was predicted.
+        score_log_sd: Spread between them.
+        coremark: Sum over the four fastest cores, iterations per second, at their highest frequency.
+        core_w: Their power, summed, above an idle phone.
+        battery_mah: Maker's specification.
+        radio: ``lte`` or ``nr`` (5G).
+    """
+
+    device: str
+    soc: str
+    score: float = Field(gt=0)
+    score_phones: int = Field(ge=0)
+    score_log_sd: float | None
+    coremark: float = Field(gt=0)
+    core_w: float = Field(gt=0)
+    runs: int = Field(ge=1)
+    battery_mah: float = Field(gt=0)
+    radio: Literal["lte", "nr"]
+
+
+class ReferenceFacts(StoredRecord):
+    """Everything that the reference fleet is computed from."""
+
+    sources: dict[str, Source]
+    speed: Speed
+    power: PowerFacts
+    radios: dict[str, Radio]
+    battery_v: float = Field(gt=0)
+    charge_share_per_h: float = Field(gt=0)
+    tasks: tuple[TaskFacts, ...]
+    phones: tuple[PhoneFacts, ...]
+
+
+@cache
+def reference_facts() -> ReferenceFacts:
+    """The facts that this version ships."""
+    import json
+
+    text = files("power.reference").joinpath("facts.json").read_text(encoding="utf-8")
+    return validate(json.loads(text), ReferenceFacts, name="power/reference/facts.json")

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.profiles.curve import fit_curve
+from power.load_curve import interpolate
+from power.profile import LoadLevel, PhaseCost, Quantity
+
+
+def level(
+    load: float, seconds: float, joules: float | None, *, kind: str = "cpu", width: float = 0.05
+) -> LoadLevel:
+    cost = PhaseCost(
+        duration_s=Quantity(mean=seconds, half_width_95=width * seconds),
+        gross_j=Quantity(mean=10.0),
+        marginal_j=None if joules is None else Quantity(mean=joules, half_width_95=width * abs(joules)),
+    )
+    return LoadLevel(name=f"{kind}-{load}", kind="none" if load == 0 else kind, load=load, epoch=cost)
+
+
+def test_points_that_are_monotone_stay_where_they_are() -> None:
+    curve = fit_curve([level(0, 2.0, 4.0), level(0.5, 3.0, 4.4), level(1.0, 5.0, 6.0)])
+    assert [p.load for p in curve] == [0, 0.5, 1]
+    assert [p.slowdown for p in curve] == pytest.approx([1, 1.5, 2.5])
+    assert [p.energy_factor for p in curve] == pytest.approx([1, 1.1, 1.5])
+
+
+def test_noise_against_the_trend_is_pooled_by_certainty() -> None:
+    """1.6 at half load is nine times as certain as 1.4 at three quarters: the pool lies near it."""
+    half, three_quarters = level(0.5, 1.6, 1.0, width=0.01), level(0.75, 1.4, 1.0, width=0.03)
+    curve = fit_curve([level(0, 1.0, 1.0), half, three_quarters, level(1.0, 2.0, 1.0)])
+    assert curve[1].slowdown == curve[2].slowdown
+    assert curve[1].slowdown == pytest.approx((9 * 1.6 + 1.4) / 10)
+    assert curve[3].slowdown == pytest.approx(2.0)
+
+
+def test_a_value_below_one_is_noise_and_the_base_stays() -> None:
+    curve = fit_curve([level(0, 1.0, 1.0), level(0.5, 0.97, 1.0), level(1.0, 1.5, 1.0)])
+    assert [p.slowdown for p in curve] == pytest.approx([1, 1, 1.5], abs=1e-6)
+
+
+def test_energy_may_fall_with_load() -> None:
+    """A chip that is awake anyway: the training's own part gets smaller."""
+    curve = fit_curve([level(0, 1.0, 4.0), level(0.5, 1.5, 3.0), level(1.0, 2.0, 3.2)])
+    assert curve[0].energy_factor == 1
+    assert curve[1].energy_factor == curve[2].energy_factor == pytest.approx(0.775, abs=0.01)
+
+
+def test_what_cannot_be_on_the_curve_is_left_out() -> None:
+    base = level(0, 1.0, 1.0)
+    assert fit_curve([base]) == ()
+    assert fit_curve([base, level(0.5, 2.0, None)]) == ()
+    assert fit_curve([base, level(0.5, 2.0, -0.1)]) == ()
+    assert fit_curve([base, level(0.5, 2.0, 1.0, kind="memory")]) == ()
+    assert fit_curve([level(0.25, 1.0, 1.0), level(0.5, 2.0, 1.0)]) == ()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 20), st.floats(0.3, 30), st.floats(0.3, 30)),
+        min_size=1,
+        max_size=8,
+        unique_by=lambda row: row[0],
+    )
+)
+def test_every_fit_is_monotone_between_its_points_too(rows: list[tuple[int, float, float]]) -> None:
+    curve = fit_curve([level(0, 1.0, 1.0), *(level(n / 20, s, j) for n, s, j in rows)])
+    loads = [p.load for p in curve]
+    at = np.linspace(0, 1, 201)
+    slow = interpolate(loads, [p.slowdown for p in curve], at)
+    energy = interpolate(loads, [p.energy_factor for p in curve], at)
+    assert slow[0] == pytest.approx(1)
+    assert energy[0] == pytest.approx(1)
+    assert np.all(np.diff(slow) >= -1e-9)
+    steps = np.diff(energy)
+    assert np.all(steps >= -1e-9) or np.all(steps <= 1e-9)
+    assert slow.min() > 0
+    assert energy.min() > 0
+
+
+def test_interpolation_holds_its_ends() -> None:
+    assert interpolate([], [], [0.3, 0.9]).tolist() == [1, 1]
+    assert interpolate([0.5], [1.4], 0.1) == pytest.approx(1.4)
+    assert interpolate([0.0, 0.5], [1.0, 2.0], [-1, 0.25, 0.7]).tolist() == pytest.approx([1, 1.5, 2])
