@@ -1,153 +1,329 @@
 """The round engine: selection, local training, aggregation and cost on a virtual clock.
 
-This first engine runs methods that do not probe, on devices that are always there. The clock is virtual
-and in integer nanoseconds; the training is real.
+The clock counts integer nanoseconds. A run is a pure function of (world, trainer, selector, protocol, seed):
+nothing is drawn from a stream that is not named by its purpose and round, so a run can be stopped after any
+round (`state_dict`) and continued with the same result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from device_agents.workloads.softmax import Softmax
-from emulator.data.digits import Digits
-from emulator.fleet import FleetState
-from emulator.outcome import ClientCost, Fate, RoundOutcome
-from emulator.selectors.base import Selector
+from emulator.accounting import round_costs
+from emulator.chooser import Chooser
+from emulator.cost.timeline import Timeline
+from emulator.learning import RoundLearning
+from emulator.outcome import Fate, RoundOutcome
+from emulator.protocol import Judging, Protocol
+from emulator.reported import Reported
+from emulator.reporting import file_reports, probe_reports, round_reports
+from emulator.rounds import OpenRound, finish, probe
+from emulator.selectors.base import Probe, Profiling, Selector
+from emulator.training.base import Score, Trainer
+from emulator.truth import Truth
 from emulator.view import ServerView
-from fedjoule.errors import ConfigError
-from fedjoule.seeds import generator
+from emulator.world import World
+from fedjoule.errors import FedjouleError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Ids = NDArray[np.int64]
+
+LONGEST_WAIT_NS = 366 * 86_400 * 10**9
+"""A year without anybody is taken for never: traces that wrap repeat themselves sooner."""
 
 
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """How a federated run goes.
+class NobodyLeft(FedjouleError):
+    """No device is eligible now, nor within a year."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """What was done in a round, before it is booked.
 
     Attributes:
-        rounds: Number of rounds.
-        clients_per_round: K.
-        local_epochs: l_ep, the probe epoch included.
-        seed: Root of every random stream.
+        timeline: Of the participants.
+        learning: Likewise.
+        places: The chosen.
+        measured: Who told how long an epoch took.
+        epochs: Local epochs behind that; 0 for the probe.
+        finished: Who sent an update.
+        end_ns: When the round was over.
     """
 
-    rounds: int
-    clients_per_round: int
-    local_epochs: int
-    seed: int
+    timeline: Timeline
+    learning: RoundLearning
+    places: Ids
+    measured: Ids
+    epochs: NDArray[np.float64]
+    finished: Ids
+    end_ns: int
 
 
-@dataclass(slots=True)
 class Engine:
-    """One federated run. `run` yields nothing and keeps nothing: each outcome goes to a callback."""
+    """One federated run: `play` gives one round after the other.
 
-    fleet: FleetState
-    shards: list[NDArray[np.int64]]
-    data: Digits
-    model: Softmax
-    selector: Selector
-    protocol: Protocol
+    Args:
+        world: Fleet, conditions, batteries, network.
+        trainer: Trains for real, or stands in for it.
+        selector: Chooses.
+        protocol: Rules.
+        judging: Reward.
+        seed: Root of every random stream.
+        classes: Number of classes.
+        label_histogram: True share of each class on each device, for privileged selectors.
 
-    def __post_init__(self) -> None:
-        if self.selector.probes:
-            raise ConfigError(f"selector {self.selector.name!r} probes, which this engine does not do yet")
-        k, n = self.protocol.clients_per_round, len(self.fleet)
-        if k > n:
-            raise ConfigError(f"clients_per_round {k} is more than the fleet of {n}")
+    Attributes:
+        round: Number of the last round played.
+        clock_ns: Virtual time.
+        weights: The global model.
+        score: Its score on the split that is rewarded.
+        eligible: How many devices checked in for the last round.
+    """
 
-    def run(self, on_round: Callable[[RoundOutcome], None]) -> NDArray[np.float64]:
-        """All rounds; returns the final global parameters."""
-        view = ServerView.registered(self.fleet.data_size)
-        parameters = self.model.initial()
-        accuracy = self._validate(parameters)
-        clock_ns = 0
-        for number in range(1, self.protocol.rounds + 1):
-            view = replace(view, round=number)
-            rng = generator(self.protocol.seed, "selection", number)
-            k = self.protocol.clients_per_round
-            pool = self.selector.candidates(view, k, rng)
-            chosen = self.selector.select(view, pool, k, rng)
-            parameters, losses = self._train(parameters, chosen, number)
-            before, accuracy = accuracy, self._validate(parameters)
-            outcome = self._charge(number, clock_ns, chosen, losses, accuracy, accuracy - before)
-            clock_ns += outcome.duration_ns
-            view = self._report(view, chosen, losses)
-            self.selector.observe(outcome)
-            on_round(outcome)
-        return parameters
-
-    def test_accuracy(self, parameters: NDArray[np.float64]) -> float:
-        """For reporting only; nothing is ever chosen or rewarded by it."""
-        return self.model.accuracy(parameters, self.data.test.x, self.data.test.y)
-
-    def _validate(self, parameters: NDArray[np.float64]) -> float:
-        return self.model.accuracy(parameters, self.data.validation.x, self.data.validation.y)
-
-    def _train(
-        self, parameters: NDArray[np.float64], chosen: NDArray[np.int64], number: int
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Local epochs on every chosen device, then the average weighted by data size."""
-        total = np.zeros_like(parameters)
-        losses = np.empty(len(chosen))
-        for i, device in enumerate(chosen):
-            shard = self.shards[device]
-            rng = generator(self.protocol.seed, "data order", int(device), number)
-            local = parameters
-            for _ in range(self.protocol.local_epochs):
-                local, losses[i] = self.model.epoch(
-                    local, self.data.train.x[shard], self.data.train.y[shard], rng
-                )
-            total += local * len(shard)
-        return total / max(1, sum(len(self.shards[device]) for device in chosen)), losses
-
-    def _charge(
+    def __init__(
         self,
-        number: int,
-        start_ns: int,
-        chosen: NDArray[np.int64],
-        losses: NDArray[np.float64],
-        accuracy: float,
-        gain: float,
-    ) -> RoundOutcome:
-        zero = np.zeros(len(chosen))
-        cost = ClientCost(
-            probe_s=zero,
-            train_s=self.fleet.epoch_s[chosen] * self.protocol.local_epochs,
-            comm_s=self.fleet.comm_s[chosen],
-            probe_j=zero,
-            wait_j=zero,
-            train_j=self.fleet.epoch_j[chosen] * self.protocol.local_epochs,
-            comm_j=self.fleet.comm_j[chosen],
-        )
-        # A synchronous round lasts as long as its slowest device.
-        duration_s = float((cost.train_s + cost.comm_s).max(initial=0.0))
-        return RoundOutcome(
-            round=number,
-            start_ns=start_ns,
-            duration_ns=round(duration_s * 1e9),
-            clients=chosen,
-            fates=(Fate.FINISHED,) * len(chosen),
-            cost=cost,
-            losses=losses,
-            accuracy=accuracy,
-            reward=gain,
-        )
+        world: World,
+        trainer: Trainer,
+        selector: Selector,
+        protocol: Protocol,
+        judging: Judging,
+        seed: int,
+        *,
+        classes: int,
+        label_histogram: NDArray[np.float64] | None = None,
+    ) -> None:
+        protocol.check(len(world.fleet))
+        self.world, self.trainer, self.selector = world, trainer, selector
+        self.protocol, self.judging = protocol, judging
+        self.chooser = Chooser(selector, protocol, seed)
+        self.reported = Reported(world.fleet.data_size, selector.needs, classes)
+        self._truth = Truth(world, selector.needs, label_histogram)
+        self._truth.register(self.reported)
+        self._profiled = selector.profiling is Profiling.NONE
+        self.round = 0
+        self.clock_ns = 0
+        self.eligible = 0
+        self.weights = trainer.initial()
+        self.score = trainer.evaluate(self.weights, judging.split)
 
-    def _report(self, view: ServerView, chosen: NDArray[np.int64], losses: NDArray[np.float64]) -> ServerView:
-        """The view after the devices that took part have reported; nobody else's entries change."""
-        fresh = {
-            "epoch_s": self.fleet.epoch_s[chosen],
-            "epoch_j": self.fleet.epoch_j[chosen],
-            "comm_s": self.fleet.comm_s[chosen],
-            "comm_j": self.fleet.comm_j[chosen],
-            "loss": losses,
+    @property
+    def done(self) -> bool:
+        """Whether every round has been played."""
+        return self.round >= self.protocol.rounds
+
+    def play(self) -> RoundOutcome:
+        """The next round, or the profiling before the first.
+
+        Raises:
+            NobodyLeft: There is no device to play it with, and never will be.
+        """
+        if not self._profiled:
+            return self.profile()
+        opened = self.open_round()
+        return self.close_round(opened, *self.chooser.choose(opened.view, opened.candidates))
+
+    def open_round(self) -> OpenRound:
+        """Check-in, candidates and, for a method that probes, their probe."""
+        self.chooser.begin()
+        number = self.round + 1
+        now_ns, eligible = self._check_in(self.clock_ns)
+        self._truth.refresh(self.reported, now_ns, eligible, number)
+        view = self._view(number, now_ns, eligible)
+        candidates = self.chooser.candidates(view)
+        count = int(np.count_nonzero(eligible))
+        opened = OpenRound(number, self.clock_ns, now_ns, view, count, candidates, now_ns)
+        if self.selector.probe is not Probe.NONE:
+            self._probe(opened)
+        return opened
+
+    def close_round(self, opened: OpenRound, chosen: Ids, epochs: Ids) -> RoundOutcome:
+        """The chosen train; the model, the view and the clock move on."""
+        timeline, learning = self._participants(opened, chosen)
+        places = np.searchsorted(timeline.devices, chosen)
+        before = self.selector.probe
+        if before is not Probe.NONE:
+            rejected = np.setdiff1d(np.arange(len(timeline.devices)), places)
+            timeline.end(rejected, Fate.REJECTED)
+        forward = before is Probe.NONE and "global_loss" in self.selector.needs
+        timeline = finish(timeline, self.protocol, places, epochs, before=before, forward=forward)
+        finished = places[timeline.under_way[places]]
+        if forward:
+            learning.measure_loss(finished)
+        probed = before is Probe.EPOCH
+        rest = epochs[np.searchsorted(places, finished)] - probed
+        finished = self._trained(timeline, learning, finished, rest, first=not probed)
+        timeline.end(finished, Fate.FINISHED)
+        count = np.zeros(len(timeline.devices))
+        if not probed:
+            count[places] = epochs
+        measured = np.searchsorted(timeline.devices, opened.candidates) if probed else finished
+        end_ns = int(timeline.t_ns[places].max(initial=opened.decision_ns))
+        return self._book(opened, _Work(timeline, learning, places, measured, count, finished, end_ns))
+
+    def profile(self) -> RoundOutcome:
+        """What a method makes every device do once, charged as round 0.
+
+        Everyone takes part where it is and under the load it has, whether eligible or not: the method knows
+        no other way.
+        """
+        self.chooser.begin()
+        everybody = np.arange(len(self.world.fleet))
+        view = self._view(1, self.clock_ns, np.ones(len(everybody), bool))
+        opened = OpenRound(
+            0, self.clock_ns, self.clock_ns, view, len(everybody), everybody, self.clock_ns, everybody
+        )
+        timeline = Timeline(self.world, everybody, self.clock_ns, held=True)
+        timeline.download(everybody)
+        timeline.first_epoch(everybody, "probe")
+        if self.selector.profiling is Profiling.UPDATE:
+            timeline.upload(everybody)
+        learning = self._learning(0, everybody)
+        there = np.flatnonzero(timeline.under_way)
+        finished = self._trained(timeline, learning, there, np.ones(len(there), np.int64), first=True)
+        timeline.end(finished, Fate.PROFILED)
+        self._profiled = True
+        end_ns = int(timeline.t_ns.max(initial=self.clock_ns))
+        nobody = np.empty(0, np.int64)
+        count = np.zeros(len(everybody))
+        return self._book(opened, _Work(timeline, learning, nobody, finished, count, finished, end_ns))
+
+    def test(self) -> Score:
+        """For reports only; nothing is ever chosen or rewarded by it."""
+        return self.trainer.evaluate(self.weights, "test")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later rounds depend on."""
+        return {
+            "round": self.round,
+            "clock_ns": self.clock_ns,
+            "weights": self.weights,
+            "accuracy": self.score.accuracy,
+            "loss": self.score.loss,
+            "profiled": self._profiled,
+            "reported": self.reported.state_dict(),
+            "check_ins": self._truth.check_ins,
+            "batteries": self.world.batteries.state_dict(),
+            "selector": self.selector.state_dict(),
         }
-        columns = {name: getattr(view, name).copy() for name in fresh}
-        for name, values in fresh.items():
-            columns[name][chosen] = values
-        return replace(view, **columns)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        self.round, self.clock_ns = state["round"], state["clock_ns"]
+        self.weights = state["weights"]
+        self.score = Score(state["loss"], state["accuracy"])
+        self._profiled = state["profiled"]
+        self.reported.load_state_dict(state["reported"])
+        self._truth.check_ins[...] = state["check_ins"]
+        self.world.batteries.load_state_dict(state["batteries"])
+        self.selector.load_state_dict(state["selector"])
+
+    def _check_in(self, start_ns: int) -> tuple[int, NDArray[np.bool_]]:
+        """The first moment from ``start_ns`` on at which somebody is there."""
+        now_ns = start_ns
+        batteries, conditions = self.world.batteries, self.world.conditions
+        while True:
+            eligible = conditions.eligible(now_ns)
+            eligible[batteries.empty(now_ns)] = False
+            if eligible.any():
+                return now_ns, eligible
+            next_ns = min(conditions.next_arrival(now_ns), batteries.recovers_at(now_ns))
+            if next_ns - start_ns > LONGEST_WAIT_NS:
+                raise NobodyLeft(
+                    f"after {now_ns * 1e-9:.0f} s of virtual time no device is eligible, nor will be",
+                    hint="check the policy against the traces (`fedjoule traces stats`), or wrap them",
+                )
+            now_ns = next_ns
+
+    def _view(self, number: int, now_ns: int, eligible: NDArray[np.bool_]) -> ServerView:
+        budgets = self.judging.budgets
+        return self.reported.view(
+            eligible,
+            round=number,
+            rounds=self.protocol.rounds,
+            now_ns=now_ns,
+            k=self.protocol.k,
+            local_epochs=self.protocol.local_epochs,
+            time_budget_s=budgets.time_s,
+            energy_budget_j=budgets.energy_j,
+        ).restricted(self.selector.needs)
+
+    def _probe(self, opened: OpenRound) -> None:
+        """Probe the candidates; those who cannot be chosen any more are left out."""
+        devices, kind = opened.candidates, self.selector.probe
+        timeline = probe(self.world, self.protocol, kind, devices, opened.now_ns)
+        learning = self._learning(opened.number, devices)
+        there = np.flatnonzero(timeline.under_way)
+        if kind is Probe.EPOCH:
+            there = self._trained(timeline, learning, there, np.ones(len(there), np.int64), first=True)
+        else:
+            learning.measure_loss(there, one_batch=kind is Probe.BATCH)
+        opened.probed, opened.timeline, opened.learning = devices, timeline, learning
+        opened.decision_ns = int(timeline.t_ns.max(initial=opened.now_ns))
+        opened.candidates = devices[there]
+        self.reported.put(devices, probe_reports(timeline, learning, there, kind))
+
+    def _participants(self, opened: OpenRound, chosen: Ids) -> tuple[Timeline, RoundLearning]:
+        if opened.timeline is not None and opened.learning is not None:
+            return opened.timeline, opened.learning
+        return Timeline(self.world, chosen, opened.now_ns), self._learning(opened.number, chosen)
+
+    def _learning(self, number: int, devices: Ids) -> RoundLearning:
+        mu = self.selector.proximal_mu
+        return RoundLearning(self.trainer, number, self.weights, devices, proximal_mu=mu)
+
+    def _trained(
+        self, timeline: Timeline, learning: RoundLearning, places: Ids, epochs: Ids, *, first: bool
+    ) -> Ids:
+        """Train; who reports something that is not finite goes no further."""
+        finite = learning.train(places, epochs, first=first)
+        timeline.end(places[~finite], Fate.DIVERGED)
+        return places[finite]
+
+    def _book(self, opened: OpenRound, work: _Work) -> RoundOutcome:
+        """Aggregate, evaluate, charge, and tell the server and the selector."""
+        timeline, devices = work.timeline, work.timeline.devices
+        timeline.settle()
+        before = self.score.accuracy
+        if len(work.places) and len(work.finished):
+            sizes = self.world.fleet.data_size[devices[work.finished]]
+            self.weights = work.learning.aggregate(work.finished, sizes, self.protocol.aggregation)
+            self.score = self.trainer.evaluate(self.weights, self.judging.split)
+        reports = round_reports(
+            timeline,
+            work.learning,
+            self.selector,
+            measured=work.measured,
+            finished=work.finished,
+            epochs=work.epochs,
+            weights=self.weights,
+        )
+        self.trainer.end()
+        chosen = np.zeros(len(devices), bool)
+        chosen[work.places] = True
+        probed = opened.probed is not None
+        costs = round_costs(timeline.cost, chosen, (work.end_ns - opened.now_ns) * 1e-9, probed=probed)
+        gain = self.score.accuracy - before
+        judged = costs[self.judging.accounting]
+        outcome = RoundOutcome(
+            round=opened.number,
+            start_ns=opened.start_ns,
+            duration_ns=work.end_ns - opened.start_ns,
+            clients=devices,
+            chosen=chosen,
+            fates=timeline.fates(),
+            cost=timeline.cost,
+            reports=reports,
+            costs=costs,
+            accuracy=self.score.accuracy,
+            accuracy_gain=gain,
+            reward=self.judging.reward(gain * 100.0, judged, self.judging.budgets),
+            global_weights=self.weights if self.selector.needs_weights else None,
+        )
+        self.round, self.clock_ns, self.eligible = opened.number, work.end_ns, opened.eligible
+        file_reports(self.reported, devices, reports)
+        self._truth.count(self.reported, opened.number, devices[work.places], devices[work.finished])
+        self.chooser.observe(opened.view, outcome)
+        return outcome

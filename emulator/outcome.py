@@ -20,6 +20,8 @@ class Fate(StrEnum):
     """Its update was aggregated."""
     REJECTED = "rejected"
     """It was probed and told to stop."""
+    PROFILED = "profiled"
+    """It did what a method asks of everybody once; nobody was chosen."""
     LEFT = "left"
     """Its user took it away: the trace says that it is no longer eligible."""
     BATTERY = "battery"

@@ -68,6 +68,9 @@ class Trainer(Protocol):
     def loss_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """Mean loss of ``weights`` on each client's own data, without training."""
 
+    def batch_loss_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Mean loss of ``weights`` on the first batch of the epoch that each client would train next."""
+
     def accuracy_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """Accuracy of ``weights`` on each client's own held-out samples (on all of them, where none are)."""
 

@@ -1,0 +1,1 @@
+"""From a scenario and a seed to an engine: profiles, traces, data, trainer."""

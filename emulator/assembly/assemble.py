@@ -1,0 +1,211 @@
+"""`assemble`: an engine, ready for its first round, and the manifest of what went into it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from device_agents.workloads.tasks import Task, find_task
+from emulator.assembly.profiles import profiles_of
+from emulator.assembly.recordings import conditions_of, recordings
+from emulator.budgets import budgets_by_rule
+from emulator.cost.network import Network
+from emulator.engine import Engine
+from emulator.fleet.batteries import Batteries
+from emulator.fleet.state import FleetState, fleet_from_profiles
+from emulator.protocol import Judging, Protocol
+from emulator.reward import REWARDS, Budgets
+from emulator.scenario.model import Scenario, TaskSection
+from emulator.selectors.base import SELECTORS, Selector
+from emulator.training.base import Trainer
+from emulator.world import World
+from fedjoule.errors import ConfigError
+from fedjoule.seeds import generator
+from power.profile import DeviceProfile
+
+SURROGATE = "surrogate"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learners:
+    """The learning side of a scenario and a seed.
+
+    Attributes:
+        trainer: Trains.
+        data_size: Training samples of each device.
+        classes: Number of classes.
+        label_histogram: True share of each class on each device; ``None`` without data.
+        facts: For the manifest.
+    """
+
+    trainer: Trainer
+    data_size: NDArray[np.int64]
+    classes: int
+    label_histogram: NDArray[np.float64] | None
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assembly:
+    """An engine and what went into it."""
+
+    engine: Engine
+    facts: dict[str, Any]
+
+
+def assemble(
+    scenario: Scenario,
+    seed: int,
+    *,
+    selector: Selector | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
+) -> Assembly:
+    """Everything that a run needs.
+
+    Args:
+        scenario: What to run.
+        seed: Decides partition, fleet, trace offsets, initial weights and data order, whatever the selector.
+        selector: Instead of the one that the scenario names.
+        profiles: Instead of those that the scenario names, whatever model they are about.
+    """
+    task = task_of(scenario.task)
+    chooser = make_selector(scenario) if selector is None else selector
+    known = profiles_of(scenario.fleet, task) if profiles is None else profiles
+    conditions = conditions_of(scenario.fleet, seed)
+    learners = _learners(scenario, task, seed)
+    fleet = fleet_from_profiles(
+        known,
+        learners.data_size,
+        rng=generator(seed, "fleet"),
+        speed_spread=scenario.fleet.speed_spread,
+        mix=scenario.fleet.mix,
+        energy=scenario.energy,
+    )
+    batteries = Batteries(fleet, conditions, **scenario.fleet.battery.model_dump())
+    model_bytes = learners.trainer.initial().nbytes
+    world = World(
+        fleet, conditions, batteries, Network(fleet, conditions, scenario.fleet.network, model_bytes)
+    )
+    judging = _judging(scenario, world, seed)
+    engine = Engine(
+        world,
+        learners.trainer,
+        chooser,
+        _protocol(scenario, task),
+        judging,
+        seed,
+        classes=learners.classes,
+        label_histogram=learners.label_histogram,
+    )
+    facts = {
+        "seed": seed,
+        "selector": chooser.name,
+        "privileged": chooser.privileged,
+        "budgets": {"time_s": judging.budgets.time_s, "energy_j": judging.budgets.energy_j},
+        "trainer": learners.trainer.implementation,
+        "model_bytes": model_bytes,
+        "energy": scenario.energy,
+        **_fleet_facts(fleet),
+        **_trace_facts(scenario),
+        **learners.facts,
+    }
+    return Assembly(engine, facts)
+
+
+def task_of(section: TaskSection) -> Task:
+    """The task with the scenario's own settings."""
+    try:
+        task = find_task(section.name)
+    except ValueError as error:
+        raise ConfigError(f"task.name: {error}") from error
+    changes = {
+        name: value
+        for name in ("batch_size", "learning_rate", "momentum")
+        if (value := getattr(section, name)) is not None
+    }
+    return replace(task, **changes)
+
+
+def make_selector(scenario: Scenario) -> Selector:
+    """The selector that a scenario names, with its options."""
+    section = scenario.selector
+    kind = SELECTORS.load(section.name)
+    # `object` takes no options, whatever its own signature says.
+    known = [] if kind.__init__ is object.__init__ else list(inspect.signature(kind).parameters)
+    unknown = sorted(set(section.options) - set(known))
+    if unknown:
+        raise ConfigError(
+            f"selector {section.name!r} has no option {unknown[0]!r}",
+            hint=f"known: {', '.join(known) or 'none'}",
+        )
+    return kind(**section.options)
+
+
+def _protocol(scenario: Scenario, task: Task) -> Protocol:
+    settings = scenario.protocol.model_dump(exclude={"candidates"})
+    return Protocol(**settings, candidates=scenario.candidates, batch_size=task.batch_size)
+
+
+def _judging(scenario: Scenario, world: World, seed: int) -> Judging:
+    section, protocol = scenario.reward, scenario.protocol
+    time_s, energy_j = section.time_budget_s, section.energy_budget_j
+    if time_s is None or energy_j is None:
+        rng = generator(seed, "budgets")
+        rule_s, rule_j = budgets_by_rule(world, protocol.k, protocol.local_epochs, 0, rng)
+        time_s, energy_j = time_s or rule_s, energy_j or rule_j
+    budgets = Budgets(time_s, energy_j, section.alpha, section.beta)
+    return Judging(REWARDS.load(section.function), budgets, scenario.accounting, section.split)
+
+
+def _learners(scenario: Scenario, task: Task, seed: int) -> Learners:
+    section = scenario.task
+    if scenario.trainer.kind == SURROGATE:
+        from emulator.training.surrogate import SurrogateTrainer
+
+        sizes = np.full(scenario.fleet.devices, section.samples_per_device, np.int64)
+        trainer = SurrogateTrainer(sizes, task.classes, seed)
+        return Learners(trainer, sizes, task.classes, None, {"data": None})
+    from emulator.data.partition import make_partition
+    from emulator.data.sources import load_data_set
+    from emulator.training.choose import open_trainer
+
+    data = load_data_set(section.data or task.data_set, seed=seed)
+    partition = make_partition(section.partition, data.train, scenario.fleet.devices, seed, **section.options)
+    real = open_trainer(
+        task,
+        data,
+        partition,
+        seed=seed,
+        implementation=scenario.trainer.kind,
+        workers=scenario.trainer.workers,
+        held_out=section.held_out,
+    )
+    counts = partition.label_counts(data.train.y, data.classes)
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    sizes = partition.sizes - np.round(section.held_out * partition.sizes).astype(np.int64)
+    facts = {
+        "data": {"name": data.name, "note": data.note, "sha256": data.sha256()},
+        "partition": partition.manifest(),
+    }
+    return Learners(real, sizes, data.classes, shares, facts)
+
+
+def _fleet_facts(fleet: FleetState) -> dict[str, Any]:
+    counts = np.bincount(fleet.profile, minlength=len(fleet.costs.names))
+    return {
+        "cost_origin": fleet.origin.value,
+        "profiles": {name: int(n) for name, n in zip(fleet.costs.names, counts, strict=True) if n},
+        "not_measured": list(fleet.costs.gaps),
+    }
+
+
+def _trace_facts(scenario: Scenario) -> dict[str, Any]:
+    if scenario.fleet.traces is None:
+        return {"traces": None}
+    found = recordings(scenario.fleet.traces)
+    return {"traces": {"users": len(found.flat), "origin": found.origin.value, "sha256": found.sha256}}

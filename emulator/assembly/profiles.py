@@ -1,0 +1,31 @@
+"""The device profiles of a scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from device_agents.workloads.tasks import Task
+from emulator.scenario.model import Fleet
+from fedjoule.errors import ConfigError
+from power.profile import DeviceProfile, load_profile
+
+
+def profiles_of(fleet: Fleet, task: Task) -> list[DeviceProfile]:
+    """The profiles that are about the task's model.
+
+    Raises:
+        ConfigError: There is none; says what could be scaled from what is there.
+    """
+    if fleet.profiles == "reference":
+        from power.reference.fleet import reference_fleet
+
+        return list(reference_fleet(task.name))
+    found = [load_profile(Path(name)) for name in fleet.profiles]
+    fitting = [profile for profile in found if profile.model == task.model]
+    if not fitting:
+        known = ", ".join(sorted({f"{profile.device}/{profile.model}" for profile in found})) or "none"
+        raise ConfigError(
+            f"no profile is about the model {task.model!r} of task {task.name!r}; there are {known}",
+            hint=f"`fedjoule profile scale PROFILE --task {task.name}` estimates one from another model's",
+        )
+    return fitting

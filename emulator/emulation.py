@@ -1,0 +1,187 @@
+"""`run`: a scenario from its first round to its last, in memory or into a run folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emulator.assembly.assemble import Assembly, assemble
+from emulator.checkpoint import load_checkpoint, save_checkpoint
+from emulator.engine import Engine, NobodyLeft
+from emulator.log import RunLog
+from emulator.outcome import RoundOutcome
+from emulator.scenario.load import load_scenario
+from emulator.scenario.model import Scenario
+from emulator.selectors.base import Selector
+from fedjoule.records import StoredRecord, read_record, write_record
+from fedjoule.runstore import Run, RunStore, read_table
+from power.profile import DeviceProfile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OnRound = Callable[[RoundOutcome], None]
+RECORD = "emulation.json"
+
+
+class EmulationRecord(StoredRecord):
+    """``emulation.json``: one selector with one seed.
+
+    Attributes:
+        scenario: Everything that decides it, resolved.
+        facts: What it came to: budgets, fleet, traces, data, partition, trainer.
+        rounds: How many were played; ``None`` while it runs.
+        test_accuracy: Of the last model.
+        ended_early: Why not all rounds were played, if so.
+    """
+
+    scenario: Scenario
+    seed: int
+    facts: dict[str, Any]
+    rounds: int | None = None
+    test_accuracy: float | None = None
+    ended_early: str = ""
+
+    @property
+    def selector(self) -> str:
+        """Who chose."""
+        return str(self.facts["selector"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What a run found.
+
+    Attributes:
+        path: Where it is stored.
+        record: What it was.
+    """
+
+    path: Path
+    record: EmulationRecord
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row per round."""
+        return self._frame("rounds")
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per participant and round."""
+        return self._frame("clients")
+
+    @property
+    def overhead(self) -> pd.DataFrame:
+        """The server's own time per round, which depends on the machine."""
+        return self._frame("overhead")
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        frame: pd.DataFrame = read_table(self.path, name).to_pandas()
+        return frame
+
+
+def run(
+    scenario: Scenario | str | Path,
+    *,
+    seed: int | None = None,
+    selector: Selector | None = None,
+    out: Path | str = "emulations",
+    on_round: OnRound = lambda _: None,
+) -> Result:
+    """Run a scenario with one seed.
+
+    Args:
+        scenario: Itself, its file, or the name of a preset.
+        seed: By default the scenario's first.
+        selector: An object instead of the selector that the scenario names, e.g. one under development.
+        out: Folder in which the run's folder is made.
+        on_round: Called after each round.
+    """
+    found = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    root = found.seeds[0] if seed is None else seed
+    with RunStore(Path(out)).create(found.name, kind="emulation", fingerprint=found.sha256()) as stored:
+        return emulate(stored, found, root, selector=selector, on_round=on_round)
+
+
+def emulate(
+    run: Run,
+    scenario: Scenario,
+    seed: int,
+    *,
+    folder: str = "",
+    selector: Selector | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
+    on_round: OnRound = lambda _: None,
+) -> Result:
+    """Run or continue one (selector, seed) in a folder of a run; the last arguments as in `assemble`."""
+    path = run.subfolder(folder)
+    assembly = assemble(scenario, seed, selector=selector, profiles=profiles)
+    engine = assembly.engine
+    try:
+        state = load_checkpoint(path)
+        if state is not None:
+            engine.load_state_dict(state)
+        record = _opened(path, scenario, seed, assembly)
+        resume_after = None if not (path / RECORD).exists() else (-1 if state is None else engine.round)
+        if resume_after is None:
+            write_record(path / RECORD, record)
+        ended_early = ""
+        log = RunLog(
+            run,
+            engine.world.fleet.origin,
+            training=engine.trainer.implementation,
+            metrics=sorted(engine.selector.metrics()),
+            folder=folder,
+            resume_after=resume_after,
+        )
+        with log:
+            try:
+                _play(engine, log, path, scenario.checkpoint_every, on_round)
+            except NobodyLeft as error:
+                if not engine.round:
+                    raise
+                ended_early = error.message
+        accuracy = engine.test().accuracy
+    finally:
+        engine.trainer.close()
+    record = record.model_copy(
+        update={
+            "rounds": engine.round,
+            "test_accuracy": None if math.isnan(accuracy) else accuracy,
+            "ended_early": ended_early,
+        }
+    )
+    write_record(path / RECORD, record, replace=True)
+    return Result(path, record)
+
+
+def load_result(path: Path) -> Result:
+    """A stored run."""
+    return Result(path, read_record(path / RECORD, EmulationRecord))
+
+
+def _opened(path: Path, scenario: Scenario, seed: int, assembly: Assembly) -> EmulationRecord:
+    if (path / RECORD).exists():
+        return read_record(path / RECORD, EmulationRecord)
+    return EmulationRecord(scenario=scenario, seed=seed, facts=assembly.facts)
+
+
+def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound) -> None:
+    test_every = engine.protocol.test_every
+    while not engine.done:
+        outcome = engine.play()
+        tested = engine.done or (test_every and outcome.round % test_every == 0)
+        log.append(
+            outcome,
+            eligible=engine.eligible,
+            loss=engine.score.loss,
+            test_accuracy=engine.test().accuracy if tested else math.nan,
+            overhead_s=engine.chooser.overhead_s,
+            metrics=engine.selector.metrics(),
+        )
+        if every and outcome.round % every == 0:
+            save_checkpoint(path, engine.state_dict())
+        on_round(outcome)

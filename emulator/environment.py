@@ -1,0 +1,154 @@
+"""The emulator as a Gymnasium environment, for people who bring their own reinforcement learning.
+
+One step is one round: the observation holds what the candidates reported from their probe, the action says
+whom to train. ``gymnasium.make("emulator.environment:fedjoule-emulator-v0", scenario="quick")`` makes one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.assembly.assemble import assemble
+from emulator.engine import Engine, NobodyLeft
+from emulator.outcome import RoundOutcome
+from emulator.rounds import OpenRound
+from emulator.scenario.load import load_scenario
+from emulator.scenario.model import Scenario
+from emulator.selectors.base import Family, Probe, Selector
+from emulator.view import ServerView
+from fedjoule.errors import ConfigError, MissingExtra
+
+try:
+    import gymnasium
+    from gymnasium import spaces
+except ImportError as problem:
+    raise MissingExtra("the environment needs gymnasium", hint="pip install 'fedjoule[train]'") from problem
+
+ID = "fedjoule-emulator-v0"
+STATE = ("epoch_s", "comm_s", "epoch_j", "comm_j", "loss", "data_size")
+"""Columns of the observation: the paper's six numbers (T_comp, T_comm, E_comp, E_comm, L, D)."""
+LARGEST = 1e12
+"""Observations are cut here: a space has to have bounds."""
+
+Observation = dict[str, NDArray[Any]]
+
+
+class Outside(Selector):
+    """Stands in for whoever acts on the environment."""
+
+    name: ClassVar[str] = "outside"
+    family: ClassVar[Family] = Family.LEARNING
+    probe: ClassVar[Probe] = Probe.EPOCH
+    needs: ClassVar[frozenset[str]] = frozenset(STATE) - {"data_size"}
+
+    def select(
+        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
+        """Never asked."""
+        raise NotImplementedError("the environment chooses")
+
+
+class EmulatorEnv(gymnasium.Env[Observation, NDArray[Any]]):
+    """A federated run in which an agent chooses.
+
+    Observation: ``state``, one row per candidate with the columns of `STATE`; ``present``, 1 for rows that
+    are candidates (they come first). Action: with ``scores`` one number per row, of which the K highest
+    present ones are trained; with ``ids`` K row numbers, of which those absent or repeated are left out.
+    Reward: that of the scenario.
+
+    Args:
+        scenario: Itself, its file, or the name of a preset; its own selector is not used.
+        action: What an action is.
+    """
+
+    def __init__(
+        self, scenario: Scenario | str = "quick", *, action: Literal["scores", "ids"] = "scores"
+    ) -> None:
+        self.scenario = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+        if action not in ("scores", "ids"):
+            raise ConfigError(f"action is {action!r}", hint="'scores' or 'ids'")
+        self._action = action
+        rows, k = self.scenario.candidates, self.scenario.protocol.k
+        parts: dict[str, spaces.Space[Any]] = {
+            "state": spaces.Box(0.0, LARGEST, (rows, len(STATE)), np.float64),
+            "present": spaces.MultiBinary(rows),
+        }
+        self.observation_space = spaces.Dict(parts)  # type: ignore[assignment]
+        self.action_space = (
+            spaces.Box(-1.0, 1.0, (rows,), np.float32)
+            if action == "scores"
+            else spaces.MultiDiscrete([rows] * k)
+        )
+        self._engine: Engine | None = None
+        self._opened: OpenRound | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """A new run. The same seed gives the same run; without one the runs differ."""
+        super().reset(seed=seed)
+        self.close()
+        run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        self._engine = assemble(self.scenario, run_seed, selector=Outside()).engine
+        self._opened = self._engine.open_round()
+        return self._observation(), {"seed": run_seed, "candidates": self._opened.candidates}
+
+    def step(self, action: NDArray[Any]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Train whom the action chooses, and probe the candidates of the next round."""
+        engine, opened = self._engine, self._opened
+        if engine is None or opened is None:
+            raise RuntimeError("call reset before step")
+        chosen = self._chosen(np.asarray(action), opened.candidates)
+        epochs = np.full(len(chosen), engine.protocol.local_epochs)
+        outcome = engine.close_round(opened, chosen, epochs)
+        done, nobody = engine.done, False
+        self._opened = None
+        if not done:
+            try:
+                self._opened = engine.open_round()
+            except NobodyLeft:
+                nobody = True
+        return self._observation(), outcome.reward, done, nobody, self._info(outcome)
+
+    def close(self) -> None:
+        """End the workers of the trainer."""
+        if self._engine is not None:
+            self._engine.trainer.close()
+            self._engine = None
+
+    def _chosen(self, action: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._action == "scores":
+            order = np.argsort(-action[: len(candidates)], kind="stable")
+            rows = order[: self.scenario.protocol.k]
+        else:
+            rows = np.unique(action[action < len(candidates)])
+        return np.sort(candidates[rows])
+
+    def _observation(self) -> Observation:
+        rows = self.scenario.candidates
+        state, present = np.zeros((rows, len(STATE))), np.zeros(rows, np.int8)
+        if self._opened is not None:
+            ids, view = self._opened.candidates, self._opened.view
+            known = np.column_stack([getattr(view, name)[ids].astype(np.float64) for name in STATE])
+            state[: len(ids)] = np.clip(np.nan_to_num(known), 0.0, LARGEST)
+            present[: len(ids)] = 1
+        return {"state": state, "present": present}
+
+    def _info(self, outcome: RoundOutcome) -> dict[str, Any]:
+        return {
+            "round": outcome.round,
+            "accuracy": outcome.accuracy,
+            "virtual_time_s": (outcome.start_ns + outcome.duration_ns) * 1e-9,
+            "costs": {
+                a.value: {"time_s": c.time_s, "energy_j": c.energy_j} for a, c in outcome.costs.items()
+            },
+            "chosen": outcome.clients[outcome.chosen],
+            "candidates": None if self._opened is None else self._opened.candidates,
+        }
+
+
+if ID not in gymnasium.registry:
+    gymnasium.register(ID, entry_point=f"{__name__}:EmulatorEnv")

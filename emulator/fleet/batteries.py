@@ -1,0 +1,165 @@
+"""What is left in the batteries: the recorded level minus what training took and has not been paid back.
+
+The recorded level already holds what apps and idling draw. Training adds a debt in joules, which is paid
+back while the phone is on a charger, at the charger's power. Where no level was recorded but the charger
+was, the level is modelled: full minus the debt, and the idle power adds to the debt off the charger (what
+apps draw is not known there and not counted). Where neither was recorded, or the profile has no battery,
+the battery never ends.
+
+A debt is brought up to date only when its device is asked about, so the cost does not grow with the fleet.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.fleet.conditions import NEVER_NS, Conditions, Ids, Times
+from emulator.fleet.state import FleetState
+
+Array = NDArray[np.float64]
+
+
+class Batteries:
+    """The debts of all devices; the only part of the fleet that changes.
+
+    Args:
+        fleet: Capacities and chargers.
+        conditions: Recorded levels and chargers.
+        floor: Level at which a phone switches itself off.
+        restart: Level at which a phone that did so takes part again.
+        initial: Level at time 0 where it is modelled.
+    """
+
+    def __init__(
+        self,
+        fleet: FleetState,
+        conditions: Conditions,
+        *,
+        floor: float = 0.0,
+        restart: float = 0.05,
+        initial: float = 1.0,
+    ) -> None:
+        self._fleet = fleet
+        self._conditions = conditions
+        self._floor = floor
+        self._restart = max(floor, restart)
+        n = len(fleet)
+        recorded = conditions.has_level
+        self._modelled = conditions.has_charger & ~recorded
+        finite = np.isfinite(fleet.costs.capacity_j)
+        self.active = bool(finite.any() and (recorded.any() or self._modelled.any()))
+        self._debt_j = np.zeros(n)
+        ids = np.flatnonzero(self._modelled & finite[fleet.profile])
+        self._debt_j[ids] = self._capacity_j(ids) * (1.0 - initial)
+        self._since_ns = np.zeros(n, np.int64)
+        self._empty = np.empty(0, np.int64)
+
+    def level(self, t_ns: int, devices: Ids) -> Array:
+        """State of charge, 0 to 1; NaN where it is unknown."""
+        if not self.active:
+            return np.full(len(devices), np.nan)
+        self._settle(t_ns, devices)
+        base = self._base(np.full(len(devices), t_ns), devices)
+        return np.clip(base - self._debt_j[devices] / self._capacity_j(devices), 0.0, 1.0)
+
+    def exhausted(self, t_ns: int, devices: Ids) -> NDArray[np.bool_]:
+        """Who has nothing left."""
+        return self.level(t_ns, devices) <= self._floor
+
+    def empty(self, t_ns: int) -> Ids:
+        """Devices that ran out and have not been charged enough since."""
+        if len(self._empty):
+            still = self.level(t_ns, self._empty) <= self._restart
+            self._empty = self._empty[still]
+        return self._empty
+
+    def recovers_at(self, t_ns: int) -> int:
+        """The earliest time at which an empty device may have been charged enough; `NEVER_NS` for never."""
+        ids = self._empty
+        if not len(ids):
+            return NEVER_NS
+        plugged, change_ns = self._conditions.charging(np.full(len(ids), t_ns), ids)
+        missing_j = (self._restart - self.level(t_ns, ids)) * self._capacity_j(ids)
+        # A charger pays back what training took; what the recording itself lacks it cannot add.
+        payable_j = np.minimum(missing_j, self._debt_j[ids])
+        charge_w = self._fleet.costs.charge_w[self._fleet.profile[ids]]
+        charged_ns = t_ns + (payable_j / charge_w * 1e9).astype(np.int64) + 1
+        helps = plugged & (payable_j > 0)
+        return int(np.where(helps, np.minimum(charged_ns, change_ns), change_ns).min())
+
+    def ends_at(self, start_ns: int, devices: Ids, t_ns: Times, spent_j: Array) -> Times:
+        """When each battery ends during work; `NEVER_NS` if it lasts.
+
+        Args:
+            start_ns: Begin of the round, up to which debts are settled.
+            devices: At work.
+            t_ns: Moments of the work, ascending, one row per device; between them all is taken as linear.
+            spent_j: Energy spent in this round up to each of them.
+        """
+        if not self.active:
+            return np.full(len(devices), NEVER_NS)
+        left = self._left(start_ns, devices, t_ns, spent_j)
+        below = left <= self._floor
+        first = below.argmax(1)
+        row = np.arange(len(devices))
+        before = np.maximum(first - 1, 0)
+        high, low = left[row, before] - self._floor, left[row, first] - self._floor
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.where(first > 0, high / (high - low), 0.0)
+        gap_ns = t_ns[row, first] - t_ns[row, before]
+        return np.where(below.any(1), t_ns[row, before] + (share * gap_ns).astype(np.int64), NEVER_NS)
+
+    def spend(self, devices: Ids, energy_j: Array, ran_out: NDArray[np.bool_]) -> None:
+        """Add what a round took; debts were settled at its begin."""
+        if self.active:
+            self._debt_j[devices] += energy_j
+            self._empty = np.union1d(self._empty, devices[ran_out])
+
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {"debt_j": self._debt_j, "since_ns": self._since_ns, "empty": self._empty}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """From a checkpoint."""
+        self._debt_j, self._since_ns, self._empty = (state[k].copy() for k in ("debt_j", "since_ns", "empty"))
+
+    def _left(self, start_ns: int, devices: Ids, t_ns: Times, spent_j: Array) -> Array:
+        columns = t_ns.shape[1]
+        many = np.repeat(devices, columns)
+        base = self._base(t_ns.ravel(), many).reshape(t_ns.shape)
+        plugged, unplug_ns = self._conditions.charging(np.full(len(devices), start_ns), devices)
+        charged_ns = np.minimum(t_ns, unplug_ns[:, None]) - start_ns
+        charge_w = np.where(plugged, self._fleet.costs.charge_w[self._fleet.profile[devices]], 0.0)
+        debt_j = self._debt_j[devices][:, None] + spent_j - charge_w[:, None] * (charged_ns * 1e-9)
+        # Where the level is unknown for a while, the battery is not said to end.
+        return np.nan_to_num(base, nan=np.inf) - np.maximum(debt_j, 0.0) / self._capacity_j(devices)[:, None]
+
+    def _base(self, t_ns: Times, devices: Ids) -> Array:
+        recorded = self._conditions.level(t_ns, devices)
+        return np.where(self._modelled[devices], 1.0, recorded)
+
+    def _capacity_j(self, devices: Ids) -> Array:
+        return self._fleet.costs.capacity_j[self._fleet.profile[devices]]
+
+    def _changes(self, devices: Ids) -> NDArray[np.bool_]:
+        """Whose debt can change without training."""
+        return np.asarray(self._modelled[devices] | (self._debt_j[devices] > 0))
+
+    def _settle(self, t_ns: int, devices: Ids) -> None:
+        """Bring debts up to date: one step per time that a charger was connected or taken off."""
+        costs, profile = self._fleet.costs, self._fleet.profile
+        ids = devices[self._changes(devices) & (self._since_ns[devices] < t_ns)]
+        now_ns = self._since_ns[ids]
+        while len(ids):
+            plugged, change_ns = self._conditions.charging(now_ns, ids)
+            until_ns = np.minimum(change_ns, t_ns)
+            seconds = (until_ns - now_ns) * 1e-9
+            drain_w = np.where(self._modelled[ids], costs.idle_w[profile[ids]], 0.0)
+            power_w = np.where(plugged, -costs.charge_w[profile[ids]], drain_w)
+            self._debt_j[ids] = np.clip(self._debt_j[ids] + power_w * seconds, 0.0, self._capacity_j(ids))
+            going = (until_ns < t_ns) & self._changes(ids)
+            ids, now_ns = ids[going], until_ns[going]
+        self._since_ns[devices] = t_ns

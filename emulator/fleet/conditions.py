@@ -1,0 +1,178 @@
+"""What happens to devices over time: whether they may train, who uses them, what the network gives.
+
+Everything is a pure function of time (`traces.fleet.TraceFleet`), or constant where there are no traces.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.fleet import NEVER_NS, NetworkRates, Segments, TraceFleet
+from traces.policy import Policy
+from traces.policy_text import parse_policy
+
+__all__ = ["NEVER_NS", "AlwaysThere", "Conditions", "Replayed"]
+
+Ids = NDArray[np.int64]
+Times = NDArray[np.int64]
+CHARGING = "charging"
+
+
+class Conditions(Protocol):
+    """N devices over virtual time, in integer nanoseconds."""
+
+    @property
+    def has_charger(self) -> NDArray[np.bool_]:
+        """Whose charger was ever seen."""
+
+    @property
+    def has_level(self) -> NDArray[np.bool_]:
+        """Whose battery level was ever read."""
+
+    def eligible(self, t_ns: int) -> NDArray[np.bool_]:
+        """Which devices may train."""
+
+    def leaves_at(self, t_ns: int, devices: Ids) -> Times:
+        """When each device that may train now no longer may; `NEVER_NS` for never."""
+
+    def next_arrival(self, t_ns: int) -> int:
+        """The first later time at which a device that may not train now may; `NEVER_NS` if none ever does."""
+
+    def segments(self, t0_ns: Times, t1_ns: Times, devices: Ids) -> Segments:
+        """Background load in each device's window, stretch by stretch."""
+
+    def load(self, t_ns: int, devices: Ids | None = None) -> NDArray[np.float32]:
+        """Background load at a time, NaN where unknown."""
+
+    def rates(self, t_ns: Times, devices: Ids) -> NetworkRates | None:
+        """Network throughput; ``None`` if it was never recorded."""
+
+    def level(self, t_ns: Times, devices: Ids) -> NDArray[np.float64]:
+        """Recorded battery level, NaN where unknown."""
+
+    def charging(self, t_ns: Times, devices: Ids) -> tuple[NDArray[np.bool_], Times]:
+        """Whether each is on a charger, and when that changes."""
+
+
+class AlwaysThere:
+    """Devices that nobody uses: always eligible, never loaded, no record of battery or network."""
+
+    def __init__(self, devices: int) -> None:
+        self._n = devices
+        self.has_charger = self.has_level = np.broadcast_to(np.False_, devices)
+
+    def eligible(self, t_ns: int) -> NDArray[np.bool_]:
+        """All of them."""
+        return np.ones(self._n, bool)
+
+    def leaves_at(self, t_ns: int, devices: Ids) -> Times:
+        """Never."""
+        return np.full(len(devices), NEVER_NS)
+
+    def next_arrival(self, t_ns: int) -> int:
+        """They are all there already: nobody ever arrives."""
+        return NEVER_NS
+
+    def segments(self, t0_ns: Times, t1_ns: Times, devices: Ids) -> Segments:
+        """One stretch each."""
+        n = len(devices)
+        nothing = np.zeros(n, np.float32)
+        return Segments(np.arange(n + 1), np.asarray(t0_ns), np.asarray(t1_ns), nothing, nothing)
+
+    def load(self, t_ns: int, devices: Ids | None = None) -> NDArray[np.float32]:
+        """None."""
+        return np.zeros(self._n if devices is None else len(devices), np.float32)
+
+    def rates(self, t_ns: Times, devices: Ids) -> NetworkRates | None:
+        """Not recorded."""
+        return None
+
+    def level(self, t_ns: Times, devices: Ids) -> NDArray[np.float64]:
+        """Not recorded."""
+        return np.full(len(devices), np.nan)
+
+    def charging(self, t_ns: Times, devices: Ids) -> tuple[NDArray[np.bool_], Times]:
+        """Not recorded."""
+        return np.zeros(len(devices), bool), np.full(len(devices), NEVER_NS)
+
+
+class Replayed:
+    """Devices that replay recorded users.
+
+    Args:
+        traces: The recordings.
+        policy: When a device may train.
+        start_ns: Time in the recordings at which the virtual clock shows 0.
+    """
+
+    def __init__(self, traces: TraceFleet, policy: Policy | str, *, start_ns: int = 0) -> None:
+        self._traces = traces
+        self._policy = parse_policy(policy) if isinstance(policy, str) else policy
+        self._charging = parse_policy(CHARGING)
+        self._start_ns = start_ns
+
+    @cached_property
+    def has_charger(self) -> NDArray[np.bool_]:
+        """Whose charger was ever seen."""
+        yes = self._traces.eligibility(self._charging)
+        seen = np.logical_or.reduceat(yes.yes, yes.steps.offset[:-1])
+        return np.asarray(seen[self._traces.map.user])
+
+    @cached_property
+    def has_level(self) -> NDArray[np.bool_]:
+        """Whose level was ever read."""
+        flat = self._traces.flat
+        seen = np.logical_or.reduceat(~np.isnan(flat.level), flat.battery.offset[:-1])
+        return np.asarray(seen[self._traces.map.user])
+
+    @cached_property
+    def _has_rates(self) -> bool:
+        flat = self._traces.flat
+        return bool(np.any(~np.isnan(flat.down_bps)) and np.any(~np.isnan(flat.up_bps)))
+
+    def eligible(self, t_ns: int) -> NDArray[np.bool_]:
+        """Whom the policy lets train."""
+        return self._traces.eligible(self._start_ns + t_ns, self._policy)
+
+    def leaves_at(self, t_ns: int, devices: Ids) -> Times:
+        """When the policy's answer changes."""
+        return self._own(self._traces.next_change(self._start_ns + t_ns, devices, policy=self._policy))
+
+    def next_arrival(self, t_ns: int) -> int:
+        """When the policy's answer first changes to yes for somebody."""
+        away = ~self.eligible(t_ns)
+        changes = self._traces.next_change(self._start_ns + t_ns, policy=self._policy)
+        return int(self._own(changes).min(initial=NEVER_NS, where=away))
+
+    def segments(self, t0_ns: Times, t1_ns: Times, devices: Ids) -> Segments:
+        """As recorded."""
+        start = self._start_ns
+        found = self._traces.segments(np.asarray(t0_ns) + start, np.asarray(t1_ns) + start, devices)
+        return Segments(found.offset, found.start_ns - start, found.end_ns - start, found.cpu, found.memory)
+
+    def load(self, t_ns: int, devices: Ids | None = None) -> NDArray[np.float32]:
+        """As recorded."""
+        return self._traces.state_at(self._start_ns + t_ns, devices).cpu
+
+    def rates(self, t_ns: Times, devices: Ids) -> NetworkRates | None:
+        """As last read."""
+        if not self._has_rates:
+            return None
+        return self._traces.throughput_at(np.asarray(t_ns) + self._start_ns, devices)
+
+    def level(self, t_ns: Times, devices: Ids) -> NDArray[np.float64]:
+        """As recorded."""
+        return self._traces.battery_at(np.asarray(t_ns) + self._start_ns, devices)
+
+    def charging(self, t_ns: Times, devices: Ids) -> tuple[NDArray[np.bool_], Times]:
+        """As recorded; unknown counts as no."""
+        at_ns = np.asarray(t_ns) + self._start_ns
+        plugged = self._traces.eligible(at_ns, self._charging, devices)
+        return plugged, self._own(self._traces.next_change(at_ns, devices, policy=self._charging))
+
+    def _own(self, t_ns: Times) -> Times:
+        return np.where(t_ns == NEVER_NS, NEVER_NS, t_ns - self._start_ns)

@@ -1,0 +1,6 @@
+"""Scenarios: everything that decides a run, as a closed TOML schema with presets."""
+
+from emulator.scenario.load import load_scenario, preset_names
+from emulator.scenario.model import Scenario
+
+__all__ = ["Scenario", "load_scenario", "preset_names"]

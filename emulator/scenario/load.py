@@ -1,0 +1,63 @@
+"""Scenario files and presets."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from emulator.scenario.model import Scenario
+from fedjoule.config import load_toml, parse_toml
+from fedjoule.errors import ConfigError
+
+
+def _presets() -> dict[str, str]:
+    folder = resources.files("emulator.scenario") / "presets"
+    return {
+        file.name.removesuffix(".toml"): file.read_text(encoding="utf-8")
+        for file in sorted(folder.iterdir(), key=lambda file: file.name)
+        if file.name.endswith(".toml")
+    }
+
+
+def preset_names() -> list[str]:
+    """Scenarios that come with fedjoule."""
+    return list(_presets())
+
+
+def preset_summaries() -> dict[str, str]:
+    """Each preset with the first sentence of its file."""
+    return {name: text.partition("\n")[0].removeprefix("#").strip() for name, text in _presets().items()}
+
+
+def scenario_text(name_or_path: str) -> str:
+    """The file as it is written."""
+    preset = _presets().get(name_or_path)
+    return Path(name_or_path).read_text(encoding="utf-8") if preset is None else preset
+
+
+def load_scenario(name_or_path: str | Path) -> Scenario:
+    """A scenario by file or by the name of a preset; files it names are found relative to it.
+
+    Raises:
+        ConfigError: There is none, or it does not fit the schema.
+    """
+    name = str(name_or_path)
+    preset = _presets().get(name)
+    if preset is not None:
+        return parse_toml(preset, Scenario, name=f"preset {name}")
+    path = Path(name)
+    if not path.exists() and path.suffix != ".toml":
+        raise ConfigError(
+            f"no scenario file and no preset called {name!r}", hint=f"presets: {', '.join(preset_names())}"
+        )
+    return _relative_to(load_toml(path, Scenario), path.parent)
+
+
+def _relative_to(scenario: Scenario, folder: Path) -> Scenario:
+    fleet = scenario.fleet
+    if fleet.profiles != "reference":
+        fleet = fleet.model_copy(update={"profiles": tuple(str(folder / name) for name in fleet.profiles)})
+    if fleet.traces is not None and fleet.traces.source != "synthetic":
+        traces = fleet.traces.model_copy(update={"source": str(folder / fleet.traces.source)})
+        fleet = fleet.model_copy(update={"traces": traces})
+    return scenario.model_copy(update={"fleet": fleet})

@@ -1,0 +1,219 @@
+"""The scenario file.
+
+Defaults are the settings of the FedRank paper (N=100, K=10, 50 rounds, 5 local epochs), and where it is
+silent those of the sister paper's published configuration (FedGCS, IJCAI 2024), which the tasks hold.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from emulator.cost.network import Link
+from emulator.outcome import Accounting
+from emulator.protocol import Aggregation
+from fedjoule.config import ClosedModel
+from fedjoule.records import StoredRecord
+from power.profile import EnergyKind
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Traces(ClosedModel):
+    """What happens to the phones while they train.
+
+    Attributes:
+        source: A trace set (folder), or ``synthetic`` for generated people.
+        policy: When a phone may train (`traces.policy`).
+        at_end: What happens where a recording ends: it begins again, or the phone is gone. No default: this
+            decides results.
+        start: Time of day at which the run begins, ``HH:MM`` on the users' clocks.
+        time_zone: Of the users, as an IANA name; ``mixed`` to let users of several zones each live by
+            their own recording. By default the one zone that the traces name.
+        shift: Start each device on a random day of its recording.
+        jitter_s: Up to this much is added to or taken from each shift, so that devices that replay the same
+            user do not switch in lock-step.
+        model: For ``synthetic``: which usage model (`fedjoule traces synth --model`).
+        users: For ``synthetic``: how many people.
+        days: For ``synthetic``: for how long.
+        seed: For ``synthetic``: which people; the same for every seed of the run.
+    """
+
+    source: str = "synthetic"
+    policy: str = "recorded"
+    at_end: Literal["wrap", "stop"]
+    start: str = Field(default="00:00", pattern=r"^([01]\d|2[0-3]):[0-5]\d$")
+    time_zone: str = ""
+    shift: bool = True
+    jitter_s: float = Field(default=1800.0, ge=0)
+    model: str = "default"
+    users: int = Field(default=100, gt=0)
+    days: int = Field(default=14, gt=0)
+    seed: int = Field(default=0, ge=0)
+
+
+class BatterySection(ClosedModel):
+    """Batteries.
+
+    Attributes:
+        floor: Level at which a phone switches itself off.
+        restart: Level at which a phone that did so takes part again; a choice, not a measurement.
+        initial: Level at the start where no trace tells it.
+    """
+
+    floor: Share = 0.0
+    restart: Share = 0.05
+    initial: Share = 1.0
+
+
+class Fleet(ClosedModel):
+    """The devices.
+
+    Attributes:
+        devices: N.
+        profiles: Profile files (relative to the scenario file), or ``reference`` for the phones computed
+            from published facts.
+        mix: Share of each device name; all profiles alike by default.
+        speed_spread: Standard deviation of the logarithm of a device's speed around its profile.
+        traces: What happens to them; without, they are always there and idle.
+        battery: Batteries.
+        network: Where transfer times come from.
+    """
+
+    devices: int = Field(default=100, gt=0, le=100_000_000)
+    profiles: Literal["reference"] | tuple[str, ...] = "reference"
+    mix: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    speed_spread: float = Field(default=0.0, ge=0)
+    traces: Traces | None = None
+    battery: BatterySection = BatterySection()
+    network: Link = Link.PROFILE
+
+
+class TaskSection(ClosedModel):
+    """What is learned.
+
+    Attributes:
+        name: A task (`device_agents.workloads.tasks`): the model, and the data it is made for.
+        data: Another data set of the same shape.
+        partition: Who has which samples (`emulator.data.partition`).
+        options: Of the partition.
+        held_out: Share of each device's samples that it does not train on.
+        batch_size: Samples per step; that of the task by default.
+        learning_rate: Of SGD, likewise.
+        momentum: Of SGD, likewise.
+        samples_per_device: With the surrogate trainer, which loads no data: the size of every device's.
+    """
+
+    name: str = "mnist-lenet5"
+    data: str | None = None
+    partition: str = "iid"
+    options: dict[str, float | int | str] = Field(default_factory=dict)
+    held_out: float = Field(default=0.0, ge=0, lt=1)
+    batch_size: int | None = Field(default=None, gt=0)
+    learning_rate: Positive | None = None
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
+    samples_per_device: int = Field(default=600, gt=0)
+
+
+class ProtocolSection(ClosedModel):
+    """The rounds; see `emulator.protocol.Protocol`.
+
+    Attributes:
+        candidates: M, for methods that probe; ``all`` is the paper's reading, three times K the default (A3).
+    """
+
+    rounds: int = Field(default=50, gt=0)
+    k: int = Field(default=10, gt=0)
+    candidates: int | Literal["all"] | None = None
+    local_epochs: int = Field(default=5, gt=0)
+    deadline_s: Positive | None = None
+    probe_deadline_s: Positive | None = None
+    over_commit: float = Field(default=1.0, ge=1, le=10)
+    aggregation: Aggregation = Aggregation.BY_SIZE
+    test_every: int = Field(default=1, ge=0)
+
+
+class SelectorSection(ClosedModel):
+    """Who chooses: a registered name and the options of its constructor."""
+
+    name: str = "fedavg"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+class RewardSection(ClosedModel):
+    """How a round is judged; see `emulator.reward`.
+
+    Attributes:
+        function: A registered reward.
+        alpha: Exponent of the time.
+        beta: Exponent of the energy.
+        time_budget_s: T; by the 30 % rule if not given.
+        energy_budget_j: E, likewise.
+        split: Whose accuracy counts.
+    """
+
+    function: str = "signed"
+    alpha: float = Field(default=2.0, ge=0)
+    beta: float = Field(default=2.0, ge=0)
+    time_budget_s: Positive | None = None
+    energy_budget_j: Positive | None = None
+    split: Literal["validation", "test"] = "validation"
+
+
+class TrainerSection(ClosedModel):
+    """Who trains.
+
+    Attributes:
+        kind: ``auto`` or the name of an implementation; ``surrogate`` trains nothing.
+        workers: Processes; as many as there are cores by default. Results do not depend on it.
+    """
+
+    kind: str = "auto"
+    workers: int | None = Field(default=None, gt=0)
+
+
+class Scenario(StoredRecord):
+    """Everything that decides a run, but for its seed.
+
+    Attributes:
+        name: For people, and part of folder names.
+        seeds: Which seeds to run.
+        accounting: Which R_T and R_E enter the reward; all are logged.
+        energy: Which energy is charged.
+        checkpoint_every: Rounds between checkpoints; 0 for none.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
+    accounting: Accounting = Accounting.HONEST
+    energy: EnergyKind = "marginal"
+    checkpoint_every: int = Field(default=1, ge=0)
+    fleet: Fleet = Fleet()
+    task: TaskSection = TaskSection()
+    protocol: ProtocolSection = ProtocolSection()
+    selector: SelectorSection = SelectorSection()
+    reward: RewardSection = RewardSection()
+    trainer: TrainerSection = TrainerSection()
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.protocol.k > self.fleet.devices:
+            raise ValueError(
+                f"protocol.k: {self.protocol.k} clients per round are more than the fleet of "
+                f"{self.fleet.devices}"
+            )
+        if isinstance(self.protocol.candidates, int) and self.protocol.candidates < self.protocol.k:
+            raise ValueError(
+                f"protocol.candidates: {self.protocol.candidates} are fewer than the {self.protocol.k} wanted"
+            )
+        if len(set(self.seeds)) != len(self.seeds):
+            raise ValueError("seeds: one comes twice")
+        return self
+
+    @property
+    def candidates(self) -> int:
+        """M as a number."""
+        n, k, m = self.fleet.devices, self.protocol.k, self.protocol.candidates
+        return n if m == "all" else min(n, 3 * k if m is None else m)

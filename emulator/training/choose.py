@@ -1,0 +1,105 @@
+"""Opening a trainer: which implementation, how many workers."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from emulator.training.client_data import ClientData
+from fedjoule.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from device_agents.workloads.tasks import Task
+    from emulator.data.model import DataSet
+    from emulator.data.partition import Partition
+    from emulator.training.base import Trainer
+
+IMPLEMENTATIONS = ("auto", "cpu", "batched")
+
+_SMALL = 10_000
+"""Parameters up to which stacking wins on a CPU: calling torch costs more there than what it computes."""
+
+
+def open_trainer(
+    task: Task,
+    data: DataSet,
+    partition: Partition,
+    *,
+    seed: int,
+    implementation: str = "auto",
+    workers: int | None = None,
+    held_out: float = 0.0,
+) -> Trainer:
+    """A trainer for a task on partitioned data.
+
+    Args:
+        task: What is trained, and how.
+        data: On what.
+        partition: Whose data it is.
+        seed: Root of initial weights and data order.
+        implementation: One of `IMPLEMENTATIONS`; what ``auto`` became is the trainer's ``implementation``.
+        workers: Processes of one thread, of ``cpu`` only; as many as this process has cores by default.
+        held_out: Share of each client's samples kept from training, for `Trainer.accuracy_of`.
+
+    Raises:
+        ConfigError: The data does not fit the task, or a name is unknown.
+        MissingExtra: torch is not installed.
+    """
+    _check_fit(task, data)
+    if implementation not in IMPLEMENTATIONS:
+        raise ConfigError(
+            f"no training implementation called {implementation!r}",
+            hint=f"known: {', '.join(IMPLEMENTATIONS)}",
+        )
+    clients = ClientData(data, partition, seed, held_out)
+    try:
+        if implementation == "auto":
+            implementation = _best(task)
+        return _batched(task, clients) if implementation == "batched" else _cpu(task, clients, workers)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtra("training needs torch", hint="pip install 'fedjoule[train]'") from error
+
+
+def _best(task: Task) -> str:
+    """Stacked on a GPU and for very small models, else one client at a time on each core."""
+    import torch
+
+    from device_agents.workloads.models import build
+    from emulator.training.layout import Layout
+
+    with torch.random.fork_rng(devices=[]):
+        small = Layout.of(build(task)).trainable <= _SMALL
+    return "batched" if small or torch.cuda.is_available() else "cpu"
+
+
+def _batched(task: Task, clients: ClientData) -> Trainer:
+    import torch
+
+    from emulator.training.batched import BatchedTrainer
+
+    return BatchedTrainer(task, clients, "cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _cpu(task: Task, clients: ClientData, workers: int | None) -> Trainer:
+    from emulator.training.autograd_model import AutogradModel
+    from emulator.training.cpu import CpuTrainer
+    from emulator.training.lenet5_model import LeNet5Model, fits
+
+    model = LeNet5Model(task) if fits(task) else AutogradModel(task)
+    return CpuTrainer(model, clients, len(os.sched_getaffinity(0)) if workers is None else workers)
+
+
+def _check_fit(task: Task, data: DataSet) -> None:
+    tokens = data.train.x.dtype == "int64"
+    if (
+        data.input_shape != task.input_shape
+        or data.classes != task.classes
+        or tokens != bool(task.vocabulary)
+    ):
+        raise ConfigError(
+            f"task {task.name!r} takes samples of shape {task.input_shape} in {task.classes} classes, "
+            f"data set {data.name!r} has {data.input_shape} in {data.classes}",
+            hint=f"use the data set it is made for: {task.data_set}",
+        )

@@ -1,0 +1,66 @@
+"""What each client trains on, and in which order: pure functions of (data, partition, seed)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emulator.data.model import DataSet
+from emulator.data.partition import Partition
+from fedjoule.errors import ConfigError
+from fedjoule.seeds import generator
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class ClientData:
+    """The clients' samples.
+
+    Attributes:
+        data: All of them.
+        partition: Whose they are.
+        seed: Root of the data order.
+        held_out: Share of each client's samples that it does not train on, for `Trainer.accuracy_of`.
+    """
+
+    data: DataSet
+    partition: Partition
+    seed: int
+    held_out: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.held_out < 1:
+            raise ConfigError(f"held_out is a share from 0 to below 1, got {self.held_out}")
+
+    def training(self, client: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """What the client trains on, as the model takes it."""
+        return self._samples(self._divided(client)[0])
+
+    def scored(self, client: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """What the client's accuracy is measured on: what it holds out, or everything if that is nothing."""
+        trained, held_out = self._divided(client)
+        return self._samples(held_out if len(held_out) else trained)
+
+    def training_size(self, client: int) -> int:
+        """How many samples the client trains on."""
+        return len(self._divided(client)[0])
+
+    def order(self, client: int, round_number: int, epoch: int) -> NDArray[np.int64]:
+        """The order of one epoch (from 0): it does not depend on which epochs were asked for together."""
+        rng = generator(self.seed, "data order", int(client), int(round_number), int(epoch))
+        return rng.permutation(self.training_size(client))
+
+    def _divided(self, client: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        shard = self.partition.shard(client)
+        count = round(self.held_out * len(shard))
+        if not count:
+            return shard, shard[:0]
+        order = generator(self.seed, "held out", int(client)).permutation(len(shard))
+        return shard[np.sort(order[count:])], shard[np.sort(order[:count])]
+
+    def _samples(self, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        return self.data.inputs(self.data.train.x[indices]), self.data.train.y[indices]

@@ -1,0 +1,107 @@
+"""One client's local training, whatever computes the steps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from device_agents.workloads.tasks import batch_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from device_agents.workloads.tasks import Task
+    from emulator.training.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class LocalResult:
+    """See `emulator.training.base.LocalResults`, of which this is one entry; by default no epoch was run."""
+
+    loss: float = float("nan")
+    loss_rms: float = float("nan")
+    last_loss: float = float("nan")
+    finite: bool = True
+
+    @classmethod
+    def of(cls, first: NDArray[np.float32], last: NDArray[np.float32]) -> LocalResult:
+        """From the samples' losses in the first and in the last epoch."""
+        exact = first.astype(np.float64)
+        return cls(
+            loss=float(exact.mean()),
+            loss_rms=float(np.sqrt(np.mean(exact**2))),
+            last_loss=float(last.mean(dtype=np.float64)),
+            finite=bool(np.isfinite(first).all() and np.isfinite(last).all()),
+        )
+
+    def checked(self, weights: NDArray[np.float32]) -> LocalResult:
+        """With regard to the weights that came out."""
+        return replace(self, finite=self.finite and bool(np.isfinite(weights).all()))
+
+
+class LocalModel(ABC):
+    """A model and its optimiser in one process: weights go in, epochs run, weights come out.
+
+    Attributes:
+        layout: Of the rows.
+        task: What is trained, and how.
+    """
+
+    layout: Layout
+    task: Task
+    scoring_batch: ClassVar[int] = 500
+
+    @abstractmethod
+    def load(self, weights: NDArray[np.float32], velocity: NDArray[np.float32] | None) -> None:
+        """Take a copy of these weights and of this momentum (``None``: zero)."""
+
+    @abstractmethod
+    def store(self, weights: NDArray[np.float32], velocity: NDArray[np.float32]) -> None:
+        """Write the present weights and momentum."""
+
+    @abstractmethod
+    def anchor(self, weights: NDArray[np.float32], proximal_mu: float) -> None:
+        """Pull towards these weights in all following steps: the gradient gets ``mu (w - weights)``."""
+
+    @abstractmethod
+    def take(self, x: NDArray[Any], y: NDArray[np.int64]) -> None:
+        """The shard that the following epochs run on."""
+
+    @abstractmethod
+    def epoch(self, order: NDArray[np.int64], sizes: list[int]) -> NDArray[np.float32]:
+        """Batches of these sizes in this order; each sample's loss before the step that used it."""
+
+    @abstractmethod
+    def score(self, x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.float32], int]:
+        """Losses of some samples and the number of right answers, without training."""
+
+    def score_all(self, x: NDArray[Any], y: NDArray[np.int64]) -> tuple[float, int]:
+        """Sum of the losses and number of right answers over any number of samples."""
+        loss, right = 0.0, 0
+        for start in range(0, len(y), self.scoring_batch):
+            stop = start + self.scoring_batch
+            losses, hits = self.score(x[start:stop], y[start:stop])
+            loss += float(losses.sum(dtype=np.float64))
+            right += hits
+        return loss, right
+
+
+def run_epochs(
+    model: LocalModel,
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    orders: Callable[[int], NDArray[np.int64]],
+    epochs: range,
+) -> LocalResult:
+    """Train the loaded model on one shard; nothing happens if it is too small for a step."""
+    sizes = batch_sizes(model.task, len(y))
+    if not sizes or not epochs:
+        return LocalResult()
+    model.take(x, y)
+    losses = [model.epoch(orders(epoch), sizes) for epoch in epochs]
+    return LocalResult.of(losses[0], losses[-1])

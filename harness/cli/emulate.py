@@ -1,0 +1,234 @@
+"""``fedjoule emulate``: replay profiles and traces for a fleet and its selectors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.frame import Command, Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from emulator.batch import BatchIndex, Planned
+    from emulator.emulation import Result
+    from emulator.outcome import RoundOutcome
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """Seeds such as ``0-9`` or ``0,3,5-7``."""
+
+    name = "seeds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Every number of the list."""
+        found: list[int] = []
+        for part in str(value).split(","):
+            match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+            if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
+                self.fail(f"{value!r} is no list of seeds such as 0-9 or 0,3,5-7", param, ctx)
+            found += range(int(match[1]), int(match[2] or match[1]) + 1)
+        return tuple(dict.fromkeys(found))
+
+
+@click.command("emulate", cls=Command)
+@click.argument("scenario", required=False)
+@click.option("--selector", "selectors", metavar="A,B", help="Instead of the scenario's own.")
+@click.option("--seeds", type=Seeds(), metavar="0-9", help="Instead of the scenario's own.")
+@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
+@click.option("--resume", "resumed", type=click.Path(path_type=Path, file_okay=False, exists=True),
+              metavar="DIR", help="Continue a run that was interrupted.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show what would be run, and train nothing.")
+@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("emulations"),
+              show_default=True, help="Where the run goes.")  # fmt: skip
+def emulate(
+    scenario: str | None,
+    selectors: str | None,
+    seeds: tuple[int, ...] | None,
+    engine: str,
+    resumed: Path | None,
+    dry_run: bool,
+    root: Path,
+) -> Output:
+    """Replay profiles and traces for a fleet and its selectors, with real training.
+
+    SCENARIO is a TOML file or the name of a preset (`fedjoule list scenarios`).
+    """
+    if engine == "ray":
+        raise click.UsageError("`--engine ray` is planned and not in this version; use `--engine local`.")
+    if (scenario is None) == (resumed is None):
+        raise click.UsageError("give a SCENARIO, or --resume DIR (which knows its own).")
+    if resumed is not None:
+        if selectors or seeds or dry_run:
+            raise click.UsageError("--resume continues what was started; it takes no other choice.")
+        return _continued(resumed)
+    from emulator.batch import plan, start
+    from emulator.scenario.load import load_scenario, scenario_text
+
+    found = load_scenario(str(scenario))
+    names = [name.strip() for name in selectors.split(",")] if selectors else [found.selector.name]
+    index = plan(found, names, seeds or found.seeds)
+    _check_selectors(index)
+    if dry_run:
+        return _dry_run(index)
+    with start(root, index, scenario_text(str(scenario))) as run:
+        return _played(run, index)
+
+
+def _continued(path: Path) -> Output:
+    from emulator.batch import resume
+
+    run, index = resume(path)
+    with run:
+        return _played(run, index)
+
+
+def _check_selectors(index: BatchIndex) -> None:
+    """A misspelt name or option is found now, not after hours."""
+    from emulator.assembly.assemble import make_selector
+
+    for planned in index.planned:
+        make_selector(index.scenario_of(planned))
+
+
+def _played(run: Any, index: BatchIndex) -> Output:
+    from emulator.batch import play
+    from harness.cli.progress import progress
+
+    rounds = index.scenario.protocol.rounds
+    with progress("emulating", rounds * len(index.planned)) as advance:
+
+        def on_round(planned: Planned, outcome: RoundOutcome) -> None:
+            done = index.planned.index(planned) * rounds + outcome.round
+            where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
+            advance(done, f"{where}, accuracy {outcome.accuracy:.1%}")
+
+        results = play(run, index, on_round)
+    summary = summarised(results)
+    data = {"path": str(run.path), "emulations": summary}
+    return Output(data, lambda console: _render(console, run.path, summary))
+
+
+def summarised(results: list[Result]) -> list[dict[str, Any]]:
+    """One line per emulation; every number beside where it came from."""
+    lines = []
+    for result in results:
+        rounds, facts = result.rounds, result.record.facts
+        energy_j = {
+            name.removeprefix("energy_j_"): float(rounds[name].sum())
+            for name in rounds.columns
+            if name.startswith("energy_j_")
+        }
+        lines.append(
+            {
+                "folder": result.path.name,
+                "selector": result.record.selector,
+                "privileged": facts["privileged"],
+                "seed": result.record.seed,
+                "rounds": result.record.rounds,
+                "ended_early": result.record.ended_early,
+                "test_accuracy": result.record.test_accuracy,
+                "training": facts["trainer"],
+                "virtual_time_s": float(rounds["duration_ns"].sum()) * 1e-9,
+                "energy_j": energy_j,
+                "wait_j": float(rounds["wait_j"].sum()),
+                "energy": facts["energy"],
+                "mean_reward": float(rounds["reward"].mean()),
+                "cost_origin": facts["cost_origin"],
+            }
+        )
+    return lines
+
+
+def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None:
+    """Means over the seeds of each selector, and what they rest on."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    columns = (
+        "seeds",
+        "rounds",
+        "test accuracy",
+        "virtual time",
+        "energy, honest",
+        "selected only",
+        "reward",
+    )
+    for name in ("selector", *columns):
+        table.add_column(name, justify="left" if name == "selector" else "right")
+    for selector in dict.fromkeys(line["selector"] for line in summary):
+        lines = [line for line in summary if line["selector"] == selector]
+        accuracy = _mean([line["test_accuracy"] for line in lines])
+        table.add_row(
+            selector + (" (oracle)" if lines[0]["privileged"] else ""),
+            str(len(lines)),
+            " to ".join(map(str, sorted({line["rounds"] for line in lines}))),
+            "unknown" if accuracy is None else f"{accuracy:.1%}",
+            f"{_mean([line['virtual_time_s'] for line in lines]):.4g} s",
+            f"{_mean([line['energy_j']['honest'] for line in lines]):.4g} J",
+            f"{_mean([line['energy_j']['selected_only'] for line in lines]):.4g} J",
+            f"{_mean([line['mean_reward'] for line in lines]):.3g}",
+        )
+    console.print(table)
+    for line in _notes(summary):
+        console.print(line, markup=False)
+    console.print(f"run     {path}", markup=False)
+    console.print(f"next    `fedjoule compare {path}`", markup=False)
+
+
+def _notes(summary: list[dict[str, Any]]) -> list[str]:
+    """Where the numbers come from, and what went otherwise than planned."""
+    bases = sorted({f"{line['energy']} energy, costs {line['cost_origin']}" for line in summary})
+    learned = sorted({line["training"] for line in summary})
+    made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
+    early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
+    return [
+        f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
+        *(f"early   {reason}" for reason in early),
+    ]
+
+
+def _mean(values: list[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _dry_run(index: BatchIndex) -> Output:
+    from emulator.assembly.assemble import assemble
+
+    planned = index.planned[0]
+    scenario = index.scenario_of(planned)
+    assembly = assemble(scenario, planned.seed)
+    engine = assembly.engine
+    engine.trainer.close()
+    eligible = int(engine.world.conditions.eligible(0).sum())
+    names = [f"{one.selector} seed {one.seed}" for one in index.planned]
+    data = {
+        "emulations": names,
+        "scenario": scenario.model_dump(mode="json"),
+        "eligible_at_start": eligible,
+        "facts": assembly.facts,
+    }
+
+    def render(console: Console) -> None:
+        facts, protocol, origin = assembly.facts, scenario.protocol, assembly.facts["cost_origin"]
+        budgets = facts["budgets"]
+        fleet = f"{scenario.fleet.devices:,} devices of {len(facts['profiles'])} profiles [{origin}]"
+        rounds = f"{protocol.rounds} of {protocol.k} clients from {scenario.candidates} candidates"
+        limits = f"T = {budgets['time_s']:.4g} s, E = {budgets['energy_j']:.4g} J per round [{origin}]"
+        for line in (
+            f"would run   {', '.join(names)}",
+            f"fleet       {fleet}, {facts['energy']} energy; {eligible:,} eligible at the start",
+            f"rounds      {rounds}, {protocol.local_epochs} local epochs",
+            f"budgets     {limits} for seed {planned.seed}",
+            f"training    {facts['trainer']}",
+            *(f"note        {gap}" for gap in facts["not_measured"]),
+        ):
+            console.print(line, markup=False)
+
+    return Output(data, render)

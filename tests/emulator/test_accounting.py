@@ -1,0 +1,85 @@
+"""R_T and R_E, rewards, budgets."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emulator.accounting import round_costs
+from emulator.budgets import budgets_by_rule
+from emulator.cost.timeline import COSTS
+from emulator.outcome import Accounting, ClientCost, RoundCost
+from emulator.reward import CLIP, REWARDS, Budgets, literal, penalty, signed
+from tests.emulator.worlds import fleet, profile, world
+
+BUDGETS = Budgets(time_s=10.0, energy_j=20.0)
+positive = st.floats(0.1, 1e4)
+
+
+def test_three_accountings_of_a_probed_round() -> None:
+    """Three candidates, the last two chosen; numbers chosen so that no two sums agree."""
+    numbers = {
+        "download_s": [1, 2, 3], "probe_s": [40, 5, 6], "wait_s": [0, 34, 32], "train_s": [0, 70, 80],
+        "upload_s": [0, 9, 10], "download_j": [100, 200, 300], "probe_j": [1000, 2000, 3000],
+        "wait_j": [7, 7, 7], "train_j": [0, 50000, 60000], "upload_j": [0, 800000, 900000],
+    }  # fmt: skip
+    assert set(numbers) == set(COSTS)
+    cost = ClientCost(**{name: np.array(values, float) for name, values in numbers.items()})
+    costs = round_costs(cost, np.array([False, True, True]), 131.0, probed=True)
+    assert costs[Accounting.HONEST] == RoundCost(131.0, 600 + 6000 + 110000 + 1700000)
+    assert costs[Accounting.SELECTED_ONLY] == RoundCost(40 + 93, 500 + 5000 + 110000 + 1700000)
+    assert costs[Accounting.FREE] == RoundCost(93, 500 + 110000 + 1700000)
+
+
+def test_without_probing_they_agree() -> None:
+    values = {name: np.array([1.0, 2.0]) for name in COSTS}
+    values["probe_s"] = values["probe_j"] = np.zeros(2)
+    costs = round_costs(ClientCost(**values), np.ones(2, bool), 6.0, probed=False)
+    assert set(costs) == set(Accounting)
+    assert len({(c.time_s, c.energy_j) for c in costs.values()}) == 1
+    assert costs[Accounting.HONEST].energy_j == 9.0  # waiting is not in it
+
+
+def test_within_its_budgets_a_round_is_worth_its_gain() -> None:
+    assert signed(2.0, RoundCost(10.0, 20.0), BUDGETS) == 2.0
+    assert signed(2.0, RoundCost(20.0, 20.0), BUDGETS) == pytest.approx(0.5)
+    assert signed(2.0, RoundCost(20.0, 40.0), BUDGETS) == pytest.approx(0.125)
+    assert signed(-2.0, RoundCost(20.0, 20.0), BUDGETS) == pytest.approx(-8.0)
+    assert literal(-2.0, RoundCost(20.0, 20.0), BUDGETS) == pytest.approx(-0.5)
+    assert signed(-2.0, RoundCost(200.0, 200.0), BUDGETS) == -CLIP
+
+
+@given(st.floats(-100, 100), positive, positive, positive, positive)
+def test_a_dearer_round_is_never_better(
+    gain: float, time_s: float, energy_j: float, more_s: float, more_j: float
+) -> None:
+    base = signed(gain, RoundCost(time_s, energy_j), BUDGETS)
+    assert signed(gain, RoundCost(time_s + more_s, energy_j), BUDGETS) <= base
+    assert signed(gain, RoundCost(time_s, energy_j + more_j), BUDGETS) <= base
+    assert 0 <= penalty(RoundCost(time_s, energy_j), BUDGETS) <= 1
+
+
+def test_exponents_of_nothing_punish_nothing() -> None:
+    free = Budgets(time_s=1.0, energy_j=1.0, alpha=0.0, beta=0.0)
+    assert signed(3.0, RoundCost(100.0, 100.0), free) == 3.0
+
+
+def test_rewards_are_found_by_name() -> None:
+    assert REWARDS.load("signed") is signed
+    assert REWARDS.load("literal") is literal
+
+
+def test_budgets_are_those_of_a_random_round_among_the_best() -> None:
+    """Ten devices with epochs of 1 to 10 s; K=2 of the best three: the expected maximum is 2 2/3 epochs."""
+    phones = [profile(epoch_s=float(i), epoch_j=10.0 * i, device=f"d{i}") for i in range(1, 11)]
+    place = world(fleet(phones, [100] * 10))
+    time_s, energy_j = budgets_by_rule(place, 2, 5, 0, np.random.default_rng(0))
+    assert time_s == pytest.approx(1.0 + 5 * (2 + 2 / 3), rel=0.03)
+    assert energy_j == pytest.approx(2 * (0.5 + 5 * 20), rel=0.05)
+
+
+def test_budgets_of_a_fleet_smaller_than_its_share() -> None:
+    place = world(fleet([profile()], [100] * 4))
+    time_s, energy_j = budgets_by_rule(place, 4, 5, 0, np.random.default_rng(0))
+    assert time_s == pytest.approx(11.0)
+    assert energy_j == pytest.approx(4 * 15.5)

@@ -1,0 +1,86 @@
+"""Debts: added by training, paid back on the charger only, modelled where nothing was recorded."""
+
+import numpy as np
+import pytest
+
+from emulator.fleet.batteries import Batteries
+from power.profile import Battery
+from tests.emulator.worlds import HOUR_S, SECOND_NS, fleet, profile, replay, user
+
+PHONE = Battery(capacity_j=1000, charge_w=0.1)
+ONE = np.arange(1)
+NO = np.zeros(1, bool)
+
+
+def batteries(person, phone: Battery | None = PHONE, **options: float) -> Batteries:
+    return Batteries(fleet([profile(battery=phone)], [100]), replay([person]), **options)
+
+
+def level(cells: Batteries, hour: float) -> float:
+    return float(cells.level(round(hour * HOUR_S * SECOND_NS), ONE)[0])
+
+
+def test_the_level_is_the_recorded_one_minus_the_debt() -> None:
+    readings = [(hour * HOUR_S, 0.8 - hour / 60) for hour in range(25)]
+    cells = batteries(user(battery=readings, charging=[]))
+    assert level(cells, 0) == pytest.approx(0.8)
+    cells.spend(ONE, np.array([100.0]), NO)
+    assert level(cells, 0) == pytest.approx(0.7)
+    assert level(cells, 12) == pytest.approx(0.6 - 0.1)
+
+
+def test_a_debt_is_paid_back_only_on_the_charger() -> None:
+    """0.1 W over half an hour are 180 J."""
+    person = user(battery=[(0, 0.8), (86400, 0.8)], charging=[(7200, 9000), (36000, 72000)])
+    cells = batteries(person)
+    level(cells, 0)
+    cells.spend(ONE, np.array([400.0]), NO)
+    assert level(cells, 2) == pytest.approx(0.4)
+    assert level(cells, 2.25) == pytest.approx(0.4 + 0.09)
+    assert level(cells, 5) == pytest.approx(0.4 + 0.18)
+    assert level(cells, 20) == pytest.approx(0.8)
+
+
+def test_looking_often_gives_the_same_as_looking_once() -> None:
+    person = user(battery=[(0, 0.9), (86400, 0.5)], charging=[(h * 3600, h * 3600 + 1200) for h in range(23)])
+    often, once = batteries(person), batteries(person)
+    for cells in (often, once):
+        level(cells, 0)
+        cells.spend(ONE, np.array([800.0]), NO)
+    for hour in np.arange(0.1, 20, 0.37):
+        level(often, hour)
+    assert level(often, 20.5) == pytest.approx(level(once, 20.5))
+
+
+def test_where_no_level_was_recorded_it_is_modelled() -> None:
+    """Full at first, 0.1 W of idling off the charger."""
+    cells = batteries(user(charging=[(7200, 10800)]), initial=0.9)
+    assert level(cells, 0) == pytest.approx(0.9)
+    assert level(cells, 1) == pytest.approx(0.9 - 0.36)
+    assert level(cells, 2) == pytest.approx(0.9 - 0.72)
+    assert level(cells, 3) == pytest.approx(0.9 - 0.72 + 0.36)
+    assert level(cells, 9) == 0.0
+
+
+def test_without_any_record_or_battery_it_never_ends() -> None:
+    assert not batteries(user()).active
+    assert not batteries(user(battery=[(0, 0.5)], charging=[]), None).active
+
+
+def test_an_empty_phone_comes_back_when_it_is_charged() -> None:
+    person = user(battery=[(0, 0.3), (86400, 0.3)], charging=[(3600, 10800)])
+    cells = batteries(person)
+    level(cells, 0)
+    cells.spend(ONE, np.array([300.0]), ~NO)
+    assert cells.empty(round(0.5 * HOUR_S * SECOND_NS)).tolist() == [0]
+    assert cells.recovers_at(round(0.5 * HOUR_S * SECOND_NS)) == HOUR_S * SECOND_NS
+    assert cells.empty(round(1.5 * HOUR_S * SECOND_NS)).tolist() == []
+
+
+def test_state_is_stored_and_restored() -> None:
+    person = user(battery=[(0, 0.8), (86400, 0.8)], charging=[(3600, 5400)])
+    cells, other = batteries(person), batteries(person)
+    level(cells, 0)
+    cells.spend(ONE, np.array([500.0]), NO)
+    other.load_state_dict(cells.state_dict())
+    assert level(other, 10) == level(cells, 10) == pytest.approx(0.3 + 0.18)

@@ -1,0 +1,201 @@
+"""A run that is stopped, however, and continued gives the same log, byte by byte."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emulator.batch import plan, play, read_index, resume, start
+from emulator.checkpoint import load_checkpoint, save_checkpoint
+from emulator.emulation import run
+from emulator.scenario.model import Scenario
+from fedjoule.config import parse_toml
+from fedjoule.errors import ConfigError, StorageError
+from fedjoule.runstore import RunStore
+
+SURROGATE = """
+name = "resumed"
+
+[fleet]
+devices = 60
+speed_spread = 0.3
+
+[protocol]
+rounds = 60
+k = 5
+candidates = 12
+
+[selector]
+name = "oort"
+
+[trainer]
+kind = "surrogate"
+"""
+TRAINED = """
+name = "resumed"
+
+[fleet]
+devices = 8
+
+[task]
+name = "digits-softmax"
+learning_rate = 0.1
+
+[protocol]
+rounds = 4
+k = 3
+candidates = 5
+local_epochs = 2
+
+[selector]
+name = "tifl"
+
+[trainer]
+workers = 1
+"""
+TABLES = ("rounds.parquet", "clients.parquet")
+
+
+class Stopped(BaseException):
+    """As if the process had been told to end."""
+
+
+def logs(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in TABLES}
+
+
+def test_a_trained_run_continues_bit_by_bit(tmp_path: Path) -> None:
+    scenario = parse_toml(TRAINED, Scenario, name="test")
+    whole = run(scenario, out=tmp_path / "whole")
+    index = plan(scenario, ["tifl"], [0])
+    for stop_after in (0, 2):
+        path = stopped(tmp_path / f"{stop_after}", index, stop_after)
+        continued, found = resume(path)
+        with continued:
+            (result,) = play(continued, found)
+        assert logs(result.path) == logs(whole.path)
+        assert result.record.test_accuracy == whole.record.test_accuracy
+        assert result.record.facts == whole.record.facts
+
+
+def stopped(root: Path, index, stop_after: int) -> Path:
+    def stop(_, outcome) -> None:
+        if outcome.round >= stop_after:
+            raise Stopped
+
+    started = start(root, index, "")
+    with pytest.raises(Stopped), started:
+        play(started, index, stop)
+    return started.path
+
+
+def test_two_workers_give_the_same_as_one(tmp_path: Path) -> None:
+    text = TRAINED.replace("rounds = 4", "rounds = 2")
+    one = run(parse_toml(text, Scenario, name="test"), out=tmp_path / "one")
+    two = run(
+        parse_toml(text.replace("workers = 1", "workers = 2"), Scenario, name="test"), out=tmp_path / "two"
+    )
+    assert logs(one.path) == logs(two.path)
+
+
+def emulate(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "harness", "emulate", *arguments, "--json"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def kill_in_the_middle(process: subprocess.Popen[str], root: Path, rng: random.Random) -> bool:
+    """Kill once some amount was written; False if the run was faster."""
+    wanted = rng.randrange(2_000, 60_000)
+    while process.poll() is None:
+        written = sum(file.stat().st_size for file in root.glob("*/*/clients.arrows"))
+        if written > wanted:
+            time.sleep(rng.random() * 0.02)
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+            return True
+        time.sleep(0.001)
+    process.communicate()
+    return False
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_a_run_that_is_killed_continues_bit_by_bit(
+    tmp_path: Path, campaign_count: Callable[[int, int], int], record_property: Callable[[str, object], None]
+) -> None:
+    file = tmp_path / "scenario.toml"
+    file.write_text(SURROGATE)
+    whole = run(str(file), out=tmp_path / "whole")
+    rng = random.Random(7)
+    kills = 0
+    for attempt in range(campaign_count(1, 60)):
+        root = tmp_path / f"killed{attempt}"
+        process = emulate(str(file), "--root", str(root))
+        for _ in range(2):
+            kills += kill_in_the_middle(process, root, rng)
+            (path,) = root.iterdir()
+            if RunStore(root).list()[0].state == "complete":
+                break
+            process = emulate("--resume", str(path))
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, out + err
+        assert logs(path / "oort_s0") == logs(whole.path)
+    record_property("kills", kills)
+    assert kills > 0
+
+
+def test_a_complete_run_is_not_resumed_and_a_changed_one_neither(tmp_path: Path) -> None:
+    scenario = parse_toml(SURROGATE.replace("rounds = 60", "rounds = 2"), Scenario, name="test")
+    index = plan(scenario, ["fedavg"], [0])
+    path = stopped(tmp_path, index, 1)
+    record = json.loads((path / "index.json").read_text())
+    record["scenario"]["protocol"]["k"] = 4
+    (path / "index.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match="another configuration"):
+        resume(path)
+    record["scenario"]["protocol"]["k"] = 5
+    (path / "index.json").write_text(json.dumps(record))
+    continued, found = resume(path)
+    with continued:
+        play(continued, found)
+    with pytest.raises(StorageError, match="complete"):
+        resume(path)
+    with pytest.raises(StorageError, match=r"no index\.json"):
+        read_index(tmp_path)
+
+
+def test_a_checkpoint_holds_plain_data_and_arrays(tmp_path: Path) -> None:
+    state = {
+        "a": [1, 2.5, None, True, "text", (1, (2, 3))],
+        3: {"x": np.arange(6, dtype=np.int16).reshape(2, 3), (1, 2): np.float32(0.1)},
+        "inf": [float("inf"), float("nan")],
+        "empty": np.empty((0, 4), bool),
+    }
+    save_checkpoint(tmp_path, state)
+    found = load_checkpoint(tmp_path)
+    assert found["a"] == state["a"]
+    assert found[3]["x"].dtype == np.int16
+    np.testing.assert_array_equal(found[3]["x"], state[3]["x"])
+    assert found[3][1, 2] == float(np.float32(0.1))
+    assert found["inf"][0] == float("inf")
+    assert np.isnan(found["inf"][1])
+    assert found["empty"].shape == (0, 4)
+    assert load_checkpoint(tmp_path / "elsewhere") is None
+
+
+def test_a_checkpoint_refuses_what_only_pickle_could_store(tmp_path: Path) -> None:
+    for value in (object(), {"a": np.array([object()])}, {1, 2}):
+        with pytest.raises(TypeError, match="checkpoint"):
+            save_checkpoint(tmp_path, {"x": value})
+    (tmp_path / "checkpoint").mkdir(exist_ok=True)
+    (tmp_path / "checkpoint" / "state.npz").write_bytes(b"PK nonsense")
+    with pytest.raises(StorageError, match="not a checkpoint"):
+        load_checkpoint(tmp_path)

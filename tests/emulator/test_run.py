@@ -1,0 +1,145 @@
+"""Runs as users start them: `run`, folders, tables, the environment, the example."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from emulator.batch import find_results, plan, play, start
+from emulator.emulation import load_result, run
+from emulator.log import METRIC
+from emulator.outcome import Accounting, Fate
+from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
+from fedjoule.errors import ConfigError, StorageError
+from tests.conftest import REPOSITORY
+from tests.emulator.worlds import Prober
+
+SMALL = Scenario(
+    name="small",
+    fleet=Fleet(devices=20, speed_spread=0.3),
+    protocol=ProtocolSection(rounds=3, k=3, candidates=6),
+    trainer=TrainerSection(kind="surrogate"),
+)
+
+
+def test_a_run_is_its_tables(tmp_path: Path) -> None:
+    seen = []
+    result = run(SMALL, selector=Prober(), seed=4, out=tmp_path, on_round=seen.append)
+    rounds, clients = result.rounds, result.clients
+    assert rounds["round"].tolist() == [1, 2, 3]
+    assert rounds["start_ns"].tolist() == [o.start_ns for o in seen]
+    assert (rounds["start_ns"] + rounds["duration_ns"]).tolist()[:-1] == rounds["start_ns"].tolist()[1:]
+    for accounting in Accounting:
+        expected = [o.costs[accounting].energy_j for o in seen]
+        assert rounds[f"energy_j_{accounting}"].tolist() == expected
+    assert (rounds["energy_j_honest"] > rounds["energy_j_selected_only"]).all()
+    assert (rounds["energy_j_selected_only"] > rounds["energy_j_free"]).all()
+    assert (rounds["wait_j"] > 0).all()
+    assert set(rounds["cost_origin"]) == {"literature"}
+    assert set(rounds["training"]) == {"surrogate"}
+    assert rounds["test_accuracy"].notna().all()
+    assert len(clients) == 18
+    assert clients.groupby("round")["chosen"].sum().tolist() == [3, 3, 3]
+    assert set(clients["fate"]) == {Fate.FINISHED.value, Fate.REJECTED.value}
+    charged = clients[["download_j", "probe_j", "train_j", "upload_j"]].sum(axis=1)
+    assert charged.groupby(clients["round"]).sum().tolist() == pytest.approx(
+        rounds["energy_j_honest"].tolist()
+    )
+    assert (result.overhead["selection_s"] > 0).all()
+
+
+def test_the_record_is_enough_to_repeat_it(tmp_path: Path) -> None:
+    first = run(SMALL, seed=4, out=tmp_path)
+    record = load_result(first.path).record
+    again = run(record.scenario, seed=record.seed, out=tmp_path)
+    for name in ("rounds.parquet", "clients.parquet"):
+        assert (first.path / name).read_bytes() == (again.path / name).read_bytes()
+    assert record.facts["budgets"] == again.record.facts["budgets"]
+    assert record.rounds == 3
+
+
+def test_selectors_add_columns_of_their_own(tmp_path: Path) -> None:
+    scenario = SMALL.model_copy(update={"selector": SMALL.selector.model_copy(update={"name": "oort"})})
+    rounds = run(scenario, out=tmp_path).rounds
+    own = [name for name in rounds.columns if name.startswith(METRIC)]
+    assert own
+    assert rounds[own].notna().all().all()
+
+
+def test_a_plan_is_one_folder_each_and_an_index(tmp_path: Path) -> None:
+    index = plan(SMALL, ["fedavg", "oort", "fedavg"], [0, 1])
+    assert [p.folder for p in index.planned] == ["fedavg_s0", "fedavg_s1", "oort_s0", "oort_s1"]
+    with start(tmp_path, index, "# as written") as started:
+        results = play(started, index)
+    assert [(r.record.selector, r.record.seed) for r in results] == [
+        (p.selector, p.seed) for p in index.planned
+    ]
+    assert (started.path / "config" / "scenario.toml").read_text() == "# as written"
+    assert [r.path for r in find_results(started.path)] == [r.path for r in results]
+    assert find_results(results[0].path)[0].record == results[0].record
+    with pytest.raises(StorageError, match=r"no index\.json"):
+        find_results(tmp_path)
+
+
+def test_seeds_are_paired_across_selectors(tmp_path: Path) -> None:
+    index = plan(SMALL, ["fedavg", "oort"], [3])
+    with start(tmp_path, index, "") as started:
+        one, other = play(started, index)
+    for fact in ("budgets", "profiles", "traces"):
+        assert one.record.facts[fact] == other.record.facts[fact]
+
+
+@pytest.mark.parametrize("action", ["scores", "ids"])
+def test_the_environment_is_one(action: str) -> None:
+    name = "emulator.environment:fedjoule-emulator-v0"
+    env = gymnasium.make(name, scenario=SMALL, action=action)
+    check_env(env.unwrapped, skip_render_check=True)
+    observation, info = env.reset(seed=3)
+    assert observation["state"].shape == (6, 6)
+    assert observation["present"].sum() == len(info["candidates"]) == 6
+    rewards, done = [], False
+    while not done:
+        observation, reward, done, cut, info = env.step(env.action_space.sample())
+        rewards.append(reward)
+        assert not cut
+    assert len(rewards) == 3
+    assert info["round"] == 3
+    assert observation["present"].sum() == 0
+    assert set(info["costs"]) == {a.value for a in Accounting}
+    env.close()
+
+
+def test_the_environment_does_what_the_action_says() -> None:
+    from emulator.environment import EmulatorEnv
+
+    env = EmulatorEnv(SMALL)
+    observation, info = env.reset(seed=0)
+    epoch_s, candidates = observation["state"][:, 0], info["candidates"]
+    _, _, _, _, info = env.step(-epoch_s.astype(np.float32))
+    assert sorted(info["chosen"]) == sorted(candidates[np.argsort(epoch_s)[:3]])
+    ids = EmulatorEnv(SMALL, action="ids")
+    _, info = ids.reset(seed=0)
+    assert (
+        ids._chosen(np.array([5, 5, 0]), info["candidates"]).tolist() == info["candidates"][[0, 5]].tolist()
+    )
+    with pytest.raises(ConfigError, match="action is 'words'"):
+        EmulatorEnv(SMALL, action="words")
+    with pytest.raises(RuntimeError, match="reset before step"):
+        EmulatorEnv(SMALL).step(np.zeros(6))
+
+
+def test_the_example_of_an_own_selector_runs(tmp_path: Path) -> None:
+    example = REPOSITORY / "examples" / "own_selector.py"
+    lines = [line for line in example.read_text().splitlines() if line.strip()]
+    assert len(lines) < 30
+    done = subprocess.run(
+        [sys.executable, str(example), str(tmp_path)], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stderr
+    assert "energy_j_honest" in done.stdout
+    (folder,) = tmp_path.iterdir()
+    assert load_result(folder).record.selector == "loss_per_joule"

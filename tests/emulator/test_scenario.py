@@ -1,0 +1,196 @@
+"""Scenario files, presets, and what is wrong with others."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emulator.assembly.assemble import assemble, make_selector, task_of
+from emulator.assembly.profiles import profiles_of
+from emulator.assembly.recordings import conditions_of
+from emulator.emulation import run
+from emulator.engine import NobodyLeft
+from emulator.scenario.load import load_scenario, preset_names, preset_summaries
+from emulator.scenario.model import Fleet, Scenario, TaskSection, Traces
+from fedjoule.config import parse_toml
+from fedjoule.errors import ConfigError
+from fedjoule.provenance import Origin, Provenance
+from power.profile import save_profile
+from tests.emulator.worlds import HOUR_S, SECOND_NS, profile, user
+from traces.store import new_trace_set
+
+PAPER = ("mnist-lenet5", "cifar10-resnet18", "cinic10-vgg16", "tinyimagenet-shufflenetv2", "shakespeare-lstm")
+
+NEW_YEAR_S = 1_704_067_200  # 2024, in UTC
+
+
+def scenario(text: str = "") -> Scenario:
+    return parse_toml('name = "test"\n' + text, Scenario, name="test")
+
+
+def trace_set(folder: Path, people, zones: dict[str, str] | None = None) -> Path:
+    import dataclasses
+
+    with new_trace_set(folder) as writer:
+        for person in people:
+            zone = (zones or {}).get(person.user, "")
+            writer.add(dataclasses.replace(person, time_zone=zone, relative_time=not zone))
+        writer.describe(Provenance(origin=Origin.EMULATED, basis="test"))
+    return folder
+
+
+def test_every_preset_is_valid_and_says_what_it_is() -> None:
+    assert {f"{task}-{part}" for task in PAPER for part in ("iid", "dir-client", "dir-class")} < set(
+        preset_names()
+    )
+    for name in preset_names():
+        found = load_scenario(name)
+        assert found.name == name
+        task_of(found.task)
+        make_selector(found)
+        assert len(preset_summaries()[name]) > 20
+
+
+@pytest.mark.parametrize("task", PAPER)
+def test_the_papers_setting(task: str) -> None:
+    found = load_scenario(f"{task}-dir-client")
+    protocol = found.protocol
+    assert (found.fleet.devices, protocol.k, protocol.rounds, protocol.local_epochs) == (100, 10, 50, 5)
+    assert found.candidates == 30
+    assert found.task.options == {"alpha": 0.01 if task.startswith("mnist") else 0.1}
+    resolved = task_of(found.task)
+    assert (resolved.batch_size, resolved.learning_rate, resolved.momentum) == (32, 0.01, 0.9)
+    assert profiles_of(found.fleet, resolved)
+
+
+def test_candidates_as_the_paper_or_three_times_k() -> None:
+    assert scenario().candidates == 30
+    assert scenario('[protocol]\ncandidates = "all"').candidates == 100
+    assert scenario("[fleet]\ndevices = 12").candidates == 12
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[protcol]\nk = 1", "protcol: unknown key"),
+        ("[fleet]\ndevices = 5", "10 clients per round are more than the fleet of 5"),
+        ("[protocol]\ncandidates = 3", "fewer than the 10 wanted"),
+        ("seeds = [1, 1]", "one comes twice"),
+        ("seeds = []", "seeds"),
+        ("[fleet.traces]\npolicy = 'any'", "at_end: missing"),
+        ("[fleet.traces]\nat_end = 'loop'", "at_end"),
+        ("[fleet.traces]\nat_end = 'wrap'\nstart = '25:00'", "start"),
+        ("accounting = 'cheap'", "accounting"),
+        ("[protocol]\nover_commit = 0.5", "over_commit"),
+        ("[task]\nheld_out = 1.0", "held_out"),
+    ],
+)
+def test_what_does_not_fit_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        scenario(text)
+
+
+def test_names_that_are_unknown_list_the_known() -> None:
+    with pytest.raises(ConfigError, match="no preset called 'mnist'") as caught:
+        load_scenario("mnist")
+    assert "mnist-lenet5-iid" in caught.value.hint
+    with pytest.raises(ConfigError, match="no task called"):
+        task_of(TaskSection(name="mnist-lenet6"))
+    with pytest.raises(ConfigError, match="no selector called"):
+        make_selector(scenario("[selector]\nname = 'fedavgg'"))
+    with pytest.raises(ConfigError, match="no option 'size'") as caught:
+        make_selector(scenario("[selector]\nname = 'power_of_choice'\noptions = { size = 3 }"))
+    assert "known: d" in caught.value.hint
+    with pytest.raises(ConfigError, match="no option 'size'"):
+        make_selector(scenario("[selector]\nname = 'fedavg'\noptions = { size = 3 }"))
+
+
+def test_files_are_found_beside_the_scenario(tmp_path: Path) -> None:
+    save_profile(profile(), tmp_path / "phone.json")
+    trace_set(tmp_path / "people", [user(charging=[(0, 100)])])
+    (tmp_path / "s.toml").write_text(
+        'name = "test"\n[fleet]\nprofiles = ["phone.json"]\n'
+        '[fleet.traces]\nsource = "people"\nat_end = "wrap"\n'
+    )
+    found = load_scenario(tmp_path / "s.toml")
+    task = task_of(TaskSection(name="digits-softmax"))
+    assert [p.device for p in profiles_of(found.fleet, task)] == ["phone"]
+    assert conditions_of(found.fleet, 0).eligible(0).any()
+
+
+def test_a_profile_of_another_model_names_what_could_be_scaled(tmp_path: Path) -> None:
+    save_profile(profile(), tmp_path / "phone.json")
+    chosen = Fleet(profiles=(str(tmp_path / "phone.json"),))
+    with pytest.raises(ConfigError, match=r"'lenet5'.*phone/mlp") as caught:
+        profiles_of(chosen, task_of(TaskSection()))
+    assert "profile scale" in caught.value.hint
+    assert "mnist-lenet5" in caught.value.hint
+
+
+def surrogate(folder: Path, traces: str, rounds: int = 3) -> Scenario:
+    return scenario(
+        f"checkpoint_every = 0\n[fleet]\ndevices = 4\n[fleet.traces]\nsource = '{folder}'\n{traces}\n"
+        f"[protocol]\nk = 2\nrounds = {rounds}\n[trainer]\nkind = 'surrogate'"
+    )
+
+
+def test_traces_that_end_before_the_run_wrap_or_stop_as_chosen(tmp_path: Path) -> None:
+    """Half an hour on the charger a day, a day long: one session is all there is."""
+    day = [user("a", charging=[(3600, 3603)]), user("b", charging=[(3600, 3604)])]
+    folder = trace_set(tmp_path / "day", day)
+    rules = "policy = 'charging'\nshift = false\njitter_s = 0\nat_end = "
+    wrapped = run(surrogate(folder, rules + "'wrap'", rounds=4), out=tmp_path / "wrap")
+    assert wrapped.record.rounds == 4
+    assert wrapped.rounds["start_ns"].iloc[-1] > 24 * HOUR_S * SECOND_NS
+    stopped = run(surrogate(folder, rules + "'stop'", rounds=4), out=tmp_path / "stop")
+    assert 0 < stopped.record.rounds < 4
+    assert "no device is eligible" in stopped.record.ended_early
+    nobody = surrogate(folder, "policy = 'cellular'\nat_end = 'wrap'")
+    with pytest.raises(NobodyLeft, match="no device is eligible"):
+        run(nobody, out=tmp_path / "never")
+
+
+def test_the_start_is_on_the_users_clock(tmp_path: Path) -> None:
+    """A recording from 0:00 UTC on; in Helsinki it is two hours later."""
+    people = [user("a", begin_s=NEW_YEAR_S, charging=[(4 * HOUR_S, 5 * HOUR_S)])]
+    rules = {"policy": "charging", "shift": False, "jitter_s": 0, "at_end": "wrap"}
+    for zone, hour in (("", 4), ("UTC", 4), ("Europe/Helsinki", 6)):
+        folder = trace_set(tmp_path / f"set{zone.replace('/', '')}", people, {"a": zone})
+        chosen = Traces(source=str(folder), start=f"{hour:02}:10", **rules)
+        there = conditions_of(Fleet(devices=3, traces=chosen), 0)
+        assert there.eligible(0).all(), zone
+        assert not there.eligible(51 * 60 * SECOND_NS).any(), zone
+        assert there.leaves_at(0, np.arange(3)).tolist() == [50 * 60 * SECOND_NS] * 3
+
+
+def test_time_zones_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    a, b = (user(name, begin_s=NEW_YEAR_S) for name in "ab")
+    folder = trace_set(tmp_path / "one", [a], {"a": "Europe/Helsinki"})
+    several = trace_set(tmp_path / "two", [a, b], {"a": "Europe/Helsinki", "b": "Asia/Tokyo"})
+
+    def there(source: Path, zone: str = "") -> object:
+        traces = Traces(source=str(source), at_end="wrap", time_zone=zone)
+        return conditions_of(Fleet(devices=3, traces=traces), 0)
+
+    with pytest.raises(ConfigError, match="recorded in Europe/Helsinki") as caught:
+        there(folder, "America/New_York")
+    assert "mixed" in caught.value.hint
+    with pytest.raises(ConfigError, match="2 time zones"):
+        there(several)
+    unknown = trace_set(tmp_path / "unknown", [user("a")])
+    with pytest.raises(ConfigError, match="no zone called 'Mars/Base'"):
+        there(unknown, "Mars/Base")
+    assert there(several, "mixed")
+    assert there(folder, "Europe/Helsinki")
+
+
+def test_the_manifest_says_what_went_in() -> None:
+    text = "[fleet]\ndevices = 20\n[trainer]\nkind = 'surrogate'\n"
+    found = scenario(text)
+    facts = assemble(found, 3).facts
+    assert facts["cost_origin"] == "literature"
+    assert facts["trainer"] == "surrogate"
+    assert sum(facts["profiles"].values()) == 20
+    assert facts["budgets"]["time_s"] > 0
+    fixed = scenario(text + "[reward]\ntime_budget_s = 7\nenergy_budget_j = 9")
+    assert assemble(fixed, 3).facts["budgets"] == {"time_s": 7.0, "energy_j": 9.0}

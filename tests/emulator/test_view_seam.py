@@ -1,0 +1,155 @@
+"""A selector sees what it declares and nothing else, whoever it is."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emulator.engine import Engine
+from emulator.selectors.base import SELECTORS, Selector
+from emulator.view import ALWAYS, FIELDS, PRIVILEGED, ServerView
+from fedjoule.errors import ConfigError
+from tests.emulator.tiny_trainer import CLASSES, TinyTrainer
+from tests.emulator.worlds import HOUR_S, Prober, engine, fleet, profile, replay, user, world
+
+DEVICES = 12
+ROUNDS = 4
+
+
+def loadable() -> list[str]:
+    """Every registered selector that can be made without files of its own."""
+    names = []
+    for name in SELECTORS.entries():
+        try:
+            SELECTORS.load(name)()
+        except ConfigError:
+            continue
+        names.append(name)
+    return names
+
+
+class Watched(Selector):
+    """Asks two copies of a selector: one sees what it declared, the other sees everything.
+
+    The engine supplies every field because this one declares them all.
+    """
+
+    name = "watched"
+    needs = FIELDS - ALWAYS
+    needs_weights = True
+    privileged = True
+
+    def __init__(self, inner: Selector) -> None:
+        self.family, self.probe, self.profiling = inner.family, inner.probe, inner.profiling
+        self.proximal_mu = inner.proximal_mu
+        self.blind, self.seeing = inner, copy.deepcopy(inner)
+        self.questions = 0
+
+    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> Any:
+        return self.both("candidates", view, rng, m)
+
+    def select(self, view: ServerView, candidates: Any, k: int, rng: np.random.Generator) -> Any:
+        return self.both("select", view, rng, candidates, k)
+
+    def epochs(self, view: ServerView, chosen: Any) -> Any:
+        return self.blind.epochs(view.restricted(self.blind.needs), chosen)
+
+    def observe(self, view: ServerView, outcome: Any) -> None:
+        self.blind.observe(view.restricted(self.blind.needs), outcome)
+        self.seeing.observe(view, outcome)
+
+    def both(self, question: str, view: ServerView, rng: np.random.Generator, *arguments: Any) -> Any:
+        self.questions += 1
+        twin = copy.deepcopy(rng)
+        blind = getattr(self.blind, question)(view.restricted(self.blind.needs), *arguments, rng)
+        seeing = getattr(self.seeing, question)(view, *arguments, twin)
+        np.testing.assert_array_equal(blind, seeing, err_msg=f"{self.blind.name}: {question}")
+        return blind
+
+
+def busy_engine(selector: Selector) -> Engine:
+    """A world in which every field has something to tell."""
+    people = [
+        user(
+            f"u{i}",
+            busy=[(3 + i, 40 + i, 0.7)],
+            charging=[(0, 60.0 * (i + 1))],
+            battery=[(h * HOUR_S, 0.9 - 0.02 * i) for h in range(25)],
+        )
+        for i in range(DEVICES)
+    ]
+    from power.profile import Battery
+
+    trainer = TinyTrainer(DEVICES, 1)
+    phones = [profile(1.0 + i, 2.0 + i, battery=Battery(capacity_j=40_000, charge_w=8)) for i in range(3)]
+    place = world(fleet(phones, trainer.sizes, speed_spread=0.2), replay(people))
+    made = engine(selector, place=place, trainer=trainer, rounds=ROUNDS, k=3, candidates=6, local_epochs=2)
+    histogram = np.random.default_rng(0).dirichlet(np.ones(CLASSES), DEVICES)
+    return Engine(
+        place,
+        trainer,
+        selector,
+        made.protocol,
+        made.judging,
+        1,
+        classes=CLASSES,
+        label_histogram=histogram,
+    )
+
+
+@pytest.mark.parametrize("name", loadable())
+def test_undeclared_fields_change_nothing(name: str) -> None:
+    watched = Watched(SELECTORS.load(name)())
+    run = busy_engine(watched)
+    while not run.done:
+        run.play()
+    assert watched.questions == 2 * ROUNDS
+    assert not np.isnan(run.reported.fields["true_epoch_s"]).all()
+
+
+@pytest.mark.parametrize("name", loadable())
+def test_every_selector_plays_whole_rounds(name: str) -> None:
+    """With only what it declares; 3 unique eligible devices a round, or as many as its method wants."""
+    run = busy_engine(SELECTORS.load(name)())
+    while not run.done:
+        outcome = run.play()
+        assert outcome.chosen.sum() <= 3
+        assert outcome.round == 0 or outcome.chosen.any()
+
+
+def test_a_selector_that_peeks_is_caught() -> None:
+    class Peeker(Prober):
+        name = "peeker"
+
+        def select(self, view, candidates, k, rng):
+            return candidates[np.argsort(view.true_epoch_s[candidates], kind="stable")[:k]]
+
+    with pytest.raises(AssertionError, match="peeker: select"):
+        run = busy_engine(Watched(Peeker()))
+        while not run.done:
+            run.play()
+
+
+def test_only_oracles_get_what_no_server_could_know() -> None:
+    for name in loadable():
+        selector = SELECTORS.load(name)
+        assert selector.privileged or not selector.needs & PRIVILEGED, name
+
+
+def test_the_view_cannot_be_written_to() -> None:
+    opened = busy_engine(Prober()).open_round()
+    for field in ("eligible", "data_size", "loss", "battery"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(opened.view, field)[0] = 1
+
+
+def test_reports_arrive_when_they_are_made() -> None:
+    run = busy_engine(Prober())
+    opened = run.open_round()
+    probed = opened.candidates
+    others = np.setdiff1d(np.arange(DEVICES), probed)
+    assert not np.isnan(opened.view.loss[probed]).any()
+    assert np.isnan(opened.view.loss[others]).all()
+    assert not np.isnan(opened.view.comm_s).any()  # from the speed test at registration
+    assert np.isnan(opened.view.battery).all()  # not asked for
