@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -12,22 +12,41 @@ from device_agents.protocol import EpochMarker, Phase
 from fedjoule.config import ClosedModel
 from fedjoule.provenance import Provenance, Sha256, SourceRef
 from fedjoule.records import StoredRecord, file_sha256, read_record, write_record
-from fedjoule.runstore import read_journal
+from fedjoule.runstore import read_journal, read_table
 from harness.clock import ClockFit
 from power.model import Finding
-from power.recording import Recording, open_recording
+from power.profile import Battery
+from power.recording import RECORDING_FILE, Recording, open_recording, verify_hashes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CAPTURE_FILE = "capture.json"
 MARKERS_FILE = "markers.jsonl"
+TELEMETRY = "telemetry"
+"""Name of the table: ``t_dev_ns``, then one column per quantity and part: ``temperature_c[cpu-thermal]``."""
 
 
 class DeviceFacts(ClosedModel):
-    """The device as it described itself."""
+    """The device: as it described itself, and what the inventory knows about it.
+
+    Attributes:
+        cpus: Cores that the device says it has; None if it did not say.
+        governor: Frequency governor of the first core, where it can be read.
+        product: What it is, e.g. ``Pixel 5`` or ``Raspberry Pi 5 Model B``.
+        battery: Capacity and charging power, from the inventory.
+        facts: Anything else, e.g. ``soc``, ``system``, ``machine``.
+    """
 
     name: str
     transport: str
     python: str = ""
     boot_id: str = ""
+    cpus: int | None = Field(default=None, ge=1)
+    governor: str = ""
+    product: str = ""
+    battery: Battery | None = None
+    facts: dict[str, str] = Field(default_factory=dict)
 
 
 class HostWindow(ClosedModel):
@@ -37,25 +56,90 @@ class HostWindow(ClosedModel):
     end_ns: int
 
 
+class Background(ClosedModel):
+    """The load beside the training, all zero for none.
+
+    Attributes:
+        name: What the plan calls it.
+        kind: ``cpu`` or ``memory``; ``none`` without load.
+        cores: Number of workers.
+        cpu_share: Of one core, that each worker asks for.
+        load: Share of the whole device's processors that is asked for, 0 to 1.
+        used_cpu_s: Processor time that the workers got, all together; None if they did not report.
+        wall_s: Their running time, all together.
+    """
+
+    name: str = "none"
+    kind: Literal["none", "cpu", "memory"] = "none"
+    cores: int = Field(default=0, ge=0)
+    cpu_share: float = Field(default=0.0, ge=0, le=1)
+    load: float = Field(default=0.0, ge=0, le=1)
+    used_cpu_s: float | None = Field(default=None, ge=0)
+    wall_s: float | None = Field(default=None, ge=0)
+
+
+class PingObservation(ClosedModel):
+    """One clock exchange: host clock when it left, device clock, host clock when the answer was here."""
+
+    sent_ns: int
+    t_dev_ns: int
+    received_ns: int
+
+
+class Temperature(ClosedModel):
+    """The hottest sensor of the device over the round, degrees Celsius."""
+
+    first_c: float
+    last_c: float
+    max_c: float
+
+
 class CaptureRecord(StoredRecord):
     """``capture.json``: what binds a recording and the markers of one job together.
 
     Attributes:
         capture_id: Unique name, also the source id in provenance.
+        workload: ``softmax``, or a task of `device_agents.workloads.tasks`; a profile calls it the model.
+        dataset: The data set that the task is named for.
+        synthetic_data: Whether the samples were random ones of the same shape, which cost the same work.
+        local_epochs: Epochs of the round, the probe included; 0 in captures of several rounds.
+        warmup_epochs: Trained before the probe, as phase ``warmup``; they count nowhere.
+        repetition: From 1 on within its cell (device, workload, backend, background).
+        attempt: From 1 on; earlier ones are in ``failed/``.
+        throttled_epochs: Epochs in which the device was slowed down; they are not averaged in.
+        throttling_known: Whether the device would have told.
         idle: When the host left the device alone, before and after the work: the baseline.
+        pings: Every clock exchange, which the clock fit can be computed again from.
+        suspended_ns: How long the device slept during the round; None if it cannot tell.
         recording_sha256: Hash of ``recording.json``, which in turn hashes the samples.
         markers_sha256: Hash of ``markers.jsonl``.
+        telemetry_sha256: Hash of ``telemetry.parquet``; None if there is none.
     """
 
     capture_id: str
     device: DeviceFacts
     workload: str
+    dataset: str = "synthetic"
+    synthetic_data: bool = True
+    backend: str = "numpy"
     samples: int = Field(gt=0)
     batch_size: int = Field(gt=0)
+    local_epochs: int = Field(default=0, ge=0)
+    warmup_epochs: int = Field(default=0, ge=0)
+    background: Background = Background()
+    repetition: int = Field(default=1, ge=1)
+    attempt: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, ge=0)
+    throttled_epochs: tuple[int, ...] = ()
+    throttling_known: bool = False
+    temperature: Temperature | None = None
     clock: ClockFit
     idle: tuple[HostWindow, ...] = ()
+    pings: tuple[PingObservation, ...] = ()
+    suspended_ns: int | None = None
     recording_sha256: Sha256
     markers_sha256: Sha256
+    telemetry_sha256: Sha256 | None = None
     findings: tuple[Finding, ...] = ()
 
 
@@ -96,6 +180,12 @@ class Capture:
                 found.append(Phased(marker.kind, marker.epoch, open_at.pop(key), host_ns))
         return found
 
+    def telemetry(self) -> pa.Table | None:
+        """The device's telemetry on its own clock; None if there is none."""
+        if self.record.telemetry_sha256 is None:
+            return None
+        return read_table(self.folder, TELEMETRY)
+
     def provenance(self) -> Provenance:
         """What may be claimed of numbers computed from this capture."""
         base = self.recording.record.provenance(self.record.capture_id)
@@ -106,14 +196,32 @@ class Capture:
 
 
 def write_capture(folder: Path, **facts: Any) -> CaptureRecord:
-    """Bind the finished recording and the markers in ``folder`` together; never overwrites."""
+    """Bind the finished recording, the markers and the telemetry in ``folder``; never overwrites."""
+    telemetry = folder / f"{TELEMETRY}.parquet"
     record = CaptureRecord(
         **facts,
+        telemetry_sha256=file_sha256(telemetry) if telemetry.exists() else None,
         recording_sha256=open_recording(folder).record.sha256(),
         markers_sha256=file_sha256(folder / MARKERS_FILE),
     )
     write_record(folder / CAPTURE_FILE, record)
     return record
+
+
+def verify_capture(capture: Capture) -> list[str]:
+    """Names of files that are no longer what the capture was made of."""
+    record, folder = capture.record, capture.folder
+    problems = list(verify_hashes(capture.recording))
+    if capture.recording.record.sha256() != record.recording_sha256:
+        problems.append(RECORDING_FILE)
+    if file_sha256(folder / MARKERS_FILE) != record.markers_sha256:
+        problems.append(MARKERS_FILE)
+    telemetry = folder / f"{TELEMETRY}.parquet"
+    if record.telemetry_sha256 is not None and (
+        not telemetry.exists() or file_sha256(telemetry) != record.telemetry_sha256
+    ):
+        problems.append(telemetry.name)
+    return problems
 
 
 def open_capture(folder: Path) -> Capture:

@@ -14,15 +14,11 @@ from device_agents.job import Job
 from device_agents.protocol import ProbeDone
 from device_agents.transport import LocalTransport
 from device_agents.workloads.softmax import Softmax
-from emulator.data.digits import iid_partition, load_digits
-from emulator.engine import Engine, Protocol
-from emulator.fleet import fleet_from_profiles
-from emulator.log import RunLog
+from emulator.emulation import Result, emulate
 from emulator.outcome import RoundOutcome
-from emulator.selectors.fedavg import FedAvg
+from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
 from fedjoule.errors import DataQualityError, FedjouleError
 from fedjoule.runstore import Run, RunStore
-from fedjoule.seeds import generator
 from harness.capture import Capture
 from harness.measure import Measurement, measure
 from harness.profiles import build_profile
@@ -116,12 +112,13 @@ def run_demo(root: Path, seed: int, *, on_step: Callable[[int, str], None] = lam
         name = f"{profile.device}_{profile.model}.json"
         profile = save_profile(profile, run.subfolder("profiles") / name)
         on_step(3, STEPS[3])
-        engine, outcomes, accuracy = _emulate(run, profile, seed)
+        result, outcomes = _emulate(run, profile, seed)
         on_step(4, STEPS[4])
-        page = demo_page(capture, profile, outcomes, accuracy, engine.fleet, run.record, seed)
+        page = demo_page(capture, profile, outcomes, result.record, run.record)
         page.write(run.path / "report.html")
         on_step(len(STEPS), "done")
-        return DemoResult(run.path, profile, tuple(outcomes), accuracy, engine.fleet.origin.value)
+        accuracy, origin = result.record.test_accuracy or 0.0, str(result.record.facts["cost_origin"])
+        return DemoResult(run.path, profile, tuple(outcomes), accuracy, origin)
 
 
 def _measure_and_profile(
@@ -175,22 +172,19 @@ def _all_but_the_last(number: int, _: ProbeDone) -> bool:
     return number < ROUNDS_ON_BENCH
 
 
-def _emulate(run: Run, profile: DeviceProfile, seed: int) -> tuple[Engine, list[RoundOutcome], float]:
+SCENARIO = Scenario(
+    name="demo",
+    fleet=Fleet(devices=DEVICES, speed_spread=SPEED_SPREAD),
+    task=TaskSection(name="digits-softmax", learning_rate=Softmax().learning_rate),
+    protocol=ProtocolSection(rounds=ROUNDS, k=CLIENTS_PER_ROUND, local_epochs=LOCAL_EPOCHS),
+    # So little to train that a second process would take longer to start than it saves.
+    trainer=TrainerSection(workers=1),
+    checkpoint_every=0,
+)
+
+
+def _emulate(run: Run, profile: DeviceProfile, seed: int) -> tuple[Result, list[RoundOutcome]]:
     """A fleet of devices like the measured one, some faster, some slower; FedAvg on the embedded digits."""
-    data = load_digits(generator(seed, "split"))
-    shards = iid_partition(len(data.train.y), DEVICES, generator(seed, "partition"))
-    import numpy as np
-
-    sizes = np.array([len(shard) for shard in shards])
-    fleet = fleet_from_profiles([profile], sizes, speed_spread=SPEED_SPREAD, rng=generator(seed, "fleet"))
-    protocol = Protocol(ROUNDS, CLIENTS_PER_ROUND, LOCAL_EPOCHS, seed)
-    engine = Engine(fleet, shards, data, Softmax(), FedAvg(), protocol)
     outcomes: list[RoundOutcome] = []
-    with RunLog(run, fleet.origin, folder="emulation") as log:
-
-        def keep(outcome: RoundOutcome) -> None:
-            log.append(outcome)
-            outcomes.append(outcome)
-
-        parameters = engine.run(keep)
-    return engine, outcomes, engine.test_accuracy(parameters)
+    result = emulate(run, SCENARIO, seed, folder="emulation", profiles=[profile], on_round=outcomes.append)
+    return result, outcomes

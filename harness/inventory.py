@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +13,7 @@ from device_agents.deploy import Installation
 from fedjoule.config import ClosedModel, load_toml
 from fedjoule.errors import ConfigError
 from power.meter import MeterConfig
+from power.profile import Battery
 
 if TYPE_CHECKING:
     from device_agents.transport import Transport
@@ -36,6 +38,18 @@ class Login(ClosedModel):
     password_env: str = Field(default="", pattern=r"^([A-Za-z_][A-Za-z0-9_]*)?$")
 
 
+class DeviceLimits(ClosedModel):
+    """What a device must not exceed, whatever a plan allows.
+
+    Attributes:
+        temperature_max_c: The device ends its job when one of its sensors is hotter.
+        battery_min_level: The device ends its job when its battery is lower, 0 to 1.
+    """
+
+    temperature_max_c: float | None = Field(default=None, ge=-100, le=200)
+    battery_min_level: float | None = Field(default=None, ge=0, le=1)
+
+
 class Device(Login):
     """One phone or board.
 
@@ -45,6 +59,11 @@ class Device(Login):
         python: Interpreter on the device.
         state: Folder on the device for payloads, cached data and journals.
         meter: The instrument that feeds or watches this device.
+        shared_meter: Or the name of one under ``[meters]``, which then serves one device at a time.
+        limits: Temperature and battery at which the device has to stop.
+        battery: Its capacity and charging power, for profiles.
+        product: What it is, e.g. ``Pixel 5``; asked from the device where it is left out.
+        facts: Further facts that a reader of its profiles should know, e.g. ``soc``.
     """
 
     transport: Literal["ssh", "local"] = "ssh"
@@ -52,18 +71,70 @@ class Device(Login):
     python: str = "python3"
     state: str = Field(default=".fedjoule", min_length=1)
     meter: MeterConfig | None = None
+    shared_meter: str = ""
+    limits: DeviceLimits = DeviceLimits()
+    battery: Battery | None = None
+    product: str = Field(default="", max_length=100)
+    facts: dict[str, str] = Field(default_factory=dict, max_length=32)
 
     @model_validator(mode="after")
-    def _ssh_has_host(self) -> Self:
+    def _is_consistent(self) -> Self:
         if self.transport == "ssh" and not self.host:
             raise ValueError("transport 'ssh' needs a host")
+        if self.meter is not None and self.shared_meter:
+            raise ValueError("either a meter of its own or a shared_meter, not both")
         return self
 
 
-class Inventory(ClosedModel):
-    """All devices by name."""
+DeviceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,31}$")]
+"""Device names become part of folder names, where an underscore separates parts."""
 
-    devices: dict[str, Device] = Field(min_length=1)
+
+class Inventory(ClosedModel):
+    """All devices by name, and the meters that several of them share."""
+
+    devices: dict[DeviceName, Device] = Field(min_length=1)
+    meters: dict[str, MeterConfig] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _shared_meters_exist(self) -> Self:
+        for name, device in self.devices.items():
+            if device.shared_meter and device.shared_meter not in self.meters:
+                near = nearest(device.shared_meter, self.meters)
+                raise ValueError(f"devices.{name}.shared_meter: no meter {device.shared_meter!r}; {near}")
+        return self
+
+    def device(self, name: str) -> Device:
+        """One device by name.
+
+        Raises:
+            ConfigError: There is none; says which one may have been meant.
+        """
+        if name not in self.devices:
+            raise ConfigError(f"no device {name!r} in the inventory", hint=nearest(name, self.devices))
+        return self.devices[name]
+
+    def meter_of(self, name: str) -> MeterConfig | None:
+        """The instrument of a device, its own or a shared one."""
+        device = self.device(name)
+        return self.meters[device.shared_meter] if device.shared_meter else device.meter
+
+    def meter_key(self, name: str) -> str:
+        """What two devices have in common that cannot be measured at the same time; empty without a meter."""
+        device, meter = self.device(name), self.meter_of(name)
+        if meter is None:
+            return ""
+        if device.shared_meter:
+            return f"shared:{device.shared_meter}"
+        # An instrument that is named by neither port nor serial number is the only one of its kind.
+        return f"{meter.kind}:{meter.serial or meter.port}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What to try instead of an unknown name."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(names) or 'none'}"
 
 
 def load_inventory(path: Path) -> Inventory:
@@ -73,12 +144,7 @@ def load_inventory(path: Path) -> Inventory:
 
 def find_device(path: Path, name: str) -> Device:
     """One device of an inventory, by name."""
-    devices = load_inventory(path).devices
-    if name not in devices:
-        near = difflib.get_close_matches(name, devices, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"{path}: no device {name!r}", hint=f"{hint}known: {', '.join(devices)}")
-    return devices[name]
+    return load_inventory(path).device(name)
 
 
 def known_hosts_file(inventory: Path) -> Path:

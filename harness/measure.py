@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,16 +11,16 @@ from device_agents.job import Job
 from device_agents.protocol import ProbeDone
 from device_agents.session import AgentSession
 from device_agents.transport import Channel
-from fedjoule.errors import MeterError
 from fedjoule.runstore import Journal
-from harness.capture import MARKERS_FILE, Capture, DeviceFacts, HostWindow, open_capture, write_capture
+from harness.bench.ending import Ending
+from harness.bench.idle import leave_alone
+from harness.bench.metering import Metering
+from harness.capture import MARKERS_FILE, Capture, DeviceFacts, open_capture, write_capture
 from harness.clock import fit_pings
-from power.meter import MeterConfig, open_meter
+from power.meter import MeterConfig
 from power.model import SampleBlock
-from power.recorder import record
 
 PINGS = 20
-FIRST_SAMPLE_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +67,17 @@ def measure(
         on_block: Sees every block of samples, for a live view.
         on_round: Told the number of each finished round.
     """
+    never = Ending()
     with Journal(folder / MARKERS_FILE) as markers:
         session = AgentSession(channel, on_marker=lambda m: markers.append(m.model_dump(mode="json")))
         pings = session.ping(PINGS)
-        with _recording(plan.meter, folder, on_block):
-            idle = [_idle(plan.idle_s)]
+        with Metering(plan.meter, folder, on_block=on_block) as metering:
+            idle = [leave_alone(plan.idle_s, never)]
             for number in range(1, plan.rounds + 1):
                 session.run_round(plan.job, partial(decide, number))
                 on_round(number)
-            idle.append(_idle(plan.idle_s))
+            idle.append(leave_alone(plan.idle_s, never))
+            metering.wait_until(idle[-1].end_ns)
         pings += session.ping(PINGS)
     write_capture(
         folder,
@@ -96,42 +95,3 @@ def measure(
         idle=tuple(idle),
     )
     return open_capture(folder)
-
-
-def _idle(seconds: float) -> HostWindow:
-    start_ns = time.monotonic_ns()
-    time.sleep(seconds)
-    return HostWindow(start_ns=start_ns, end_ns=time.monotonic_ns())
-
-
-@contextlib.contextmanager
-def _recording(config: MeterConfig, folder: Path, on_block: Callable[[SampleBlock], None]) -> Iterator[None]:
-    """Record in a thread; returns once the first samples are there, ends after the last are on disk."""
-    stop, started = threading.Event(), threading.Event()
-    failure: list[BaseException] = []
-
-    def watch(block: SampleBlock) -> None:
-        started.set()
-        on_block(block)
-
-    def run() -> None:
-        try:
-            with open_meter(config) as meter:
-                record(meter, folder, config=config, stop=stop, on_block=watch)
-        except BaseException as error:
-            failure.append(error)
-        finally:
-            started.set()
-
-    thread = threading.Thread(target=run, name="recorder", daemon=True)
-    thread.start()
-    try:
-        if not started.wait(FIRST_SAMPLE_TIMEOUT_S):
-            raise MeterError(f"{config.kind}: no sample within {FIRST_SAMPLE_TIMEOUT_S:g} s")
-        if not failure:
-            yield
-    finally:
-        stop.set()
-        thread.join()
-    if failure:
-        raise failure[0]

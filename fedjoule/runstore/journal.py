@@ -41,6 +41,13 @@ class Journal:
                 os.ftruncate(self._fd, size)
             raise storage_error(self.path, error) from error
 
+    def sync(self) -> None:
+        """Make everything appended so far survive a power cut."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+
     def close(self) -> None:
         """Flush to disk and close."""
         if self._fd >= 0:

@@ -89,6 +89,7 @@ class Run:
         self.path = path
         self.record = record
         self._lock = lock
+        self._left_open = ""
         self._log = _RunLogHandler(path / "run.log", encoding="utf-8", delay=True)
         self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
@@ -98,7 +99,9 @@ class Run:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         try:
-            if kind is None:
+            if kind is None and self._left_open:
+                self._finish(RunStatus.INTERRUPTED, self._left_open)
+            elif kind is None:
                 self._finish(RunStatus.COMPLETE)
             elif issubclass(kind, KeyboardInterrupt):
                 self._finish(RunStatus.INTERRUPTED, "interrupted")
@@ -110,6 +113,10 @@ class Run:
             with contextlib.suppress(OSError):  # a full disk refuses even the last line of the log
                 self._log.close()
             self._lock.release()
+
+    def leave_open(self, why: str) -> None:
+        """Leave the run so that it can be resumed although nothing failed: a part of it was not asked for."""
+        self._left_open = why
 
     def table(self, name: str, schema: pa.Schema, *, folder: str = "", resume: bool = False) -> TableWriter:
         """A new bulk table; with ``resume`` one that continues where a killed run stopped."""

@@ -11,22 +11,22 @@ import fedjoule
 from harness.cli.frame import LazyGroup, report_error
 
 READY = {
-    "bench": ("harness.cli.bench:bench", "Devices on the bench: trust, prepare, ping."),
+    "bench": ("harness.cli.bench:bench", "Devices and plans on the bench: ping, run, status."),
+    "compare": ("harness.cli.compare:compare", "Compare emulation runs, paired by seed."),
     "demo": ("harness.cli.demo:demo", "The whole tool end to end, here and now, without hardware."),
     "doctor": ("harness.cli.doctor:doctor", "Check this machine: what works, why not, how to fix it."),
+    "emulate": ("harness.cli.emulate:emulate", "Replay profiles and traces for a fleet and a selector."),
     "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, commands."),
     "meter": ("harness.cli.meter:meter", "Power meters: find, record, emulate, test."),
+    "policy": ("harness.cli.policy:policy", "Train and inspect learned selectors."),
+    "probing": ("harness.cli.probing:probing", "What stopping after the first epoch saves."),
+    "profile": ("harness.cli.profile:profile", "Device profiles: build, show, scale, import."),
     "runs": ("harness.cli.runs:runs", "Stored runs: list, show, salvage."),
     "traces": ("harness.cli.traces:traces", "Interaction traces: import, validate, synthesise."),
 }
 PLANNED = {
-    "compare": "Compare emulation runs, paired by seed.",
-    "emulate": "Replay profiles and traces for a fleet and a selector.",
     "experiment": "The paper's table and figures, one command each.",
     "export": "Write runs as CSV, Parquet or Perfetto traces.",
-    "policy": "Train and inspect learned selectors.",
-    "probing": "What stopping after the first epoch saves.",
-    "profile": "Device profiles: build, show, scale, import.",
     "report": "Make or open the HTML page of a run.",
 }
 

@@ -1,4 +1,4 @@
-"""``fedjoule bench``: devices on the bench. This version: trust, prepare, ping."""
+"""``fedjoule bench``: devices on the bench, and the runs on them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedjoule.errors import EXIT_DEVICE
+from harness.cli.bench_files import init, schema
+from harness.cli.bench_look import ping, show, status
+from harness.cli.bench_run import run
 from harness.cli.frame import Group, Output
 
 if TYPE_CHECKING:
@@ -24,7 +27,11 @@ _inventory = click.option(
 
 @click.group("bench", cls=Group)
 def bench() -> None:
-    """Devices on the bench: trust, prepare, ping."""
+    """Devices on the bench: init, trust, prepare, ping; plans: run, status, show."""
+
+
+for _command in (init, ping, run, schema, show, status):
+    bench.add_command(_command)
 
 
 @bench.command("trust")
@@ -106,43 +113,3 @@ def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bo
     }
     blocked = any(p.fatal for p in found) and not made
     return Output(data, render, exit_code=EXIT_DEVICE if blocked else 0)
-
-
-@bench.command("ping")
-@_inventory
-@click.argument("device")
-@click.option("--count", type=click.IntRange(1, 1000), default=20, show_default=True)
-def ping(inventory: Path, device: str, count: int) -> Output:
-    """Start the agent on a device and exchange clocks with it."""
-    from device_agents.bundle import build_bundle
-    from device_agents.deploy import start_agent
-    from device_agents.session import AgentSession
-    from harness.clock import fit_pings
-    from harness.inventory import connect, find_device, installation
-
-    login = find_device(inventory, device)
-    with (
-        connect(login, inventory) as transport,
-        start_agent(transport, build_bundle(), installation(login)) as channel,
-    ):
-        session = AgentSession(channel)
-        pings = session.ping(count)
-    fit = fit_pings(pings)
-    trips_ms = sorted(p.round_trip_ns * 1e-6 for p in pings)
-    data = {
-        "device": device,
-        "python": session.hello.python,
-        "round_trip_min_ms": trips_ms[0],
-        "round_trip_median_ms": trips_ms[len(trips_ms) // 2],
-        "sync_uncertainty_ms": fit.sync_uncertainty_s * 1e3,
-    }
-
-    def render(console: Console) -> None:
-        console.print(
-            f"{device}: agent on Python {session.hello.python}, round trip {trips_ms[0]:.2f} ms at best, "
-            f"{data['round_trip_median_ms']:.2f} ms in the median; "
-            f"clocks agree to {data['sync_uncertainty_ms']:.2f} ms",
-            markup=False,
-        )
-
-    return Output(data, render)

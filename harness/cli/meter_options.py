@@ -59,10 +59,7 @@ def with_meter(function: Callable[..., Any]) -> Callable[..., Any]:
 def _from_inventory(device: str, path: Path, own: dict[str, Any]) -> MeterConfig:
     if own:
         raise click.UsageError("--device takes its meter from the inventory: leave the other options out")
-    devices = load_inventory(path).devices
-    if device not in devices:
-        raise ConfigError(f"{path}: no device {device!r}", hint=f"known: {', '.join(sorted(devices))}")
-    meter = devices[device].meter
+    meter = load_inventory(path).meter_of(device)
     if meter is None:
         raise ConfigError(f"{path}: device {device!r} has no meter", hint=f"add [devices.{device}.meter]")
     return meter

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from device_agents.protocol import Phase
-from emulator.fleet import FleetState
+from emulator.emulation import EmulationRecord
 from emulator.outcome import RoundOutcome
+from fedjoule.provenance import Origin
 from fedjoule.runstore import RunRecord
 from harness.capture import Capture
 from harness.profiles import EpochRow, epoch_rows
@@ -21,10 +22,8 @@ def demo_page(
     capture: Capture,
     profile: DeviceProfile,
     outcomes: Sequence[RoundOutcome],
-    test_accuracy: float,
-    fleet: FleetState,
+    emulation: EmulationRecord,
     run: RunRecord,
-    seed: int,
 ) -> Page:
     """Put the demo's results on one page."""
     record, clock = capture.recording.record, capture.record.clock
@@ -37,12 +36,12 @@ def demo_page(
         sections=[
             _bench_section(capture, profile),
             _profile_section(profile),
-            _emulation_section(outcomes, test_accuracy, fleet),
+            _emulation_section(outcomes, emulation),
             _findings_section(capture),
         ],
         facts={
             "run": run.run_id,
-            "seed": str(seed),
+            "seed": str(emulation.seed),
             "instrument": f"{record.info.kind}, serial {record.info.serial}, emulated at the byte level",
             "samples": f"{record.n_samples:,} at {record.timebase.tick_hz:.2f} Hz, {record.dropped} lost",
             "clock": f"{clock.method}, standard uncertainty {clock.sync_uncertainty_s * 1e3:.3f} ms",
@@ -118,19 +117,20 @@ def _profile_section(profile: DeviceProfile) -> Section:
     return Section("Device profile", text, tables=[table])
 
 
-def _emulation_section(outcomes: Sequence[RoundOutcome], test_accuracy: float, fleet: FleetState) -> Section:
+def _emulation_section(outcomes: Sequence[RoundOutcome], emulation: EmulationRecord) -> Section:
     rounds = np.array([o.round for o in outcomes], float)
     accuracy = np.array([o.accuracy for o in outcomes])
     joules = np.cumsum([o.energy_j for o in outcomes])
     seconds = np.cumsum([o.duration_ns for o in outcomes]) * 1e-9
-    origin = fleet.origin
+    origin = Origin(emulation.facts["cost_origin"])
     text = (
-        f"{len(fleet)} virtual devices with the profile above, scaled to the samples each holds and to "
-        "speeds drawn at random; uniformly random selection (FedAvg); softmax regression really trained on "
-        "handwritten digits. Communication was not measured and is not counted."
+        f"{emulation.scenario.fleet.devices} virtual devices with the profile above, scaled to the samples "
+        "each holds and to speeds drawn at random; uniformly random selection (FedAvg); softmax regression "
+        "really trained on handwritten digits. Energy is marginal: what training adds to an idle device. "
+        "Communication was not measured and is not counted."
     )
     numbers = [
-        ("Test accuracy after the last round", Number(test_accuracy * 100, "%", origin)),
+        ("Test accuracy after the last round", Number((emulation.test_accuracy or 0.0) * 100, "%", origin)),
         ("Virtual time", Number(float(seconds[-1]), "s", origin)),
         ("Energy of all devices", Number(float(joules[-1]), "J", origin)),
     ]

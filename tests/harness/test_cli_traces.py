@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from fedjoule.provenance import Origin, Provenance
 from harness.cli import run
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals
-from traces.store import new_trace_set
+from traces.store import TraceSet, new_trace_set
 
 T0 = 1_300_000_000 * 10**9
 HOUR = 3600 * 10**9
@@ -108,6 +109,33 @@ def test_formats_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     code, formats = answer(capsys, "traces", "formats")
     assert code == 0
     assert {"livelab", "fedscale", "flash", "aware", "extrasensory", "lsapp", "csv"} <= set(formats)
+
+
+def test_a_reader_of_another_package_is_found_and_used(tmp_path: Path) -> None:
+    (tmp_path / "acme_traces.py").write_text(
+        "from traces.model import Fact, InteractionTrace, Intervals\n"
+        "def read(source, options, report):\n"
+        "    for line in source.read_text().splitlines():\n"
+        "        report.rows += 1\n"
+        "        yield InteractionTrace(line, 0, 9, screen=Fact(Intervals.one(2, 5)), relative_time=True)\n"
+    )
+    about = tmp_path / "acme_traces-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-traces\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[fedjoule.trace_readers]\nacme = acme_traces:read\n")
+    (tmp_path / "users.acme").write_text("ann\nbob\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+    def fedjoule_with_acme(*arguments: str | Path) -> str:
+        command = [sys.executable, "-m", "harness", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "acme-traces" in fedjoule_with_acme("traces", "formats")
+    out = tmp_path / "set"
+    fedjoule_with_acme("traces", "import", "acme", tmp_path / "users.acme", "--out", out)
+    assert [found.user for found in TraceSet(out)] == ["ann", "bob"]
 
 
 def test_every_listed_format_can_be_loaded() -> None:

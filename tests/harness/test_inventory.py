@@ -12,7 +12,7 @@ EXAMPLE = REPOSITORY / "examples" / "devices.toml"
 
 def test_the_example_is_valid() -> None:
     devices = load_inventory(EXAMPLE).devices
-    assert set(devices) == {"pi", "phone", "far"}
+    assert set(devices) == {"pi", "phone", "far", "left", "right"}
     assert devices["pi"].meter.voltage_max_v == 5.1
     target = ssh_target(devices["far"], EXAMPLE)
     assert target.jump.host == "gateway.example.org"
@@ -29,6 +29,10 @@ def test_the_example_is_valid() -> None:
         ('[devices.a]\nhost = "x"\n[devices.a.meter]\nkind = "ina219"\n', "voltage_max_v: missing"),
         (f'[devices.a]\nhost = "x"\nmeter = {{{LIMITS_CROSSED}}}\n', "above voltage_max_v"),
         ("", "devices: missing"),
+        ('[devices.a]\nhost = "x"\nshared_meter = "bensh"\n', "no meter 'bensh'; known: none"),
+        ('[devices.a_b]\nhost = "x"\n', "devices.a_b"),
+        ('[devices.a]\nhost = "x"\nlimits = {temperature_max = 3}\n', "temperature_max: unknown key"),
+        ('[devices.a]\nhost = "x"\nlimits = {battery_min_level = 20}\n', "battery_min_level"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -48,3 +52,27 @@ def test_a_local_device_keeps_its_state_at_home(tmp_path: Path) -> None:
     (tmp_path / "devices.toml").write_text('[devices.here]\ntransport = "local"\n')
     place = installation(find_device(tmp_path / "devices.toml", "here"))
     assert place.state == str(Path.home() / ".fedjoule")
+
+
+def test_shared_meters_are_one_resource(tmp_path: Path) -> None:
+    inventory = load_inventory(EXAMPLE)
+    assert inventory.meter_of("left") == inventory.meter_of("right") == inventory.meters["bench"]
+    assert inventory.meter_key("left") == inventory.meter_key("right")
+    keys = {inventory.meter_key(name) for name in ("pi", "phone", "far", "left")}
+    assert len(keys) == 4
+
+
+def test_one_instrument_written_twice_is_still_one(tmp_path: Path) -> None:
+    meter = '{kind = "ina219", port = "/dev/ttyUSB0", voltage_v = 5, voltage_max_v = 5, current_limit_a = 1}'
+    text = "".join(f'[devices.{name}]\nhost = "{name}"\nmeter = {meter}\n' for name in "ab")
+    (tmp_path / "devices.toml").write_text(text)
+    inventory = load_inventory(tmp_path / "devices.toml")
+    assert inventory.meter_key("a") == inventory.meter_key("b")
+
+
+def test_a_device_has_one_meter(tmp_path: Path) -> None:
+    (tmp_path / "devices.toml").write_text(
+        EXAMPLE.read_text().replace('host = "raspberrypi.local"', 'host = "x"\nshared_meter = "bench"')
+    )
+    with pytest.raises(ConfigError, match="not both"):
+        load_inventory(tmp_path / "devices.toml")

@@ -1,0 +1,97 @@
+"""Failed attempts: what there is of them is kept under ``failed/``, with why."""
+
+from __future__ import annotations
+
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedjoule.errors import DataQualityError, FedjouleError, StorageError
+from fedjoule.records import StoredRecord, write_record
+from power.recording import OPENING_FILE, salvage_recording
+
+ATTEMPT_FILE = "attempt.json"
+FAILED = "failed"
+
+
+class AttemptRecord(StoredRecord):
+    """``attempt.json``: why an attempt did not become a capture.
+
+    Attributes:
+        job: Name of the job.
+        attempt: From 1 on.
+        stage: In which it failed.
+        error_type: Class of the error; ``Stopped`` for the user, ``Killed`` for an attempt found on resume.
+        transient: Whether a retry may cure it.
+        trace: Where in the program, for reports of bugs.
+    """
+
+    job: str
+    attempt: int
+    stage: str
+    utc: datetime
+    error_type: str
+    message: str
+    hint: str = ""
+    transient: bool = False
+    trace: str = ""
+
+
+def retryable(error: BaseException) -> bool:
+    """Whether trying again may help: transient failures, and data that happened to be bad."""
+    return isinstance(error, FedjouleError) and (error.transient or isinstance(error, DataQualityError))
+
+
+def ends_the_run(error: BaseException) -> bool:
+    """Whether no other job can succeed either: nothing can be stored any more."""
+    return isinstance(error, StorageError)
+
+
+def describe(error: BaseException) -> str:
+    """An error in one sentence."""
+    return error.message if isinstance(error, FedjouleError) else f"{type(error).__name__}: {error}"
+
+
+def failed_record(job: str, attempt: int, stage: str, error: BaseException) -> AttemptRecord:
+    """Why an attempt failed."""
+    return AttemptRecord(
+        job=job,
+        attempt=attempt,
+        stage=stage,
+        utc=datetime.now(UTC),
+        error_type=type(error).__name__,
+        message=describe(error),
+        hint=error.hint if isinstance(error, FedjouleError) else "",
+        transient=retryable(error),
+        trace="".join(traceback.format_exception(error))[-20_000:],
+    )
+
+
+def killed_record(job: str, attempt: int, stage: str) -> AttemptRecord:
+    """An attempt that its process did not survive."""
+    return AttemptRecord(
+        job=job,
+        attempt=attempt,
+        stage=stage,
+        utc=datetime.now(UTC),
+        error_type="Killed",
+        message="the run was killed during this attempt",
+        transient=True,
+    )
+
+
+def put_aside(run: Path, folder: Path, record: AttemptRecord) -> Path:
+    """Move an attempt to ``failed/`` with its reason, its recording made whole where that is possible."""
+    if (folder / OPENING_FILE).exists():
+        salvage_recording(folder)
+    write_record(folder / ATTEMPT_FILE, record, replace=True)
+    place = run / FAILED / f"{record.job}-attempt{record.attempt}"
+    place.parent.mkdir(exist_ok=True)
+    folder.rename(place)
+    return place
+
+
+def attempts_before(run: Path, job: str) -> int:
+    """The number of the last failed attempt; 0 if there is none."""
+    numbers = [int(p.name.rpartition("-attempt")[2]) for p in (run / FAILED).glob(f"{job}-attempt*")]
+    return max(numbers, default=0)

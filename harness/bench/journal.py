@@ -1,0 +1,92 @@
+"""``journal.jsonl`` of a bench run: every step of every job, on disk before it is taken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from fedjoule.runstore import Journal, read_journal
+
+JOURNAL = "journal"
+
+JobState = Literal["pending", "running", "waiting", "finished", "failed", "not_needed"]
+
+
+class BenchJournal:
+    """Appends records from several threads; each is on disk when `write` returns."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._lock = threading.Lock()
+
+    def write(self, event: str, **facts: Any) -> None:
+        """One record; ``job`` names what it is about."""
+        with self._lock:
+            self._journal.append({"event": event, "utc": datetime.now(UTC).isoformat(), **facts})
+            self._journal.sync()
+
+    def close(self) -> None:
+        """No more records."""
+        self._journal.close()
+
+
+@dataclass(slots=True)
+class JobHistory:
+    """What the journal says about one job.
+
+    Attributes:
+        state: ``running`` may also mean killed; whether the run's lock is held tells.
+        stage: The last one that began.
+        attempt: The last one.
+        since_utc: When the state or stage began.
+        error: Of the last failed attempt.
+    """
+
+    state: JobState = "pending"
+    stage: str = ""
+    attempt: int = 0
+    since_utc: str = ""
+    error: str = ""
+    failures: list[dict[str, Any]] = field(default_factory=list)
+
+
+def job_histories(path: Path) -> dict[str, JobHistory]:
+    """The jobs of a run's journal by name; empty if there is no journal yet."""
+    return follow(read_journal(path)) if path.exists() else {}
+
+
+def follow(records: Iterable[dict[str, Any]]) -> dict[str, JobHistory]:
+    """The state of each job after all records."""
+    jobs: dict[str, JobHistory] = {}
+    for record in records:
+        name = record.get("job")
+        if name is not None:
+            _apply(jobs.setdefault(name, JobHistory()), record)
+    return jobs
+
+
+_STATES: dict[str, JobState] = {
+    "stage": "running",
+    "finished": "finished",
+    "attempt_failed": "waiting",
+    "gave_up": "failed",
+    "stopped": "pending",
+    "killed": "pending",
+    "not_needed": "not_needed",
+}
+
+
+def _apply(history: JobHistory, record: dict[str, Any]) -> None:
+    history.state = _STATES.get(record["event"], history.state)
+    history.since_utc = record["utc"]
+    history.attempt = record.get("attempt", history.attempt)
+    if record["event"] == "stage":
+        history.stage = record["stage"]
+    if record["event"] in ("attempt_failed", "gave_up"):
+        history.error = record["error"]
+    if record["event"] == "attempt_failed":
+        history.failures.append(record)

@@ -1,0 +1,146 @@
+"""Is everything connected? Device and meter are tried at the same time, and what is missing is named."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from device_agents.session import AgentSession, Ping
+from fedjoule.errors import FedjouleError
+from harness.inventory import Device, connect, installation
+from power.meter import MeterConfig, PowerMeter, open_meter
+
+if TYPE_CHECKING:
+    from device_agents.protocol import Hello
+
+LIVE_S = 2.0
+"""How long the watts are read: enough for a mean that a person believes, short enough for ten seconds."""
+
+WAIT_S = 30.0
+
+
+@dataclass(slots=True)
+class DeviceAnswer:
+    """What the device said; ``error`` if it did not."""
+
+    hello: Hello | None = None
+    pings: tuple[Ping, ...] = ()
+    error: FedjouleError | None = None
+
+
+@dataclass(slots=True)
+class MeterAnswer:
+    """What the meter said.
+
+    Attributes:
+        kind: What it is.
+        serial: Its number.
+        power_w: Mean power.
+        current_a: Mean current.
+        voltage_v: Mean voltage.
+        floor_a: Currents below this are the instrument's own error: nothing flows.
+        after_s: How long the first sample took.
+    """
+
+    kind: str = ""
+    serial: str = ""
+    emulated: bool = False
+    power_w: float | None = None
+    current_a: float = 0.0
+    voltage_v: float = 0.0
+    floor_a: float = 0.0
+    after_s: float | None = None
+    error: FedjouleError | None = None
+
+
+def check_both(
+    device: Device, inventory_path: Path, meter: MeterConfig | None, count: int
+) -> tuple[DeviceAnswer, MeterAnswer | None]:
+    """Try the device and its meter at the same time."""
+    device_answer, meter_answer = DeviceAnswer(), MeterAnswer()
+    threads = [threading.Thread(target=_try_device, args=(device, inventory_path, count, device_answer))]
+    if meter is not None:
+        threads.append(threading.Thread(target=_try_meter, args=(meter, meter_answer)))
+    for thread in threads:
+        thread.daemon = True
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return device_answer, meter_answer if meter is not None else None
+
+
+def _try_device(device: Device, inventory_path: Path, count: int, answer: DeviceAnswer) -> None:
+    from device_agents.bundle import build_bundle
+    from device_agents.deploy import start_agent
+
+    try:
+        with (
+            connect(device, inventory_path) as transport,
+            start_agent(transport, build_bundle(), installation(device)) as channel,
+        ):
+            session = AgentSession(channel)
+            answer.pings = tuple(session.ping(count))
+            answer.hello = session.hello
+    except FedjouleError as error:
+        answer.error = error
+
+
+def _try_meter(config: MeterConfig, answer: MeterAnswer) -> None:
+    began_s = time.monotonic()
+    try:
+        with open_meter(config) as meter:
+            answer.kind, answer.serial = meter.info.kind, meter.info.serial
+            answer.emulated = meter.info.emulated
+            answer.floor_a = meter.info.accuracy.current[0].offset_a
+            silence = threading.Timer(WAIT_S, meter.stop)
+            silence.start()
+            try:
+                _read(meter, answer, began_s)
+            finally:
+                silence.cancel()
+    except FedjouleError as error:
+        answer.error = error
+
+
+def _read(meter: PowerMeter, answer: MeterAnswer, began_s: float) -> None:
+    """Means of all samples over `LIVE_S`."""
+    rows, first_ns = 0, 0
+    power_w = current_a = voltage_v = 0.0
+    for block in meter.stream():
+        if not len(block):
+            continue
+        if answer.after_s is None:
+            answer.after_s, first_ns = time.monotonic() - began_s, int(block.t_ns[0])
+        rows += len(block)
+        power_w += float(block.power_w.sum(dtype=float))
+        current_a += float(block.current_a.sum(dtype=float))
+        voltage_v += float(block.voltage_v.sum(dtype=float))
+        if int(block.t_ns[-1]) - first_ns >= LIVE_S * 1e9:
+            meter.stop()
+    if rows:
+        answer.power_w, answer.current_a, answer.voltage_v = (
+            power_w / rows,
+            current_a / rows,
+            voltage_v / rows,
+        )
+
+
+def missing_cables(device: DeviceAnswer, meter: MeterAnswer | None) -> list[str]:
+    """What is not connected, judging by who answered and whether current flows."""
+    if meter is None:
+        return []
+    if meter.error is not None and meter.after_s is None:
+        return ["the data cable between this machine and the meter (or its power)"]
+    flows = meter.power_w is not None and abs(meter.current_a) > meter.floor_a
+    if meter.power_w is None:
+        return ["the meter answers and sends no samples: its own power, or its front end"]
+    if device.error is None and not flows:
+        return ["the supply cable between the meter and the device: it runs, and not through this meter"]
+    if device.error is not None and device.error.transient:
+        if flows:
+            return ["the network to the device: it draws current and does not answer"]
+        return ["the supply cable between the meter and the device, or the meter's output is off"]
+    return []

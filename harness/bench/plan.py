@@ -1,0 +1,203 @@
+"""``plan.toml``: what to measure. Where the devices are is the inventory's business."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from device_agents.job import Backend, BackgroundLoad, SyncPattern
+from fedjoule.config import ClosedModel, load_toml
+from harness.inventory import nearest
+
+Label = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+
+
+class LoadLevel(ClosedModel):
+    """One level of background load beside the training.
+
+    Attributes:
+        name: What reports call it.
+        kind: ``cpu`` computes, ``memory`` copies between large buffers.
+        cores: Number of workers; 0 for as many as the device has cores.
+        cpu_share: Of one core, that each worker takes; 0 is no load at all.
+    """
+
+    name: Label
+    kind: Literal["cpu", "memory"] = "cpu"
+    cores: int = Field(default=1, ge=0, le=64)
+    cpu_share: float = Field(ge=0, le=1)
+
+    def background(self, cpus: int | None) -> BackgroundLoad | None:
+        """As a job takes it, on a device with so many cores."""
+        if self.cpu_share == 0:
+            return None
+        return BackgroundLoad.constant(self.cpu_share, self.cores or cpus or 1, self.kind)
+
+
+class Repetitions(ClosedModel):
+    """How often each cell of the matrix is measured.
+
+    Attributes:
+        count: So often; with ``until_relative`` at least so often.
+        until_relative: Go on until half of the 95 % interval of the energy per epoch, over the repetitions'
+            means, is at most this share of the mean.
+        maximum: But never more often than this.
+    """
+
+    count: int = Field(default=3, ge=1, le=1000)
+    until_relative: float | None = Field(default=None, gt=0, lt=1)
+    maximum: int | None = Field(default=None, ge=2, le=1000)
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if (self.until_relative is None) != (self.maximum is None):
+            raise ValueError("until_relative and maximum belong together")
+        if self.maximum is not None and not 2 <= self.count <= self.maximum:
+            raise ValueError("count has to be between 2, for an interval, and maximum")
+        return self
+
+    @property
+    def most(self) -> int:
+        """Repetitions at most."""
+        return self.maximum or self.count
+
+
+class Cooldown(ClosedModel):
+    """Rest of a device before each job.
+
+    Attributes:
+        seconds: At least so long after the job before.
+        temperature_c: And until its hottest sensor is at most this warm.
+        timeout_s: A device that is still warmer after this long fails the job.
+    """
+
+    seconds: float = Field(default=0.0, ge=0, le=86_400)
+    temperature_c: float | None = Field(default=None, ge=-50, le=150)
+    timeout_s: float = Field(default=900.0, gt=0, le=86_400)
+
+
+class Abort(ClosedModel):
+    """When a job is ended at once. The stricter of this and the device's own limits holds.
+
+    Attributes:
+        temperature_max_c: Hottest sensor, watched by the device.
+        battery_min_level: Battery level from 0 to 1, watched by the device.
+        current_max_a: Current over 50 ms, watched by the meter.
+    """
+
+    temperature_max_c: float | None = Field(default=None, ge=-100, le=200)
+    battery_min_level: float | None = Field(default=None, ge=0, le=1)
+    current_max_a: float | None = Field(default=None, gt=0, le=100)
+
+
+class Timing(ClosedModel):
+    """How long what is not training lasts.
+
+    Attributes:
+        idle_s: The device is left alone before and after the round: the baseline.
+        load_only_s: The background load runs alone, where there is one.
+        decision_wait_s: Between the probe's report and the decision, which is always to go on here.
+        deadline_s: For the whole round, kept by the device.
+    """
+
+    idle_s: float = Field(default=10.0, ge=0.5, le=3600)
+    load_only_s: float = Field(default=10.0, ge=0, le=3600)
+    decision_wait_s: float = Field(default=2.0, ge=0, le=600)
+    deadline_s: float = Field(default=3600.0, gt=0, le=604_800)
+
+
+class Retry(ClosedModel):
+    """What happens after a failure that may cure itself.
+
+    Attributes:
+        attempts: Per job; a device or meter that fails so often in a row before anything was measured is
+            out until the run is resumed.
+        wait_s: Before the second attempt; doubled before each further one, up to ten minutes.
+    """
+
+    attempts: int = Field(default=3, ge=1, le=20)
+    wait_s: float = Field(default=10.0, ge=0, le=3600)
+
+
+class Plan(ClosedModel):
+    """A matrix of device x model x backend x background load, and how each cell is measured.
+
+    Attributes:
+        name: Becomes part of the run's folder.
+        devices: Names from the inventory; empty for all that have a meter.
+        models: ``softmax``, or tasks such as ``mnist-lenet5``.
+        backends: What trains.
+        loads: Background loads; by default none.
+        local_epochs: Of a round, the probe included.
+        samples: Training samples on each device.
+        device_samples: Other numbers for some of the devices.
+        batch_size: Samples per step; 0 for the task's own.
+        threads: Of the backend; 0 leaves it to the backend.
+        warmup_epochs: Trained before the probe; they count nowhere.
+        seed: Of the order of jobs, the data and the weights.
+        parallel: How many devices work at the same time; 0 for all.
+        quiet: Whether the device sends nothing during the round. Otherwise epochs and temperature can be
+            watched as they happen, at the cost of a few radio packets per second.
+        telemetry_hz: Rate of temperature, frequency and the like on the device.
+        sync_pattern: Whether bursts are played for the alignment of clocks.
+        sync: The bursts.
+    """
+
+    name: Label = "bench"
+    devices: tuple[str, ...] = ()
+    models: tuple[str, ...] = Field(min_length=1)
+    backends: tuple[Backend, ...] = Field(min_length=1)
+    loads: tuple[LoadLevel, ...] = Field(default=(LoadLevel(name="none", cpu_share=0),), min_length=1)
+    local_epochs: int = Field(default=5, ge=1, le=10_000)
+    samples: int = Field(default=320, gt=0, le=10_000_000)
+    device_samples: dict[str, Annotated[int, Field(gt=0, le=10_000_000)]] = Field(default_factory=dict)
+    batch_size: int = Field(default=0, ge=0, le=1_000_000)
+    threads: int = Field(default=0, ge=0, le=1024)
+    warmup_epochs: int = Field(default=1, ge=0, le=1000)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    parallel: int = Field(default=0, ge=0, le=1000)
+    quiet: bool = True
+    telemetry_hz: float = Field(default=2.0, gt=0, le=5)
+    sync_pattern: bool = True
+    sync: SyncPattern = SyncPattern()
+    repetitions: Repetitions = Repetitions()
+    timing: Timing = Timing()
+    cooldown: Cooldown = Cooldown()
+    abort: Abort = Abort()
+    retry: Retry = Retry()
+
+    @model_validator(mode="after")
+    def _cells_exist_and_differ(self) -> Self:
+        for name in ("devices", "models", "backends"):
+            values = getattr(self, name)
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name}: something is listed twice")
+        if len({level.name for level in self.loads}) != len(self.loads):
+            raise ValueError("loads: two levels have the same name")
+        for model in self.models:
+            for backend in self.backends:
+                _check_pair(model, backend)
+        return self
+
+
+def _check_pair(model: str, backend: str) -> None:
+    """Whether a backend trains a model.
+
+    Raises:
+        ValueError: The model is unknown, or the backend does not train it.
+    """
+    from device_agents.workloads.tasks import TASKS
+
+    if model != "softmax" and model not in TASKS:
+        raise ValueError(f"models: no model {model!r}; {nearest(model, [*TASKS, 'softmax'])}")
+    if (model == "softmax") != (backend == "numpy"):
+        raise ValueError(
+            f"backends: {backend!r} does not train {model!r}; numpy trains softmax and nothing else"
+        )
+
+
+def load_plan(path: Path) -> Plan:
+    """Read ``plan.toml``."""
+    return load_toml(path, Plan)

@@ -1,0 +1,17 @@
+"""JSON schemas of the files that people write, for editors that complete and check them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedjoule.config import ClosedModel
+from harness.bench.plan import Plan
+from harness.inventory import Inventory
+
+SCHEMAS: dict[str, type[ClosedModel]] = {"plan": Plan, "devices": Inventory}
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The schema of ``plan`` or ``devices``."""
+    found = SCHEMAS[name].model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

@@ -1,0 +1,152 @@
+"""One sitting at the bench: a new run, or one taken up again, until its jobs are done or someone stops it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedjoule.errors import FedjouleError
+from fedjoule.runstore import Run, RunStatus, RunStore
+from fedjoule.runstore.run import read_run
+from harness.bench.board import Board
+from harness.bench.job import Bench
+from harness.bench.journal import JOURNAL, BenchJournal
+from harness.bench.matrix import BenchJob, choose, expand, fingerprint, plan_devices
+from harness.bench.plan import Plan, load_plan
+from harness.bench.resume import finished_jobs, take_up
+from harness.bench.runner import Runner, Tally
+from harness.bench.workload import Workloads
+from harness.inventory import Inventory, load_inventory
+from harness.salvage import salvage
+
+
+@dataclass(frozen=True, slots=True)
+class BenchFiles:
+    """What a person wrote, read and expanded.
+
+    Attributes:
+        jobs: All jobs of the plan.
+    """
+
+    plan_path: Path
+    inventory_path: Path
+    plan: Plan
+    inventory: Inventory
+    jobs: tuple[BenchJob, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of what decides the results."""
+        return fingerprint(self.plan, self.inventory)
+
+    def command(self, run: Path) -> str:
+        """The command that takes a run up again."""
+        import shlex
+
+        words = ["fedjoule", "bench", "run", str(self.plan_path), "--inventory", str(self.inventory_path)]
+        return shlex.join([*words, "--resume", str(run)])
+
+
+def read_files(plan_path: Path, inventory_path: Path) -> BenchFiles:
+    """Read and check a plan and its inventory; touches nothing else."""
+    plan, inventory = load_plan(plan_path), load_inventory(inventory_path)
+    return BenchFiles(plan_path, inventory_path, plan, inventory, expand(plan, inventory))
+
+
+View = Callable[[Runner, Board, Path], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sitting:
+    """How a sitting ended.
+
+    Attributes:
+        jobs: Of the whole plan, optional ones included.
+        left: Neither finished nor unnecessary.
+    """
+
+    path: Path
+    tally: Tally
+    jobs: int
+    left: int
+
+
+def sit(
+    files: BenchFiles,
+    root: Path,
+    *,
+    resume: Path | None = None,
+    only: Sequence[str] = (),
+    stop: threading.Event | None = None,
+    view: View = lambda *_: nullcontext(),
+    cache: Path | None = None,
+) -> Sitting:
+    """Run the jobs of a plan.
+
+    Args:
+        files: Plan and inventory.
+        root: Folder of runs, for a new one.
+        resume: A run to take up again.
+        only: Do these jobs and leave the others for later.
+        stop: Ends the sitting cleanly when set.
+        view: Shows what is going on.
+        cache: Folder of exported graphs.
+
+    Raises:
+        FedjouleError: Jobs failed for good; the others are finished.
+        KeyboardInterrupt: ``stop`` was set.
+    """
+    chosen = choose(files.jobs, only)
+    workloads = Workloads(files.plan, {job.cell: None for job in chosen}, cache)
+    with _open(files, root, resume) as run:
+        (run.path / "jobs").mkdir(exist_ok=True)
+        journal = BenchJournal(run.journal(JOURNAL))
+        try:
+            take_up(run.path, journal)
+            finished = finished_jobs(run.path, files.jobs)
+            board = Board(plan_devices(files.plan, files.inventory))
+            bench = Bench(
+                run.record.run_id, files.plan, files.inventory, files.inventory_path, workloads, board
+            )
+            journal.write("sitting", jobs=len(chosen), finished_before=len(finished))
+            runner = Runner(bench, run.path, journal, chosen, finished=finished)
+            with view(runner, board, run.path):
+                tally = runner.run(stop or threading.Event())
+        finally:
+            journal.close()
+        left = _conclude(run, files, tally)
+        return Sitting(run.path, tally, len(files.jobs), left)
+
+
+def _open(files: BenchFiles, root: Path, resume: Path | None) -> Run:
+    if resume is None:
+        config = {
+            "plan.toml": files.plan_path.read_text(encoding="utf-8"),
+            "devices.toml": files.inventory_path.read_text(encoding="utf-8"),
+        }
+        return RunStore(root).create(
+            files.plan.name, kind="bench", config=config, fingerprint=files.fingerprint
+        )
+    record = read_run(resume)
+    if record.status is RunStatus.RUNNING and record.fingerprint == files.fingerprint:
+        salvage(resume)  # it was killed; refused if it is alive
+    return RunStore(resume.parent).resume(resume, fingerprint=files.fingerprint)
+
+
+def _conclude(run: Run, files: BenchFiles, tally: Tally) -> int:
+    """The run's final status follows from how its jobs ended. Returns how many were not asked for."""
+    if tally.stopped:
+        raise KeyboardInterrupt
+    if tally.failed:
+        name, why = next(iter(tally.failed.items()))
+        raise FedjouleError(
+            f"{len(tally.failed)} of {len(files.jobs)} jobs failed, the first one {name}: {why}",
+            hint=f"see {run.path / 'failed'}; to try them again: {files.command(run.path)}",
+        )
+    left = len(files.jobs) - len(tally.finished) - len(tally.not_needed)
+    if left:
+        run.leave_open(f"{left} of {len(files.jobs)} jobs were not asked for")
+    return left

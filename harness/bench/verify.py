@@ -1,0 +1,102 @@
+"""Whether what a job left behind can become numbers, before it counts as finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from device_agents.job import Job
+from device_agents.job_record import JobRecord
+from device_agents.protocol import EpochMarker, Phase, Sources
+from fedjoule.errors import DataQualityError
+from harness.capture import HostWindow
+from harness.clock import ClockFit
+from power.energy_index import EnergyIndex
+from power.model import Finding, Severity
+from power.recording import Recording
+from power.windows import DEFAULT_POLICY, Window
+
+MEASURE_AGAIN = "it is measured again while attempts are left; see the findings of its recording"
+
+
+_MEASURED = (Phase.LOAD, Phase.EPOCH, Phase.WAIT)
+
+
+def require_phases(markers: Sequence[EpochMarker], epochs: int) -> None:
+    """Every epoch began and ended, and so did both transfers.
+
+    Raises:
+        DataQualityError: One did not.
+    """
+    edges = {(m.kind, m.epoch, m.edge) for m in markers}
+    wanted = [(Phase.EPOCH, epoch) for epoch in range(1, epochs + 1)]
+    wanted += [(Phase.DOWNLOAD, 0), (Phase.UPLOAD, 0), (Phase.WAIT, 0)]
+    for kind, epoch in wanted:
+        if not {(kind, epoch, "start"), (kind, epoch, "end")} <= edges:
+            what = f"epoch {epoch}" if epoch else f"phase {kind.value}"
+            raise DataQualityError(f"{what} has no start or no end", hint=MEASURE_AGAIN)
+
+
+def require_power(
+    recording: Recording, markers: Sequence[EpochMarker], clock: ClockFit, idle: Sequence[HostWindow]
+) -> None:
+    """Everything that numbers are made of has an energy under the policy on gaps.
+
+    Raises:
+        DataQualityError: Some phase has none; says why.
+    """
+    windows = [Window(w.start_ns, w.end_ns, "idle") for w in idle]
+    began: dict[tuple[Phase, int], int] = {}
+    for marker in markers:
+        if marker.kind not in _MEASURED:
+            continue
+        host_ns = clock.to_host_ns(marker.t_dev_ns)
+        if marker.edge == "start":
+            began[marker.kind, marker.epoch] = host_ns
+        else:
+            label = f"{marker.kind.value} {marker.epoch}" if marker.epoch else marker.kind.value
+            windows.append(Window(began[marker.kind, marker.epoch], host_ns, label))
+    for window, energy in zip(
+        windows, EnergyIndex(recording, DEFAULT_POLICY).integrate(windows), strict=True
+    ):
+        if not energy.valid:
+            raise DataQualityError(f"{window.label}: {'; '.join(energy.problems)}", hint=MEASURE_AGAIN)
+
+
+def device_findings(record: JobRecord, order: Job) -> tuple[Finding, ...]:
+    """What the device noticed, or could not notice, that a reader of the numbers must know."""
+    found = [*_unwatched(record, order)]
+    end = record.end
+    if end is not None and end.suspended_ns:
+        found.append(
+            Finding(
+                code="device_suspended",
+                severity=Severity.WARNING,
+                message=f"the device slept for {end.suspended_ns * 1e-9:.3g} s during the round",
+            )
+        )
+    if end is not None and end.problems:
+        found.append(
+            Finding(
+                code="device_problem",
+                severity=Severity.WARNING,
+                message="; ".join(end.problems)[:500],
+                count=len(end.problems),
+            )
+        )
+    return tuple(found)
+
+
+def _unwatched(record: JobRecord, order: Job) -> Iterator[Finding]:
+    """Limits that the device had no sensor for."""
+    columns = {name for sources in record.telemetry_of(Sources) for name in sources.columns}
+    limits = (
+        ("temperature_c", order.temperature_max_c, "temperature"),
+        ("battery_level", order.battery_min_level, "battery level"),
+    )
+    for column, limit, what in limits:
+        if limit is not None and column not in columns:
+            yield Finding(
+                code=f"unwatched_{column}",
+                severity=Severity.WARNING,
+                message=f"the device shows no {what}: its limit of {limit:g} was not watched",
+            )

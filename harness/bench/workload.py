@@ -1,0 +1,141 @@
+"""What a job trains: the work order for the agent and the bytes it names, made once per run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from device_agents.job import BlobRef, Job
+from fedjoule.errors import ConfigError, MissingExtra
+from fedjoule.seeds import torch_seed
+from harness.bench.matrix import BenchJob, Cell
+from harness.bench.plan import Plan
+from harness.inventory import DeviceLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A model ready to be trained on a device.
+
+    Attributes:
+        dataset: The data set that the task is named for.
+        batch_size: Samples per step.
+        model: The weights to start from, packed.
+        graphs: ONNX training steps by batch size, for onnxruntime.
+    """
+
+    dataset: str
+    batch_size: int
+    model: bytes
+    graphs: dict[int, bytes]
+
+    def blobs(self) -> dict[str, bytes]:
+        """By the names that the wire uses."""
+        return {"model": self.model, **{f"graph-{size}": data for size, data in self.graphs.items()}}
+
+
+class Workloads:
+    """Everything that the jobs of a plan train.
+
+    Args:
+        plan: Samples, batch size and seed.
+        cells: What is needed. Exporting takes seconds per graph, so it is done before any meter runs.
+        cache: Folder of exported graphs; by default the user's.
+    """
+
+    def __init__(self, plan: Plan, cells: Iterable[Cell], cache: Path | None = None) -> None:
+        self._plan = plan
+        self._cache = cache or default_cache()
+        self._made: dict[tuple[str, str, int], Workload] = {}
+        for cell in cells:
+            key = (cell.model, cell.backend, self.samples(cell.device))
+            if key not in self._made:
+                self._made[key] = self._make(*key)
+
+    def samples(self, device: str) -> int:
+        """Training samples on a device."""
+        return self._plan.device_samples.get(device, self._plan.samples)
+
+    def of(self, cell: Cell) -> Workload:
+        """What a cell trains."""
+        return self._made[cell.model, cell.backend, self.samples(cell.device)]
+
+    def _make(self, model: str, backend: str, samples: int) -> Workload:
+        if model == "softmax":
+            return _softmax(self._plan.batch_size)
+        try:
+            return self._task(model, backend, samples)
+        except ImportError as error:
+            raise MissingExtra(
+                f"the weights of {model} are made with torch: {error}", hint="pip install 'fedjoule[train]'"
+            ) from error
+        except ValueError as error:
+            raise ConfigError(f"{model} with {samples} samples: {error}") from error
+
+    def _task(self, model: str, backend: str, samples: int) -> Workload:
+        from device_agents.payload.tensors import pack
+        from device_agents.workloads.models import initial_state
+        from device_agents.workloads.tasks import find_task
+
+        task = find_task(model)
+        if self._plan.batch_size:
+            task = replace(task, batch_size=self._plan.batch_size)
+        graphs: dict[int, bytes] = {}
+        if backend == "onnxruntime":
+            from device_agents.export.cache import GraphCache
+
+            found = GraphCache(self._cache).shard(task, samples)
+            graphs = {size: path.read_bytes() for size, path in found.items()}
+        weights = pack(initial_state(task, torch_seed(self._plan.seed, "bench weights", model)))
+        return Workload(task.data_set, task.batch_size, weights, graphs)
+
+
+def _softmax(batch_size: int) -> Workload:
+    from device_agents.payload.tensors import pack
+    from device_agents.workloads.softmax import Softmax
+
+    model = Softmax()
+    return Workload("synthetic", batch_size or model.batch_size, pack({"weights": model.initial()}), {})
+
+
+def default_cache() -> Path:
+    """Where exported graphs are kept between runs."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "fedjoule" / "graphs"
+
+
+def agent_job(
+    plan: Plan, job: BenchJob, work: Workload, samples: int, cpus: int | None, limits: DeviceLimits
+) -> Job:
+    """The work order of one bench job."""
+    background = job.cell.load.background(cpus)
+    return Job(
+        workload=job.cell.model,
+        backend=job.cell.backend,
+        samples=samples,
+        epochs=plan.local_epochs,
+        warmup_epochs=plan.warmup_epochs,
+        batch_size=plan.batch_size,
+        # Another order of the data in each repetition: what is measured must not hang on one of them.
+        seed=torch_seed(plan.seed, "bench data", job.repetition),
+        threads=plan.threads,
+        upload=True,
+        quiet=plan.quiet,
+        on_disconnect="stop",
+        deadline_s=plan.timing.deadline_s,
+        decision_timeout_s=plan.timing.decision_wait_s + 60.0,
+        telemetry_hz=plan.telemetry_hz,
+        sync=plan.sync if plan.sync_pattern else None,
+        background=background,
+        load_only_s=plan.timing.load_only_s if background is not None else 0.0,
+        temperature_max_c=min(_given(plan.abort.temperature_max_c, limits.temperature_max_c), default=None),
+        battery_min_level=max(_given(plan.abort.battery_min_level, limits.battery_min_level), default=None),
+        model=BlobRef.of(work.model),
+        graphs={size: BlobRef.of(data) for size, data in work.graphs.items()},
+    )
+
+
+def _given(*limits: float | None) -> list[float]:
+    return [limit for limit in limits if limit is not None]

@@ -1,0 +1,131 @@
+"""``fedjoule bench init`` and ``bench schema``: the files that people write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.frame import Command, Output
+
+if TYPE_CHECKING:
+    from harness.bench.first_inventory import DeviceAnswers, MeterAnswers
+
+_file = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("init", cls=Command)
+@click.option("--out", type=_file, default=Path("devices.toml"), show_default=True, help="Never overwritten.")
+@click.option("--device", "name", help="Name of the device; without it everything is asked for.")
+@click.option("--transport", type=click.Choice(["ssh", "local"]), default=None, help="Default: ssh.")
+@click.option("--host", help="Name or address of the device.")
+@click.option("--port", type=click.IntRange(1, 65535), help="SSH port; Termux listens on 8022. Default: 22.")
+@click.option("--user", help="Login name.")
+@click.option("--key", help="Private key file.")
+@click.option("--python", help="Interpreter on the device. Default: python3.")
+@click.option("--meter", "kind", help="Kind of its meter, see `fedjoule meter list`; 'none' for none.")
+@click.option("--meter-port", help="Serial port of the meter; empty to search.")
+@click.option("--meter-serial", help="Serial number of the meter; any other is refused.")
+@click.option("--voltage", "voltage_v", type=float, help="Voltage that the device expects.")
+@click.option("--voltage-max", "voltage_max_v", type=float, help="Highest voltage that may ever be set.")
+@click.option("--current-limit", "current_limit_a", type=float, help="Highest current it may draw.")
+def init(out: Path, **given: Any) -> Output:
+    """Write a first devices.toml from what you answer; options answer in advance."""
+    from fedjoule.errors import ConfigError
+    from harness.bench.first_inventory import write_inventory
+
+    if out.exists():
+        raise ConfigError(f"{out}: exists already, not overwritten", hint="edit it, or give another --out")
+    asking = given["name"] is None
+    devices = [_device(given, asking=asking)]
+    while asking and click.confirm("Another device?", default=False, err=True):
+        devices.append(_device(dict.fromkeys(given), asking=True))
+    write_inventory(out, devices)
+    names = [device.name for device in devices]
+    text = f"wrote {out}\nnext: `fedjoule bench trust {names[0]}`, then `fedjoule bench ping {names[0]}`"
+    return Output({"path": str(out), "devices": names}, lambda console: console.print(text, markup=False))
+
+
+class _Questions:
+    """Answers given as options, else asked for, else a default."""
+
+    def __init__(self, given: dict[str, Any], *, asking: bool) -> None:
+        self._given = given
+        self._asking = asking
+
+    def __call__(self, key: str, question: str, default: Any = None, kind: Any = str) -> Any:
+        value = self._given.get(key)
+        if value is not None:
+            return value
+        if self._asking:
+            return click.prompt(question, default=default, type=kind, err=True)
+        if default is None:
+            raise click.UsageError(f"--{_OPTIONS.get(key, key)} is missing")
+        return default
+
+
+_OPTIONS = {"voltage_v": "voltage", "voltage_max_v": "voltage-max", "current_limit_a": "current-limit",
+            "kind": "meter"}  # fmt: skip
+
+
+def _device(given: dict[str, Any], *, asking: bool) -> DeviceAnswers:
+    from harness.bench.first_inventory import DeviceAnswers
+
+    ask = _Questions(given, asking=asking)
+    name = ask("name", "Name of the device (letters, digits, '-')")
+    choice = click.Choice(["ssh", "local"])
+    transport = ask("transport", "How is it reached? 'local' is this machine", "ssh", choice)
+    remote = transport == "ssh"
+    return DeviceAnswers(
+        name=name,
+        transport=transport,
+        host=ask("host", "Its host name or address") if remote else "",
+        port=ask("port", "Its SSH port (Termux: 8022)", 22, click.IntRange(1, 65535)) if remote else 22,
+        user=ask("user", "Login name (empty: yours)", "") if remote else "",
+        key=ask("key", "Private key file (empty: the usual ones)", "") if remote else "",
+        python=ask("python", "Python on the device", "python3"),
+        meter=_meter(ask, asking=asking),
+    )
+
+
+def _meter(ask: _Questions, *, asking: bool) -> MeterAnswers | None:
+    from harness.bench.first_inventory import MeterAnswers
+    from power.meter import METERS
+
+    if asking:
+        _show_instruments()
+    known = [*METERS.entries(), "none"]
+    kind = ask("kind", f"Kind of its meter ({', '.join(known)})", None, click.Choice(known))
+    if kind == "none":
+        return None
+    METERS.load(kind)  # an unknown kind given as an option is refused with the known ones
+    return MeterAnswers(
+        kind=kind,
+        port=ask("meter_port", "Serial port of the meter (empty: search)", ""),
+        serial=ask("meter_serial", "Serial number of the meter (empty: any)", ""),
+        voltage_v=ask("voltage_v", "Voltage that the device expects, volts", None, float),
+        voltage_max_v=ask("voltage_max_v", "Highest voltage that may ever be set, volts", None, float),
+        current_limit_a=ask("current_limit_a", "Highest current it may draw, amperes", None, float),
+    )
+
+
+def _show_instruments() -> None:
+    """What is plugged in, as a help for the answers."""
+    from power.scan import scan_instruments
+
+    found = scan_instruments()
+    for instrument in found.instruments:
+        what = instrument.kind or "unknown"
+        click.echo(
+            f"  found: {what} {instrument.port} {instrument.serial} {instrument.description}", err=True
+        )
+
+
+@click.command("schema", cls=Command)
+@click.argument("which", type=click.Choice(["plan", "devices"]))
+def schema(which: str) -> Output:
+    """Print the JSON schema of a file that people write; docs/schemas holds the same."""
+    from harness.bench.schemas import schema as schema_of
+
+    return Output(schema_of(which))

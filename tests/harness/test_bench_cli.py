@@ -1,0 +1,258 @@
+"""The bench's commands beside ``run``: what is connected, the first inventory, the live view."""
+
+import getpass
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from device_agents.session import Ping
+from device_agents.transport.host_keys import fetch_host_key, trust
+from fedjoule.errors import DeviceError, DeviceUnreachable, MeterNotFound
+from harness.bench.board import Board
+from harness.bench.live_check import DeviceAnswer, MeterAnswer, missing_cables
+from harness.bench.runner import Tally
+from harness.cli import run as fedjoule
+from harness.cli.bench_live import Eta, clock, table
+from harness.inventory import load_inventory
+from power.emulated.options import EmulatorOptions
+from power.emulated.service import EmulatorProcess
+from tests.device_agents.ssh_server import SshServer, ssh_server
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def ask(capfd: pytest.CaptureFixture[str]) -> Ask:
+    """Run the command line in this process and give what ``--json`` says."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        capfd.readouterr()
+        returned = fedjoule(["bench", *arguments, "--json"])
+        out, err = capfd.readouterr()
+        assert returned == code, out + err
+        return json.loads(out)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, sshd: str) -> Iterator[SshServer]:
+    with ssh_server(tmp_path_factory.mktemp("sshd"), sshd) as running:
+        yield running
+
+
+def inventory_of(folder: Path, server: SshServer, meter_port: str, ssh_port: int | None = None) -> str:
+    path = folder / "devices.toml"
+    path.write_text(
+        f"""
+[devices.pi]
+host = "{server.host}"
+port = {ssh_port or server.port}
+user = "{getpass.getuser()}"
+key = "{server.folder}/client"
+python = "{sys.executable}"
+state = "{folder}/state"
+
+[devices.pi.meter]
+kind = "monsoon-lvpm"
+port = "{meter_port}"
+voltage_v = 4
+voltage_max_v = 4.2
+current_limit_a = 3
+"""
+    )
+    known_hosts = path.with_suffix(".known_hosts")
+    if not known_hosts.exists():
+        trust(known_hosts, server.host, server.port, fetch_host_key(server.host, server.port))
+    return str(path)
+
+
+def test_ping_shows_the_device_and_live_watts(tmp_path: Path, server: SshServer, ask: Ask) -> None:
+    options = EmulatorOptions(signal="constant:current=0.4,voltage=4.0", serial="321")
+    with EmulatorProcess("monsoon-lvpm", options) as instrument:
+        inventory = inventory_of(tmp_path, server, instrument.address)
+        said = ask("ping", "--inventory", inventory, "pi")
+        assert fedjoule(["bench", "ping", "--inventory", inventory, "pi"]) == 0
+    assert said["round_trip_min_ms"] > 0
+    assert said["meter"]["power_w"] == pytest.approx(1.6, rel=0.01)
+    assert (said["meter"]["serial"], said["meter"]["origin"]) == ("321", "emulated")
+    assert said["missing"] == []
+
+
+def test_ping_names_the_cable_that_is_missing(tmp_path: Path, server: SshServer, ask: Ask) -> None:
+    said = ask("ping", "--inventory", inventory_of(tmp_path, server, "/dev/pts/none"), "pi", code=5)
+    assert "data cable" in said["missing"][0]
+    assert "no such port" in said["meter"]["error"]
+    with EmulatorProcess("monsoon-lvpm", EmulatorOptions(signal="constant:current=0.0")) as instrument:
+        said = ask("ping", "--inventory", inventory_of(tmp_path, server, instrument.address), "pi")
+        assert "not through this meter" in said["missing"][0]
+        said = ask("ping", "--inventory", inventory_of(tmp_path, server, instrument.address, 1), "pi", code=4)
+        assert "output is off" in said["missing"][0]
+
+
+HERE = DeviceAnswer(pings=(Ping(0, 1, 2),))
+GONE = DeviceAnswer(error=DeviceUnreachable("x"))
+REFUSED = DeviceAnswer(error=DeviceError("no key"))
+FLOWS = MeterAnswer(power_w=1.0, current_a=0.3, floor_a=0.01, after_s=0.1)
+NOTHING = MeterAnswer(power_w=0.0, current_a=0.001, floor_a=0.01, after_s=0.1)
+
+
+@pytest.mark.parametrize(
+    ("device", "meter", "words"),
+    [
+        (HERE, FLOWS, ""),
+        (REFUSED, FLOWS, ""),
+        (HERE, None, ""),
+        (HERE, MeterAnswer(error=MeterNotFound("x")), "data cable"),
+        (HERE, MeterAnswer(), "sends no samples"),
+        (HERE, NOTHING, "not through this meter"),
+        (GONE, FLOWS, "the network"),
+        (GONE, NOTHING, "supply cable"),
+    ],
+)
+def test_what_is_missing(device: DeviceAnswer, meter: MeterAnswer | None, words: str) -> None:
+    found = missing_cables(device, meter)
+    assert (words in found[0]) if words else found == []
+
+
+LIMITS = ["--voltage", "5", "--voltage-max", "5.1", "--current-limit", "2"]
+
+
+def test_init_from_options(tmp_path: Path, ask: Ask) -> None:
+    out = tmp_path / "devices.toml"
+    said = ask("init", "--out", str(out), "--device", "pi", "--host", "pi.local", "--user", 'p"i',
+               "--meter", "ina219", "--meter-port", "/dev/ttyUSB0", *LIMITS)  # fmt: skip
+    assert said["devices"] == ["pi"]
+    device = load_inventory(out).devices["pi"]
+    assert (device.host, device.user, device.meter.port) == ("pi.local", 'p"i', "/dev/ttyUSB0")
+    assert device.meter.voltage_max_v == 5.1
+    before = out.read_bytes()
+    refused = ask("init", "--out", str(out), "--device", "x", "--host", "x", "--meter", "none", code=3)
+    assert "not overwritten" in refused["error"]["message"]
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--device", "pi", "--meter", "none"], 2, "--host is missing"),
+        (["--device", "pi", "--host", "x"], 2, "--meter is missing"),
+        (["--device", "pi", "--host", "x", "--meter", "ina21", *LIMITS], 3, "no power meter called 'ina21'"),
+        (["--device", "pi", "--host", "x", "--meter", "ina219"], 2, "--voltage is missing"),
+        (["--device", "p i", "--host", "x", "--meter", "none"], 3, "p i"),
+        (["--device", "pi", "--host", "x", "--meter", "ina219", *LIMITS[:3], "4", *LIMITS[4:]], 3, "above"),
+    ],
+)
+def test_init_refuses_bad_answers(
+    tmp_path: Path, ask: Ask, options: list[str], code: int, message: str
+) -> None:
+    out = tmp_path / "devices.toml"
+    assert message in ask("init", "--out", str(out), *options, code=code)["error"]["message"]
+    assert not out.exists()
+
+
+def test_init_asks(tmp_path: Path) -> None:
+    out = tmp_path / "devices.toml"
+    answers = ["phone", "ssh", "192.168.1.4", "8022", "u0", "", "python3",
+               "monsoon-lvpm", "", "321", "4.2", "4.35", "3",
+               "y", "here", "local", "python3", "none", "n"]  # fmt: skip
+    command = [sys.executable, "-m", "harness", "bench", "init", "--out", str(out)]
+    done = subprocess.run(command, input="\n".join(answers) + "\n", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    devices = load_inventory(out).devices
+    assert (devices["phone"].port, devices["phone"].meter.serial) == (8022, "321")
+    assert devices["here"].transport == "local"
+    assert devices["here"].meter is None
+    assert "bench trust phone" in done.stdout
+
+
+def test_schema_is_printed(ask: Ask) -> None:
+    assert ask("schema", "plan")["title"] == "Plan"
+
+
+def test_the_live_table_shows_every_device() -> None:
+    board = Board(("alpha", "beta"))
+    board.set("alpha", job="0001_alpha_x_rep1", attempt=2, stage="idle_before", epoch=0)
+    board.set("alpha", power_w=1.2345, temperature_c=41.26)
+    board.set("alpha", stage="round", phase="epoch", epoch=2)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table(board.snapshot(), "1 of 4 jobs finished", 5))
+    shown = console.export_text()
+    for word in ("alpha", "beta", "(attempt 2)", "round: epoch", "2/5", "1.234", "41.3", "1 of 4"):
+        assert word in shown
+    board.clear("alpha")
+    assert board.snapshot()[0].job == ""
+    assert board.snapshot()[0].temperature_c == 41.26
+
+
+def test_time_left_is_judged_by_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = SimpleNamespace(tally=Tally(), jobs=range(4), queue=SimpleNamespace(left=4))
+    now_s = [100.0]
+    monkeypatch.setattr("harness.cli.bench_live.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    eta = Eta(runner)  # type: ignore[arg-type]
+    assert eta.text(stopping=False) == "0 of 4 jobs finished"
+    runner.tally.finished["a"] = Path()
+    runner.queue.left = 3
+    now_s[0] = 160.0
+    assert eta.text(stopping=False) == "1 of 4 jobs finished, 3:00 left at this pace"
+    runner.tally.failed["b"] = "x"
+    assert "1 failed" in eta.text(stopping=True)
+    assert "stopping" in eta.text(stopping=True)
+    assert clock(3723.4) == "1:02:03"
+
+
+def on_terminal(command: list[str]) -> tuple[int, str]:
+    """Run a command whose standard error is a terminal; what it showed there."""
+    ours, theirs = pty.openpty()
+    shown = bytearray()
+
+    def read() -> None:
+        while True:
+            try:
+                data = os.read(ours, 65_536)
+            except OSError:  # what Linux says when the other side is closed
+                return
+            if not data:
+                return
+            shown.extend(data)
+
+    process = subprocess.Popen(
+        command, stderr=theirs, stdout=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "200"}
+    )
+    os.close(theirs)
+    reader = threading.Thread(target=read)
+    reader.start()
+    code = process.wait(timeout=120)
+    reader.join()
+    os.close(ours)
+    return code, shown.decode("utf-8", "replace")
+
+
+def test_a_run_on_a_terminal_is_watched_live(tmp_path: Path, server: SshServer) -> None:
+    (tmp_path / "plan.toml").write_text(
+        'models = ["softmax"]\nbackends = ["numpy"]\nlocal_epochs = 2\nsamples = 60000\nwarmup_epochs = 0\n'
+        "quiet = false\nsync_pattern = false\n[repetitions]\ncount = 1\n"
+        "[timing]\nidle_s = 1.0\ndecision_wait_s = 0.6\n[retry]\nattempts = 5\nwait_s = 0.1\n"
+    )
+    options = EmulatorOptions(signal="constant:current=0.4,voltage=4.0")
+    with EmulatorProcess("monsoon-lvpm", options) as instrument:
+        inventory = inventory_of(tmp_path, server, instrument.address)
+        command = [sys.executable, "-m", "harness", "bench", "run", str(tmp_path / "plan.toml"),
+                   "--inventory", inventory, "--root", str(tmp_path / "runs")]  # fmt: skip
+        code, shown = on_terminal(command)
+    assert code == 0, shown
+    assert "idle before" in shown
+    assert "round: wait" in shown
+    assert "1.6" in shown  # watts
+    assert "1 of 1 jobs finished" in shown

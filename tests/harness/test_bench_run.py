@@ -1,0 +1,292 @@
+"""Plans run for real: OpenSSH servers on this machine as devices, emulated meters that see what they use."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device_agents.protocol import Phase
+from fedjoule.errors import ConfigError, FedjouleError, StorageError
+from fedjoule.records import read_record
+from fedjoule.runstore import RunStore, read_journal
+from harness.bench.failures import AttemptRecord
+from harness.bench.overview import overview
+from harness.bench.precision import is_narrow
+from harness.bench.sitting import BenchFiles, Sitting, read_files, sit
+from harness.bench.stages import Stage
+from harness.capture import open_capture, verify_capture
+from harness.cli import run as fedjoule
+from power.emulated.signals import process_tree
+from power.recording import open_recording
+from tests.harness.local_bench import FAST, IDLE_W, LocalBench, Watch, local_bench
+
+LOADS = ['name = "none"\ncpu_share = 0', 'name = "game"\ncpu_share = 0.5']
+ONCE = {**FAST, "repetitions": "count = 1"}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory, sshd: str) -> Iterator[LocalBench]:
+    folder = tmp_path_factory.mktemp("bench")
+    with local_bench(folder, sshd, {"alpha": "monsoon-lvpm", "beta": "ina219"}) as running:
+        yield running
+
+
+@pytest.fixture
+def ask(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run the command line in this process and give what ``--json`` says."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        capfd.readouterr()
+        returned = fedjoule([*arguments, "--json"])
+        out, err = capfd.readouterr()
+        assert returned == code, out + err
+        return json.loads(out)
+
+    return run
+
+
+def events(run: Path, job: str = "") -> list[dict[str, Any]]:
+    return [r for r in read_journal(run / "journal.jsonl") if not job or job in r.get("job", "")]
+
+
+def tree_of(folder: Path) -> set[tuple[str, int]]:
+    return {(str(p), p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def complete(bench: LocalBench) -> Sitting:
+    """A complete run of four jobs."""
+    plan = bench.write_plan(ONCE, LOADS, warmup_epochs=1)
+    return sit(read_files(plan, bench.inventory), bench.folder / "runs")
+
+
+def test_a_dry_run_touches_nothing(bench: LocalBench, ask: Callable[..., Any]) -> None:
+    plan = bench.write_plan(ONCE, LOADS)
+    before = tree_of(bench.folder)
+    said = ask("bench", "run", str(plan), "--inventory", str(bench.inventory), "--dry-run",
+               "--root", str(bench.folder / "dry"))  # fmt: skip
+    assert len(said["jobs"]) == 4
+    assert said["is_lower_bound"]
+    assert said["duration_s"] > 2.0
+    # Not a file written, so not a connection logged by a server either.
+    assert {path for path, _ in tree_of(bench.folder)} == {path for path, _ in before}
+    assert all("sshd.log" not in path for path, _ in tree_of(bench.folder) ^ before)
+
+
+def test_every_job_becomes_a_whole_capture(complete: Sitting) -> None:
+    assert len(complete.tally.finished) == 4
+    assert RunStore(complete.path.parent).list()[0].state == "complete"
+    for folder in complete.tally.finished.values():
+        capture = open_capture(folder)
+        record = capture.record
+        assert verify_capture(capture) == []
+        assert (record.workload, record.backend, record.dataset) == ("softmax", "numpy", "synthetic")
+        assert (record.local_epochs, record.warmup_epochs, record.repetition) == (2, 1, 1)
+        assert record.capture_id == f"{complete.path.name.split('_')[-1]}/{folder.name}"
+        assert record.device.cpus == os.cpu_count()
+        assert len(record.pings) == 40
+        assert capture.provenance().origin.value == "emulated"
+        kinds = [(p.phase, p.epoch) for p in capture.phases()]
+        loaded = record.background.kind == "cpu"
+        assert kinds == [
+            (Phase.SYNC, 0),
+            (Phase.DOWNLOAD, 0),
+            (Phase.SETUP, 0),
+            *([(Phase.LOAD, 0)] if loaded else []),
+            (Phase.WARMUP, 1),
+            (Phase.EPOCH, 1),
+            (Phase.WAIT, 0),
+            (Phase.EPOCH, 2),
+            (Phase.UPLOAD, 0),
+            (Phase.SYNC, 0),
+        ]
+        if loaded:
+            assert record.background.load == pytest.approx(min(1, 0.5 / os.cpu_count()))
+            assert record.background.used_cpu_s > 0
+        telemetry = capture.telemetry()
+        assert telemetry is not None
+        assert telemetry.num_rows > 0
+
+
+def test_the_meter_runs_first_and_last(complete: Sitting) -> None:
+    for folder in complete.tally.finished.values():
+        capture = open_capture(folder)
+        blocks = list(capture.recording.blocks())
+        first_ns, last_ns = int(blocks[0].t_ns[0]), int(blocks[-1].t_ns[-1])
+        before, after = capture.record.idle
+        assert first_ns < min(p.sent_ns for p in capture.record.pings) < before.start_ns
+        assert before.end_ns < capture.phases()[0].start_ns
+        assert capture.phases()[-1].end_ns < after.start_ns
+        assert after.end_ns < max(p.received_ns for p in capture.record.pings) < last_ns
+
+
+def test_stages_are_journaled_in_their_order(complete: Sitting) -> None:
+    for name in complete.tally.finished:
+        attempt = open_capture(complete.path / "jobs" / name).record.attempt
+        noted = [r for r in events(complete.path, name) if r["attempt"] == attempt]
+        assert [r["stage"] for r in noted[:-1]] == [stage.value for stage in Stage]
+        assert noted[-1]["event"] == "finished"
+
+
+def test_devices_work_at_the_same_time_but_each_on_one_job(complete: Sitting) -> None:
+    running: dict[str, str] = {}
+    most = 0
+    for record in events(complete.path):
+        device = record.get("job", "_").split("_")[1]
+        if record["event"] == "stage":
+            assert running.setdefault(device, record["job"]) == record["job"]
+        elif record["event"] in ("finished", "attempt_failed"):
+            del running[device]
+        most = max(most, len(running))
+    assert most == 2
+
+
+def test_idle_watts_are_those_of_the_load_model(complete: Sitting, ask: Callable[..., Any]) -> None:
+    shown = ask("bench", "show", str(complete.path), "1")
+    assert min(shown["idle_power_w"]) == pytest.approx(IDLE_W, abs=0.15)
+    assert shown["energy_per_epoch_j"] > 0
+    lines = ask("bench", "show", str(complete.path))["jobs"]
+    assert [line["origin"] for line in lines] == ["emulated"] * 4
+    assert "did you mean" in ask("bench", "show", str(complete.path), "0001_alpa_softmax-numpy-none_rep1",
+                                 code=3)["error"]["hint"]  # fmt: skip
+
+
+def test_the_status_of_a_complete_run(complete: Sitting, ask: Callable[..., Any]) -> None:
+    said = ask("bench", "status", str(complete.path))
+    assert (said["state"], said["counts"]) == ("complete", {"finished": 4})
+    assert fedjoule(["bench", "status", str(complete.path)]) == 0
+    assert fedjoule(["bench", "show", str(complete.path)]) == 0
+    assert fedjoule(["bench", "show", str(complete.path), "2"]) == 0
+
+
+def test_a_complete_run_is_not_resumed(bench: LocalBench, complete: Sitting) -> None:
+    plan = bench.write_plan(ONCE, LOADS, warmup_epochs=1)
+    with pytest.raises(StorageError, match="is complete"):
+        sit(read_files(plan, bench.inventory), bench.folder, resume=complete.path)
+
+
+def test_precision_is_judged_from_the_captures(complete: Sitting) -> None:
+    same = [f for n, f in complete.tally.finished.items() if "alpha" in n]
+    assert not is_narrow(same[:1], 0.5)
+    assert not is_narrow(same, 1e-9)
+    assert is_narrow(same, 1e9)
+
+
+def files_of(bench: LocalBench, *arguments: Any, **top: Any) -> BenchFiles:
+    return read_files(bench.write_plan(*arguments, **top), bench.inventory)
+
+
+def failed_attempts(run: Path) -> dict[str, AttemptRecord]:
+    return {p.parent.name: read_record(p, AttemptRecord) for p in (run / "failed").glob("*/attempt.json")}
+
+
+def test_a_device_cut_and_a_meter_unplugged_are_survived(bench: LocalBench) -> None:
+    def unplug() -> None:
+        bench.unplug("beta")
+        bench.plug("beta")
+
+    slow = {**ONCE, "timing": ONCE["timing"].replace("idle_s = 0.5", "idle_s = 1.0")}
+    files = files_of(bench, slow, local_epochs=20)
+    watch = Watch(alpha_round=lambda: bench.cut("alpha"), beta_idle_before=unplug)
+    done = sit(files, bench.folder / "runs", view=watch)
+    assert len(done.tally.finished) == 2
+    attempts = failed_attempts(done.path)
+    kinds = {(n.split("_")[1], a.error_type, a.stage, a.transient) for n, a in attempts.items()}
+    assert ("alpha", "DeviceUnreachable", "round", True) in kinds
+    assert ("beta", "MeterDisconnected", "idle_before", True) in kinds
+    for name, attempt in attempts.items():
+        kept = done.path / "failed" / name
+        assert attempt.trace
+        if attempt.stage != "meter":  # where it was not there yet
+            assert open_recording(kept).record.n_samples > 0
+            assert (kept / "markers.jsonl").exists()
+    assert min(open_capture(f).record.attempt for f in done.tally.finished.values()) >= 2
+
+
+def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: LocalBench) -> None:
+    sections = {**ONCE, "retry": "attempts = 4\nwait_s = 0.1"}
+    good = bench.inventory.read_text()
+    port = bench.servers["beta"].port
+    assert f"port = {port}" in good
+    bench.inventory.write_text(good.replace(f"port = {port}", "port = 1"))
+    root = bench.folder / "gone"
+    with pytest.raises(FedjouleError, match="1 of 2 jobs failed") as caught:
+        sit(files_of(bench, sections), root)
+    (run,) = RunStore(root).list()
+    assert run.state == "failed"
+    assert f"--resume {run.path}" in caught.value.hint
+    assert sum("beta" in name for name in failed_attempts(run.path)) == 4
+    assert overview(run.path).counts() == {"finished": 1, "failed": 1}
+    (kept,) = (run.path / "jobs").iterdir()
+    before = tree_of(kept)
+    bench.inventory.write_text(good)
+    with pytest.raises(ConfigError, match="another configuration"):
+        sit(files_of(bench, sections, seed=9), root, resume=run.path)
+    done = sit(files_of(bench, sections), root, resume=run.path)
+    assert tree_of(kept) == before  # finished jobs are not repeated, nor touched
+    assert len(done.tally.finished) == 2
+    beta = next(f for n, f in done.tally.finished.items() if "beta" in n)
+    assert open_capture(beta).record.attempt >= 5
+    assert RunStore(root).list()[0].state == "complete"
+
+
+def test_a_part_of_a_plan_leaves_the_run_open(bench: LocalBench) -> None:
+    files = files_of(bench, ONCE, LOADS, devices=["alpha"])
+    done = sit(files, bench.folder / "part", only=["*-none_*"])
+    assert (len(done.tally.finished), done.left) == (1, 1)
+    (run,) = RunStore(bench.folder / "part").list()
+    assert run.state == "interrupted"
+    assert overview(run.path).counts() == {"finished": 1, "pending": 1}
+    with pytest.raises(ConfigError, match="no job 'x'"):
+        sit(files, bench.folder / "part", resume=run.path, only=["x"])
+
+
+def start(bench: LocalBench, root: Path, *more: str) -> subprocess.Popen[str]:
+    plan = bench.folder / "plan.toml"
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness", "bench", "run", str(plan), "--inventory", str(bench.inventory),
+         "--root", str(root), *more],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for_stage(root: Path, stage: str) -> Path:
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        for journal in root.glob("*/journal.jsonl"):
+            if any(r.get("stage") == stage for r in read_journal(journal)):
+                return journal.parent
+        time.sleep(0.05)
+    raise TimeoutError(stage)
+
+
+def test_ctrl_c_ends_running_jobs_and_says_how_to_go_on(bench: LocalBench, ask: Callable[..., Any]) -> None:
+    root = bench.folder / "stopped"
+    bench.write_plan(ONCE, devices=["alpha"], samples=60_000, local_epochs=2000)
+    process = start(bench, root)
+    run = wait_for_stage(root, "round")
+    assert ask("bench", "status", str(run))["counts"] == {"running": 1}
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    command = next(line for line in err.splitlines() if line.startswith("to go on: "))
+    assert command.endswith(f"--resume {run}")
+    assert RunStore(root).list()[0].state == "interrupted"
+    (attempt,) = failed_attempts(run).values()
+    assert (attempt.error_type, attempt.stage) == ("Stopped", "round")
+    (kept,) = (run / "failed").iterdir()
+    assert open_recording(kept).record.n_samples > 0
+    assert (kept / "agent.log").exists()  # the device was told, and answered
+    # Nothing is left running on the device.
+    deadline_s = time.monotonic() + 10
+    while len(process_tree(bench.servers["alpha"].process.pid)) > 1 and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert len(process_tree(bench.servers["alpha"].process.pid)) == 1
