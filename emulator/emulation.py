@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.assembly.assemble import Assembly, assemble
+from emulator.assembly.assemble import assemble
 from emulator.checkpoint import load_checkpoint, save_checkpoint
-from emulator.engine import Engine, NobodyLeft
+from emulator.engine import Engine
 from emulator.log import RunLog
 from emulator.outcome import RoundOutcome
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
+from emulator.world import NobodyLeft
 from fedjoule.records import StoredRecord, read_record, write_record
 from fedjoule.runstore import Run, RunStore, read_table
 from power.profile import DeviceProfile
@@ -118,32 +119,18 @@ def emulate(
 ) -> Result:
     """Run or continue one (selector, seed) in a folder of a run; the last arguments as in `assemble`."""
     path = run.subfolder(folder)
-    assembly = assemble(scenario, seed, selector=selector, profiles=profiles)
+    known = read_record(path / RECORD, EmulationRecord) if (path / RECORD).exists() else None
+    # What ``auto`` became decides the bits of the result, and may differ between machines.
+    exact = scenario if known is None else _with_trainer(scenario, str(known.facts["trainer"]))
+    assembly = assemble(exact, seed, selector=selector, profiles=profiles)
     engine = assembly.engine
     try:
-        state = load_checkpoint(path)
-        if state is not None:
-            engine.load_state_dict(state)
-        record = _opened(path, scenario, seed, assembly)
-        resume_after = None if not (path / RECORD).exists() else (-1 if state is None else engine.round)
-        if resume_after is None:
+        record = known or EmulationRecord(scenario=scenario, seed=seed, facts=assembly.facts)
+        if known is None:
             write_record(path / RECORD, record)
-        ended_early = ""
-        log = RunLog(
-            run,
-            engine.world.fleet.origin,
-            training=engine.trainer.implementation,
-            metrics=sorted(engine.selector.metrics()),
-            folder=folder,
-            resume_after=resume_after,
-        )
-        with log:
-            try:
-                _play(engine, log, path, scenario.checkpoint_every, on_round)
-            except NobodyLeft as error:
-                if not engine.round:
-                    raise
-                ended_early = error.message
+        resume_after = None if known is None else _continue(engine, path)
+        with _opened_log(run, engine, folder, resume_after) as log:
+            ended_early = _play(engine, log, path, scenario.checkpoint_every, on_round)
         accuracy = engine.test().accuracy
     finally:
         engine.trainer.close()
@@ -163,16 +150,40 @@ def load_result(path: Path) -> Result:
     return Result(path, read_record(path / RECORD, EmulationRecord))
 
 
-def _opened(path: Path, scenario: Scenario, seed: int, assembly: Assembly) -> EmulationRecord:
-    if (path / RECORD).exists():
-        return read_record(path / RECORD, EmulationRecord)
-    return EmulationRecord(scenario=scenario, seed=seed, facts=assembly.facts)
+def _with_trainer(scenario: Scenario, kind: str) -> Scenario:
+    return scenario.model_copy(update={"trainer": scenario.trainer.model_copy(update={"kind": kind})})
 
 
-def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound) -> None:
+def _continue(engine: Engine, path: Path) -> int:
+    """Bring an engine to the last checkpoint; returns the round after which to go on, -1 for from the start."""
+    state = load_checkpoint(path)
+    if state is None:
+        return -1
+    engine.load_state_dict(state)
+    return engine.round
+
+
+def _opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None) -> RunLog:
+    return RunLog(
+        run,
+        engine.world.fleet.origin,
+        training=engine.trainer.implementation,
+        metrics=sorted(engine.selector.metrics()),
+        folder=folder,
+        resume_after=resume_after,
+    )
+
+
+def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound) -> str:
+    """Play what is left; returns why that was not all, if so."""
     test_every = engine.protocol.test_every
     while not engine.done:
-        outcome = engine.play()
+        try:
+            outcome = engine.play()
+        except NobodyLeft as error:
+            if not engine.round:
+                raise
+            return error.message
         tested = engine.done or (test_every and outcome.round % test_every == 0)
         log.append(
             outcome,
@@ -185,3 +196,4 @@ def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound
         if every and outcome.round % every == 0:
             save_checkpoint(path, engine.state_dict())
         on_round(outcome)
+    return ""

@@ -27,16 +27,8 @@ from emulator.training.base import Score, Trainer
 from emulator.truth import Truth
 from emulator.view import ServerView
 from emulator.world import World
-from fedjoule.errors import FedjouleError
 
 Ids = NDArray[np.int64]
-
-LONGEST_WAIT_NS = 366 * 86_400 * 10**9
-"""A year without anybody is taken for never: traces that wrap repeat themselves sooner."""
-
-
-class NobodyLeft(FedjouleError):
-    """No device is eligible now, nor within a year."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,7 +121,7 @@ class Engine:
         """Check-in, candidates and, for a method that probes, their probe."""
         self.chooser.begin()
         number = self.round + 1
-        now_ns, eligible = self._check_in(self.clock_ns)
+        now_ns, eligible = self.world.check_in(self.clock_ns)
         self._truth.refresh(self.reported, now_ns, eligible, number)
         view = self._view(number, now_ns, eligible)
         candidates = self.chooser.candidates(view)
@@ -219,23 +211,6 @@ class Engine:
         self._truth.check_ins[...] = state["check_ins"]
         self.world.batteries.load_state_dict(state["batteries"])
         self.selector.load_state_dict(state["selector"])
-
-    def _check_in(self, start_ns: int) -> tuple[int, NDArray[np.bool_]]:
-        """The first moment from ``start_ns`` on at which somebody is there."""
-        now_ns = start_ns
-        batteries, conditions = self.world.batteries, self.world.conditions
-        while True:
-            eligible = conditions.eligible(now_ns)
-            eligible[batteries.empty(now_ns)] = False
-            if eligible.any():
-                return now_ns, eligible
-            next_ns = min(conditions.next_arrival(now_ns), batteries.recovers_at(now_ns))
-            if next_ns - start_ns > LONGEST_WAIT_NS:
-                raise NobodyLeft(
-                    f"after {now_ns * 1e-9:.0f} s of virtual time no device is eligible, nor will be",
-                    hint="check the policy against the traces (`fedjoule traces stats`), or wrap them",
-                )
-            now_ns = next_ns
 
     def _view(self, number: int, now_ns: int, eligible: NDArray[np.bool_]) -> ServerView:
         budgets = self.judging.budgets

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.assembly.assemble import assemble
-from emulator.engine import Engine, NobodyLeft
+from emulator.engine import Engine
 from emulator.outcome import RoundOutcome
 from emulator.rounds import OpenRound
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.view import ServerView
+from emulator.world import NobodyLeft
 from fedjoule.errors import ConfigError, MissingExtra
 
 try:

@@ -6,6 +6,7 @@ environment that has torch and numpy, not fedjoule.
 # mypy: ignore-errors
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from torch import nn
 
 CLIENTS, CHOSEN, SAMPLES, EPOCHS, BATCH = 100, 10, 600, 5, 32
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
-FOLDER = Path(sys.argv[1])
+FOLDER = Path(os.environ["BLOCK_FOLDER"])  # not an argument: it has to reach Ray's workers too
 
 torch.set_num_threads(1)
 

@@ -3,7 +3,19 @@
 
 import numpy as np
 import torch
-from block import BATCH, CHOSEN, EPOCHS, LEARNING_RATE, MOMENTUM, LeNet5, blocks, chosen, done, shard, start_weights
+from block import (
+    BATCH,
+    CHOSEN,
+    EPOCHS,
+    LEARNING_RATE,
+    MOMENTUM,
+    LeNet5,
+    blocks,
+    chosen,
+    done,
+    shard,
+    start_weights,
+)
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -57,7 +69,7 @@ for block in blocks():
         backend=SimulatedBackend(training_data=data, val_data=data, postprocessors=[]),
         model=PyTorchModel(
             model,
-            lambda parameters: torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM),
+            lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=MOMENTUM),
             torch.optim.SGD(model.parameters(), lr=1.0),
         ),
         model_train_params=NNTrainHyperParams(

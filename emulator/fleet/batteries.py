@@ -65,6 +65,10 @@ class Batteries:
         base = self._base(np.full(len(devices), t_ns), devices)
         return np.clip(base - self._debt_j[devices] / self._capacity_j(devices), 0.0, 1.0)
 
+    def indebted(self, devices: NDArray[np.bool_]) -> Ids:
+        """Those of the devices whose level is not the recorded one."""
+        return np.flatnonzero(devices & (self._debt_j > 0)) if self.active else np.empty(0, np.int64)
+
     def exhausted(self, t_ns: int, devices: Ids) -> NDArray[np.bool_]:
         """Who has nothing left."""
         return self.level(t_ns, devices) <= self._floor
@@ -76,13 +80,19 @@ class Batteries:
             self._empty = self._empty[still]
         return self._empty
 
-    def recovers_at(self, t_ns: int) -> int:
-        """The earliest time at which an empty device may have been charged enough; `NEVER_NS` for never."""
-        ids = self._empty
+    def recovers_at(self, t_ns: int, barred: Ids) -> int:
+        """The earliest time at which a device that is out may have been charged enough; `NEVER_NS` for never.
+
+        Args:
+            t_ns: Now.
+            barred: Devices that are out because of their debt, beside those that are empty.
+        """
+        ids = np.concatenate([self._empty, barred])
         if not len(ids):
             return NEVER_NS
         plugged, change_ns = self._conditions.charging(np.full(len(ids), t_ns), ids)
-        missing_j = (self._restart - self.level(t_ns, ids)) * self._capacity_j(ids)
+        missing = self._restart - self.level(t_ns, self._empty)
+        missing_j = np.concatenate([missing * self._capacity_j(self._empty), self._debt_j[barred]])
         # A charger pays back what training took; what the recording itself lacks it cannot add.
         payable_j = np.minimum(missing_j, self._debt_j[ids])
         charge_w = self._fleet.costs.charge_w[self._fleet.profile[ids]]

@@ -11,8 +11,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from traces import flags as packed
 from traces.fleet import NEVER_NS, NetworkRates, Segments, TraceFleet
-from traces.policy import Policy
+from traces.model import FACTS
+from traces.policy import Policy, battery_terms, evaluate
 from traces.policy_text import parse_policy
 
 __all__ = ["NEVER_NS", "AlwaysThere", "Conditions", "Replayed"]
@@ -35,6 +37,13 @@ class Conditions(Protocol):
 
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """Which devices may train."""
+
+    @property
+    def asks_level(self) -> bool:
+        """Whether the battery level decides who may train."""
+
+    def eligible_at_level(self, t_ns: int, devices: Ids, level: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which devices may train if their batteries were at other levels than recorded."""
 
     def leaves_at(self, t_ns: int, devices: Ids) -> Times:
         """When each device that may train now no longer may; `NEVER_NS` for never."""
@@ -68,6 +77,15 @@ class AlwaysThere:
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """All of them."""
         return np.ones(self._n, bool)
+
+    @property
+    def asks_level(self) -> bool:
+        """No."""
+        return False
+
+    def eligible_at_level(self, t_ns: int, devices: Ids, level: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """All of them."""
+        return np.ones(len(devices), bool)
 
     def leaves_at(self, t_ns: int, devices: Ids) -> Times:
         """Never."""
@@ -137,6 +155,22 @@ class Replayed:
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """Whom the policy lets train."""
         return self._traces.eligible(self._start_ns + t_ns, self._policy)
+
+    @property
+    def asks_level(self) -> bool:
+        """Whether the policy speaks of the battery."""
+        return bool(battery_terms(self._policy))
+
+    def eligible_at_level(self, t_ns: int, devices: Ids, level: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whom the policy would let train at these levels."""
+        state = self._traces.state_at(self._start_ns + t_ns, devices)
+        flags = packed.pack_covered(state.covered) | packed.pack_network(state.network)
+        for name in FACTS:
+            fact = getattr(state, name)
+            flags |= packed.pack_fact(name, fact == 1, fact >= 0)
+        flags |= packed.pack_fact("app", state.app >= 0, state.app >= -1)
+        levels = {term: term.holds(level) for term in battery_terms(self._policy)}
+        return np.asarray(evaluate(self._policy, flags, levels) == packed.TRUE)
 
     def leaves_at(self, t_ns: int, devices: Ids) -> Times:
         """When the policy's answer changes."""

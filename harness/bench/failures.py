@@ -6,7 +6,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedjoule.errors import DataQualityError, FedjouleError, StorageError
+from fedjoule.errors import DataQualityError, FedjouleError, MeterError, StorageError
 from fedjoule.records import StoredRecord, write_record
 from power.recording import OPENING_FILE, salvage_recording
 
@@ -38,8 +38,10 @@ class AttemptRecord(StoredRecord):
 
 
 def retryable(error: BaseException) -> bool:
-    """Whether trying again may help: transient failures, and data that happened to be bad."""
-    return isinstance(error, FedjouleError) and (error.transient or isinstance(error, DataQualityError))
+    """Whether trying again may help: what is transient, a meter that stalled, data that happened to be bad."""
+    if not isinstance(error, FedjouleError):
+        return False
+    return error.transient or isinstance(error, DataQualityError) or type(error) is MeterError
 
 
 def ends_the_run(error: BaseException) -> bool:

@@ -188,6 +188,7 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
     made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
     early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
     return [
+        "means   test accuracy, virtual time, energy with every probe (honest) and with the chosen's only",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
         *(f"early   {reason}" for reason in early),
     ]

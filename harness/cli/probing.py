@@ -49,10 +49,9 @@ def probing() -> None:
 )  # fmt: skip
 @click.argument("target")
 @click.option("--task", default="mnist-lenet5", show_default=True, help="Which of the profiles to use.")
-@click.option(
-    "--candidates", callback=_counts, default="15,20,30", show_default=True, help="M: who is probed."
-)
-@click.option("--chosen", callback=_counts, default="10", show_default=True, help="K: who goes on.")
+@click.option("--backend", help="Which backend's profiles to use, if a run has several.")
+@click.option("--candidates", callback=_counts, help="M: who is probed, e.g. 15,20,30; all devices of a run.")
+@click.option("--chosen", callback=_counts, help="K: who goes on, e.g. 5,10; half of a run's devices.")
 @click.option(
     "--epochs", type=click.IntRange(1), help="Local epochs, the probe included; as in the profiles."
 )
@@ -73,7 +72,7 @@ def validate(root: Path, target: str, task: str, candidates: Any, chosen: Any, *
     """
     from harness.probing.predict import Question, predict
 
-    profiles = _profiles(target, root, task)
+    profiles = _profiles(target, root, task, rest["backend"])
     devices = len(profiles)
     whole_fleet = target == REFERENCE
     question = Question(
@@ -89,7 +88,7 @@ def validate(root: Path, target: str, task: str, candidates: Any, chosen: Any, *
     return Output(_data(found, task), lambda console: _render(found, task, console))
 
 
-def _profiles(target: str, root: Path, task: str) -> list[DeviceProfile]:
+def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[DeviceProfile]:
     from fedjoule.errors import ConfigError
     from fedjoule.runstore import find_run
     from harness.profiles.library import run_profiles
@@ -106,10 +105,12 @@ def _profiles(target: str, root: Path, task: str) -> list[DeviceProfile]:
     stored = [found.profile for found in run_profiles(run)]
     if not stored:
         raise ConfigError(f"{run}: no profiles in it", hint=f"`fedjoule profile build {run.name}` makes them")
-    matching = [profile for profile in stored if profile.task == task]
+    matching = [p for p in stored if p.task == task and backend in (None, p.backend)]
     if not matching:
-        known = ", ".join(sorted({profile.task for profile in stored}))
-        raise ConfigError(f"{run}: no profile of {task}", hint=f"--task is one of {known}")
+        known = ", ".join(sorted({f"{p.task} with {p.backend}" for p in stored}))
+        raise ConfigError(
+            f"{run}: no profile of {task} with {backend or 'any backend'}", hint=f"it has {known}"
+        )
     return matching
 
 

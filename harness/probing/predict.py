@@ -9,6 +9,7 @@ finite number of rounds leaves open. How much single rounds differ is stated as 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -127,12 +128,8 @@ def predict(profiles: Sequence[DeviceProfile], question: Question) -> Prediction
         raise ConfigError(
             "no M with a K that is not larger", hint="choose fewer devices than there are candidates"
         )
-    largest = max(m for m, _ in pairs)
-    if question.distinct and largest > len(profiles):
-        raise ConfigError(
-            f"{largest} candidates, but profiles of {len(profiles)} devices",
-            hint="ask for fewer candidates, or take the reference fleet: its profiles are classes of devices",
-        )
+    if question.distinct:
+        _require_enough_devices(profiles, max(m for m, _ in pairs))
     means, notes = mean_costs(profiles, question.energy)
     worlds = draw_worlds(profiles, means, question.energy, WORLDS, generator(question.seed, "worlds"))
     cells = tuple(_cell(means, worlds, m, k, local_epochs, question) for m, k in pairs)
@@ -149,6 +146,21 @@ def _require_same_work(profiles: Sequence[DeviceProfile]) -> None:
     if len(kinds) > 1:
         listed = ", ".join(f"{task} with {samples} samples" for task, samples in sorted(kinds))
         raise ConfigError(f"a round is one task: the profiles are of {listed}", hint="name one with --task")
+
+
+def _require_enough_devices(profiles: Sequence[DeviceProfile], candidates: int) -> None:
+    devices = Counter(profile.device for profile in profiles)
+    device, count = devices.most_common(1)[0]
+    if count > 1:
+        raise ConfigError(
+            f"{count} profiles of {device}, which can take part once only",
+            hint="name one backend with --backend; remove older profiles of the same work",
+        )
+    if candidates > len(devices):
+        raise ConfigError(
+            f"{candidates} candidates, but profiles of {len(devices)} devices",
+            hint="ask for fewer candidates, or take the reference fleet: its profiles are classes of devices",
+        )
 
 
 def _cell(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -96,6 +97,11 @@ class Recorded:
         return self.current_a[i], self.voltage_v[i]
 
 
+LOOK_NS = 3_000_000
+"""A look at a process tree takes up to a millisecond. An instrument that asks for every sample by itself, and
+one that catches up after a pause, must not spend all its time looking."""
+
+
 @dataclass(slots=True)
 class ProcessLoad:
     """The CPU time of a live process tree, so that work really done here shows in the trace.
@@ -117,18 +123,23 @@ class ProcessLoad:
     _seen_ns: dict[int, int] = field(default_factory=dict)
     _last_cpu_ns: int = 0
     _last_t_ns: int | None = None
+    _looked_ns: int = 0
+    _busy: float = 0.0
 
     def sample(self, t_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """See `Signal`; the load since the last call is spread evenly over the times asked for."""
-        now_ns = int(t_ns[-1])
-        cpu_ns = self._cpu_ns()
-        busy = 0.0
-        if self._last_t_ns is not None and now_ns > self._last_t_ns:
-            busy = (cpu_ns - self._last_cpu_ns) / (now_ns - self._last_t_ns)
-        self._last_t_ns, self._last_cpu_ns = now_ns, cpu_ns
-        power_w = self.idle_w + self.dynamic_w * max(0.0, busy)
+        """See `Signal`; the load since the last look is spread evenly over the times asked for."""
+        if time.monotonic_ns() - self._looked_ns >= LOOK_NS:
+            self._look(int(t_ns[-1]))
+        power_w = self.idle_w + self.dynamic_w * max(0.0, self._busy)
         voltage = np.full(len(t_ns), self.voltage_v)
         return np.full(len(t_ns), power_w / self.voltage_v), voltage
+
+    def _look(self, now_ns: int) -> None:
+        cpu_ns = self._cpu_ns()
+        if self._last_t_ns is not None and now_ns > self._last_t_ns:
+            self._busy = (cpu_ns - self._last_cpu_ns) / (now_ns - self._last_t_ns)
+        self._last_t_ns, self._last_cpu_ns = now_ns, cpu_ns
+        self._looked_ns = time.monotonic_ns()
 
     def _cpu_ns(self) -> int:
         """CPU time of every thread of the tree ever seen; the dead keep what they had used."""

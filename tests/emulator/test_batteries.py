@@ -73,7 +73,7 @@ def test_an_empty_phone_comes_back_when_it_is_charged() -> None:
     level(cells, 0)
     cells.spend(ONE, np.array([300.0]), ~NO)
     assert cells.empty(round(0.5 * HOUR_S * SECOND_NS)).tolist() == [0]
-    assert cells.recovers_at(round(0.5 * HOUR_S * SECOND_NS)) == HOUR_S * SECOND_NS
+    assert cells.recovers_at(round(0.5 * HOUR_S * SECOND_NS), ONE[:0]) == HOUR_S * SECOND_NS
     assert cells.empty(round(1.5 * HOUR_S * SECOND_NS)).tolist() == []
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from emulator.engine import NobodyLeft
 from emulator.fleet.conditions import Replayed
 from emulator.outcome import Accounting, Fate
 from emulator.protocol import Aggregation
 from emulator.selectors.base import Probe, Profiling
 from emulator.selectors.fedavg import FedAvg
+from emulator.world import NobodyLeft
 from fedjoule.errors import ConfigError, FedjouleError
 from fedjoule.provenance import Origin, Provenance
 from tests.emulator.tiny_trainer import TinyTrainer
@@ -308,6 +308,21 @@ def test_batteries_end_rounds_and_come_back() -> None:
     assert set(second.fates) == {Fate.BATTERY}
     assert second.energy_j == pytest.approx(3 * 4.5, rel=1e-4)
     assert third.duration_ns > 3500 * SECOND_NS  # nobody is there until the chargers are connected
+
+
+def test_a_policy_asks_for_the_level_that_training_has_left() -> None:
+    """60 % recorded, 15.5 % spent: below the limit of 50 % until the charger has paid it back."""
+    from power.profile import Battery
+
+    hours = [(h * HOUR_S, 0.6) for h in range(25)]
+    users = people(3, battery=hours, charging=[(3600, 7200)])
+    phone = Battery(capacity_j=100, charge_w=1)
+    place = placed(users, "battery >= 50 % and not charging", battery=phone)
+    e = engine(Everybody(), place=place, devices=3, k=3, candidates=3, rounds=2)
+    first, second = play(e)
+    assert set(first.fates) == set(second.fates) == {Fate.FINISHED}
+    idle_ns = second.duration_ns - round(second.costs[Accounting.HONEST].time_s * 1e9)
+    assert second.start_ns + idle_ns == 7200 * SECOND_NS
 
 
 class Profiler(Everybody):

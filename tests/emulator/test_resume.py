@@ -59,6 +59,7 @@ local_epochs = 2
 name = "tifl"
 
 [trainer]
+kind = "cpu"
 workers = 1
 """
 TABLES = ("rounds.parquet", "clients.parquet")
@@ -95,6 +96,21 @@ def stopped(root: Path, index, stop_after: int) -> Path:
     with pytest.raises(Stopped), started:
         play(started, index, stop)
     return started.path
+
+
+def test_what_auto_became_is_kept(tmp_path: Path) -> None:
+    """A continued run trains with what it began with, whatever this machine would choose."""
+    scenario = parse_toml(TRAINED.replace('"cpu"', '"auto"'), Scenario, name="test")
+    index = plan(scenario, ["fedavg"], [0])
+    path = stopped(tmp_path, index, 2)
+    record = json.loads((path / "fedavg_s0" / "emulation.json").read_text())
+    other = "cpu" if record["facts"]["trainer"] == "batched" else "batched"
+    record["facts"]["trainer"] = other
+    (path / "fedavg_s0" / "emulation.json").write_text(json.dumps(record))
+    continued, found = resume(path)
+    with continued:
+        (result,) = play(continued, found)
+    assert result.rounds["training"].tolist()[-1] == other
 
 
 def test_two_workers_give_the_same_as_one(tmp_path: Path) -> None:

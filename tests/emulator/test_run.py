@@ -123,9 +123,9 @@ def test_the_environment_does_what_the_action_says() -> None:
     assert sorted(info["chosen"]) == sorted(candidates[np.argsort(epoch_s)[:3]])
     ids = EmulatorEnv(SMALL, action="ids")
     _, info = ids.reset(seed=0)
-    assert (
-        ids._chosen(np.array([5, 5, 0]), info["candidates"]).tolist() == info["candidates"][[0, 5]].tolist()
-    )
+    candidates = info["candidates"]
+    _, _, _, _, info = ids.step(np.array([5, 5, 0]))
+    assert info["chosen"].tolist() == candidates[[0, 5]].tolist()
     with pytest.raises(ConfigError, match="action is 'words'"):
         EmulatorEnv(SMALL, action="words")
     with pytest.raises(RuntimeError, match="reset before step"):

@@ -9,9 +9,9 @@ from emulator.assembly.assemble import assemble, make_selector, task_of
 from emulator.assembly.profiles import profiles_of
 from emulator.assembly.recordings import conditions_of
 from emulator.emulation import run
-from emulator.engine import NobodyLeft
 from emulator.scenario.load import load_scenario, preset_names, preset_summaries
 from emulator.scenario.model import Fleet, Scenario, TaskSection, Traces
+from emulator.world import NobodyLeft
 from fedjoule.config import parse_toml
 from fedjoule.errors import ConfigError
 from fedjoule.provenance import Origin, Provenance

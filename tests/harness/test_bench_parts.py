@@ -15,6 +15,7 @@ from fedjoule.errors import (
     DeviceError,
     DeviceUnreachable,
     MeterDisconnected,
+    MeterError,
     MeterNotFound,
     StorageFull,
     UnsafeOutput,
@@ -301,6 +302,8 @@ def test_the_half_width_is_students() -> None:
     [
         (DeviceUnreachable("x"), True),
         (MeterDisconnected("x"), True),
+        (MeterError("no data for 3 s while sampling"), True),
+        (MeterNotFound("x"), False),
         (DataQualityError("x"), True),
         (DeviceError("x"), False),
         (UnsafeOutput("x"), False),

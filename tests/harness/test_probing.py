@@ -123,6 +123,13 @@ def test_different_work_is_not_one_round() -> None:
         predict([], Question(candidates=(2,), chosen=(1,)))
 
 
+def test_a_device_takes_part_once() -> None:
+    one = reference_fleet("mnist-lenet5")[0]
+    other = one.model_copy(update={"backend": "another"})
+    with pytest.raises(ConfigError, match="2 profiles of Xiaomi Redmi 5A, which can take part once only"):
+        predict([one, other], Question(candidates=(2,), chosen=(1,)))
+
+
 def test_from_the_profiles_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two boards on a bench, one twice as slow; the fast one is kept."""
     with RunStore(tmp_path).create("bench", kind="bench") as made:

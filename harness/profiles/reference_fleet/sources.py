@@ -67,7 +67,8 @@ SOURCES = {
         title="Specifications by the phones' makers",
         place="each maker's page of the phone",
         licence="facts",
-        used_for="battery capacity, number of cores, and whether the phone has 5G",
+        used_for="battery capacity, number of cores, and whether the phone has 5G; entered by hand and not "
+        "checked again",
     ),
 }
 

@@ -1,0 +1,132 @@
+"""Rounds of the engine without training: check-in, candidates, probe, choice, cost, batteries, log.
+
+A fresh process per size, pinned to one core; rounds are counted per second of its CPU time, and time on the
+wall, which other work on the machine stretches, is noted. Users are random (80 sessions, 2 charges, 12
+network changes and 144 battery readings a day), phases differ to the nanosecond, every candidate is probed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from benchmarks.result import Figure, figure
+from benchmarks.trace_queries import HALF_HOUR_NS, random_users
+from emulator.cost.network import Link, Network
+from emulator.engine import Engine
+from emulator.fleet.batteries import Batteries
+from emulator.fleet.conditions import Replayed
+from emulator.fleet.state import fleet_from_profiles
+from emulator.log import RunLog
+from emulator.protocol import Judging, Protocol
+from emulator.reward import Budgets, signed
+from emulator.selectors.base import Probe
+from emulator.selectors.fedavg import FedAvg
+from emulator.training.surrogate import SurrogateTrainer
+from emulator.world import World
+from fedjoule.runstore import RunStore
+from power.reference.fleet import reference_fleet
+from traces.devices import FleetRecipe
+from traces.flat import flatten
+from traces.fleet import TraceFleet
+
+BATCHES = 7
+ROUNDS_PER_BATCH = 10
+SIZES = {
+    # name: devices, candidates, K, bar in rounds per second, bar in MB
+    "N=100,000, 300 candidates, K=100": (100_000, 300, 100, 50.0, None),
+    "N=1,000,000, 1,000 candidates, K=300": (1_000_000, 1_000, 300, 8.0, 4000.0),
+    "N=100,000, 3,000 candidates, K=1,000": (100_000, 3_000, 1_000, None, None),
+}
+
+
+class ProbingRandom(FedAvg):
+    """Random choice after a probe: the cheapest method that makes the engine do all of its work."""
+
+    name: ClassVar[str] = "probing_random"
+    probe: ClassVar[Probe] = Probe.EPOCH
+    needs: ClassVar[frozenset[str]] = frozenset({"epoch_s", "epoch_j", "comm_s", "comm_j", "loss"})
+
+
+def run() -> list[Figure]:
+    """Rounds per second and peak memory of each size, and how the time grows."""
+    figures, seconds = [], {}
+    for name, (devices, candidates, k, bar, memory_bar) in SIZES.items():
+        command = [sys.executable, "-m", "benchmarks.engine_rounds", str(devices), str(candidates), str(k)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        measured = json.loads(done.stdout)
+        seconds[name] = statistics.median(measured["cpu_s"])
+        wall = f"wall {1 / statistics.median(measured['wall_s']):.3g} rounds/s"
+        rates = [1 / value for value in measured["cpu_s"]]
+        figures.append(figure("engine_rounds", name, rates, "rounds/CPU-s", bar=bar, note=wall))
+        figures.append(
+            figure(
+                "engine_rounds", f"{name}: peak memory", [measured["peak_mb"]], "MB",
+                bar=memory_bar, better="lower",
+            )
+        )  # fmt: skip
+    small, large, crowded = seconds.values()
+    growth = {"bar": 10.0, "better": "lower"}
+    figures.append(
+        figure("engine_rounds", "time of a round, 10 x candidates", [crowded / small], "x", **growth)
+    )
+    figures.append(figure("engine_rounds", "time of a round, 10 x N", [large / small], "x", **growth))
+    return figures
+
+
+def engine(devices: int, candidates: int, k: int) -> Engine:
+    """An engine on random users."""
+    recipe = FleetRecipe(devices=devices, seed=1, jitter_ns=HALF_HOUR_NS)
+    conditions = Replayed(TraceFleet.made(flatten(random_users(100, 14)), recipe), "wifi and idle")
+    sizes = np.full(devices, 600)
+    fleet = fleet_from_profiles(reference_fleet("mnist-lenet5"), sizes, rng=np.random.default_rng(0))
+    network = Network(fleet, conditions, Link.PROFILE, 250_000)
+    world = World(fleet, conditions, Batteries(fleet, conditions), network)
+    protocol = Protocol(rounds=10**6, k=k, candidates=candidates, local_epochs=5)
+    judging = Judging(signed, Budgets(time_s=5.0, energy_j=50.0 * k))
+    trainer = SurrogateTrainer(sizes, 10, 0)
+    return Engine(world, trainer, ProbingRandom(), protocol, judging, 0, classes=10)
+
+
+def measure(devices: int, candidates: int, k: int) -> dict[str, Any]:
+    """Time per round in batches, log included."""
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    made = engine(devices, candidates, k)
+    cpu_s, wall_s = [], []
+    with (
+        tempfile.TemporaryDirectory(prefix="engine-rounds-") as name,
+        RunStore(Path(name)).create("bench", kind="benchmark") as stored,
+        RunLog(stored, made.world.fleet.origin, training="surrogate") as log,
+    ):
+        for batch in range(BATCHES + 1):
+            begin_cpu, begin_wall = time.process_time(), time.perf_counter()
+            for _ in range(ROUNDS_PER_BATCH):
+                outcome = made.play()
+                log.append(
+                    outcome,
+                    eligible=made.eligible,
+                    loss=made.score.loss,
+                    test_accuracy=float("nan"),
+                    overhead_s=made.chooser.overhead_s,
+                    metrics={},
+                )
+            if batch:  # the first one also works the policy out
+                cpu_s.append((time.process_time() - begin_cpu) / ROUNDS_PER_BATCH)
+                wall_s.append((time.perf_counter() - begin_wall) / ROUNDS_PER_BATCH)
+    # From /proc: getrusage would count the parent's.
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    peak_mb = int(status.split("VmHWM:")[1].split()[0]) / 1024
+    return {"cpu_s": cpu_s, "wall_s": wall_s, "peak_mb": peak_mb}
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(*map(int, sys.argv[1:]))))

@@ -1,0 +1,221 @@
+"""Local training of many clients beside Flower, pfl-research and a plain torch loop.
+
+LeNet-5, 100 clients of 600 samples, ten of them at a time, five epochs in batches of 32: client-epochs per
+second of CPU time, every process of a contender counted. All contenders are up at once and take turns, one
+block each, so that they meet the same neighbours. The peers live in an environment of their own, which the
+first run makes::
+
+    python3.11 -m venv .venv-peers-fl
+    .venv-peers-fl/bin/python -m pip install -r benchmarks/peers/requirements.txt
+
+Two repeats by default; ``FEDJOULE_BENCH=full`` makes them seven.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.result import Figure, figure
+from device_agents.workloads.models import initial_state
+from device_agents.workloads.tasks import TASKS, synthetic_shard
+from emulator.data.sources import load_data_set
+from fedjoule.errors import StorageError
+
+NAME = "multi_client_training"
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parent
+PEER_ENVIRONMENT = REPOSITORY / ".venv-peers-fl"
+PEER_PYTHON = str(PEER_ENVIRONMENT / "bin" / "python")
+REPEATS = 7 if os.environ.get("FEDJOULE_BENCH") == "full" else 2
+
+CLIENT_EPOCHS = 50  # in a block: ten clients, five epochs
+SAMPLES = 60_000
+OURS, OURS_ON_TWO = "fedjoule, 1 worker", "fedjoule, 2 workers"
+CONTENDERS = {
+    OURS: [sys.executable, "fedjoule_cpu.py", "1"],
+    OURS_ON_TWO: [sys.executable, "fedjoule_cpu.py", "2"],
+    "plain torch loop": [PEER_PYTHON, "plain_torch.py"],
+    "Flower, 2 actors": [PEER_PYTHON, "flower.py"],
+    "pfl-research": [PEER_PYTHON, "pfl_research.py"],
+}
+PEERS = [name for name in CONTENDERS if not name.startswith("fedjoule")]
+# Two-sided 95 % points of Student's t by degrees of freedom (any table).
+T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of one contender."""
+
+    cpu_s: float
+    wall_s: float
+    loss: float
+
+    @property
+    def rate(self) -> float:
+        """Client-epochs per CPU-second."""
+        return CLIENT_EPOCHS / self.cpu_s
+
+
+def run(repeats: int = REPEATS) -> list[Figure]:
+    """All contenders in turn, after one block each to warm up."""
+    _install_peers()
+    load_before = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(prefix="multi-client-") as folder, contextlib.ExitStack() as stack:
+        _write_work(Path(folder))
+        contenders = {
+            name: stack.enter_context(_Contender.started(command, Path(folder)))
+            for name, command in CONTENDERS.items()
+        }
+        for contender in contenders.values():
+            contender.block()
+        found: dict[str, list[Block]] = {name: [] for name in contenders}
+        for _ in range(repeats):
+            for name, contender in contenders.items():
+                found[name].append(contender.block())
+    note = f"load average {load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
+    return _figures(found, note)
+
+
+def _figures(found: dict[str, list[Block]], note: str) -> list[Figure]:
+    rates = {name: [block.rate for block in blocks] for name, blocks in found.items()}
+    rows = [
+        figure(NAME, name, rates[name], "client-ep/CPU-s", note=f"last loss {_loss(found[name]):.3f}")
+        for name in found
+    ]
+    best = max(PEERS, key=lambda name: statistics.median(rates[name]))
+    ratios = [ours / theirs for ours, theirs in zip(rates[OURS], rates[best], strict=True)]
+    rows.append(figure(NAME, f"ours to the best of them ({best})", ratios, "x", bar=1.3, note=note))
+    if len(ratios) > 1:
+        bound = _lower_bound(ratios)
+        rows.append(
+            figure(NAME, "the same, lower 95 % bound", [bound], "x", bar=1.3, note=f"n={len(ratios)}")
+        )
+    one, two = ([block.wall_s for block in found[name]] for name in (OURS, OURS_ON_TWO))
+    scaling = [a / b / 2 for a, b in zip(one, two, strict=True)]
+    rows.append(figure(NAME, "two workers, share of twice the speed", scaling, "x", bar=0.85, note=note))
+    work = [b / a for a, b in zip(rates[OURS], rates[OURS_ON_TWO], strict=True)]
+    rows.append(figure(NAME, "two workers, work per CPU-second to that of one", work, "x"))
+    return rows
+
+
+def _lower_bound(ratios: list[float]) -> float:
+    """Of the mean of the logarithms, by Student's t."""
+    logs = [math.log(ratio) for ratio in ratios]
+    spread = statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(statistics.fmean(logs) - T95.get(len(logs) - 1, 2.262) * spread)
+
+
+def _loss(blocks: list[Block]) -> float:
+    return statistics.fmean(block.loss for block in blocks)
+
+
+class _Contender:
+    """A process that does a block of work whenever it is told to."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process = process
+        self._log = log
+        self._answer()
+
+    @classmethod
+    @contextlib.contextmanager
+    def started(cls, command: list[str], folder: Path) -> Iterator[_Contender]:
+        """Run it until the end of the block."""
+        log = folder / f"{command[1]}-{len(command)}-{time.monotonic_ns()}.log"
+        environment = {**os.environ, "BLOCK_FOLDER": str(folder), "PYTHONPATH": str(REPOSITORY)}
+        environment.update(OMP_NUM_THREADS="1", RAY_DEDUP_LOGS="0")
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                [command[0], str(HERE / "peers" / command[1]), *command[2:]],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
+            )
+        with process:
+            try:
+                yield cls(process, log)
+            finally:
+                _pipe(process.stdin).close()  # the end of its input ends it
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(30)
+                process.kill()
+
+    def block(self) -> Block:
+        """Have it do one."""
+        cpu_s, wall_s = _tree_cpu_s(self._process.pid), time.perf_counter()
+        stdin = _pipe(self._process.stdin)
+        stdin.write("go\n")
+        stdin.flush()
+        answer = self._answer()
+        wall_s = time.perf_counter() - wall_s
+        return Block(_tree_cpu_s(self._process.pid) - cpu_s, wall_s, answer["loss"])
+
+    def _answer(self) -> dict[str, Any]:
+        for line in _pipe(self._process.stdout):
+            if line.startswith("@@ "):
+                text = line[3:].strip()
+                return {} if text == "ready" else dict(json.loads(text))
+        raise RuntimeError(f"{self._process.args!r} ended:\n{self._log.read_text()[-2000:]}")
+
+
+def _pipe(stream: Any) -> Any:
+    if stream is None:
+        raise RuntimeError("the process has no such pipe")
+    return stream
+
+
+def _tree_cpu_s(root: int) -> float:
+    """CPU time of a process, its descendants, and those of them that ended."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text().rsplit(") ", 1)[1].split()
+                parents[int(entry.name)] = int(fields[1])
+                ticks[int(entry.name)] = sum(map(int, fields[11:15]))
+    members, size = {root}, 0
+    while len(members) > size:
+        size = len(members)
+        members |= {child for child, parent in parents.items() if parent in members}
+    return sum(ticks.get(member, 0) for member in members) / os.sysconf("SC_CLK_TCK")
+
+
+def _write_work(folder: Path) -> None:
+    """MNIST where it is at hand, else random images: the work is the same."""
+    task = TASKS["mnist-lenet5"]
+    try:
+        data = load_data_set("mnist", download=False)
+        x, y = data.inputs(data.train.x), data.train.y
+    except StorageError:
+        x, y = synthetic_shard(task, SAMPLES, np.random.default_rng(0))
+    np.save(folder / "x.npy", x)
+    np.save(folder / "y.npy", y)
+    np.savez(folder / "start.npz", **initial_state(task, 0))  # type: ignore[arg-type]
+
+
+def _install_peers() -> None:
+    if (PEER_ENVIRONMENT / ".installed").exists():
+        return
+    print("  installing the peers into .venv-peers-fl (a few minutes, once)", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", str(PEER_ENVIRONMENT)], check=True)
+    requirements = str(HERE / "peers" / "requirements.txt")
+    subprocess.run([PEER_PYTHON, "-m", "pip", "install", "--quiet", "-r", requirements], check=True)
+    (PEER_ENVIRONMENT / ".installed").touch()

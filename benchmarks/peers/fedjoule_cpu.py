@@ -1,0 +1,43 @@
+"""Our own trainer, in our environment; the argument is the number of workers."""
+# mypy: ignore-errors
+
+import sys
+
+import numpy as np
+from block import (
+    BATCH,
+    CHOSEN,
+    CLIENTS,
+    EPOCHS,
+    FOLDER,
+    LEARNING_RATE,
+    MOMENTUM,
+    SAMPLES,
+    blocks,
+    chosen,
+    done,
+)
+
+from device_agents.workloads.tasks import TASKS
+from emulator.data.model import DataSet, Split
+from emulator.data.partition import Partition
+from emulator.training.choose import open_trainer
+
+task = TASKS["mnist-lenet5"]
+assert (task.batch_size, task.learning_rate, task.momentum) == (BATCH, LEARNING_RATE, MOMENTUM)
+x, y = (np.load(FOLDER / f"{name}.npy", mmap_mode="r") for name in "xy")
+empty = Split(x[:0], y[:0])
+data = DataSet("mnist", 10, Split(x, y), empty, empty, note="")
+partition = Partition("blocks", {}, 0, np.arange(len(y)), np.arange(CLIENTS + 1) * SAMPLES)
+trainer = open_trainer(task, data, partition, seed=0, implementation="cpu", workers=int(sys.argv[1]))
+with np.load(FOLDER / "start.npz") as state:
+    start = trainer.layout.row(state)
+
+for block in blocks():
+    trainer.begin(block, start)
+    ids = np.array(chosen(block))
+    results = trainer.train(ids, np.full(CHOSEN, EPOCHS))
+    trainer.aggregate(ids, np.full(CHOSEN, 1 / CHOSEN))
+    trainer.end()
+    done(float(results.last_loss.mean()))
+trainer.close()

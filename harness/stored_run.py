@@ -1,0 +1,132 @@
+"""A run opened for reading: what its jobs measured, as data frames for notebooks and tables for exports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedjoule.errors import DataQualityError, FedjouleError, StorageError
+from fedjoule.provenance import Origin, weakest
+from fedjoule.records import read_record
+from fedjoule.runstore.run import RUN_FILE, read_run
+from fedjoule.runstore.store import summarise
+from harness.bench.failures import ATTEMPT_FILE, FAILED, AttemptRecord
+from harness.bench.overview import JobLine, overview
+from harness.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
+from harness.profile_table import profile_table
+from harness.profiles import build_profile
+from harness.profiles.cells import by_cell
+from harness.run_findings import finding_table
+from harness.run_tables import JobCapture, RunTable, epoch_table, job_table, marker_table, phase_table
+from power.profile import DeviceProfile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class StoredRun:
+    """A run on disk, finished or not. Nothing is written; what was read once is kept.
+
+    Attributes:
+        path: Its folder.
+        record: Its ``run.json``.
+        problems: Why a capture could not be read, or a profile not be built, by where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not (path / RUN_FILE).is_file():
+            raise StorageError(f"{path}: not a run", hint="`fedjoule runs list` shows them")
+        self.path = path
+        self.record = read_run(path)
+        self.problems: dict[str, str] = {}
+
+    @property
+    def state(self) -> str:
+        """As in ``fedjoule runs list``."""
+        return summarise(self.path).state
+
+    @cached_property
+    def captures(self) -> tuple[JobCapture, ...]:
+        """Every finished capture in it. One that cannot be read is among the problems."""
+        return tuple(self._captures())
+
+    def _captures(self) -> Iterator[JobCapture]:
+        for file in sorted(self.path.rglob(CAPTURE_FILE)):
+            where = file.parent.relative_to(self.path)
+            if FAILED in where.parts:
+                continue
+            try:
+                capture = open_capture(file.parent)
+                yield JobCapture(where.name, capture, tuple(verify_capture(capture)))
+            except (FedjouleError, OSError) as error:
+                self.problems[where.name] = getattr(error, "message", str(error))
+
+    @cached_property
+    def job_lines(self) -> tuple[JobLine, ...]:
+        """Its jobs; of a run that is not one of the bench, its captures."""
+        if self.record.kind == "bench" and (self.path / "config" / "plan.toml").is_file():
+            return overview(self.path).jobs
+        return tuple(JobLine(job.job, "finished", attempt=1) for job in self.captures)
+
+    @cached_property
+    def failed_attempts(self) -> tuple[AttemptRecord, ...]:
+        """Attempts that did not become a capture, with why."""
+        files = sorted((self.path / FAILED).glob(f"*/{ATTEMPT_FILE}"))
+        found = [read_record(file, AttemptRecord) for file in files]
+        return tuple(sorted(found, key=lambda attempt: (attempt.job, attempt.attempt)))
+
+    @cached_property
+    def device_profiles(self) -> tuple[DeviceProfile, ...]:
+        """Built from the captures that are still what was recorded. Why one is missing is a problem."""
+        whole = [job.capture for job in self.captures if not job.changed]
+        return tuple(self._profiles(whole))
+
+    def _profiles(self, captures: list[Capture]) -> Iterator[DeviceProfile]:
+        for key, found in by_cell(captures).items():
+            try:
+                yield build_profile(found)
+            except DataQualityError as error:
+                self.problems[f"profile of {key.device}, {key.workload}, {key.backend}"] = error.message
+
+    @property
+    def origin(self) -> Origin | None:
+        """The weakest claim of its captures; None without any."""
+        origins = [job.origin for job in self.captures]
+        return weakest(origins) if origins else None
+
+    def tables(self) -> tuple[RunTable, ...]:
+        """Everything but the samples."""
+        return (
+            job_table(self.job_lines),
+            epoch_table(self.captures),
+            phase_table(self.captures),
+            profile_table(self.device_profiles),
+            finding_table(self),
+            marker_table(self.captures),
+        )
+
+    def epochs(self) -> pd.DataFrame:
+        """One row per epoch: seconds, gross joules with interval, watts, net joules."""
+        return epoch_table(self.captures).frame()
+
+    def phases(self) -> pd.DataFrame:
+        """One row per phase, idle time included."""
+        return phase_table(self.captures).frame()
+
+    def profiles(self) -> pd.DataFrame:
+        """One row per phase, background load or power of every profile, each mean beside its interval."""
+        return profile_table(self.device_profiles).frame()
+
+    def findings(self) -> pd.DataFrame:
+        """What a reader of the numbers must know."""
+        return finding_table(self).frame()
+
+    def markers(self) -> pd.DataFrame:
+        """One row per marker, on the device's clock and the host's."""
+        return marker_table(self.captures).frame()
+
+    def jobs(self) -> pd.DataFrame:
+        """One row per job, whatever became of it."""
+        return job_table(self.job_lines).frame()
