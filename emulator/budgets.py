@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.world import World
+from fedjoule.errors import ConfigError
 
 SHARE = 0.3
 DRAWS = 200
@@ -16,12 +17,15 @@ def budgets_by_rule(
 ) -> tuple[float, float]:
     """Time and energy of a random round among the fastest, and among the cheapest, 30 % of the devices.
 
-    Means over 200 draws, from the profiles without background load and without training anything.
+    Means over 200 draws, from the profiles without background load and without training anything. Devices
+    without data do not count: a budget of what doing nothing takes would punish every round.
 
     Returns:
         T in seconds and E in joules.
     """
-    ids = np.arange(len(world.fleet))
+    ids = np.flatnonzero(world.fleet.data_size > 0)
+    if not len(ids):
+        raise ConfigError("not a single device has any data", hint="check task.partition and its options")
     now_ns = np.full(len(ids), start_ns)
     first, later = world.fleet.first_epoch(ids), world.fleet.epoch(ids)
     down, up = world.network.download(now_ns, ids), world.network.upload(now_ns, ids)

@@ -155,7 +155,7 @@ def _with_trainer(scenario: Scenario, kind: str) -> Scenario:
 
 
 def _continue(engine: Engine, path: Path) -> int:
-    """Bring an engine to the last checkpoint; returns the round after which to go on, -1 for from the start."""
+    """Bring an engine to the last checkpoint; returns its round, -1 if the run starts again."""
     state = load_checkpoint(path)
     if state is None:
         return -1

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emulator.accounting import round_costs
 from emulator.chooser import Chooser
-from emulator.cost.timeline import Timeline
+from emulator.cost.timeline import FORWARD_SHARE, Timeline
 from emulator.learning import RoundLearning
 from emulator.outcome import Fate, RoundOutcome
 from emulator.protocol import Judging, Protocol
@@ -40,7 +40,7 @@ class _Work:
         learning: Likewise.
         places: The chosen.
         measured: Who told how long an epoch took.
-        epochs: Local epochs behind that; 0 for the probe.
+        epochs: How many epochs' work is behind that; 0 for the probe.
         finished: Who sent an update.
         end_ns: When the round was over.
     """
@@ -150,7 +150,7 @@ class Engine:
         timeline.end(finished, Fate.FINISHED)
         count = np.zeros(len(timeline.devices))
         if not probed:
-            count[places] = epochs
+            count[places] = epochs + (FORWARD_SHARE if forward else 0.0)
         measured = np.searchsorted(timeline.devices, opened.candidates) if probed else finished
         end_ns = int(timeline.t_ns[places].max(initial=opened.decision_ns))
         return self._book(opened, _Work(timeline, learning, places, measured, count, finished, end_ns))

@@ -46,7 +46,7 @@ def round_reports(
         selector: What it asks for is worked out.
         measured: Who told how long an epoch took.
         finished: Who sent an update.
-        epochs: Local epochs behind what each measured; 0 for those who measured their probe.
+        epochs: How many epochs' work is behind what each measured; 0 for those who measured their probe.
         weights: The new global model.
     """
     cost, needs = timeline.cost, selector.needs

@@ -1,4 +1,4 @@
-"""The user's tool: bench, clock fit, captures, profiles, reports and the command line."""
+"""The user's tool: inventory, plans, runner, clock alignment, profiles, reports, command line."""
 
 from __future__ import annotations
 

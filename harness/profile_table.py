@@ -1,4 +1,4 @@
-"""Profiles as one table: a row per phase, per background load and per power, each mean beside its interval."""
+"""Profiles as one table: a row per phase, background load and power, each mean beside its interval."""
 
 from __future__ import annotations
 

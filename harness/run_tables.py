@@ -138,9 +138,7 @@ class JobCapture:
     def phases(self) -> tuple[tuple[str, int, WindowEnergy], ...]:
         """Every phase with its epoch and energy, the idle time around the work included, in order of time."""
         named = [(p.phase.value, p.epoch, Window(p.start_ns, p.end_ns)) for p in self.capture.phases()]
-        named += [
-            (Phase.IDLE.value, 0, Window(w.start_ns, w.end_ns)) for w in self.capture.record.idle
-        ]
+        named += [(Phase.IDLE.value, 0, Window(w.start_ns, w.end_ns)) for w in self.capture.record.idle]
         named.sort(key=lambda phase: phase[2].start_ns)
         energies = EnergyIndex(self.capture.recording).integrate([window for *_, window in named])
         return tuple((n, e, energy) for (n, e, _), energy in zip(named, energies, strict=True))

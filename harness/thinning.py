@@ -1,4 +1,4 @@
-"""The power of a long recording in few samples: the lowest and the highest of every stretch, so peaks survive."""
+"""A long recording in few samples: those of lowest and highest power of every stretch, so peaks survive."""
 
 from __future__ import annotations
 

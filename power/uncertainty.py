@@ -192,18 +192,18 @@ def _instrument_j(views: Sequence[_View]) -> float:
     variance = 0.0
     for accuracy in {view.accuracy for view in views}:
         exposure = sum(view.exposure for view in views if view.accuracy == accuracy) / len(views)
-        variance += float(np.sum((exposure * _limits(accuracy) / _NORMAL_95) ** 2))
+        variance += float(np.sum((exposure * limits_of(accuracy) / _NORMAL_95) ** 2))
     return math.sqrt(variance)
 
 
-def _limits(accuracy: Accuracy) -> np.ndarray:
-    """95 % limits in the order of `_exposure`."""
+def limits_of(accuracy: Accuracy) -> np.ndarray:
+    """95 % limits in the order of `exposure_of`."""
     gains = [part.gain_rel for part in accuracy.current]
     offsets = [part.offset_a for part in accuracy.current]
     return np.array([*gains, *offsets, accuracy.voltage_gain_rel, accuracy.voltage_offset_v])
 
 
-def _exposure(energy: WindowEnergy) -> np.ndarray:
+def exposure_of(energy: WindowEnergy) -> np.ndarray:
     """How much the energy changes per unit of each error: by range, then for voltage."""
     total = [energy.energy_j or 0.0, energy.charge_c or 0.0]
     return np.array([*energy.range_energy_j, *energy.range_volt_s, *total])
@@ -223,10 +223,10 @@ class _View:
         self.accuracy = session.accuracy
         self.baseline = session.baseline
         self.duration_s = float(np.mean([e.energy.duration_s for e in self.evidence]))
-        exposures = np.array([_exposure(e.energy) for e in self.evidence])
+        exposures = np.array([exposure_of(e.energy) for e in self.evidence])
         values = np.array([e.energy.energy_j or 0.0 for e in self.evidence])
         if net and self.baseline is not None:
-            idle = [_idle(self.baseline, e.energy) for e in self.evidence]
+            idle = [idle_over(self.baseline, e.energy) for e in self.evidence]
             values = values - [power_j for power_j, _ in idle]
             exposures = exposures - [exposure for _, exposure in idle]
         self.values_j = values
@@ -258,7 +258,7 @@ class _View:
         return Part(standard_j=self.duration_s * math.sqrt(power.w2), dof=power.dof)
 
 
-def _idle(baseline: Baseline, energy: WindowEnergy) -> tuple[float, np.ndarray]:
+def idle_over(baseline: Baseline, energy: WindowEnergy) -> tuple[float, np.ndarray]:
     """Idle energy over a window and its exposure to the instrument's errors."""
     weights = baseline.weights_at((energy.start_ns + energy.end_ns) // 2)
     scales = [
@@ -266,7 +266,7 @@ def _idle(baseline: Baseline, energy: WindowEnergy) -> tuple[float, np.ndarray]:
         for weight, interval in zip(weights, baseline.intervals, strict=True)
     ]
     exposure = np.sum(
-        [s * _exposure(i.energy) for s, i in zip(scales, baseline.intervals, strict=True)], axis=0
+        [s * exposure_of(i.energy) for s, i in zip(scales, baseline.intervals, strict=True)], axis=0
     )
     return float(exposure[-2]), exposure
 

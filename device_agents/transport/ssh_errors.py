@@ -27,7 +27,8 @@ def bounded(channel: paramiko.Channel, timeout_s: float) -> Iterator[None]:
 
     def give_up() -> None:
         late.set()
-        channel.close()
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the wait is woken all the same
+            channel.close()
 
     timer = threading.Timer(timeout_s, give_up)
     timer.daemon = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,6 +18,7 @@ from fedjoule.seeds import stream_entropy
 from traces.devices import DAY_NS, FleetRecipe
 from traces.flat import FlatTraces, flatten
 from traces.fleet import TraceFleet
+from traces.model import InteractionTrace
 from traces.policy_text import parse_policy
 from traces.store import TraceSet
 
@@ -110,12 +112,12 @@ def _stored(folder: Path, sha256: str) -> Recordings:
     traces = TraceSet(folder)
     zones: set[str] = set()
 
-    def noted() -> object:
+    def noted() -> Iterator[InteractionTrace]:
         for trace in traces:
             zones.add(trace.time_zone)
             yield trace
 
-    flat = flatten(noted())  # type: ignore[arg-type]
+    flat = flatten(noted())
     return Recordings(flat, frozenset(zones), traces.record.provenance.origin, sha256)
 
 

@@ -119,6 +119,7 @@ class Batteries:
         high, low = left[row, before] - self._floor, left[row, first] - self._floor
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.where(first > 0, high / (high - low), 0.0)
+        share = np.nan_to_num(share, nan=1.0)  # unknown until then: it ends when it is known to be empty
         gap_ns = t_ns[row, first] - t_ns[row, before]
         return np.where(below.any(1), t_ns[row, before] + (share * gap_ns).astype(np.int64), NEVER_NS)
 

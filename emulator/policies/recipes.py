@@ -18,11 +18,11 @@ FEDMARL_ROUNDS = 20
 FEDRANK_ROUNDS = 50
 
 
-def scenarios(data: str, task: str, rounds: int) -> tuple[Scenario, ...]:
+def scenarios(data: str, task: str, rounds: int, samples: int) -> tuple[Scenario, ...]:
     """Equal and skewed data in turn (the paper's IID and Dirichlet 0.01)."""
     partitions = {
-        "iid": {"samples_per_client": SAMPLES_PER_DEVICE},
-        "dir_client": {"alpha": 0.01, "samples_per_client": SAMPLES_PER_DEVICE},
+        "iid": {"samples_per_client": samples},
+        "dir_client": {"alpha": 0.01, "samples_per_client": samples},
     }
     return tuple(
         Scenario(
@@ -45,6 +45,7 @@ def recipe(
     experts_policy: str = "fedmarl",
     runs: int | None = None,
     rounds: int | None = None,
+    samples: int = SAMPLES_PER_DEVICE,
     command: str = "",
 ) -> Recipe:
     """The usual recipe: 100 episodes of 20 rounds for trying, 6 runs of 50 per expert for imitating."""
@@ -52,7 +53,7 @@ def recipe(
     count = runs or (6 if imitates else 100)
     length = rounds or (FEDRANK_ROUNDS if imitates else FEDMARL_ROUNDS)
     return Recipe(
-        scenarios=scenarios(data, task, length),
+        scenarios=scenarios(data, task, length, samples),
         # Far from the seeds that people run experiments with: what is judged must not have been seen.
         seeds=tuple(range(1000, 1000 + count)),
         held_out=tuple(range(2000, 2000 + max(2, count // 3))) if imitates else (),

@@ -151,6 +151,51 @@ SELECTORS: Registry[type[Selector]] = Registry(
             "Oracle: Fed-CBS on true label histograms",
         ),
         "fedavg": ("emulator.selectors.fedavg:FedAvg", "Uniformly random clients (McMahan et al. 2017)"),
+        "favor": (
+            "emulator.selectors.favor:Favor",
+            "Double DQN on principal components of weights (Wang et al. 2020)",
+        ),
+        "fedmarl": (
+            "emulator.selectors.fedmarl:FedMarl",
+            "Agents reject candidates after their probe (Zhang et al. 2022)",
+        ),
+        "fedrank": (
+            "emulator.selectors.fedrank.selector:FedRank",
+            "Learning to rank probed devices (ICML 2024)",
+        ),
+        "fedrank_from_fedmarl": (
+            "emulator.selectors.fedrank.variants:FromFedMarl",
+            "FedRank that imitates FedMarl alone",
+        ),
+        "fedrank_from_harmony_like": (
+            "emulator.selectors.fedrank.variants:FromHarmonyLike",
+            "FedRank that imitates the Harmony surrogate alone",
+        ),
+        "fedrank_from_oort": (
+            "emulator.selectors.fedrank.variants:FromOort",
+            "FedRank that imitates Oort alone",
+        ),
+        "fedrank_frozen": (
+            "emulator.selectors.fedrank.variants:Frozen",
+            "FedRank's imitation alone, without online learning",
+        ),
+        "fedrank_literal": ("emulator.selectors.fedrank.variants:Literal", "FedRank's equations as printed"),
+        "fedrank_minus_i": (
+            "emulator.selectors.fedrank.variants:WithoutImitation",
+            "FedRank without imitation (-I)",
+        ),
+        "fedrank_minus_ip": (
+            "emulator.selectors.fedrank.variants:WithoutBoth",
+            "FedRank without imitation and rank loss (-IP)",
+        ),
+        "fedrank_minus_p": (
+            "emulator.selectors.fedrank.variants:WithoutRanking",
+            "FedRank without the rank loss (-P)",
+        ),
+        "fedrank_plus": (
+            "emulator.selectors.fedrank.plus:FedRankPlus",
+            "FedRank with a set-aware choice and fewer probes; not in the paper",
+        ),
         "fedprox": (
             "emulator.selectors.fedprox:FedProx",
             "Uniformly random clients with a proximal term (Li et al. 2020)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
+from torch import nn  # noqa: TID253
 
 from device_agents.workloads.loss import cross_entropy
 from device_agents.workloads.models import build
@@ -20,15 +21,17 @@ if TYPE_CHECKING:
 
 
 class AutogradModel(LocalModel):
-    """SGD with momentum on the modules as they are, images in channels-last memory."""
+    """SGD with momentum on the modules as they are."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
         with torch.random.fork_rng(devices=[]):
             self._model = build(task)
         self.layout = Layout.of(self._model)
-        self._images = len(task.input_shape) == 3
-        if self._images:
+        # Where it wins: a step of ShuffleNet v2, which has grouped convolutions, takes 1/1.3 of the CPU time;
+        # one of ResNet-18 or VGG-16 takes 1.1 times as much.
+        self._channels_last = any(isinstance(m, nn.Conv2d) and m.groups > 1 for m in self._model.modules())
+        if self._channels_last:
             self._model = self._model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._parameters = list(self._model.parameters())
         self._values = [parameter.detach() for parameter in self._parameters]
@@ -97,14 +100,16 @@ class AutogradModel(LocalModel):
 
     def _tensor(self, x: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(x)
-        return tensor.contiguous(memory_format=torch.channels_last) if self._images else tensor
+        return tensor.contiguous(memory_format=torch.channels_last) if self._channels_last else tensor
 
 
 def _copy_in(row: NDArray[np.float32], tensors: list[Tensor] | tuple[Tensor, ...]) -> None:
     source = torch.from_numpy(row)
     start = 0
     for tensor in tensors:
-        tensor.copy_(source[start : start + tensor.numel()].view(tensor.shape))
+        piece = source[start : start + tensor.numel()].view(tensor.shape)
+        # A count that was averaged is off by rounding, and a cast to int would cut it.
+        tensor.copy_(piece if tensor.is_floating_point() else piece.round())
         start += tensor.numel()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +59,8 @@ class BatchedTrainer(TableTrainer):
         sizes = {job.client: self.clients.training_size(job.client) for job in jobs}
         trainable = [job for job in jobs if job.epochs and batch_sizes(self.task, sizes[job.client])]
         ordered = sorted(trainable, key=lambda job: (len(job.epochs), sizes[job.client], job.client))
-        results = {job.client: self._untrained(job) for job in jobs}
+        self._start(jobs)
+        results = {job.client: LocalResult() for job in jobs}
         with one_thread():
             for start in range(0, len(ordered), HEIGHT):
                 results.update(self._train_stack(ordered[start : start + HEIGHT]))
@@ -74,15 +76,14 @@ class BatchedTrainer(TableTrainer):
     def close(self) -> None:
         """See `Trainer`; there are no workers."""
 
-    def _untrained(self, job: TrainJob) -> LocalResult:
-        if not job.epochs.start:
-            weights, velocity = self.state_of(job)
-            weights[:], velocity[:] = self.global_weights(), 0
-        return LocalResult()
+    def _start(self, jobs: Sequence[TrainJob]) -> None:
+        """Clients that did nothing in this round yet are at the global weights."""
+        for job in jobs:
+            if not job.epochs.start:
+                weights, velocity = self.state_of(job)
+                weights[:], velocity[:] = self.global_weights(), 0
 
     def _train_stack(self, jobs: Sequence[TrainJob]) -> dict[int, LocalResult]:
-        for job in jobs:
-            self._untrained(job)
         states = [self.state_of(job) for job in jobs]
         stack = _Stack(
             self._tensor(np.stack([weights for weights, _ in states])),
@@ -96,7 +97,7 @@ class BatchedTrainer(TableTrainer):
             members = [i for i, job in enumerate(jobs) if count < len(job.epochs)]
             orders = {i: self.order_of(jobs[i])(jobs[i].epochs[count]) for i in members}
             last.update(self._epoch(stack, orders, jobs[0].proximal_mu))
-            first = first or dict(last)
+            first = first or dict(last)  # everybody takes part in the first one
         results = {}
         for i, job in enumerate(jobs):
             weights, velocity = states[i]
@@ -172,16 +173,14 @@ class BatchedTrainer(TableTrainer):
         return torch.from_numpy(array).to(self._device)
 
 
+@dataclass(frozen=True, slots=True)
 class _Stack:
     """Clients that train together: a row of weights and of momentum each, their shards, their batches."""
 
-    def __init__(
-        self, weights: Tensor, velocity: Tensor, shards: list[tuple[Tensor, Tensor]], sizes: list[list[int]]
-    ) -> None:
-        self.weights = weights
-        self.velocity = velocity
-        self.shards = shards
-        self.sizes = sizes
+    weights: Tensor
+    velocity: Tensor
+    shards: list[tuple[Tensor, Tensor]]
+    sizes: list[list[int]]
 
 
 @contextmanager

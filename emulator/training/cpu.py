@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ class CpuTrainer(TableTrainer):
             raise ConfigError(f"{workers} training workers: at least one is needed")
         super().__init__(model.task, model.layout, clients)
         self._model = model
-        self._pool: Pool[TrainJob | ScoreJob, Any] | None = Pool(workers, self._do) if workers > 1 else None
+        # A process of somebody else's pool may not have children; the results are the same without.
+        alone = workers == 1 or multiprocessing.current_process().daemon
+        self._pool: Pool[TrainJob | ScoreJob, Any] | None = None if alone else Pool(workers, self._do)
 
     def run_training(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
         """See `TableTrainer`; longest first, so that no worker starts a long one when the others are done."""

@@ -116,7 +116,9 @@ class LeNet5Model(LocalModel):
         """See `LocalModel`."""
         with torch.inference_mode():
             labels = torch.from_numpy(y)
-            logits = self._forward(self._batch(len(y)), self._columns(x), 0)
+            # Always the same shape: tensors are kept for every batch size that occurs.
+            columns = torch.nn.functional.pad(self._columns(x), (0, self.scoring_batch - len(y)))
+            logits = self._forward(self._batch(self.scoring_batch), columns, 0)[:, : len(y)]
             right = int((logits.argmax(0) == labels).sum())
             losses = -logits.log_softmax(0).gather(0, labels.unsqueeze(0)).squeeze(0)
             return losses.numpy(), right

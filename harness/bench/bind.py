@@ -61,12 +61,12 @@ def bind(evidence: Evidence) -> CaptureRecord:
     """
     record, order = evidence.record, evidence.order
     recording = open_recording(evidence.folder)
-    require_phases(record.markers, order.epochs)
+    end = record.end
+    require_phases(record.markers, order.epochs, stopped=end is not None and end.outcome == "stopped")
     alignment = align(recording, evidence.pings, burst_runs(record.markers))
     require_power(recording, record.markers, alignment.fit, evidence.idle)
     write_telemetry(evidence.folder, record)
     heat = read_heat(record.telemetry_of(Telemetry), record.markers)
-    end = record.end
     return write_capture(
         evidence.folder,
         capture_id=evidence.capture_id,

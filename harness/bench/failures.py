@@ -38,7 +38,7 @@ class AttemptRecord(StoredRecord):
 
 
 def retryable(error: BaseException) -> bool:
-    """Whether trying again may help: what is transient, a meter that stalled, data that happened to be bad."""
+    """Whether trying again may help: what is transient, a meter that stalled, data that came out bad."""
     if not isinstance(error, FedjouleError):
         return False
     return error.transient or isinstance(error, DataQualityError) or type(error) is MeterError

@@ -24,6 +24,7 @@ from harness.bench.ending import Ending
 from harness.bench.idle import leave_alone
 from harness.bench.matrix import BenchJob
 from harness.bench.metering import Metering
+from harness.bench.orphans import LOG_FILE, device_job_id, settle_orphans
 from harness.bench.plan import Plan
 from harness.bench.stages import Stage
 from harness.bench.workload import Workloads, agent_job
@@ -39,24 +40,26 @@ PINGS = 20
 CANCEL_GRACE_S = 10.0
 """How long a device may take to end a job that is cancelled; then the link is cut, which ends it too."""
 
-LOG_FILE = "agent.log"
-
 
 @dataclass(frozen=True, slots=True)
 class Bench:
     """What all jobs of a run share.
 
     Attributes:
+        run: The run's folder.
         run_id: Part of the jobs' names on the devices.
         inventory_path: Beside it lie the pinned host keys.
+        settled: Earlier attempts that are known to have left nothing on a device.
     """
 
+    run: Path
     run_id: str
     plan: Plan
     inventory: Inventory
     inventory_path: Path
     workloads: Workloads
     board: Board
+    settled: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -86,7 +89,7 @@ class Attempt:
     @property
     def job_id(self) -> str:
         """Its name on the device."""
-        return f"{self.bench.run_id}-{self.job.number:04d}-a{self.number}"
+        return device_job_id(self.bench.run_id, self.job.number, self.number)
 
     def run(self) -> None:
         """All stages. Afterwards ``folder`` holds a finished capture.
@@ -137,6 +140,9 @@ class Attempt:
                 channel,
                 on_marker=lambda m: self._mark(m, markers),
                 on_live=self._live,
+            )
+            settle_orphans(
+                session, self.bench.run, self.bench.run_id, self.job.cell.device, self.bench.settled
             )
             evidence = self._measure(session, channel, state)
             metering.wait_until(time.monotonic_ns())

@@ -178,11 +178,11 @@ class Plan(ClosedModel):
             raise ValueError("loads: two levels have the same name")
         for model in self.models:
             for backend in self.backends:
-                _check_pair(model, backend)
+                check_pair(model, backend)
         return self
 
 
-def _check_pair(model: str, backend: str) -> None:
+def check_pair(model: str, backend: str) -> None:
     """Whether a backend trains a model.
 
     Raises:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedjoule.errors import FedjouleError
+from fedjoule.records import write_atomic
 from fedjoule.runstore import Run, RunStatus, RunStore
 from fedjoule.runstore.run import read_run
 from harness.bench.board import Board
@@ -109,7 +110,13 @@ def sit(
             finished = finished_jobs(run.path, files.jobs)
             board = Board(plan_devices(files.plan, files.inventory))
             bench = Bench(
-                run.record.run_id, files.plan, files.inventory, files.inventory_path, workloads, board
+                run.path,
+                run.record.run_id,
+                files.plan,
+                files.inventory,
+                files.inventory_path,
+                workloads,
+                board,
             )
             journal.write("sitting", jobs=len(chosen), finished_before=len(finished))
             runner = Runner(bench, run.path, journal, chosen, finished=finished)
@@ -133,7 +140,16 @@ def _open(files: BenchFiles, root: Path, resume: Path | None) -> Run:
     record = read_run(resume)
     if record.status is RunStatus.RUNNING and record.fingerprint == files.fingerprint:
         salvage(resume)  # it was killed; refused if it is alive
-    return RunStore(resume.parent).resume(resume, fingerprint=files.fingerprint)
+    run = RunStore(resume.parent).resume(resume, fingerprint=files.fingerprint)
+    _keep_inventory(resume / "config", files.inventory_path.read_text(encoding="utf-8"))
+    return run
+
+
+def _keep_inventory(config: Path, text: str) -> None:
+    """Keep every inventory that a run was resumed with, where it differs: addresses may have changed."""
+    known = sorted(config.glob("devices*.toml"))
+    if all(path.read_text(encoding="utf-8") != text for path in known):
+        write_atomic(config / f"devices-{len(known) + 1}.toml", text.encode())
 
 
 def _conclude(run: Run, files: BenchFiles, tally: Tally) -> int:

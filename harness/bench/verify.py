@@ -21,15 +21,16 @@ MEASURE_AGAIN = "it is measured again while attempts are left; see the findings 
 _MEASURED = (Phase.LOAD, Phase.EPOCH, Phase.WAIT)
 
 
-def require_phases(markers: Sequence[EpochMarker], epochs: int) -> None:
-    """Every epoch began and ended, and so did both transfers.
+def require_phases(markers: Sequence[EpochMarker], epochs: int, *, stopped: bool = False) -> None:
+    """Every epoch began and ended, and so did both transfers; up to the decision, if it was to stop.
 
     Raises:
         DataQualityError: One did not.
     """
     edges = {(m.kind, m.epoch, m.edge) for m in markers}
-    wanted = [(Phase.EPOCH, epoch) for epoch in range(1, epochs + 1)]
-    wanted += [(Phase.DOWNLOAD, 0), (Phase.UPLOAD, 0), (Phase.WAIT, 0)]
+    wanted = [(Phase.EPOCH, epoch) for epoch in range(1, (1 if stopped else epochs) + 1)]
+    wanted += [(Phase.DOWNLOAD, 0), (Phase.WAIT, 0)]
+    wanted += [] if stopped else [(Phase.UPLOAD, 0)]
     for kind, epoch in wanted:
         if not {(kind, epoch, "start"), (kind, epoch, "end")} <= edges:
             what = f"epoch {epoch}" if epoch else f"phase {kind.value}"

@@ -16,18 +16,18 @@ READY = {
     "demo": ("harness.cli.demo:demo", "The whole tool end to end, here and now, without hardware."),
     "doctor": ("harness.cli.doctor:doctor", "Check this machine: what works, why not, how to fix it."),
     "emulate": ("harness.cli.emulate:emulate", "Replay profiles and traces for a fleet and a selector."),
+    "export": ("harness.cli.export:export", "Write a run as CSV, Parquet, Perfetto trace or JUnit XML."),
     "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, commands."),
     "meter": ("harness.cli.meter:meter", "Power meters: find, record, emulate, test."),
     "policy": ("harness.cli.policy:policy", "Train and inspect learned selectors."),
     "probing": ("harness.cli.probing:probing", "What stopping after the first epoch saves."),
     "profile": ("harness.cli.profile:profile", "Device profiles: build, show, scale, import."),
+    "report": ("harness.cli.report:report", "Make or open the HTML page of a run."),
     "runs": ("harness.cli.runs:runs", "Stored runs: list, show, salvage."),
     "traces": ("harness.cli.traces:traces", "Interaction traces: import, validate, synthesise."),
 }
 PLANNED = {
     "experiment": "The paper's table and figures, one command each.",
-    "export": "Write runs as CSV, Parquet or Perfetto traces.",
-    "report": "Make or open the HTML page of a run.",
 }
 
 cli = LazyGroup(

@@ -38,7 +38,12 @@ class Seeds(click.ParamType[tuple[int, ...]]):
 
 @click.command("emulate", cls=Command)
 @click.argument("scenario", required=False)
-@click.option("--selector", "selectors", metavar="A,B", help="Instead of the scenario's own.")
+@click.option(
+    "--selector",
+    "selectors",
+    metavar="A,B",
+    help="Instead of the scenario's own; with their default options.",
+)
 @click.option("--seeds", type=Seeds(), metavar="0-9", help="Instead of the scenario's own.")
 @click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
 @click.option("--resume", "resumed", type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -150,17 +155,9 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    columns = (
-        "seeds",
-        "rounds",
-        "test accuracy",
-        "virtual time",
-        "energy, honest",
-        "selected only",
-        "reward",
-    )
-    for name in ("selector", *columns):
-        table.add_column(name, justify="left" if name == "selector" else "right")
+    table.add_column("selector", no_wrap=True)
+    for name in ("seeds", "rounds", "accuracy", "time", "energy", "selected only", "reward"):
+        table.add_column(name, justify="right")
     for selector in dict.fromkeys(line["selector"] for line in summary):
         lines = [line for line in summary if line["selector"] == selector]
         accuracy = _mean([line["test_accuracy"] for line in lines])

@@ -44,6 +44,8 @@ def show(name: str | None) -> Output:
               help="Policy of the expert FedMarl.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=1), help="Episodes, or runs per expert.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each.")
+@click.option("--samples", type=click.IntRange(min=1), default=50, show_default=True,
+              help="Training samples of each of the 100 devices.")  # fmt: skip
 @click.option("--loss", type=click.Choice(["bce", "ranknet"]), default="bce", show_default=True,
               help="What fedrank imitates by.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the budget and stop.")
@@ -56,6 +58,7 @@ def train(
     fedmarl_policy: str,
     runs: int | None,
     rounds: int | None,
+    samples: int,
     loss: Any,
     dry_run: bool,
 ) -> Output:
@@ -72,7 +75,7 @@ def train(
 
     if out.suffix != SUFFIX or out.exists():
         raise ConfigError(f"--out {out}: a new {SUFFIX} file is needed")
-    given = {"data": data, "task": task, "runs": runs, "rounds": rounds}
+    given = {"data": data, "task": task, "runs": runs, "rounds": rounds, "samples": samples}
     words = [f"--{name} {value}" for name, value in given.items() if value is not None]
     if kind == "fedrank":
         words += [f"--experts {experts}", f"--loss {loss}"]
@@ -84,6 +87,7 @@ def train(
         experts_policy=fedmarl_policy,
         runs=runs,
         rounds=rounds,
+        samples=samples,
         command=" ".join(["fedjoule policy train", kind, *words]),
     )
     budget = client_epochs(made, kind)

@@ -17,11 +17,19 @@ MAX_POINTS = 4_000
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line: a name with its unit, and a value per x."""
+    """One line: a name with its unit, and a value per x.
+
+    Attributes:
+        points: Whether every value is marked.
+        line: Whether the values are joined.
+        half_width: Of each value, drawn as an error bar.
+    """
 
     label: str
     values: NDArray[np.float64]
     points: bool = False
+    line: bool = True
+    half_width: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,8 @@ class Chart:
         y_label: With its unit.
         x: Increasing.
         origin: Provenance of the numbers, shown as a badge beside the title.
+        bands: Stretches of the x axis with a name.
+        max_points: Of each line.
     """
 
     title: str
@@ -53,17 +63,25 @@ class Chart:
     series: Sequence[Series]
     origin: str
     bands: Sequence[Band] = field(default_factory=tuple)
+    max_points: int = MAX_POINTS
 
     def as_data(self) -> dict[str, Any]:
-        """JSON for the page's script, at most `MAX_POINTS` points a line."""
-        keep = min_max_indices([s.values for s in self.series], MAX_POINTS)
+        """JSON for the page's script, at most ``max_points`` points a line."""
+        keep = min_max_indices([s.values for s in self.series], self.max_points)
         return {
             "xLabel": self.x_label,
             "yLabel": self.y_label,
             "data": [_numbers(self.x[keep]), *(_numbers(s.values[keep]) for s in self.series)],
-            "series": [{"label": s.label, "points": s.points} for s in self.series],
+            "series": [_series(s, keep) for s in self.series],
             "bands": [{"start": b.start, "end": b.end, "label": b.label, "note": b.note} for b in self.bands],
         }
+
+
+def _series(series: Series, keep: NDArray[np.int64]) -> dict[str, Any]:
+    data = {"label": series.label, "points": series.points, "line": series.line}
+    if series.half_width is not None:
+        data["halfWidth"] = _numbers(series.half_width[keep])
+    return data
 
 
 def min_max_indices(columns: Sequence[NDArray[np.float64]], max_points: int) -> NDArray[np.int64]:

@@ -43,23 +43,66 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorBar:
+    """A number as a bar with its interval; its row says where it came from.
+
+    Attributes:
+        number: The number.
+        full: The value of a bar of full length, the same for all bars that are to be compared.
+    """
+
+    number: Number
+    full: float
+
+    @property
+    def ends(self) -> tuple[float, float, float]:
+        """Lower end of the interval, mean and upper end in percent of the full length."""
+        width = self.number.half_width or 0.0
+        values = (self.number.value - width, self.number.value, self.number.value + width)
+        low, mean, high = (
+            min(100.0, max(0.0, 100 * v / self.full)) if self.full > 0 else 0.0 for v in values
+        )
+        return round(low, 2), round(mean, 2), round(high, 2)
+
+
+Cell = str | Number | ErrorBar | Origin
+"""An origin is shown as a badge: for rows whose numbers share it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of text and numbers."""
 
     headers: Sequence[str]
-    rows: Sequence[Sequence[str | Number]]
+    rows: Sequence[Sequence[Cell]]
     caption: str = ""
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """A part of a section that can be folded away; charts in it are drawn when it is opened."""
+
+    title: str
+    note: str = ""
+    charts: Sequence[Chart] = ()
+    is_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands below it, in order: text, key numbers, charts, tables."""
+    """A heading and what stands below it, in order: text, key numbers, charts, tables, folds, files."""
 
     title: str
     text: str = ""
     numbers: Sequence[tuple[str, Number]] = ()
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
+    folds: Sequence[Fold] = ()
+    files: Sequence[tuple[str, str]] = ()
+
+    def all_charts(self) -> list[Chart]:
+        """In the order in which they stand on the page."""
+        return [*self.charts, *(chart for fold in self.folds for chart in fold.charts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +116,7 @@ class Page:
 
     def html(self) -> str:
         """The whole page as one self-contained document."""
-        charts = [chart.as_data() for section in self.sections for chart in section.charts]
+        charts = [chart.as_data() for section in self.sections for chart in section.all_charts()]
         return _template().render(
             page=self,
             charts_json=_script_safe(charts),
@@ -82,18 +125,18 @@ class Page:
             style=_static("report.css"),
             script=_static("report.js"),
             version=__version__,
-            is_number=lambda value: isinstance(value, Number),
+            kind_of=lambda value: type(value).__name__,
         )
 
-    def write(self, path: Path) -> Path:
-        """Store the page; never overwrites."""
-        write_atomic(path, self.html().encode())
+    def write(self, path: Path, *, replace: bool = False) -> Path:
+        """Store the page; refuses to overwrite unless ``replace``."""
+        write_atomic(path, self.html().encode(), replace=replace)
         return path
 
 
 def _script_safe(data: Any) -> str:
     """JSON that cannot end the script element it stands in."""
-    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _static(name: str) -> str:

@@ -6,8 +6,8 @@ import contextlib
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
+from queue import SimpleQueue
 from typing import NamedTuple
 
 
@@ -43,17 +43,12 @@ class Relay:
 
     def _pump(self, source: socket.socket, sink: socket.socket, outward: bool) -> None:
         """Read at once, deliver later: a delay must not slow the rate down."""
-        queue: deque[tuple[float, bytes]] = deque()
-        arrived = threading.Event()
+        waiting: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
 
         def deliver() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    arrived.wait()
-                    if not queue:
-                        arrived.clear()
-                        continue
-                    due_s, data = queue.popleft()
+                    due_s, data = waiting.get()
                     time.sleep(max(0.0, due_s - time.monotonic()))
                     if not data:
                         sink.shutdown(socket.SHUT_WR)
@@ -67,8 +62,7 @@ class Relay:
                 self.moved.append(Moved(time.monotonic_ns(), len(data), outward))
                 if self.rate_bytes_s:
                     time.sleep(len(data) / self.rate_bytes_s)
-                queue.append((time.monotonic() + self.delay_s, data))
-                arrived.set()
+                waiting.put((time.monotonic() + self.delay_s, data))
                 if not data:
                     return
 

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from device_agents.payload.wire import MAX_LINE_BYTES, encode
 from device_agents.protocol import Done, MarkerMessage, Pong, ProbeDone, parse_line
-from device_agents.transport import base
 from fedjoule.errors import DeviceError, DeviceProtocolError
 
 
@@ -53,10 +52,6 @@ def test_anything_else_is_refused(bad: bytes) -> None:
 def test_a_long_line_is_refused_unread() -> None:
     with pytest.raises(DeviceError, match="bytes, more than"):
         parse_line(b" " * (MAX_LINE_BYTES + 1))
-
-
-def test_both_ends_agree_on_the_longest_line() -> None:
-    assert MAX_LINE_BYTES == base.MAX_LINE_BYTES
 
 
 def test_a_nan_never_leaves() -> None:

@@ -10,6 +10,7 @@ from emulator.budgets import budgets_by_rule
 from emulator.cost.timeline import COSTS
 from emulator.outcome import Accounting, ClientCost, RoundCost
 from emulator.reward import CLIP, REWARDS, Budgets, literal, penalty, signed
+from fedjoule.errors import ConfigError
 from tests.emulator.worlds import fleet, profile, world
 
 BUDGETS = Budgets(time_s=10.0, energy_j=20.0)
@@ -76,6 +77,14 @@ def test_budgets_are_those_of_a_random_round_among_the_best() -> None:
     time_s, energy_j = budgets_by_rule(place, 2, 5, 0, np.random.default_rng(0))
     assert time_s == pytest.approx(1.0 + 5 * (2 + 2 / 3), rel=0.03)
     assert energy_j == pytest.approx(2 * (0.5 + 5 * 20), rel=0.05)
+
+
+def test_budgets_leave_out_devices_without_data() -> None:
+    place = world(fleet([profile()], [0, 0, 0, 100, 100, 100]))
+    time_s, _ = budgets_by_rule(place, 2, 5, 0, np.random.default_rng(0))
+    assert time_s == pytest.approx(11.0)
+    with pytest.raises(ConfigError, match="not a single device has any data"):
+        budgets_by_rule(world(fleet([profile()], [0, 0])), 2, 5, 0, np.random.default_rng(0))
 
 
 def test_budgets_of_a_fleet_smaller_than_its_share() -> None:

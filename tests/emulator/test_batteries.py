@@ -77,6 +77,12 @@ def test_an_empty_phone_comes_back_when_it_is_charged() -> None:
     assert cells.empty(round(1.5 * HOUR_S * SECOND_NS)).tolist() == []
 
 
+def test_a_level_that_becomes_known_as_empty_ends_the_work_then() -> None:
+    cells = batteries(user(battery=[(3600, 0.0), (7200, 0.0)], charging=[]))
+    moments = np.array([[0, 1800, 5400]]) * SECOND_NS
+    assert cells.ends_at(0, ONE, moments, np.array([[0.0, 1.0, 2.0]])).tolist() == [5400 * SECOND_NS]
+
+
 def test_state_is_stored_and_restored() -> None:
     person = user(battery=[(0, 0.8), (86400, 0.8)], charging=[(3600, 5400)])
     cells, other = batteries(person), batteries(person)

@@ -385,6 +385,7 @@ def test_who_asks_for_the_loss_of_the_model_pays_for_it() -> None:
 
     with_loss, without = engine(Curious(), rounds=1).play(), engine(Everybody(), rounds=1).play()
     assert with_loss.cost.train_s == pytest.approx(without.cost.train_s * (5 + 1 / 3) / 5)
+    assert with_loss.reports.epoch_s == pytest.approx(without.reports.epoch_s)
 
 
 def test_partial_work_is_charged_for_its_epochs() -> None:

@@ -138,6 +138,13 @@ def test_a_killed_worker_is_an_error_that_says_so_and_the_next_call_works(opened
     assert np.array_equal(run(trainer, (0, 1, 2), 1), expected)
 
 
+def test_inside_somebody_elses_worker_it_works_alone(opened: Any) -> None:
+    expected = run(opened(), (0, 1), 1)
+    pool: Pool[int, np.ndarray] = Pool(1, lambda _: run(opened(workers=2), (0, 1), 1))
+    assert np.array_equal(pool.run([0])[0], expected)
+    pool.close()
+
+
 def test_an_error_in_a_worker_comes_back() -> None:
     def work(job: int) -> float:
         if job == 3:

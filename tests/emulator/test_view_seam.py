@@ -1,11 +1,13 @@
 """A selector sees what it declares and nothing else, whoever it is."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from emulator.checkpoint import load_checkpoint, save_checkpoint
 from emulator.engine import Engine
 from emulator.selectors.base import SELECTORS, Selector
 from emulator.view import ALWAYS, FIELDS, PRIVILEGED, ServerView
@@ -116,6 +118,25 @@ def test_every_selector_plays_whole_rounds(name: str) -> None:
         outcome = run.play()
         assert outcome.chosen.sum() <= 3
         assert outcome.round == 0 or outcome.chosen.any()
+
+
+@pytest.mark.parametrize("name", loadable())
+def test_every_selector_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None:
+    whole = busy_engine(SELECTORS.load(name)())
+    first = busy_engine(SELECTORS.load(name)())
+    while first.round < ROUNDS // 2:
+        whole.play()
+        first.play()
+    save_checkpoint(tmp_path, first.state_dict())
+    second = busy_engine(SELECTORS.load(name)())
+    second.load_state_dict(load_checkpoint(tmp_path))
+    while not whole.done:
+        expected, found = whole.play(), second.play()
+        assert found.clients.tolist() == expected.clients.tolist()
+        assert found.chosen.tolist() == expected.chosen.tolist()
+        assert (found.duration_ns, found.reward) == (expected.duration_ns, expected.reward)
+    np.testing.assert_array_equal(second.weights, whole.weights)
+    assert second.selector.metrics() == pytest.approx(whole.selector.metrics(), nan_ok=True)
 
 
 def test_a_selector_that_peeks_is_caught() -> None:

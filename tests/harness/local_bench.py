@@ -129,17 +129,29 @@ def _toml(value: object) -> str:
     return repr(value).replace("'", '"')
 
 
+DEVICE_NICE, INSTRUMENT_NICE = 15, -10
+"""On a real bench the devices have processors of their own. Here they must not take the instruments' away."""
+
+
+def set_nice(pid: int, nice: int) -> None:
+    with contextlib.suppress(PermissionError):  # less than one's own needs root
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
+
+
 @contextlib.contextmanager
 def local_bench(folder: Path, sshd: str, kinds: Mapping[str, str]) -> Iterator[LocalBench]:
     """Start the devices of ``kinds`` (name to kind of meter) and connect their meters."""
     folder.mkdir(parents=True, exist_ok=True)
     bench = LocalBench(folder, kinds=dict(kinds))
     with bench.stack as stack:
+        stack.callback(set_nice, 0, os.getpriority(os.PRIO_PROCESS, 0))
+        set_nice(0, INSTRUMENT_NICE)  # this process reads the instruments; what it starts inherits it
         for name in kinds:
             server = stack.enter_context(
                 ssh_server(folder / f"sshd-{name}", sshd, "SetEnv OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1")
             )
             bench.servers[name] = server
+            set_nice(server.process.pid, DEVICE_NICE)
             known_hosts = bench.inventory.with_suffix(".known_hosts")
             trust(known_hosts, server.host, server.port, fetch_host_key(server.host, server.port))
             bench.plug(name)

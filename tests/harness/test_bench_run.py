@@ -198,6 +198,9 @@ def test_a_device_cut_and_a_meter_unplugged_are_survived(bench: LocalBench) -> N
     done = sit(files, bench.folder / "runs", view=watch)
     assert len(done.tally.finished) == 2
     attempts = failed_attempts(done.path)
+    (cut,) = (done.path / "failed" / n for n, a in attempts.items() if a.error_type == "DeviceUnreachable")
+    kept = [json.loads(line)["kind"] for line in (cut / "device_markers.jsonl").read_text().splitlines()]
+    assert "sync" in kept  # fetched from the device when it was back
     kinds = {(n.split("_")[1], a.error_type, a.stage, a.transient) for n, a in attempts.items()}
     assert ("alpha", "DeviceUnreachable", "round", True) in kinds
     assert ("beta", "MeterDisconnected", "idle_before", True) in kinds
@@ -235,6 +238,7 @@ def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: Lo
     beta = next(f for n, f in done.tally.finished.items() if "beta" in n)
     assert open_capture(beta).record.attempt >= 5
     assert RunStore(root).list()[0].state == "complete"
+    assert (run.path / "config" / "devices-2.toml").read_text() == good
 
 
 def test_a_part_of_a_plan_leaves_the_run_open(bench: LocalBench) -> None:

@@ -170,9 +170,9 @@ def half_hourly(leave_per_h: tuple[float, float], factor: list[list[float]]) -> 
 
 def stretch_shares(process: Process, seed: int) -> tuple[list[float], Spells]:
     """Share of the on-stretches that last one, two and three readings; and the spells of a week."""
-    drawn = GridSampler(process, process.grid).draw(600, 168.0, np.random.default_rng(seed))
+    drawn = GridSampler(process, process.grid).draw(250, 168.0, np.random.default_rng(seed))
     np.testing.assert_array_equal(drawn.start_h % 0.5, 0.0)
-    spells = seen_through([drawn], [(np.array([0.0]), np.array([168.0]))] * 600)
+    spells = seen_through([drawn], [(np.array([0.0]), np.array([168.0]))] * 250)
     steps = np.rint(whole_lengths(spells, spells.on(0)) / 0.5)
     return [float(np.mean(steps == n)) for n in (1, 2, 3)], spells
 

@@ -36,22 +36,23 @@ class GridSampler:
         state = drawn.state(np.zeros(people, np.int64))
         spent = np.zeros(people, np.int64)
         last = self._factor.shape[1] - 1
-        begin_h = WEEK_H - LEAD_IN_H
-        states = np.empty((int(np.ceil((WEEK_H + hours - begin_h) / self._step_h)), people), bool)
+        # From the Monday before: after one day alone, nobody could have been left alone for longer than that.
+        states = np.empty((int(np.ceil((WEEK_H + hours) / self._step_h)), people), bool)
         for step in range(len(states)):
             states[step] = state
-            hour = int(begin_h + step * self._step_h) % WEEK_H
+            hour = int(step * self._step_h) % WEEK_H
             rate = self._rate[kind, state, hour] * self._factor[state, np.minimum(spent, last)]
             leaves = rng.random(n)[:people] < rate * pace[who, state] * self._step_h
             state = state ^ leaves
             spent = np.where(leaves, 0, spent + 1)
-        return self._changes(states, WEEK_H + hours)
+        first = int((WEEK_H - LEAD_IN_H) / self._step_h)
+        return self._changes(states[first:], first * self._step_h, WEEK_H + hours)
 
-    def _changes(self, states: NDArray[np.bool_], end_h: float) -> Changes:
+    def _changes(self, states: NDArray[np.bool_], begin_h: float, end_h: float) -> Changes:
         changed = np.ones_like(states)
         changed[1:] = states[1:] != states[:-1]
         person, step = np.nonzero(changed.T)
-        start_h: NDArray[np.float64] = WEEK_H - LEAD_IN_H + step * np.float64(self._step_h)
+        start_h: NDArray[np.float64] = begin_h + step * np.float64(self._step_h)
         until_h = np.append(start_h[1:], end_h)
         until_h[:-1][person[1:] != person[:-1]] = end_h
         return Changes(person, start_h, until_h, states[step, person])

@@ -6,10 +6,18 @@
   const tints = ["rgba(11,110,143,.13)", "rgba(194,87,26,.13)", "rgba(91,140,42,.13)", "rgba(123,63,168,.13)"];
   const charts = JSON.parse(document.getElementById("charts").textContent);
 
-  // One colour per kind of band: "epoch 1" and "epoch 2" share their first word.
+  // One colour per kind of band: "epoch 1" and "epoch 2" share their first word. What is not work is grey.
+  const grey = "rgba(120,130,140,.10)";
+  const known = {
+    idle: grey, sync: grey, setup: grey, warmup: grey,
+    probe: tints[1], epoch: tints[0], wait: tints[2], load: tints[3], download: tints[3], upload: tints[3],
+  };
   const tintOf = bands => {
     const kinds = [...new Set(bands.map(b => b.label.split(" ")[0]))];
-    return label => tints[kinds.indexOf(label.split(" ")[0]) % tints.length];
+    return label => {
+      const kind = label.split(" ")[0];
+      return known[kind] || tints[kinds.indexOf(kind) % tints.length];
+    };
   };
 
   const bandPlugin = (bands, note) => {
@@ -24,43 +32,97 @@
         ctx.fillStyle = tint(b.label);
         ctx.fillRect(x0, top, Math.max(1, x1 - x0), height);
         ctx.fillRect(x0, top, devicePixelRatio, height); // where one band follows another at once
+        ctx.fillStyle = css("--soft");
         if (ctx.measureText(b.label).width < x1 - x0 - 6) {
-          ctx.fillStyle = css("--soft");
           ctx.fillText(b.label, x0 + 3 * devicePixelRatio, top + 12 * devicePixelRatio);
+        } else if (x1 - x0 > 12 * devicePixelRatio) { // upright, where it is too narrow
+          ctx.save();
+          ctx.translate((x0 + x1) / 2 + 4 * devicePixelRatio, top + 3 * devicePixelRatio);
+          ctx.rotate(Math.PI / 2);
+          ctx.textBaseline = "bottom";
+          ctx.fillText(b.label, 0, 8 * devicePixelRatio);
+          ctx.restore();
         }
       }
       ctx.restore();
     };
     const idle = note ? note.textContent : "";
     const hover = u => {
-      if (!note || u.cursor.idx == null) return;
-      const x = u.data[0][u.cursor.idx];
+      if (!note) return;
+      // Where the mouse is, not the nearest sample: of a long trace only some samples are here.
+      const x = u.cursor.left < 0 ? NaN : u.posToVal(u.cursor.left, "x");
       const b = bands.find(b => b.start <= x && x < b.end);
       note.textContent = b ? `${b.label}: ${b.note}` : idle;
     };
     return { hooks: { drawClear: draw, setCursor: hover } };
   };
 
+  const errorBars = chart => {
+    const draw = u => {
+      const { ctx } = u;
+      ctx.save();
+      ctx.beginPath(); ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height); ctx.clip();
+      ctx.lineWidth = devicePixelRatio;
+      chart.series.forEach((s, k) => (s.halfWidth || []).forEach((width, i) => {
+        const value = u.data[k + 1][i];
+        if (width == null || value == null) return;
+        const x = u.valToPos(u.data[0][i], "x", true);
+        ctx.strokeStyle = strokes[k % strokes.length];
+        ctx.beginPath();
+        ctx.moveTo(x, u.valToPos(value - width, "y", true));
+        ctx.lineTo(x, u.valToPos(value + width, "y", true));
+        ctx.stroke();
+      }));
+      ctx.restore();
+    };
+    return { hooks: { draw } };
+  };
+
+  // The y axis has to hold the error bars too.
+  const rangeWith = chart => (u, low, high) => {
+    chart.series.forEach((s, k) => (s.halfWidth || []).forEach((width, i) => {
+      const value = u.data[k + 1][i];
+      if (width == null || value == null) return;
+      low = Math.min(low, value - width);
+      high = Math.max(high, value + width);
+    }));
+    return uPlot.rangeNum(low, high, 0.1, true);
+  };
+
   const draw = place => {
     const index = place.dataset.chart, chart = charts[index];
     const note = document.querySelector(`[data-note="${index}"]`);
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line") }, ticks: { stroke: css("--line") } };
+    const hasBars = chart.series.some(s => s.halfWidth);
     const options = {
       width: place.clientWidth, height: 280,
-      scales: { x: { time: false } },
+      scales: { x: { time: false }, y: hasBars ? { range: rangeWith(chart) } : {} },
       axes: [{ ...axis, label: chart.xLabel }, { ...axis, label: chart.yLabel, size: 60 }],
       series: [
         { label: chart.xLabel },
         ...chart.series.map((s, i) => ({
           label: s.label, stroke: strokes[i % strokes.length], width: 1.5, points: { show: s.points },
+          ...(s.line ? {} : { paths: () => null }),
         })),
       ],
-      plugins: chart.bands.length ? [bandPlugin(chart.bands, note)] : [],
+      plugins: [
+        ...(chart.bands.length ? [bandPlugin(chart.bands, note)] : []), ...(hasBars ? [errorBars(chart)] : []),
+      ],
     };
     const plot = new uPlot(options, chart.data, place);
-    addEventListener("resize", () => plot.setSize({ width: place.clientWidth, height: 280 }));
+    // Folded away it has no width.
+    const fit = () => place.clientWidth && plot.setSize({ width: place.clientWidth, height: 280 });
+    addEventListener("resize", fit);
+    document.documentElement.dataset.drawn = ++drawn;
   };
 
-  document.querySelectorAll(".chart").forEach(draw);
-  document.documentElement.dataset.drawn = charts.length;
+  let drawn = 0;
+  const folds = new Set();
+  for (const place of document.querySelectorAll(".chart")) {
+    const fold = place.closest("details:not([open])");
+    if (fold) folds.add(fold); else draw(place);
+  }
+  for (const fold of folds) {
+    fold.addEventListener("toggle", () => fold.querySelectorAll(".chart").forEach(draw), { once: true });
+  }
 })();

@@ -1,0 +1,63 @@
+"""What earlier attempts have left on a device: ended if it still runs, fetched as evidence, removed.
+
+A link that was cut may be noticed late on the other side. Until then the old job goes on, and would be
+measured together with the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from device_agents.session import AgentSession
+from fedjoule.errors import DeviceError, DeviceUnreachable
+from fedjoule.runstore import Journal
+from harness.bench.failures import FAILED
+
+END_S = 30.0
+"""How long an orphan may take to end after it was told to."""
+
+LOG_FILE = "agent.log"
+MARKERS_FILE = "device_markers.jsonl"
+
+
+def device_job_id(run_id: str, number: int, attempt: int) -> str:
+    """Name of an attempt on the device."""
+    return f"{run_id}-{number:04d}-a{attempt}"
+
+
+def settle_orphans(session: AgentSession, run: Path, run_id: str, device: str, settled: set[str]) -> None:
+    """Settle every failed attempt of this run on a device, each once per sitting.
+
+    Raises:
+        DeviceUnreachable: The link is down.
+        DeviceError: An old job does not end.
+    """
+    for folder in sorted((run / FAILED).glob(f"*_{device}_*-attempt*")):
+        number, attempt = int(folder.name.split("_")[0]), int(folder.name.rpartition("-attempt")[2])
+        job_id = device_job_id(run_id, number, attempt)
+        if job_id not in settled:
+            _settle(session, job_id, folder)
+            settled.add(job_id)
+
+
+def _settle(session: AgentSession, job_id: str, folder: Path) -> None:
+    try:
+        session.cancel_orphan(job_id)
+        record = session.attach(job_id, wait_s=END_S)
+    except DeviceUnreachable:
+        raise
+    except DeviceError:
+        return  # it had not begun there, or is gone already
+    if record.state == "running":
+        raise DeviceError(
+            f"job {job_id} of an earlier attempt still runs on the device", hint="end it there, or reboot it"
+        )
+    if not (folder / LOG_FILE).exists():
+        (folder / LOG_FILE).write_text(record.log, encoding="utf-8")
+    if record.markers and not (folder / MARKERS_FILE).exists():
+        with Journal(folder / MARKERS_FILE) as markers:
+            for marker in record.markers:
+                markers.append(marker.model_dump(mode="json"))
+    with contextlib.suppress(DeviceError):
+        session.forget(job_id)

@@ -1,0 +1,1 @@
+"""A run in other people's formats: CSV, Parquet, JUnit XML, and traces for Perfetto."""

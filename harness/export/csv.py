@@ -1,0 +1,119 @@
+"""A run as CSV files that any spreadsheet opens. A file that lacks rows has ``capped`` in its name."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fedjoule.records import storage_error
+from harness.run_tables import JobCapture
+from harness.stored_run import StoredRun
+from harness.thinning import thin
+from traces.export import safe_cell
+from traces.new_folder import new_folder
+
+MAX_ROWS = 1_000_000
+"""A worksheet of a spreadsheet holds 1,048,576 rows (Microsoft: Excel specifications and limits)."""
+
+ABOUT_FILE = "about.json"
+POWER_COLUMNS = ("job", "time_s", "t_ns", "current_a", "voltage_v", "power_w")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One file of an export.
+
+    Attributes:
+        rows: In the file.
+        rows_total: That there are.
+        note: What was left out, and where all of it is.
+    """
+
+    file: str
+    rows: int
+    rows_total: int
+    note: str = ""
+
+
+def export_csv(run: StoredRun, out: Path, *, max_rows: int = MAX_ROWS) -> tuple[Written, ...]:
+    """Write every table of a run, and its power, into a new folder.
+
+    Args:
+        run: The run.
+        out: The folder; it must not exist.
+        max_rows: Of each file.
+
+    Raises:
+        StorageError: The folder exists already or cannot be written.
+    """
+    written = []
+    with new_folder(out) as folder:
+        for table in run.tables():
+            rows = ([_safe(row.get(name)) for name in table.columns] for row in table.rows[:max_rows])
+            note = "the first rows; Parquet has all" if len(table.rows) > max_rows else ""
+            count = _write(folder / _file(table.name, note), list(table.columns), rows)
+            written.append(Written(_file(table.name, note), count, len(table.rows), note))
+        written.append(_write_power(run.captures, folder, max_rows))
+        (folder / ABOUT_FILE).write_text(_about(run, written), encoding="utf-8")
+    return tuple(written)
+
+
+def _file(name: str, note: str) -> str:
+    return f"{name}.capped.csv" if note else f"{name}.csv"
+
+
+def _safe(cell: Any) -> Any:
+    """Names and messages come from devices and files: none may become a formula. Numbers may be negative."""
+    return safe_cell(cell) if isinstance(cell, str) else cell
+
+
+def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    count = 0
+    try:
+        with path.open("x", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(columns)
+            for row in rows:
+                writer.writerow(row)
+                count += 1
+    except OSError as error:
+        raise storage_error(path, error) from error
+    return count
+
+
+def _write_power(captures: Sequence[JobCapture], folder: Path, max_rows: int) -> Written:
+    """Samples, all of them if they fit; otherwise those of lowest and highest power of equal stretches."""
+    total = sum(job.capture.recording.record.n_samples for job in captures)
+    each = max(4, max_rows // max(1, len(captures))) if total > max_rows else total
+    note = ""
+    if total > max_rows:
+        note = "of equal stretches only the samples of lowest and highest power; Parquet has all"
+    rows = islice((row for job in captures for row in _power_rows(job, each)), max_rows)
+    count = _write(folder / _file("power", note), POWER_COLUMNS, rows)
+    return Written(_file("power", note), count, total, note)
+
+
+def _power_rows(job: JobCapture, max_samples: int) -> Iterator[tuple[Any, ...]]:
+    found = thin(job.capture.recording, max_samples)
+    name = safe_cell(job.job)
+    columns = (found.t_ns, found.current_a, found.voltage_v, found.power_w)
+    for t_ns, *values in zip(*(column.tolist() for column in columns), strict=True):
+        # Seven digits are all that the stored 32 bits hold.
+        yield name, f"{job.seconds(t_ns):.6f}", t_ns, *(f"{value:.7g}" for value in values)
+
+
+def _about(run: StoredRun, written: Sequence[Written]) -> str:
+    about = {
+        "run": run.record.run_id,
+        "name": run.record.name,
+        "origin": run.origin.value if run.origin else None,
+        "time_s": "seconds after the recording of the job began",
+        "t_ns": "monotonic clock of the host, nanoseconds",
+        "files": [asdict(file) for file in written],
+    }
+    return json.dumps(about, indent=2) + "\n"

@@ -1,0 +1,148 @@
+"""A bench run as JUnit XML, which build servers show: one test case per job, failures with their evidence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from fedjoule.records import write_atomic
+from fedjoule.runstore import read_journal
+from harness.bench.failures import FAILED, AttemptRecord
+from harness.bench.journal import JOURNAL
+from harness.bench.overview import JobLine
+from harness.run_tables import JobCapture
+from harness.stored_run import StoredRun
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 (section 2.2) cannot hold, escaped or not; a device may print any."""
+
+SKIPPED = {
+    "pending": "not run yet",
+    "waiting": "waiting for another attempt",
+    "running": "still running",
+    "killed": "the run was killed during this job",
+    "not_needed": "not needed: the interval of its cell is narrow enough",
+}
+
+
+def write_junit(run: StoredRun, out: Path, *, replace: bool = False) -> None:
+    """Store the results of a run's jobs as JUnit XML."""
+    root = junit(run)
+    ET.indent(root)
+    data = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    write_atomic(out, data + b"\n", replace=replace)
+
+
+def junit(run: StoredRun) -> ET.Element:
+    """The results as an XML tree, in the form that Jenkins' schema describes."""
+    jobs = run.job_lines
+    failed = sum(job.state == "failed" for job in jobs)
+    counts = {
+        "tests": str(len(jobs)),
+        "failures": str(failed),
+        "errors": "0",
+        "skipped": str(sum(job.state in SKIPPED for job in jobs)),
+    }
+    seconds = _job_seconds(run.path)
+    total_s = f"{sum(seconds.values()):.3f}"
+    root = ET.Element("testsuites", {"name": "fedjoule", **counts, "time": total_s})
+    created = run.record.created_utc.replace(microsecond=0, tzinfo=None).isoformat()
+    suite = ET.SubElement(
+        root, "testsuite", {"name": f"{run.record.name} {run.record.run_id}", **counts, "time": total_s}
+    )
+    suite.set("timestamp", created)
+    _add_properties(suite, run)
+    captures = {job.job: job for job in run.captures}
+    for job in jobs:
+        attempts = [attempt for attempt in run.failed_attempts if attempt.job == job.name]
+        _add_case(suite, job, captures.get(job.name), attempts, seconds.get(job.name, 0.0))
+    return root
+
+
+def _add_properties(suite: ET.Element, run: StoredRun) -> None:
+    properties = ET.SubElement(suite, "properties")
+    facts = {"state": run.state, "origin": run.origin.value if run.origin else "", **run.record.host}
+    for name, value in facts.items():
+        ET.SubElement(properties, "property", {"name": name, "value": _text(value)})
+
+
+def _add_case(
+    suite: ET.Element,
+    job: JobLine,
+    capture: JobCapture | None,
+    attempts: Sequence[AttemptRecord],
+    seconds: float,
+) -> None:
+    device = job.name.split("_")[1] if "_" in job.name else "bench"
+    case = ET.SubElement(
+        suite,
+        "testcase",
+        {"classname": _text(device), "name": _text(job.name), "time": f"{seconds:.3f}"},
+    )
+    if job.state == "failed":
+        kind = attempts[-1].error_type if attempts else "failed"
+        failure = ET.SubElement(case, "failure", {"type": _text(kind), "message": _text(job.error)})
+        failure.text = _text(_evidence(attempts))
+    elif job.state in SKIPPED:
+        ET.SubElement(case, "skipped", {"message": SKIPPED[job.state]})
+    if capture is not None:
+        ET.SubElement(case, "system-out").text = _text(_result(capture, attempts))
+
+
+def _evidence(attempts: Sequence[AttemptRecord]) -> str:
+    """Why each attempt failed and where what is left of it lies; the traceback of the last one."""
+    lines = []
+    for attempt in attempts:
+        lines.append(f"attempt {attempt.attempt}, {attempt.stage}: {attempt.error_type}: {attempt.message}")
+        if attempt.hint:
+            lines.append(f"  try: {attempt.hint}")
+        lines.append(f"  kept in {FAILED}/{attempt.job}-attempt{attempt.attempt}")
+    if attempts and attempts[-1].trace:
+        lines += ["", attempts[-1].trace]
+    return "\n".join(lines)
+
+
+def _result(job: JobCapture, attempts: Sequence[AttemptRecord]) -> str:
+    """What a finished job measured, and what went wrong on the way."""
+    lines = []
+    for epoch in job.cut.epochs:
+        energy = epoch.evidence.energy
+        known = "energy not known" if energy.energy_j is None else f"{energy.energy_j:.6g} J"
+        lines.append(f"epoch {epoch.epoch}: {energy.duration_s:.6g} s, {known} [{job.origin.value}]")
+    record = job.capture.record
+    lines.append(
+        f"clock: {record.clock.method}, standard uncertainty {record.clock.sync_uncertainty_s:.3g} s"
+    )
+    lines += [
+        f"{finding.severity.value}: {finding.code}: {finding.message}"
+        for finding in (*job.capture.recording.record.findings, *record.findings)
+    ]
+    if job.changed:
+        lines.append(f"error: files_changed: {', '.join(job.changed)}")
+    return "\n".join(lines + ([_evidence(attempts)] if attempts else []))
+
+
+def _job_seconds(run: Path) -> dict[str, float]:
+    """How long each job took, attempts that failed included, from the journal."""
+    path = run / f"{JOURNAL}.jsonl"
+    seconds: dict[str, float] = {}
+    last: dict[str, datetime] = {}
+    for record in read_journal(path) if path.exists() else ():
+        name = record.get("job")
+        if name is None:
+            continue
+        now = datetime.fromisoformat(record["utc"])
+        if name in last:
+            seconds[name] = seconds.get(name, 0.0) + (now - last[name]).total_seconds()
+        if record["event"] == "stage":
+            last[name] = now
+        else:
+            last.pop(name, None)  # between two attempts nothing runs
+    return seconds
+
+
+def _text(text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

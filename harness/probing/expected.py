@@ -1,0 +1,170 @@
+"""What the paper's formula says about the very rounds that were run, from the devices' profiles.
+
+`harness.probing.predict` answers for rounds that are drawn; here candidates and chosen are those of the
+bench, so that what differs from the measurement is the formula and the profiles, not luck. The interval
+carries the profiles' errors: where 95 % of the worlds lie in which they are off by as much as they may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emulator.outcome import Accounting
+from fedjoule.errors import ConfigError, DataQualityError
+from fedjoule.provenance import Origin, weakest
+from fedjoule.seeds import generator
+from harness.capture import Capture
+from harness.probing.costs import draw_worlds, mean_costs
+from harness.probing.formula import CandidateCosts, RoundBothWays, both_ways
+from harness.probing.predict import WORLDS, Interval
+from harness.profiles.build import build_profile
+from harness.profiles.cells import CellKey
+from power.profile import DeviceProfile, EnergyKind
+
+
+@dataclass(frozen=True, slots=True)
+class RunRound:
+    """Who took part in a round and who went on."""
+
+    candidates: tuple[str, ...]
+    chosen: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedSaving:
+    """What the formula gives under one accounting; shares of the vanilla round are saved."""
+
+    time_s: Interval
+    energy_j: Interval
+    time_saved: Interval
+    energy_saved: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCell:
+    """What the formula gives for some rounds, on average."""
+
+    vanilla_s: Interval
+    vanilla_j: Interval
+    vanilla_wait_j: Interval
+    probing_wait_j: Interval
+    savings: dict[Accounting, ExpectedSaving]
+
+
+class Expectation:
+    """Profiles that rounds are predicted from.
+
+    Args:
+        profiles: One per device, all of the work that the rounds did.
+        local_epochs: Of a round.
+        energy: Kind of energy.
+        seed: Of the profiles' errors that are drawn.
+
+    Attributes:
+        origin: What may be claimed of a prediction.
+        notes: What the profiles lack.
+    """
+
+    def __init__(
+        self, profiles: Sequence[DeviceProfile], local_epochs: int, energy: EnergyKind, seed: int
+    ) -> None:
+        self._place = {profile.device: i for i, profile in enumerate(profiles)}
+        self._local_epochs = local_epochs
+        self._means, notes = mean_costs(profiles, energy)
+        rng = generator(seed, "worlds")
+        self._worlds = draw_worlds(profiles, self._means, energy, WORLDS, rng)
+        self.origin = weakest([Origin.SCALED, *(profile.origin for profile in profiles)])
+        self.notes = tuple(notes)
+
+    def of(self, rounds: Sequence[RunRound]) -> ExpectedCell:
+        """The mean over these rounds."""
+        here = self._count(self._means, rounds)
+        worlds = [self._count(costs, rounds) for costs in self._worlds]
+
+        def interval(statistic: Callable[[Sequence[RoundBothWays]], float]) -> Interval:
+            value = statistic(here)
+            low, high = np.quantile([statistic(world) for world in worlds], [0.025, 0.975])
+            return Interval(value, min(value, float(low)), max(value, float(high)))
+
+        def saving(accounting: Accounting) -> ExpectedSaving:
+            return ExpectedSaving(
+                time_s=interval(lambda found: _mean(r.probing[accounting].time_s for r in found)),
+                energy_j=interval(lambda found: _mean(r.probing[accounting].energy_j for r in found)),
+                time_saved=interval(
+                    lambda found: 1 - sum(r.probing[accounting].time_s for r in found)
+                    / sum(r.vanilla.time_s for r in found)
+                ),
+                energy_saved=interval(
+                    lambda found: 1 - sum(r.probing[accounting].energy_j for r in found)
+                    / sum(r.vanilla.energy_j for r in found)
+                ),
+            )  # fmt: skip
+
+        return ExpectedCell(
+            vanilla_s=interval(lambda found: _mean(r.vanilla.time_s for r in found)),
+            vanilla_j=interval(lambda found: _mean(r.vanilla.energy_j for r in found)),
+            vanilla_wait_j=interval(lambda found: _mean(r.vanilla_wait_j for r in found)),
+            probing_wait_j=interval(lambda found: _mean(r.probing_wait_j for r in found)),
+            savings={accounting: saving(accounting) for accounting in Accounting},
+        )
+
+    def _count(self, costs: CandidateCosts, rounds: Sequence[RunRound]) -> list[RoundBothWays]:
+        found = []
+        for run_round in rounds:
+            which = np.array([self._place[device] for device in run_round.candidates])
+            chosen = np.array([device in run_round.chosen for device in run_round.candidates])
+            found.append(both_ways(costs.taken(which), chosen, self._local_epochs))
+        return found
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def own_profiles(vanilla: Sequence[Capture], probing: Sequence[Capture]) -> list[DeviceProfile]:
+    """A profile of every device from vanilla rounds; what waiting draws is seen in probing rounds only.
+
+    Raises:
+        DataQualityError: A device has no usable vanilla round.
+    """
+    profiles = []
+    for device in sorted({capture.record.device.name for capture in (*vanilla, *probing)}):
+        trained = [capture for capture in vanilla if capture.record.device.name == device]
+        waited = [capture for capture in probing if capture.record.device.name == device]
+        if not trained:
+            raise DataQualityError(f"{device} has no finished vanilla round")
+        profile = build_profile(trained)
+        if waited:
+            profile = profile.model_copy(
+                update={"wait_power_w": build_profile([*trained, *waited]).wait_power_w}
+            )
+        profiles.append(profile)
+    return profiles
+
+
+def fitting_profiles(profiles: Sequence[DeviceProfile], captures: Sequence[Capture]) -> list[DeviceProfile]:
+    """One profile of each device in the captures, of the same work.
+
+    Raises:
+        ConfigError: A device has none, several, or one of another number of samples.
+    """
+    found: dict[str, DeviceProfile] = {}
+    for capture in captures:
+        key, samples = CellKey.of(capture), capture.record.samples
+        about = (key.device, key.model, key.dataset, key.backend)
+        of_device = [p for p in profiles if (p.device, p.model, p.dataset, p.backend) == about]
+        if len(of_device) != 1:
+            raise ConfigError(
+                f"{len(of_device) or 'no'} profiles of {'/'.join(about)}",
+                hint="one is needed; `fedjoule profile list` shows what there is",
+            )
+        if of_device[0].samples != samples:
+            raise ConfigError(
+                f"the profile of {key.device} is of {of_device[0].samples} samples, the rounds of {samples}",
+                hint="`fedjoule profile scale` predicts another number of samples",
+            )
+        found[key.device] = of_device[0]
+    return list(found.values())

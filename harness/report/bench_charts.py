@@ -1,0 +1,105 @@
+"""The charts of one job: power with the phases as bands, and what every clock exchange says of the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from device_agents.protocol import Phase
+from harness.report.charts import Band, Chart, Series
+from harness.report.page import Fold
+from harness.run_tables import JobCapture
+from harness.thinning import gaps_ns, thin
+from power.windows import WindowEnergy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PAGE_POINTS = 240_000
+"""Of all power traces of a page together, about 20 bytes each: 5 MB."""
+
+MAX_POINTS = 20_000
+"""Of one trace: ten for every pixel of a wide screen, so that zooming in shows more."""
+
+MAX_JOBS = 200
+"""Jobs with charts on a page; each then has at least `PAGE_POINTS` / `MAX_JOBS` points."""
+
+MAX_HOLES = 500
+
+
+def job_folds(jobs: Sequence[JobCapture]) -> list[Fold]:
+    """The charts of each job; the first are to be seen at once."""
+    shown = jobs[:MAX_JOBS]
+    points = min(MAX_POINTS, PAGE_POINTS // max(1, len(shown)))
+    return [_fold(job, points, is_open=i == 0) for i, job in enumerate(shown)]
+
+
+def _fold(job: JobCapture, points: int, *, is_open: bool) -> Fold:
+    record = job.capture.recording.record
+    epochs = [energy for phase, _, energy in job.phases if phase == Phase.EPOCH.value]
+    joules = sum(energy.energy_j or 0.0 for energy in epochs)
+    note = f"{len(epochs)} epochs, {joules:.4g} J in them, {record.info.kind} [{job.origin.value}]"
+    charts = [power_chart(job, points)]
+    if job.capture.record.pings:
+        charts.append(clock_chart(job))
+    return Fold(job.job, note, charts, is_open)
+
+
+def power_chart(job: JobCapture, max_points: int) -> Chart:
+    """Power against time with a band for every phase. Where samples are missing there is no line."""
+    recording = job.capture.recording
+    found = thin(recording, max_points)
+    t_ns, power_w = _with_holes(found.t_ns, found.power_w, gaps_ns(recording, MAX_HOLES))
+    title = "Power of the device"
+    if not found.is_complete:
+        title += f", thinned from {found.n_samples:,} samples (lowest and highest of every stretch)"
+    return Chart(
+        title=title,
+        x_label="time since the recording began (s)",
+        y_label="power (W)",
+        x=(t_ns - recording.record.started_ns) * 1e-9,
+        series=[Series("power (W)", power_w)],
+        origin=job.origin.value,
+        bands=[_band(job, *phase) for phase in job.phases],
+        max_points=len(t_ns),
+    )
+
+
+def _with_holes(
+    t_ns: NDArray[np.int64], power_w: NDArray[np.float64], gaps: Sequence[tuple[int, int]]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """A value that is none in the middle of every gap, which interrupts the line."""
+    middles_ns = np.array([(start_ns + end_ns) // 2 for start_ns, end_ns in gaps], np.int64)
+    at = np.searchsorted(t_ns, middles_ns)
+    return np.insert(t_ns, at, middles_ns), np.insert(power_w, at, np.nan)
+
+
+def _band(job: JobCapture, phase: str, epoch: int, energy: WindowEnergy) -> Band:
+    name = "probe" if phase == Phase.EPOCH.value and epoch == 1 else phase
+    if energy.energy_j is None or energy.mean_power_w is None:
+        note = f"energy not known ({'; '.join(energy.problems)}), {energy.duration_s:.4g} s"
+    else:
+        note = f"{energy.energy_j:.4g} J, {energy.mean_power_w:.4g} W on average, {energy.duration_s:.4g} s"
+        if energy.problems:
+            note += f" (not to be used: {'; '.join(energy.problems)})"
+    return Band(
+        job.seconds(energy.start_ns), job.seconds(energy.end_ns), f"{name} {epoch}" if epoch else name, note
+    )
+
+
+def clock_chart(job: JobCapture) -> Chart:
+    """How far each exchange is from the fit; the device read its clock anywhere within the error bar."""
+    clock, pings = job.capture.record.clock, job.capture.record.pings
+    middles_ns = [(p.sent_ns + p.received_ns) // 2 - clock.to_host_ns(p.t_dev_ns) for p in pings]
+    halves_ns = [(p.received_ns - p.sent_ns) // 2 for p in pings]
+    residual_ms, half_ms = np.array(middles_ns) * 1e-6, np.array(halves_ns) * 1e-6
+    return Chart(
+        title=f"Clock: exchanges minus the fit ({clock.method})",
+        x_label="exchange, in the order of time",
+        y_label="residual (ms)",
+        x=np.arange(1.0, len(pings) + 1),
+        series=[Series("residual (ms)", residual_ms, points=True, line=False, half_width=half_ms)],
+        origin=job.origin.value,
+    )

@@ -1,0 +1,204 @@
+"""The page of a bench run: what was measured, how well, from what evidence, and what went wrong."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedjoule.errors import FedjouleError
+from fedjoule.provenance import Origin
+from harness.bench.matrix import REACHED_BY
+from harness.inventory import load_inventory
+from harness.report.bench_charts import MAX_JOBS, job_folds
+from harness.report.page import Cell, Number, Page, Section, Table
+from harness.report.profile_tables import profile_section
+from harness.run_findings import finding_table
+from harness.run_tables import JobCapture, Row, epoch_table
+from harness.stored_run import StoredRun
+
+MAX_ROWS = 2_000
+"""Of one table on the page; exports have all."""
+
+
+def bench_page(run: StoredRun) -> Page:
+    """Put a run on one page. It may be unfinished, or have failed altogether."""
+    record = run.record
+    epochs = epoch_table(run.captures).rows
+    return Page(
+        title=f"{record.name}: bench run {record.run_id}",
+        lead=_lead(run, epochs),
+        sections=[
+            _jobs(run),
+            profile_section(run.device_profiles),
+            _traces(run.captures),
+            _epochs(epochs),
+            _clock(run.captures),
+            _findings(run),
+            _provenance(run.captures),
+            _configuration(run.path),
+        ],
+        facts={
+            "state": run.state,
+            "created": f"{record.created_utc:%Y-%m-%d %H:%M:%S} UTC",
+            "ended": f"{record.ended_utc:%Y-%m-%d %H:%M:%S} UTC" if record.ended_utc else "not yet",
+            "error": record.error or "none",
+            "command": " ".join(record.command),
+            "fingerprint": record.fingerprint or "none",
+            **record.host,
+        },
+    )
+
+
+def _lead(run: StoredRun, epochs: Sequence[Row]) -> str:
+    counts = Counter(job.state.replace("_", " ") for job in run.job_lines)
+    jobs = ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "no jobs"
+    usable = sum(bool(row["usable"]) for row in epochs)
+    return f"Jobs: {jobs}. Epochs: {len(epochs)} recorded, {usable} usable. The run is {run.state}."
+
+
+def _capped(headers: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str = "") -> Table:
+    if len(rows) > MAX_ROWS:
+        more = f"The first {MAX_ROWS:,} of {len(rows):,} rows; `fedjoule export` writes all."
+        caption = f"{caption} {more}".strip()
+    return Table(headers, rows[:MAX_ROWS], caption)
+
+
+def _jobs(run: StoredRun) -> Section:
+    origins = {job.job: job.origin for job in run.captures}
+    rows = [
+        [
+            job.name,
+            job.state.replace("_", " "),
+            origins.get(job.name, ""),
+            str(job.attempt),
+            job.stage,
+            job.error,
+        ]
+        for job in run.job_lines
+    ]
+    return Section("Jobs", tables=[_capped(["job", "state", "origin", "attempts", "stage", "error"], rows)])
+
+
+def _traces(jobs: Sequence[JobCapture]) -> Section:
+    text = "A band is a phase between two markers of the device; its name is shown where there is room."
+    if not jobs:
+        text = "No job has finished."
+    if len(jobs) > MAX_JOBS:
+        text += f" The first {MAX_JOBS} of {len(jobs)} jobs; `fedjoule export --format perfetto` has all."
+    return Section("Power and clock by job", text, folds=job_folds(jobs))
+
+
+def _epochs(rows: Sequence[Row]) -> Section:
+    table = _capped(
+        ["job", "epoch", "duration", "gross", "mean power", "net", "origin", "remarks"],
+        [_epoch(row) for row in rows],
+        "Gross energy with the 95 % interval of that one window; net is minus idle power.",
+    )
+    return Section("Epochs", tables=[table])
+
+
+def _epoch(row: Row) -> list[Cell]:
+    origin = Origin(row["origin"])
+    name = "1 (probe)" if row["epoch"] == 1 else str(row["epoch"])
+    remarks = [text for text in ("throttled" if row["throttled"] else "", row["problems"]) if text]
+
+    def number(name: str, unit: str, half_width: float | None = None) -> str:
+        return "not known" if row[name] is None else Number(row[name], unit, origin, half_width).text
+
+    return [
+        row["job"],
+        name if row["round"] == 1 else f"round {row['round']}: {name}",
+        number("duration_s", "s"),
+        number("energy_j", "J", row["energy_half_width_95_j"]),
+        number("mean_power_w", "W"),
+        number("net_j", "J"),
+        origin,
+        "; ".join(remarks),
+    ]
+
+
+def _clock(jobs: Sequence[JobCapture]) -> Section:
+    text = (
+        "Where a device's markers lie on the recording's clock. The residual is the spread of the "
+        "observations around the fit; the standard uncertainty is part of every energy's interval."
+    )
+    headers = ["job", "method", "offset", "skew", "regulator", "residual", "standard uncertainty",
+               "exchanges"]  # fmt: skip
+    return Section("Clock", text, tables=[_capped(headers, [_clock_row(job) for job in jobs])])
+
+
+def _clock_row(job: JobCapture) -> list[Cell]:
+    clock, pings = job.capture.record.clock, job.capture.record.pings
+    exchanges = "none"
+    if pings:
+        shortest_ms = min(p.received_ns - p.sent_ns for p in pings) * 1e-6
+        exchanges = f"{len(pings)}, the shortest {shortest_ms:.3g} ms"
+    return [
+        job.job,
+        clock.method,
+        f"{clock.offset_ns * 1e-9:.6f} s",
+        f"{clock.skew_ppm:.2f} ppm",
+        "not seen" if clock.tau_s is None else f"{clock.tau_s * 1e3:.3g} ms",
+        f"{clock.residual_s * 1e3:.3g} ms",
+        f"{clock.sync_uncertainty_s * 1e3:.3g} ms",
+        exchanges,
+    ]
+
+
+def _findings(run: StoredRun) -> Section:
+    rows = [
+        [row["severity"], row["code"], row["job"] or row["source"], str(row["count"]), row["message"]]
+        for row in finding_table(run).rows
+    ]
+    table = _capped(["severity", "finding", "where", "count", "what it means"], rows)
+    return Section("Findings", "" if rows else "Nothing to report.", tables=[table] if rows else [])
+
+
+def _provenance(jobs: Sequence[JobCapture]) -> Section:
+    text = (
+        "Every number above was computed from these captures. A capture hashes its recording, markers and "
+        "telemetry; one whose files changed since proves nothing, and its numbers say imported."
+    )
+    headers = ["capture", "origin", "instrument", "samples", "lost", "accuracy assumed", "files", "sha256"]
+    return Section("Provenance", text, tables=[_capped(headers, [_source(job) for job in jobs])])
+
+
+def _source(job: JobCapture) -> list[Cell]:
+    record = job.capture.recording.record
+    info = record.info
+    return [
+        job.capture.record.capture_id,
+        job.origin,
+        " ".join(part for part in (info.kind, info.serial, info.firmware) if part),
+        f"{record.n_samples:,} at {info.rate_hz:g} Hz",
+        "cannot tell" if record.dropped is None else f"{record.dropped:,}",
+        info.accuracy.source,
+        f"changed: {', '.join(job.changed)}" if job.changed else "as recorded",
+        job.capture.record.sha256()[:16],
+    ]
+
+
+def _configuration(run: Path) -> Section:
+    """The plan as written; of the inventory all but how devices are reached, because pages are passed on."""
+    files = []
+    plan = run / "config" / "plan.toml"
+    if plan.is_file():
+        files.append(("plan.toml", plan.read_text(encoding="utf-8")))
+    inventory = run / "config" / "devices.toml"
+    if inventory.is_file():
+        files.append(("devices.toml, without how devices are reached", _devices(inventory)))
+    return Section("Configuration", "" if files else "None is stored with the run.", files=files)
+
+
+def _devices(path: Path) -> str:
+    try:
+        inventory = load_inventory(path)
+    except FedjouleError as error:
+        return error.message
+    devices = {
+        name: device.model_dump(mode="json", exclude_defaults=True, exclude=REACHED_BY)
+        for name, device in inventory.devices.items()
+    }
+    return json.dumps(devices, indent=2, ensure_ascii=False)
