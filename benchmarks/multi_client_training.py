@@ -59,9 +59,18 @@ T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of one contender."""
+    """One block of one contender.
+
+    Attributes:
+        cpu_s: CPU time of all its processes.
+        path_s: CPU time of its first process and of the busiest other one: how long it would take on idle
+            cores if the first did nothing while the others work.
+        wall_s: How long it took.
+        loss: Mean of the clients' last epochs.
+    """
 
     cpu_s: float
+    path_s: float
     wall_s: float
     loss: float
 
@@ -108,8 +117,12 @@ def _figures(found: dict[str, list[Block]], note: str) -> list[Figure]:
     one, two = ([block.wall_s for block in found[name]] for name in (OURS, OURS_ON_TWO))
     scaling = [a / b / 2 for a, b in zip(one, two, strict=True)]
     rows.append(figure(NAME, "two workers, share of twice the speed", scaling, "x", bar=0.85, note=note))
-    work = [b / a for a, b in zip(rates[OURS], rates[OURS_ON_TWO], strict=True)]
-    rows.append(figure(NAME, "two workers, work per CPU-second to that of one", work, "x"))
+    paths = [a.cpu_s / b.path_s / 2 for a, b in zip(found[OURS], found[OURS_ON_TWO], strict=True)]
+    rows.append(
+        figure(
+            NAME, "the same from CPU times, whatever the load", paths, "x", note="busiest worker and parent"
+        )
+    )
     return rows
 
 
@@ -159,13 +172,18 @@ class _Contender:
 
     def block(self) -> Block:
         """Have it do one."""
-        cpu_s, wall_s = _tree_cpu_s(self._process.pid), time.perf_counter()
+        before, wall_s = _tree_cpu_s(self._process.pid), time.perf_counter()
         stdin = _pipe(self._process.stdin)
         stdin.write("go\n")
         stdin.flush()
         answer = self._answer()
         wall_s = time.perf_counter() - wall_s
-        return Block(_tree_cpu_s(self._process.pid) - cpu_s, wall_s, answer["loss"])
+        after = _tree_cpu_s(self._process.pid)
+        used = {process: cpu_s - before.get(process, 0.0) for process, cpu_s in after.items()}
+        first = used.pop(self._process.pid)
+        return Block(
+            first + sum(used.values()), first + max(used.values(), default=0.0), wall_s, answer["loss"]
+        )
 
     def _answer(self) -> dict[str, Any]:
         for line in _pipe(self._process.stdout):
@@ -181,8 +199,8 @@ def _pipe(stream: Any) -> Any:
     return stream
 
 
-def _tree_cpu_s(root: int) -> float:
-    """CPU time of a process, its descendants, and those of them that ended."""
+def _tree_cpu_s(root: int) -> dict[int, float]:
+    """CPU time of a process and of each of its descendants, with that of their children that ended."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -195,7 +213,7 @@ def _tree_cpu_s(root: int) -> float:
     while len(members) > size:
         size = len(members)
         members |= {child for child, parent in parents.items() if parent in members}
-    return sum(ticks.get(member, 0) for member in members) / os.sysconf("SC_CLK_TCK")
+    return {member: ticks.get(member, 0) / os.sysconf("SC_CLK_TCK") for member in members}
 
 
 def _write_work(folder: Path) -> None:

@@ -116,4 +116,9 @@ def finish(
     if len(done_ns) <= protocol.k:
         return trial
     timeline.close_at(int(done_ns[protocol.k - 1]), Fate.SURPLUS)
-    return go(timeline)
+    go(timeline)
+    # Of those who finished in the same nanosecond as the last one wanted, the lower ids count.
+    finished = places[timeline.under_way[places]]
+    order = np.argsort(timeline.t_ns[finished], kind="stable")
+    timeline.end(finished[order[protocol.k :]], Fate.SURPLUS)
+    return timeline

@@ -7,10 +7,10 @@ from pathlib import Path
 from fedjoule.records import write_atomic
 from harness.export.junit import write_junit
 from harness.report.bench_page import bench_page
+from harness.report.page import REPORT_FILE
 from harness.run_tables import epoch_table
 from harness.stored_run import StoredRun
 
-REPORT_FILE = "report.html"
 JUNIT_FILE = "junit.xml"
 RESULTS_FILE = "results.parquet"
 

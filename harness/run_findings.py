@@ -19,7 +19,7 @@ def finding_table(run: StoredRun) -> RunTable:
     """All findings, the most severe first."""
     rows = [row for job in run.captures for row in _of_capture(job)]
     rows += [*_of_attempts(run), *_of_profiles(run)]
-    rows += [  # last: reading the captures and building the profiles is what finds the problems
+    rows += [  # last: problems are found by reading everything else
         _row(where, "run", "not_usable", Severity.ERROR, why) for where, why in run.problems.items()
     ]
     return RunTable("findings", FINDINGS, sorted(rows, key=lambda row: _ORDER.index(row["severity"])))
@@ -59,7 +59,7 @@ def _stored(job: str, source: str, finding: Finding) -> Row:
 
 
 def _of_attempts(run: StoredRun) -> Iterator[Row]:
-    finished = {job.job for job in run.captures}
+    finished = {job.name for job in run.job_lines if job.state == "finished"}
     for attempt in run.failed_attempts:
         severity = Severity.WARNING if attempt.job in finished else Severity.ERROR
         message = f"attempt {attempt.attempt}, {attempt.stage}: {attempt.error_type}: {attempt.message}"

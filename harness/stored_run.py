@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedjoule.errors import DataQualityError, FedjouleError, StorageError
+from fedjoule.errors import ConfigError, DataQualityError, FedjouleError, StorageError
 from fedjoule.provenance import Origin, weakest
 from fedjoule.records import read_record
 from fedjoule.runstore.run import RUN_FILE, read_run
@@ -32,7 +32,7 @@ class StoredRun:
     Attributes:
         path: Its folder.
         record: Its ``run.json``.
-        problems: Why a capture could not be read, or a profile not be built, by where it is.
+        problems: Why a part of it could not be read or a profile not be built, by where; found on the way.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,23 +59,36 @@ class StoredRun:
                 continue
             try:
                 capture = open_capture(file.parent)
-                yield JobCapture(where.name, capture, tuple(verify_capture(capture)))
+                job = JobCapture(where.name, capture, tuple(verify_capture(capture)))
+                job.phases  # noqa: B018 - kept; what cannot be integrated must not stop the others later
             except (FedjouleError, OSError) as error:
                 self.problems[where.name] = getattr(error, "message", str(error))
+            else:
+                yield job
 
     @cached_property
     def job_lines(self) -> tuple[JobLine, ...]:
         """Its jobs; of a run that is not one of the bench, its captures."""
         if self.record.kind == "bench" and (self.path / "config" / "plan.toml").is_file():
-            return overview(self.path).jobs
-        return tuple(JobLine(job.job, "finished", attempt=1) for job in self.captures)
+            try:
+                return overview(self.path).jobs
+            except ConfigError as error:  # the plan of another version
+                self.problems["config"] = error.message
+        return tuple(
+            JobLine(job.job, "finished", attempt=job.capture.record.attempt) for job in self.captures
+        )
 
     @cached_property
     def failed_attempts(self) -> tuple[AttemptRecord, ...]:
         """Attempts that did not become a capture, with why."""
-        files = sorted((self.path / FAILED).glob(f"*/{ATTEMPT_FILE}"))
-        found = [read_record(file, AttemptRecord) for file in files]
-        return tuple(sorted(found, key=lambda attempt: (attempt.job, attempt.attempt)))
+        return tuple(sorted(self._attempts(), key=lambda attempt: (attempt.job, attempt.attempt)))
+
+    def _attempts(self) -> Iterator[AttemptRecord]:
+        for file in (self.path / FAILED).glob(f"*/{ATTEMPT_FILE}"):
+            try:
+                yield read_record(file, AttemptRecord)
+            except FedjouleError as error:
+                self.problems[f"{FAILED}/{file.parent.name}"] = error.message
 
     @cached_property
     def device_profiles(self) -> tuple[DeviceProfile, ...]:

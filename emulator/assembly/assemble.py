@@ -15,6 +15,7 @@ from emulator.assembly.profiles import profiles_of
 from emulator.assembly.recordings import conditions_of, recordings
 from emulator.budgets import budgets_by_rule
 from emulator.cost.network import Network
+from emulator.data.model import DataSet, Split
 from emulator.engine import Engine
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.state import FleetState, fleet_from_profiles
@@ -158,7 +159,8 @@ def _judging(scenario: Scenario, world: World, seed: int) -> Judging:
         rng = generator(seed, "budgets")
         rule_s, rule_j = budgets_by_rule(world, protocol.k, protocol.local_epochs, 0, rng)
         time_s, energy_j = time_s or rule_s, energy_j or rule_j
-    budgets = Budgets(time_s, energy_j, section.alpha, section.beta)
+    scale = section.budget_scale
+    budgets = Budgets(scale * time_s, scale * energy_j, section.alpha, section.beta)
     return Judging(REWARDS.load(section.function), budgets, scenario.accounting, section.split)
 
 
@@ -175,6 +177,8 @@ def _learners(scenario: Scenario, task: Task, seed: int) -> Learners:
     from emulator.training.choose import open_trainer
 
     data = load_data_set(section.data or task.data_set, seed=seed)
+    if section.server_samples is not None:
+        data = _with_smaller_server(data, section.server_samples, seed)
     partition = make_partition(section.partition, data.train, scenario.fleet.devices, seed, **section.options)
     real = open_trainer(
         task,
@@ -195,6 +199,15 @@ def _learners(scenario: Scenario, task: Task, seed: int) -> Learners:
     return Learners(real, sizes, data.classes, shares, facts)
 
 
+def _with_smaller_server(data: DataSet, samples: int, seed: int) -> DataSet:
+    def cut(name: str) -> Split:
+        split: Split = getattr(data, name)
+        order = generator(seed, "server-samples", name).permutation(len(split))
+        return split.take(np.sort(order[:samples]))
+
+    return replace(data, validation=cut("validation"), test=cut("test"))
+
+
 def _fleet_facts(fleet: FleetState) -> dict[str, Any]:
     counts = np.bincount(fleet.profile, minlength=len(fleet.costs.names))
     return {
@@ -208,4 +221,4 @@ def _trace_facts(scenario: Scenario) -> dict[str, Any]:
     if scenario.fleet.traces is None:
         return {"traces": None}
     found = recordings(scenario.fleet.traces)
-    return {"traces": {"users": len(found.flat), "origin": found.origin.value, "sha256": found.sha256}}
+    return {"traces": {"users": len(found.flat), "origin": found.origin, "sha256": found.sha256}}

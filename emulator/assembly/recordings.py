@@ -13,10 +13,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
 from emulator.scenario.model import Fleet, Traces
 from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin
+from fedjoule.records import read_record
 from fedjoule.seeds import stream_entropy
 from traces.devices import DAY_NS, FleetRecipe
 from traces.flat import FlatTraces, flatten
+from traces.flat_store import FLAT_FILE, FlatRecord, open_flat
 from traces.fleet import TraceFleet
 from traces.model import InteractionTrace
 from traces.policy_text import parse_policy
@@ -32,14 +33,14 @@ class Recordings:
     Attributes:
         flat: The traces.
         time_zones: All that they name; the empty string for "not told".
-        origin: Where they come from.
-        sha256: Of the trace set's manifest tables, or of the usage model.
+        origin: Where they come from; ``unknown`` for the flat form, which does not say.
+        sha256: Of the trace set's manifest, or of the usage model.
     """
 
     flat: FlatTraces
     time_zones: frozenset[str]
-    origin: Origin
-    sha256: str
+    origin: str
+    sha256: str | None
 
 
 def recordings(traces: Traces) -> Recordings:
@@ -47,6 +48,9 @@ def recordings(traces: Traces) -> Recordings:
     if traces.source == "synthetic":
         return _generated(traces.model, traces.users, traces.days, traces.seed)
     folder = Path(traces.source)
+    if (folder / FLAT_FILE).is_file():
+        made_from = read_record(folder / FLAT_FILE, FlatRecord).trace_set_sha256
+        return Recordings(open_flat(folder), frozenset({""}), "unknown", made_from)
     return _stored(folder, TraceSet(folder).record.sha256())
 
 
@@ -118,7 +122,7 @@ def _stored(folder: Path, sha256: str) -> Recordings:
             yield trace
 
     flat = flatten(noted())
-    return Recordings(flat, frozenset(zones), traces.record.provenance.origin, sha256)
+    return Recordings(flat, frozenset(zones), traces.record.provenance.origin.value, sha256)
 
 
 @lru_cache(maxsize=4)
@@ -130,5 +134,5 @@ def _generated(model_name: str, users: int, days: int, seed: int) -> Recordings:
     with tempfile.TemporaryDirectory(prefix="fedjoule-traces-") as name:
         made = synthesise(model, Path(name) / "set", users=users, days=days, seed=seed)
         flat = flatten(made)
-        origin = made.record.provenance.origin
+        origin = made.record.provenance.origin.value
     return Recordings(flat, frozenset({TIME_ZONE}), origin, model.sha256())

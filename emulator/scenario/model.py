@@ -25,7 +25,8 @@ class Traces(ClosedModel):
     """What happens to the phones while they train.
 
     Attributes:
-        source: A trace set (folder), or ``synthetic`` for generated people.
+        source: A trace set (folder), its flat form (`fedjoule traces flatten`: opens at once, whatever its
+            size), or ``synthetic`` for generated people.
         policy: When a phone may train (`traces.policy`).
         at_end: What happens where a recording ends: it begins again, or the phone is gone. No default: this
             decides results.
@@ -104,6 +105,8 @@ class TaskSection(ClosedModel):
         learning_rate: Of SGD, likewise.
         momentum: Of SGD, likewise.
         samples_per_device: With the surrogate trainer, which loads no data: the size of every device's.
+        server_samples: The server's validation and test splits are cut to so many samples each, at random by
+            the seed: for models whose evaluation would cost more than their training.
     """
 
     name: str = "mnist-lenet5"
@@ -115,6 +118,7 @@ class TaskSection(ClosedModel):
     learning_rate: Positive | None = None
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
     samples_per_device: int = Field(default=600, gt=0)
+    server_samples: int | None = Field(default=None, gt=0)
 
 
 class ProtocolSection(ClosedModel):
@@ -151,6 +155,7 @@ class RewardSection(ClosedModel):
         beta: Exponent of the energy.
         time_budget_s: T; by the 30 % rule if not given.
         energy_budget_j: E, likewise.
+        budget_scale: Both are multiplied by this, wherever they come from.
         split: Whose accuracy counts.
     """
 
@@ -159,6 +164,7 @@ class RewardSection(ClosedModel):
     beta: float = Field(default=2.0, ge=0)
     time_budget_s: Positive | None = None
     energy_budget_j: Positive | None = None
+    budget_scale: Positive = 1.0
     split: Literal["validation", "test"] = "validation"
 
 

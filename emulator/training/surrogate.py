@@ -14,8 +14,6 @@ from fedjoule.seeds import generator
 
 SPREAD = 0.3
 """Standard deviation of the devices' losses on a logarithmic scale."""
-FLOOR = 0.1
-"""Accuracy of guessing among ten classes."""
 
 
 class SurrogateTrainer:
@@ -23,7 +21,7 @@ class SurrogateTrainer:
 
     Args:
         data_size: Training samples of each device.
-        classes: Length of the bias that is made up.
+        classes: Number of classes; guessing among them is where it starts.
         seed: Root of the devices' losses.
     """
 
@@ -61,7 +59,7 @@ class SurrogateTrainer:
 
     def loss_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """Falls with the passes; NaN without data."""
-        loss = np.log(10.0) * np.exp(-float(weights[0])) * self._factor[clients]
+        loss = np.log(self._classes) * np.exp(-float(weights[0])) * self._factor[clients]
         return np.where(self._share[clients] > 0, loss, np.nan)
 
     def batch_loss_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -75,7 +73,7 @@ class SurrogateTrainer:
     def evaluate(self, weights: NDArray[np.float32], split: str) -> Score:
         """Rises from guessing towards 1."""
         left = float(np.exp(-float(weights[0])))
-        return Score(float(np.log(10.0)) * left, FLOOR + (1.0 - FLOOR) * (1.0 - left))
+        return Score(float(np.log(self._classes)) * left, 1.0 - (1.0 - 1.0 / self._classes) * left)
 
     def bias_of(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Nothing is known of classes."""

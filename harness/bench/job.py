@@ -130,7 +130,7 @@ class Attempt:
     def _with_device(self, transport: Transport, metering: Metering) -> None:
         self._at(Stage.DEPLOY)
         state = ask_state(transport)
-        self._require_battery(state)
+        self._check_state(state)
         place = installation(self._device)
         with (
             start_agent(transport, build_bundle(), place) as channel,
@@ -261,7 +261,7 @@ class Attempt:
             raise ConfigError(f"device {self.job.cell.device!r} has no meter")
         return meter
 
-    def _require_battery(self, state: DeviceState) -> None:
+    def _check_state(self, state: DeviceState) -> None:
         """A device that would end the job at once is not even asked."""
         if state.temperature_c is not None:
             self._show_temperature(state.temperature_c)

@@ -41,7 +41,7 @@ class Tally:
         finished: Folders of captures by job, those of earlier sittings included.
         failed: Why a job was given up.
         not_needed: Optional jobs that were not.
-        stopped: Whether the user stopped the run.
+        stopped: Whether the user stopped the run before everything was over.
     """
 
     finished: dict[str, Path] = field(default_factory=dict)
@@ -108,7 +108,8 @@ class Runner:
             thread.join()
         if self._fatal is not None:
             raise self._fatal
-        self.tally.stopped = self._stopping
+        over = {*self.tally.finished, *self.tally.failed, *self.tally.not_needed}
+        self.tally.stopped = self._stopping and any(job.name not in over for job in self.jobs)
         return self.tally
 
     def _end_all(self) -> None:

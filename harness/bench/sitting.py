@@ -110,13 +110,13 @@ def sit(
             finished = finished_jobs(run.path, files.jobs)
             board = Board(plan_devices(files.plan, files.inventory))
             bench = Bench(
-                run.path,
-                run.record.run_id,
-                files.plan,
-                files.inventory,
-                files.inventory_path,
-                workloads,
-                board,
+                run=run.path,
+                run_id=run.record.run_id,
+                plan=files.plan,
+                inventory=files.inventory,
+                inventory_path=files.inventory_path,
+                workloads=workloads,
+                board=board,
             )
             journal.write("sitting", jobs=len(chosen), finished_before=len(finished))
             runner = Runner(bench, run.path, journal, chosen, finished=finished)

@@ -33,7 +33,7 @@ def live_view(files: BenchFiles, stop: threading.Event) -> View:
             with show(files, runner, board, stop):
                 yield
         finally:
-            if stop.is_set():
+            if runner.tally.stopped:
                 click.echo(f"to go on: {files.command(run)}", err=True)
 
     return view

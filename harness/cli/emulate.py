@@ -156,7 +156,7 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
 
     table = Table(box=None, pad_edge=False)
     table.add_column("selector", no_wrap=True)
-    for name in ("seeds", "rounds", "accuracy", "time", "energy", "selected only", "reward"):
+    for name in ("seeds", "rounds", "accuracy", "time (s)", "energy (J)", "chosen only (J)", "reward"):
         table.add_column(name, justify="right")
     for selector in dict.fromkeys(line["selector"] for line in summary):
         lines = [line for line in summary if line["selector"] == selector]
@@ -166,9 +166,9 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
             str(len(lines)),
             " to ".join(map(str, sorted({line["rounds"] for line in lines}))),
             "unknown" if accuracy is None else f"{accuracy:.1%}",
-            f"{_mean([line['virtual_time_s'] for line in lines]):.4g} s",
-            f"{_mean([line['energy_j']['honest'] for line in lines]):.4g} J",
-            f"{_mean([line['energy_j']['selected_only'] for line in lines]):.4g} J",
+            f"{_mean([line['virtual_time_s'] for line in lines]):.4g}",
+            f"{_mean([line['energy_j']['honest'] for line in lines]):.4g}",
+            f"{_mean([line['energy_j']['selected_only'] for line in lines]):.4g}",
             f"{_mean([line['mean_reward'] for line in lines]):.3g}",
         )
     console.print(table)

@@ -64,12 +64,59 @@ def probing() -> None:
     help="Which energy of the profiles to count.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the rounds drawn.")
-def validate(root: Path, target: str, task: str, candidates: Any, chosen: Any, **rest: Any) -> Output:
-    """Count a round with and without early exit, from the profiles of TARGET: a run, or 'reference'.
+@click.option(
+    "--inventory", type=click.Path(path_type=Path, dir_okay=False), default=Path("devices.toml"),
+    show_default=True, help="For a plan: file that lists the devices.",
+)  # fmt: skip
+@click.option(
+    "--resume", type=click.Path(path_type=Path, file_okay=False),
+    help="For a plan: take this run up again; finished rounds are kept.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="For a plan: list the rounds and touch nothing.")
+@click.option(
+    "--profiles", "source", help="For a plan or a probing run: predict from this run's profiles, not its own."
+)
+def validate(root: Path, target: str, **given: Any) -> Output:
+    """Count a round with and without early exit: on the bench, or from profiles.
+
+    TARGET is a probing plan (a .toml file), whose rounds are run both ways on the bench; a probing run, which
+    is computed again from its captures; another run, from whose profiles the round is predicted; or
+    'reference', for the reference fleet.
 
     In the vanilla round every candidate trains all epochs, then the server chooses. In the probing round
     every candidate trains one epoch and reports, the chosen go on, the others stop.
     """
+    from fedjoule.runstore import find_run
+    from fedjoule.runstore.run import read_run
+    from harness.cli import probing_bench
+    from harness.probing.run import KIND
+
+    ctx = click.get_current_context()
+    if target.endswith(".toml"):
+        _refuse(ctx, FOR_PREDICTIONS, "the plan says it")
+        return probing_bench.run_plan(Path(target), root, given)
+    run = None if target == REFERENCE else find_run(root, target)
+    _refuse(ctx, FOR_PLANS, "only a plan is run")
+    if run is not None and read_run(run).kind == KIND:
+        _refuse(ctx, FOR_PREDICTIONS, "the run's plan says it")
+        return probing_bench.show_run(run, root, given)
+    _refuse(ctx, ("source",), "only what was measured is compared with profiles")
+    return _predict(root, target, **given)
+
+
+FOR_PREDICTIONS = ("task", "backend", "candidates", "chosen", "epochs", "choose", "seed")
+FOR_PLANS = ("inventory", "resume", "dry_run")
+
+
+def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
+    """An option that has no meaning here is a mistake, not to be passed over."""
+    for name in names:
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            option = next(p.opts[0] for p in ctx.command.params if p.name == name)
+            raise click.UsageError(f"{option} does not apply to this target: {why}", ctx)
+
+
+def _predict(root: Path, target: str, task: str, candidates: Any, chosen: Any, **rest: Any) -> Output:
     from harness.probing.predict import Question, predict
 
     profiles = _profiles(target, root, task, rest["backend"])
@@ -96,11 +143,6 @@ def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[D
 
     if target == REFERENCE:
         return list(reference_fleet(task))
-    if target.endswith(".toml"):
-        raise ConfigError(
-            f"{target}: a plan has no profiles yet",
-            hint="`fedjoule bench run` it, then name the run here; or name 'reference'",
-        )
     run = find_run(root, target)
     stored = [found.profile for found in run_profiles(run)]
     if not stored:
@@ -127,12 +169,7 @@ def _data(found: Prediction, task: str) -> dict[str, Any]:
         "choose": found.rule,
         "counted": {str(name): text for name, text in COUNTED.items()},
         "cells": [asdict(cell) for cell in found.cells],
-        "paper": {
-            "vanilla_s": paper.VANILLA_S,
-            "vanilla_j": paper.VANILLA_J,
-            "time_saved": paper.TIME_SAVED,
-            "energy_saved": paper.ENERGY_SAVED,
-        },
+        "paper": paper.FIGURE,
         "notes": list(found.notes),
     }
 

@@ -40,10 +40,12 @@ def _page(path: Path) -> Path:
     """Bench runs are put on a page anew; other kinds have theirs from the command that made them."""
     from fedjoule.errors import ConfigError
     from fedjoule.runstore.run import read_run
-    from harness.outputs import REPORT_FILE, write_outputs
+    from harness.report.page import REPORT_FILE
 
     kind = read_run(path).kind
     if kind == "bench":
+        from harness.outputs import write_outputs
+
         write_outputs(path)
     elif not (path / REPORT_FILE).is_file():
         raise ConfigError(

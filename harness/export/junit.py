@@ -38,27 +38,25 @@ def write_junit(run: StoredRun, out: Path, *, replace: bool = False) -> None:
 
 def junit(run: StoredRun) -> ET.Element:
     """The results as an XML tree, in the form that Jenkins' schema describes."""
-    jobs = run.job_lines
-    failed = sum(job.state == "failed" for job in jobs)
-    counts = {
-        "tests": str(len(jobs)),
-        "failures": str(failed),
-        "errors": "0",
-        "skipped": str(sum(job.state in SKIPPED for job in jobs)),
-    }
-    seconds = _job_seconds(run.path)
-    total_s = f"{sum(seconds.values()):.3f}"
-    root = ET.Element("testsuites", {"name": "fedjoule", **counts, "time": total_s})
-    created = run.record.created_utc.replace(microsecond=0, tzinfo=None).isoformat()
-    suite = ET.SubElement(
-        root, "testsuite", {"name": f"{run.record.name} {run.record.run_id}", **counts, "time": total_s}
-    )
-    suite.set("timestamp", created)
+    root = ET.Element("testsuites", {"name": "fedjoule"})
+    suite = ET.SubElement(root, "testsuite", {"name": f"{run.record.name} {run.record.run_id}"})
+    suite.set("timestamp", run.record.created_utc.replace(microsecond=0, tzinfo=None).isoformat())
     _add_properties(suite, run)
     captures = {job.job: job for job in run.captures}
-    for job in jobs:
+    seconds = _job_seconds(run.path)
+    for job in run.job_lines:
+        case = ET.SubElement(suite, "testcase", {"classname": _text(_device(job)), "name": _text(job.name)})
+        case.set("time", f"{seconds.get(job.name, 0.0):.3f}")
         attempts = [attempt for attempt in run.failed_attempts if attempt.job == job.name]
-        _add_case(suite, job, captures.get(job.name), attempts, seconds.get(job.name, 0.0))
+        _add_outcome(case, job, _problem(run, job, captures.get(job.name)), attempts)
+        if job.name in captures:
+            ET.SubElement(case, "system-out").text = _text(_result(captures[job.name], attempts))
+    for element in (root, suite):
+        element.set("tests", str(len(run.job_lines)))
+        element.set("failures", str(len(suite.findall("testcase/failure"))))
+        element.set("errors", "0")
+        element.set("skipped", str(len(suite.findall("testcase/skipped"))))
+        element.set("time", f"{sum(seconds.values()):.3f}")
     return root
 
 
@@ -69,27 +67,29 @@ def _add_properties(suite: ET.Element, run: StoredRun) -> None:
         ET.SubElement(properties, "property", {"name": name, "value": _text(value)})
 
 
-def _add_case(
-    suite: ET.Element,
-    job: JobLine,
-    capture: JobCapture | None,
-    attempts: Sequence[AttemptRecord],
-    seconds: float,
-) -> None:
-    device = job.name.split("_")[1] if "_" in job.name else "bench"
-    case = ET.SubElement(
-        suite,
-        "testcase",
-        {"classname": _text(device), "name": _text(job.name), "time": f"{seconds:.3f}"},
-    )
+def _device(job: JobLine) -> str:
+    """The second part of a job's name; what is no job of a plan has none."""
+    return job.name.split("_")[1] if "_" in job.name else "bench"
+
+
+def _problem(run: StoredRun, job: JobLine, capture: JobCapture | None) -> str:
+    """Why a job that finished proves nothing any more."""
+    if job.state != "finished":
+        return ""
+    if capture is None:
+        return run.problems.get(job.name, "its capture is missing")
+    return f"changed since the capture was made: {', '.join(capture.changed)}" if capture.changed else ""
+
+
+def _add_outcome(case: ET.Element, job: JobLine, problem: str, attempts: Sequence[AttemptRecord]) -> None:
     if job.state == "failed":
         kind = attempts[-1].error_type if attempts else "failed"
         failure = ET.SubElement(case, "failure", {"type": _text(kind), "message": _text(job.error)})
         failure.text = _text(_evidence(attempts))
+    elif problem:
+        ET.SubElement(case, "failure", {"type": "EvidenceLost", "message": _text(problem)})
     elif job.state in SKIPPED:
         ET.SubElement(case, "skipped", {"message": SKIPPED[job.state]})
-    if capture is not None:
-        ET.SubElement(case, "system-out").text = _text(_result(capture, attempts))
 
 
 def _evidence(attempts: Sequence[AttemptRecord]) -> str:
@@ -120,8 +120,6 @@ def _result(job: JobCapture, attempts: Sequence[AttemptRecord]) -> str:
         f"{finding.severity.value}: {finding.code}: {finding.message}"
         for finding in (*job.capture.recording.record.findings, *record.findings)
     ]
-    if job.changed:
-        lines.append(f"error: files_changed: {', '.join(job.changed)}")
     return "\n".join(lines + ([_evidence(attempts)] if attempts else []))
 
 

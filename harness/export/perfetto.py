@@ -101,21 +101,21 @@ class _Track:
             yield {"ph": "M", "name": "thread_name", "pid": self.pid, "tid": tid, "args": {"name": name}}
 
     def _slice(self, phase: str, epoch: int, energy: WindowEnergy) -> Event:
-        name = f"{phase} {epoch}" if epoch else phase
+        args = {
+            "energy_j": energy.energy_j,
+            "mean_power_w": energy.mean_power_w,
+            "duration_s": energy.duration_s,
+            "origin": self.job.origin.value,
+            "problems": "; ".join(energy.problems),
+        }
         return self._event(
             "X",
-            name,
+            f"{phase} {epoch}" if epoch else phase,
             _HOST if phase == "idle" else _PHASES,
             energy.start_ns,
             dur=(energy.end_ns - energy.start_ns) / 1000,
             cat=phase,
-            args={
-                "energy_j": energy.energy_j,
-                "mean_power_w": energy.mean_power_w,
-                "duration_s": energy.duration_s,
-                "origin": self.job.origin.value,
-                "problems": "; ".join(energy.problems),
-            },
+            args={name: value for name, value in args.items() if value not in (None, "")},
         )
 
     def _unpaired(self) -> Iterator[Event]:

@@ -39,8 +39,9 @@ def job_folds(jobs: Sequence[JobCapture]) -> list[Fold]:
 def _fold(job: JobCapture, points: int, *, is_open: bool) -> Fold:
     record = job.capture.recording.record
     epochs = [energy for phase, _, energy in job.phases if phase == Phase.EPOCH.value]
-    joules = sum(energy.energy_j or 0.0 for energy in epochs)
-    note = f"{len(epochs)} epochs, {joules:.4g} J in them, {record.info.kind} [{job.origin.value}]"
+    known_j = [energy.energy_j for energy in epochs if energy.energy_j is not None]
+    which = "them" if len(known_j) == len(epochs) else f"the {len(known_j)} whose energy is known"
+    note = f"{len(epochs)} epochs, {sum(known_j):.4g} J in {which}, {record.info.kind} [{job.origin.value}]"
     charts = [power_chart(job, points)]
     if job.capture.record.pings:
         charts.append(clock_chart(job))
@@ -59,7 +60,7 @@ def power_chart(job: JobCapture, max_points: int) -> Chart:
         title=title,
         x_label="time since the recording began (s)",
         y_label="power (W)",
-        x=(t_ns - recording.record.started_ns) * 1e-9,
+        x=(t_ns - recording.record.started_ns).astype(np.float64) * 1e-9,
         series=[Series("power (W)", power_w)],
         origin=job.origin.value,
         bands=[_band(job, *phase) for phase in job.phases],

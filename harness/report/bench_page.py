@@ -10,6 +10,7 @@ from pathlib import Path
 from fedjoule.errors import FedjouleError
 from fedjoule.provenance import Origin
 from harness.bench.matrix import REACHED_BY
+from harness.bench.overview import JobLine
 from harness.inventory import load_inventory
 from harness.report.bench_charts import MAX_JOBS, job_folds
 from harness.report.page import Cell, Number, Page, Section, Table
@@ -81,6 +82,10 @@ def _jobs(run: StoredRun) -> Section:
     return Section("Jobs", tables=[_capped(["job", "state", "origin", "attempts", "stage", "error"], rows)])
 
 
+def _error(run: StoredRun, job: JobLine) -> str:
+    return job.error or run.problems.get(job.name, "")
+
+
 def _traces(jobs: Sequence[JobCapture]) -> Section:
     text = "A band is a phase between two markers of the device; its name is shown where there is room."
     if not jobs:
@@ -124,8 +129,10 @@ def _clock(jobs: Sequence[JobCapture]) -> Section:
         "Where a device's markers lie on the recording's clock. The residual is the spread of the "
         "observations around the fit; the standard uncertainty is part of every energy's interval."
     )
-    headers = ["job", "method", "offset", "skew", "regulator", "residual", "standard uncertainty",
-               "exchanges"]  # fmt: skip
+    headers = [
+        *("job", "origin", "method", "offset", "skew"),
+        *("regulator", "residual", "standard uncertainty", "exchanges"),
+    ]
     return Section("Clock", text, tables=[_capped(headers, [_clock_row(job) for job in jobs])])
 
 
@@ -134,9 +141,10 @@ def _clock_row(job: JobCapture) -> list[Cell]:
     exchanges = "none"
     if pings:
         shortest_ms = min(p.received_ns - p.sent_ns for p in pings) * 1e-6
-        exchanges = f"{len(pings)}, the shortest {shortest_ms:.3g} ms"
+        exchanges = f"{len(pings)}, shortest {shortest_ms:.3g} ms"
     return [
         job.job,
+        job.origin,
         clock.method,
         f"{clock.offset_ns * 1e-9:.6f} s",
         f"{clock.skew_ppm:.2f} ppm",
@@ -161,13 +169,14 @@ def _provenance(jobs: Sequence[JobCapture]) -> Section:
         "Every number above was computed from these captures. A capture hashes its recording, markers and "
         "telemetry; one whose files changed since proves nothing, and its numbers say imported."
     )
-    headers = ["capture", "origin", "instrument", "samples", "lost", "accuracy assumed", "files", "sha256"]
+    headers = ["capture", "origin", "instrument", "samples", "lost", "accuracy assumed", "files, sha256"]
     return Section("Provenance", text, tables=[_capped(headers, [_source(job) for job in jobs])])
 
 
 def _source(job: JobCapture) -> list[Cell]:
     record = job.capture.recording.record
     info = record.info
+    files = f"changed: {', '.join(job.changed)}" if job.changed else "as recorded"
     return [
         job.capture.record.capture_id,
         job.origin,
@@ -175,8 +184,7 @@ def _source(job: JobCapture) -> list[Cell]:
         f"{record.n_samples:,} at {info.rate_hz:g} Hz",
         "cannot tell" if record.dropped is None else f"{record.dropped:,}",
         info.accuracy.source,
-        f"changed: {', '.join(job.changed)}" if job.changed else "as recorded",
-        job.capture.record.sha256()[:16],
+        f"{files}, {job.capture.record.sha256()[:12]}",
     ]
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
+REPORT_FILE = "report.html"
+
+
 @dataclass(frozen=True, slots=True)
 class Number:
     """A number as a reader needs it: value, unit, 95 % interval where known, and where it came from."""

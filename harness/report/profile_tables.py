@@ -59,16 +59,15 @@ def _phases(rows: Sequence[Row]) -> Table:
         [
             [
                 _label(row),
-                NAMES.get(row["phase"], row["phase"])
-                + (f" beside {row['background']}" if row["load"] else ""),
+                NAMES.get(str(row["phase"]), str(row["phase"])),
                 *(_text(row, name) for name in ("duration_s", "gross_j", "net_j")),
                 str(row["n"]),
                 Origin(row["origin"]),
             ]
             for row in rows
-            if row.get("power_w") is None
+            if row.get("power_w") is None and row["background"] == "none"
         ],
-        caption="Every phase",
+        caption="Every phase, nothing running beside it",
     )
 
 
@@ -110,7 +109,7 @@ def _label(row: Row) -> str:
 
 
 def _load(row: Row) -> str:
-    return f": {row['background']} ({row['load']:.0%})" if row["load"] else ""
+    return f": {row['background']} ({row['load']:.0%})" if row["background"] != "none" else ""
 
 
 def _number(row: Row, name: str) -> Number | None:

@@ -242,8 +242,8 @@ def test_killed_at_random_moments(
     """
     rng = np.random.default_rng(3)
     kills = campaign_count(3, 200)
-    whole_s = _duration_s(tmp_path)
-    found: list[int] = []
+    whole_s = min(_duration_s(tmp_path) for _ in range(3))
+    found: list[JobRecord] = []
     for number in range(kills):
         channel = open_agent(tmp_path)
         with channel:
@@ -256,10 +256,10 @@ def test_killed_at_random_moments(
             killer.join()
         found += _collected(tmp_path, f"job{number}", session.markers)
     record_property("kills", kills)
-    record_property("jobs_begun", len(found))
-    record_property("markers_recovered", sum(found))
-    record_property("different_moments", len(set(found)))
-    assert len(found) > kills / 2
+    record_property("killed_midway", sum(record.state == "died" for record in found))
+    record_property("markers_recovered", sum(len(record.markers) for record in found))
+    record_property("last_markers", len({len(record.markers) for record in found}))
+    assert any(record.state == "died" for record in found)
 
 
 def _duration_s(state: Path) -> float:
@@ -269,8 +269,8 @@ def _duration_s(state: Path) -> float:
         return time.monotonic() - start_s
 
 
-def _collected(state: Path, job_id: str, seen: tuple[EpochMarker, ...]) -> list[int]:
-    """How many markers a killed job left, all that were seen among them; nothing if it had not begun."""
+def _collected(state: Path, job_id: str, seen: tuple[EpochMarker, ...]) -> list[JobRecord]:
+    """What a killed job left, every marker that was seen in it; nothing if it had not begun."""
     if not (state / "jobs" / job_id / "lock").exists():
         assert not seen
         return []
@@ -279,4 +279,4 @@ def _collected(state: Path, job_id: str, seen: tuple[EpochMarker, ...]) -> list[
     assert record.state in ("died", "done")
     assert is_prefix(seen, record.markers)
     assert len(record.markers) - len(seen) in (0, 1)
-    return [len(record.markers)]
+    return [record]

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emulator.data.images import _from_torchvision
 from emulator.data.model import DataSet, Split, image_data_set
 from emulator.data.partition import make_partition
-from emulator.data.sources import DATA_SETS, data_folder, load_data_set
+from emulator.data.sources import DATA_SETS, Source, data_folder, load_data_set
 from emulator.data.text import ALPHABET, CLASSES, LENGTH, encode
 from fedjoule.errors import ConfigError, DataQualityError, MissingExtra, StorageError
 
@@ -89,6 +90,19 @@ def test_idx_files_are_read_packed_or_not_from_where_torchvision_puts_them(mnist
     assert abs(float(x.mean())) < 1e-5
     assert float(x.std()) == pytest.approx(1, abs=1e-5)
     np.testing.assert_allclose(data.mean[0], data.train.x.mean() / 255)
+
+
+def test_torchvision_reads_the_same_as_we_do(mnist_folder: Path) -> None:
+    """What its download leaves behind; the download itself needs a network."""
+    raw = mnist_folder / "MNIST" / "raw"
+    for path in raw.glob("*.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+    source = Source(mnist_folder, download=False, seed=0)
+    ours = load_data_set("mnist", folder=mnist_folder).train
+    theirs = _from_torchvision(source, "MNIST", train=True)
+    assert np.array_equal(theirs.x, ours.x)
+    assert np.array_equal(theirs.y, ours.y)
+    assert theirs.x.dtype == np.uint8
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0\0\x08\x03", b"\0\0\x0d\x03" + bytes(40)])

@@ -1,8 +1,11 @@
 """Rounds on small worlds: cost, learning, fates, and every way in which a round can come to nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from emulator.engine import Engine
 from emulator.fleet.conditions import Replayed
 from emulator.outcome import Accounting, Fate
 from emulator.protocol import Aggregation
@@ -95,6 +98,16 @@ def test_the_model_really_learns() -> None:
 
 def e_initial(e) -> float:
     return e.trainer.evaluate(e.trainer.initial(), "validation").accuracy
+
+
+def test_rewards_come_from_the_split_that_was_chosen() -> None:
+    e = engine(rounds=2)
+    tested = Engine(
+        e.world, e.trainer, FedAvg(), e.protocol, replace(e.judging, split="test"), 0, classes=10
+    )  # fmt: skip
+    assert e.play().accuracy == e.trainer.evaluate(e.weights, "validation").accuracy
+    assert tested.play().accuracy == e.trainer.evaluate(tested.weights, "test").accuracy
+    np.testing.assert_array_equal(e.weights, tested.weights)
 
 
 def test_aggregation_is_the_average_by_size() -> None:
@@ -260,6 +273,14 @@ def test_over_commitment_ends_with_the_first_k() -> None:
     assert [outcome.fates[i] for i in np.argsort(rank)] == [Fate.FINISHED] * 2 + [Fate.SURPLUS] * 2
     assert outcome.duration_ns == 11 * SECOND_NS
     assert outcome.cost.train_s[np.argsort(rank)] == pytest.approx([5.0, 10.0, 10.5, 10.5])
+
+
+def test_over_commitment_takes_exactly_k_of_equals() -> None:
+    place = world(fleet([profile()], [100] * 6))
+    e = engine(Everybody(), place=place, devices=6, k=2, candidates=6, over_commit=3.0)
+    outcome = e.play()
+    assert list(outcome.fates) == [Fate.FINISHED] * 2 + [Fate.SURPLUS] * 4
+    assert outcome.cost.upload_s == pytest.approx(np.full(6, 0.5))
 
 
 def test_a_client_whose_loss_is_not_a_number_is_dropped_and_reported() -> None:

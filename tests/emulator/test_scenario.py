@@ -17,7 +17,8 @@ from fedjoule.errors import ConfigError
 from fedjoule.provenance import Origin, Provenance
 from power.profile import save_profile
 from tests.emulator.worlds import HOUR_S, SECOND_NS, profile, user
-from traces.store import new_trace_set
+from traces.flat_store import write_flat
+from traces.store import TraceSet, new_trace_set
 
 PAPER = ("mnist-lenet5", "cifar10-resnet18", "cinic10-vgg16", "tinyimagenet-shufflenetv2", "shakespeare-lstm")
 
@@ -116,6 +117,18 @@ def test_files_are_found_beside_the_scenario(tmp_path: Path) -> None:
     task = task_of(TaskSection(name="digits-softmax"))
     assert [p.device for p in profiles_of(found.fleet, task)] == ["phone"]
     assert conditions_of(found.fleet, 0).eligible(0).any()
+
+
+def test_the_flat_form_of_a_trace_set_replays_the_same(tmp_path: Path) -> None:
+    folder = trace_set(tmp_path / "people", [user("a", charging=[(0, 3600)]), user("b", charging=[(60, 90)])])
+    write_flat(TraceSet(folder), tmp_path / "flat")
+    rules = {"policy": "charging", "at_end": "wrap"}
+    both = [Traces(source=str(tmp_path / name), **rules) for name in ("people", "flat")]
+    stored, flat = (conditions_of(Fleet(devices=40, traces=traces), 0) for traces in both)
+    for t_s in (0, 75, 4000):
+        found = flat.eligible(t_s * SECOND_NS)
+        np.testing.assert_array_equal(stored.eligible(t_s * SECOND_NS), found)
+    assert 0 < found.sum() < 40
 
 
 def test_a_profile_of_another_model_names_what_could_be_scaled(tmp_path: Path) -> None:

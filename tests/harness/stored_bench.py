@@ -5,16 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from device_agents.protocol import EpochMarker, Phase
 from fedjoule.errors import MeterDisconnected
-from fedjoule.runstore import RunStore
+from fedjoule.runstore import Journal, RunStore
 from harness.bench.failures import failed_record, put_aside
 from harness.bench.journal import JOURNAL, BenchJournal
 from harness.bench.matrix import BenchJob, expand
 from harness.bench.plan import load_plan
-from harness.capture import DeviceFacts, PingObservation
+from harness.capture import MARKERS_FILE, DeviceFacts, PingObservation, write_capture
+from harness.clock import ClockFit
 from harness.inventory import load_inventory
-from power.model import Finding, Severity
-from tests.harness.profile_captures import load, one_round, write
+from power.model import Finding, InstrumentInfo, SampleBlock, Severity
+from power.recording import Recording, RecordingWriter, open_recording
+from power.timebase import Timebase
+from tests.harness.profile_captures import PERIOD_NS, RATE_HZ, SUPPLY_V, accuracy, load, one_round, write
 
 PLAN = """
 models = ["softmax"]
@@ -58,6 +64,7 @@ current_limit_a = 3.0
 """
 TRAIN_W = 3.0
 EPOCHS_S = [1.0, 0.9]
+GAIN_REL = 0.02
 HOSTILE = '=HYPERLINK("http://x.example")</script><b>\x1b[31m'
 
 
@@ -119,6 +126,41 @@ def _facts(job: BenchJob) -> dict[str, Any]:
         "emulated": job.cell.device == "phone",
         "background": load(0.5, "game") if job.cell.load.name == "game" else load(0.0, "none", "none"),
         "attempt": 2 if job.cell.device == "phone" else 1,
+        "gain_rel": GAIN_REL,
         "pings": tuple(pings),
         "findings": (finding,),
     }
+
+
+def recording(folder: Path, watts: list[np.ndarray], lost: int = 0) -> Recording:
+    """Blocks with ``lost`` samples missing between them."""
+    folder.mkdir(parents=True)
+    info = InstrumentInfo(kind="synthetic", emulated=True, rate_hz=RATE_HZ, tick_hz=RATE_HZ,
+                          uniform_ticks=True, accuracy=accuracy())  # fmt: skip
+    writer = RecordingWriter(folder, info, None, started_ns=0)
+    first = 0
+    for i, part in enumerate(watts):
+        first += lost * (i > 0)
+        ticks = first + np.arange(len(part))
+        volts = np.full(len(part), SUPPLY_V)
+        block = SampleBlock(ticks * PERIOD_NS, ticks, part / SUPPLY_V, volts, first, lost if i else 0)
+        writer.append(block)
+        first += len(part)
+    writer.close(Timebase(ticks=(0, first + 1), host_ns=(0, (first + 1) * PERIOD_NS)), ())
+    return open_recording(folder)
+
+
+def capture_with_a_gap(folder: Path) -> None:
+    """2 s of 1 W, 0.4 s without samples, 2 s of 1 W; an epoch across the gap, an upload without end."""
+    recording(folder, [np.ones(2 * RATE_HZ)] * 2, lost=400)
+    times_s = [(Phase.EPOCH, "start", 0.5), (Phase.EPOCH, "end", 3.5), (Phase.UPLOAD, "start", 4.0)]
+    with Journal(folder / MARKERS_FILE) as journal:
+        for seq, (kind, edge, at_s) in enumerate(times_s):
+            epoch = int(kind is Phase.EPOCH)
+            marker = EpochMarker(kind=kind, edge=edge, epoch=epoch, t_dev_ns=round(at_s * 1e9), seq=seq)
+            journal.append(marker.model_dump(mode="json"))
+    clock = ClockFit(offset_ns=0, reference_ns=0, residual_s=0.0, sync_uncertainty_s=1e-4, method="ping")
+    device = DeviceFacts(name="board", transport="ssh")
+    write_capture(
+        folder, capture_id="gap", device=device, workload="softmax", samples=1, batch_size=1, clock=clock
+    )

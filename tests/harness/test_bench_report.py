@@ -28,7 +28,7 @@ from harness.stored_run import StoredRun
 from tests.harness.browser import browser, console_errors, open_page, requested_urls
 from tests.harness.local_bench import FAST, local_bench
 from tests.harness.profile_captures import one_round, write
-from tests.harness.stored_bench import HOSTILE, stored_bench
+from tests.harness.stored_bench import HOSTILE, capture_with_a_gap, stored_bench
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,10 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def real_run(tmp_path_factory: pytest.TempPathFactory, sshd: str) -> Iterator[Path]:
-    """Two jobs of the real runner: an OpenSSH server as the device, an emulated Monsoon that watches it."""
+    """A job of the real runner: an OpenSSH server as the device, an emulated Monsoon that watches it."""
     with local_bench(tmp_path_factory.mktemp("bench"), sshd, {"alpha": "monsoon-lvpm"}) as running:
-        sections = {**FAST, "repetitions": "count = 2"}
-        plan = running.write_plan(sections, local_epochs=3, samples=200_000)
+        sections = {**FAST, "repetitions": "count = 1"}
+        plan = running.write_plan(sections, local_epochs=2, samples=200_000)
         yield sit(read_files(plan, running.inventory), running.folder / "runs").path
 
 
@@ -64,7 +64,7 @@ def test_every_part_is_on_the_page(bench: Path) -> None:
         '<span class="badge measured">measured</span>',
         '<span class="badge emulated">emulated</span>',
         "attempt_failed",
-        "later epoch beside game",
+        "background load alone: game (50%)",
         "models = [&#34;softmax&#34;]",
         "Pixel 5",
         "standard uncertainty",
@@ -94,6 +94,19 @@ def test_bands_tell_joules_watts_and_seconds(bench: Path) -> None:
     clock = next(chart for chart in charts if chart["yLabel"] == "residual (ms)")
     assert clock["data"][1] == pytest.approx([0.05] * 3)
     assert clock["series"][0]["halfWidth"] == pytest.approx([0.25] * 3)
+
+
+def test_where_samples_are_missing_there_is_no_line_and_no_energy(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("gap", kind="bench") as run:
+        capture_with_a_gap(run.path / "jobs" / "0001_board_x_rep1")
+    html = bench_page.bench_page(StoredRun(run.path)).html()
+    (power,) = charts_of(html)
+    assert power["data"][1].count(None) == 1
+    assert 2.0 < power["data"][0][power["data"][1].index(None)] < 2.4
+    (band,) = power["bands"]
+    assert band["note"].startswith("energy not known (a gap longer than")
+    assert "No profile could be built" in html
+    assert "no usable probe epoch" in html
 
 
 def test_error_bars_show_the_interval(bench: Path) -> None:
@@ -129,7 +142,7 @@ def test_the_page_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(power) == 2
     assert all(len(chart["data"][0]) <= 1500 for chart in power)
     assert max(power[0]["data"][1]) == 3.0
-    assert "thinned from 73,200 samples" in html
+    assert "thinned from 73,400 samples" in html
     assert "The first 2 of 3 jobs" in html
     assert "The first 10 of 15 rows" in html
 
@@ -162,15 +175,17 @@ def test_the_report_command(bench: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert said["bytes"] == (bench / "report.html").stat().st_size
 
 
-def test_open_calls_the_browser(bench: Path, tmp_path: Path) -> None:
+def test_open_calls_the_browser(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("demo", kind="demo") as run:
+        (run.path / "report.html").write_text("a page")
     script, seen = tmp_path / "browser", tmp_path / "seen"
     script.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
     script.chmod(0o755)
     subprocess.run(
-        [sys.executable, "-m", "harness", "report", str(bench), "--open"],
+        [sys.executable, "-m", "harness", "report", str(run.path), "--open"],
         env={**os.environ, "BROWSER": f"{script} %s"}, check=True, capture_output=True,
     )  # fmt: skip
-    assert seen.read_text().strip() == (bench / "report.html").resolve().as_uri()
+    assert seen.read_text().strip() == (run.path / "report.html").resolve().as_uri()
 
 
 def test_a_run_of_another_kind_keeps_its_own_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,38 +216,57 @@ def pixels(driver: WebDriver, canvas: Any) -> dict[str, int]:
     return counts
 
 
-def test_chromium_shows_a_real_run(
-    real_run: Path, tmp_path: Path, require_program: Callable[[str, str], str]
-) -> None:
-    path = write_outputs(real_run)[0]
+def power_charts(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     charts = charts_of(path.read_text())
-    power = [i for i, chart in enumerate(charts) if chart["yLabel"] == "power (W)"]
-    assert len(power) == 2
+    return charts, [i for i, chart in enumerate(charts) if chart["yLabel"] == "power (W)"]
+
+
+def drawn(driver: WebDriver) -> int:
+    count: int = driver.execute_script("return Number(document.documentElement.dataset.drawn)")
+    return count
+
+
+def test_chromium_shows_a_real_run_and_one_with_several_jobs(
+    real_run: Path, bench: Path, tmp_path: Path, require_program: Callable[[str, str], str]
+) -> None:
     with browser(
         require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
     ) as driver:
-        open_page(driver, path)
-        drawn = "return Number(document.documentElement.dataset.drawn)"
-        assert driver.execute_script(drawn) == len(charts) - 2  # the second job is folded away
-        place = driver.find_element(By.CSS_SELECTOR, f'[data-chart="{power[0]}"]')
-        canvas = place.find_element(By.TAG_NAME, "canvas")
-        before = pixels(driver, canvas)
-        assert before["line"] > 500
-        assert before["band"] > 5000
-        hover_and_zoom(driver, place, charts[power[0]])
-        zoomed = pixels(driver, canvas)
-        assert zoomed != before
-        assert zoomed["line"] > 100
-        driver.find_elements(By.CSS_SELECTOR, "details:not([open]) summary")[0].click()
-        second = f'[data-chart="{power[1]}"] canvas'
-        assert pixels(driver, driver.find_element(By.CSS_SELECTOR, second))["line"] > 500
-        assert driver.execute_script(drawn) == len(charts)
-        assert console_errors(driver) == []
-        schemes = {url.split(":")[0] for url in requested_urls(driver)}
-        assert schemes <= {"file", "data", "chrome"}
+        look_at_a_real_run(driver, write_outputs(real_run)[0])
         picture = tmp_path / "report.png"
         assert driver.save_screenshot(str(picture))
         assert picture.stat().st_size > 10_000
+        unfold_a_job(driver, write_outputs(bench)[0])
+        assert console_errors(driver) == []
+        schemes = {url.split(":")[0] for url in requested_urls(driver)}
+        assert schemes <= {"file", "data", "chrome"}
+
+
+def look_at_a_real_run(driver: WebDriver, path: Path) -> None:
+    charts, (power,) = power_charts(path)
+    open_page(driver, path)
+    assert drawn(driver) == len(charts)
+    place = driver.find_element(By.CSS_SELECTOR, f'[data-chart="{power}"]')
+    canvas = place.find_element(By.TAG_NAME, "canvas")
+    before = pixels(driver, canvas)
+    assert before["line"] > 500
+    assert before["band"] > 5000
+    hover_and_zoom(driver, place, charts[power])
+    zoomed = pixels(driver, canvas)
+    assert zoomed != before
+    assert zoomed["line"] > 100
+    assert console_errors(driver) == []
+
+
+def unfold_a_job(driver: WebDriver, path: Path) -> None:
+    charts, power = power_charts(path)
+    assert len(power) == 3
+    open_page(driver, path)
+    assert drawn(driver) == len(charts) - 4  # two jobs are folded away, with two charts each
+    driver.find_element(By.CSS_SELECTOR, "details:not([open]) summary").click()
+    second = driver.find_element(By.CSS_SELECTOR, f'[data-chart="{power[1]}"] canvas')
+    assert pixels(driver, second)["band"] > 5000
+    assert drawn(driver) == len(charts) - 2
 
 
 def hover_and_zoom(driver: WebDriver, place: Any, chart: dict[str, Any]) -> None:

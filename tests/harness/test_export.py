@@ -14,10 +14,11 @@ import pytest
 
 from fedjoule.runstore import RunStore
 from harness.cli import run as fedjoule
+from harness.export.junit import junit
 from harness.export.perfetto import export_perfetto
 from harness.stored_run import StoredRun
 from tests.harness.profile_captures import RATE_HZ
-from tests.harness.stored_bench import EPOCHS_S, TRAIN_W, stored_bench
+from tests.harness.stored_bench import EPOCHS_S, TRAIN_W, capture_with_a_gap, stored_bench
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +159,21 @@ def test_perfetto_trace_is_capped(bench: Path, tmp_path: Path) -> None:
     assert max(power) == TRAIN_W
 
 
+def test_perfetto_shows_gaps_and_phases_without_end(tmp_path: Path) -> None:
+    with RunStore(tmp_path).create("gap", kind="bench") as run:
+        capture_with_a_gap(run.path / "jobs" / "0001_board_x_rep1")
+    export_perfetto(StoredRun(run.path), tmp_path / "trace.json")
+    events = {e["name"]: e for e in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
+    for event in events.values():
+        check_trace_event(event)
+    assert events["no samples"]["dur"] == pytest.approx(0.401e6)
+    assert events["upload begins"]["ph"] == "i"
+    assert events["upload begins"]["ts"] == pytest.approx(4.0e6)
+    args = events["epoch 1"]["args"]
+    assert "energy_j" not in args
+    assert "a gap longer than" in args["problems"]
+
+
 def test_junit_has_a_case_per_job_and_the_evidence(
     bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,6 +205,23 @@ def test_junit_has_a_case_per_job_and_the_evidence(
     assert all("epoch 2: 0.9 s" in text for text in outputs)
     assert sum("attempt 1, round:" in text for text in outputs) == 1
     assert all("�" in text for text in outputs)  # an escape code has no place in XML
+
+
+def test_a_finished_job_whose_evidence_is_lost_is_a_failure(tmp_path: Path) -> None:
+    run = stored_bench(tmp_path)
+    torn, changed = sorted((run / "jobs").glob("*_board_*"))
+    (torn / "capture.json").write_text("{", encoding="utf-8")
+    with (changed / "raw.bin").open("ab") as raw:
+        raw.write(b"more")
+    suite = junit(StoredRun(run))
+    assert suite.get("failures") == "3"
+    messages = {
+        case.get("name"): failure.get("message") or ""
+        for case in suite.iter("testcase")
+        for failure in case.findall("failure")
+    }
+    assert "not readable as JSON" in messages[torn.name]
+    assert messages[changed.name] == "changed since the capture was made: raw.bin"
 
 
 @pytest.mark.parametrize(

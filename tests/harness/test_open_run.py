@@ -10,11 +10,8 @@ import harness
 from fedjoule.errors import StorageError
 from fedjoule.runstore import RunStore
 from harness.thinning import gaps_ns, thin
-from power.model import InstrumentInfo, SampleBlock
-from power.recording import Recording, RecordingWriter, open_recording
-from power.timebase import Timebase
-from tests.harness.profile_captures import IDLE_W, PERIOD_NS, RATE_HZ, SUPPLY_V, accuracy, one_round, write
-from tests.harness.stored_bench import EPOCHS_S, TRAIN_W, stored_bench
+from tests.harness.profile_captures import IDLE_W, PERIOD_NS, one_round, write
+from tests.harness.stored_bench import EPOCHS_S, GAIN_REL, TRAIN_W, recording, stored_bench
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +30,7 @@ def test_epochs_are_a_data_frame(bench: Path) -> None:
     assert row["energy_j"] == pytest.approx(TRAIN_W * EPOCHS_S[0], abs=0.003)
     assert row["mean_power_w"] == pytest.approx(TRAIN_W, abs=0.003)
     assert row["net_j"] == pytest.approx((TRAIN_W - IDLE_W) * EPOCHS_S[0], abs=0.003)
-    assert 0 < row["energy_half_width_95_j"] < 0.01
+    assert row["energy_half_width_95_j"] == pytest.approx(GAIN_REL * TRAIN_W * EPOCHS_S[0], rel=0.02)
     assert row["start_s"] == pytest.approx(2.5, abs=0.001)  # idle 2.0 s, a gap of 0.1 s, download 0.4 s
     assert (row["usable"], row["throttled"], row["problems"]) == (True, False, "")
     assert epochs.groupby("device")["origin"].unique().map(list).to_dict() == {
@@ -104,6 +101,24 @@ def test_what_cannot_be_read_or_was_changed_is_a_finding_and_weakens_the_claim(t
     assert set(opened.profiles()["device"]) == {"phone"}  # nothing is built from what was changed
 
 
+def test_parts_that_are_missing_leave_the_others_be(tmp_path: Path) -> None:
+    run = stored_bench(tmp_path)
+    job = next((run / "jobs").glob("*_board_*-none_*"))
+    (job / "samples.arrows").unlink()
+    attempt = next((run / "failed").iterdir())
+    (attempt / "attempt.json").write_text("nothing", encoding="utf-8")
+    plan = run / "config" / "plan.toml"
+    plan.write_text(plan.read_text() + "[later]\nversion = 2\n")
+    opened = harness.open_run(run)
+    findings = opened.findings()
+    unusable = findings[findings["code"] == "not_usable"].set_index("job")["message"]
+    assert "samples.arrows" in unusable[job.name]
+    assert "not readable as JSON" in unusable[f"failed/{attempt.name}"]
+    assert "later: unknown key" in unusable["config"]
+    assert len(opened.epochs()) == 4
+    assert len(opened.jobs()) == 2  # without a plan, only the captures tell of jobs
+
+
 def test_a_run_without_captures_gives_empty_frames_with_their_columns(tmp_path: Path) -> None:
     with RunStore(tmp_path).create("nothing", kind="bench") as run:
         pass
@@ -116,24 +131,6 @@ def test_a_run_without_captures_gives_empty_frames_with_their_columns(tmp_path: 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="not a run"):
         harness.open_run(tmp_path)
-
-
-def recording(folder: Path, watts: list[np.ndarray], lost: int = 0) -> Recording:
-    """Blocks with ``lost`` samples missing between them."""
-    folder.mkdir()
-    info = InstrumentInfo(kind="synthetic", emulated=True, rate_hz=RATE_HZ, tick_hz=RATE_HZ,
-                          uniform_ticks=True, accuracy=accuracy())  # fmt: skip
-    writer = RecordingWriter(folder, info, None, started_ns=0)
-    first = 0
-    for i, part in enumerate(watts):
-        first += lost * (i > 0)
-        ticks = first + np.arange(len(part))
-        volts = np.full(len(part), SUPPLY_V)
-        block = SampleBlock(ticks * PERIOD_NS, ticks, part / SUPPLY_V, volts, first, lost if i else 0)
-        writer.append(block)
-        first += len(part)
-    writer.close(Timebase(ticks=(0, first + 1), host_ns=(0, (first + 1) * PERIOD_NS)), ())
-    return open_recording(folder)
 
 
 @pytest.mark.parametrize("max_samples", [4, 100, 4001, 99_999])

@@ -178,7 +178,7 @@ def test_the_table_says_what_is_counted(capsys: pytest.CaptureFixture[str]) -> N
         (["reference", "--chosen", "0"], "at least one device"),
         (["reference", "--task", "nothing"], "no task 'nothing'"),
         (["no-such-run"], "no-such-run"),
-        (["plan.toml"], "a plan has no profiles yet"),
+        (["plan.toml"], "plan.toml: No such file"),
     ],
 )
 def test_bad_arguments(

@@ -16,7 +16,8 @@ from tests.conftest import FULL_COUNTS
 from tests.harness.local_bench import FAST, LocalBench, Watch, local_bench
 from tests.system.bench_truth import Truth, knowing_half_width_j, true_epoch_j
 
-REDUCED = {"alpha": "monsoon-lvpm", "beta": "monsoon-hvpm"}
+# An HVPM keeps few samples back: with other tests on the same cores, its reader comes too late.
+REDUCED = {"alpha": "monsoon-lvpm", "beta": "ina219"}
 FULL = {"alpha": "monsoon-lvpm", "beta": "monsoon-hvpm", "gamma": "ina219", "delta": "monsoon-lvpm"}
 LOADS = [
     'name = "none"\ncpu_share = 0',
@@ -61,6 +62,7 @@ def test_a_plan_runs_unattended_and_states_the_truth(
     record_property("median_half_width_over_knowing", float(np.median(ratios)))
     assert len(inside) == cells
     assert sum(inside) >= 0.9 * cells
+    assert np.median(ratios) <= 1.5
 
 
 def run_with_troubles(bench: LocalBench, root: Path, files: object) -> Path:

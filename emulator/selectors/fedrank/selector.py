@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from emulator.view import ServerView
 
 
+TAU_DEVICES = 1000
+"""How far the ranking has moved is told from so many devices: enough for two digits, and cheap in a large fleet."""
+
+
 class FedRank(Selector):
     """Learning to rank.
 
@@ -93,8 +97,9 @@ class FedRank(Selector):
             self._complete(state, k, rng)
             learner.learn(view.round, rng)
         rank = self._ranks(learner.network, state)
-        if self._imitated is not None and len(rank) > 1:
-            self._drift = _kendall_tau(rank, self._ranks(self._imitated, state))
+        if self._online and self._imitated is not None and len(rank) > 1:
+            seen = slice(TAU_DEVICES)
+            self._drift = _kendall_tau(rank[seen], self._ranks(self._imitated, state[seen]))
         picks = self._picks(view, candidates, rank, k)
         if self._online:
             picks = self._explored(picks, len(candidates), view, rng)
@@ -145,6 +150,17 @@ class FedRank(Selector):
         swapped[rng.integers(len(picks))] = rng.choice(others)
         return swapped
 
+    @property
+    def network(self) -> Mlp:
+        """What ranks now.
+
+        Raises:
+            ConfigError: There is none before the first choice without a policy.
+        """
+        if self._learner is None:
+            raise ConfigError(f"{self.name} has no policy and has not chosen yet")
+        return self._learner.network
+
     def metrics(self) -> dict[str, float]:
         """Losses of the last updates, and how far the ranking has moved from the imitated one."""
         learner = self._learner
@@ -171,7 +187,7 @@ class FedRank(Selector):
 
 
 def _kendall_tau(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-    """Agreement of two rankings, from 1 to -1; over the first thousand devices where there are more."""
+    """Agreement of two rankings, from 1 to -1."""
     from scipy.stats import kendalltau
 
-    return float(kendalltau(a[:1000], b[:1000]).statistic)
+    return float(kendalltau(a, b).statistic)

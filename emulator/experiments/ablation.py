@@ -1,0 +1,46 @@
+"""FedRank without imitation (-I), without the rank loss (-P), without both (-IP), and without learning."""
+
+from __future__ import annotations
+
+from emulator.experiments.plan import Cast, Preset
+from emulator.experiments.sizes import FEW, FIVE, TEN, derived, digits, full, smoke
+
+METHODS = (
+    "fedavg",
+    "fedrank",
+    "fedrank_minus_i",
+    "fedrank_minus_p",
+    "fedrank_minus_ip",
+    "fedrank_frozen",
+)
+LONG = 200
+"""Learning from scratch is said to need 70 to 200 rounds, more than the paper's 50 (selectors.md, A26)."""
+
+
+def casts(preset: Preset) -> list[Cast]:
+    """At the paper's horizon and at a longer one."""
+    if preset is Preset.SMOKE:
+        return [Cast(smoke("dir-client"), METHODS, FEW)]
+    mnist = full("mnist-lenet5", "dir-client")
+    if preset is Preset.LAPTOP:
+        return [Cast(mnist, METHODS, FIVE), Cast(digits("dir-client", LONG), METHODS, FIVE)]
+    title = f"{mnist.title}, {LONG} rounds"
+    # Beside another horizon's numbers the paper's would mislead.
+    longer = derived(
+        mnist,
+        f"mnist-lenet5-{LONG}",
+        title,
+        {"protocol.rounds": LONG},
+        paper_task="",
+        reductions=(f"{LONG} rounds instead of the paper's 50",),
+    )
+    vgg = full("cinic10-vgg16", "dir-client")
+    # The paper's reward and loss figures name VGG-16 on CIFAR-10, which its table does not have (A31).
+    figures = derived(
+        vgg,
+        "cifar10-vgg16-dir-client",
+        "CIFAR-10, VGG-16; non-IID, Dirichlet per device (dir_client)",
+        {"task.data": "cifar10"},
+        paper_task="",
+    )
+    return [Cast(variant, METHODS, TEN) for variant in (mnist, longer, figures)]

@@ -1,0 +1,47 @@
+"""The experiments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from emulator.experiments.plan import Cast, ExperimentPlan, Preset, make_plan
+from fedjoule.registry import Registry
+
+EXPERIMENTS: Registry[Callable[[Preset], list[Cast]]] = Registry(
+    what="experiment",
+    group="fedjoule.experiments",
+    builtin={
+        "table1": (
+            "emulator.experiments.table1:casts",
+            "Accuracy, energy and speed of all methods, beside the paper's table",
+        ),
+        "toa-eoa": ("emulator.experiments.toa_eoa:casts", "Time and energy to an accuracy"),
+        "ablation": ("emulator.experiments.ablation:casts", "FedRank without each of its parts"),
+        "generalisation": (
+            "emulator.experiments.generalisation:casts",
+            "One expert against several; a policy from MNIST on other tasks",
+        ),
+        "sensitivity": (
+            "emulator.experiments.sensitivity:casts",
+            "Exponents, budgets and number of candidates",
+        ),
+        "probing": ("emulator.experiments.probing:casts", "No probing against M candidates"),
+        "interference": (
+            "emulator.experiments.interference:casts",
+            "The same fleet with and without user activity",
+        ),
+    },
+)
+
+
+def plan_experiment(
+    name: str, preset: Preset, *, seeds: Sequence[int] | None = None, only: Sequence[str] = ()
+) -> ExperimentPlan:
+    """The plan of a named experiment; arguments as in `make_plan`.
+
+    Raises:
+        ConfigError: There is no such experiment or variant.
+    """
+    casts = EXPERIMENTS.load(name)(preset)
+    question = EXPERIMENTS.entries()[name].summary
+    return make_plan(name, preset, question, casts, seeds=seeds, only=only)

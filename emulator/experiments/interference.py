@@ -1,0 +1,30 @@
+"""The same fleet with and without its users: what apps, and being picked up, do to each method."""
+
+from __future__ import annotations
+
+from emulator.experiments.plan import Cast, Preset, Variant
+from emulator.experiments.sizes import FEW, TEN, THREE, derived, full, smoke
+
+METHODS = ("fedavg", "oort", "tifl", "fedmarl", "fedrank", "fedrank_plus")
+
+
+def casts(preset: Preset) -> list[Cast]:
+    """Nobody touches the phones; apps slow them down; they also leave when the screen goes on."""
+    base, seeds = {
+        Preset.SMOKE: (smoke("dir-client"), FEW),
+        Preset.LAPTOP: (full("mnist-lenet5", "dir-client"), THREE),
+        Preset.PAPER: (full("mnist-lenet5", "dir-client"), TEN),
+    }[preset]
+    variants = (
+        _beside(base, "untouched", "no user activity", {"fleet.traces": None}),
+        _beside(base, "apps", "apps slow the phones down", {}),
+        _beside(
+            base, "apps-and-leaving", "as before, and only idle phones train", {"fleet.traces.policy": "idle"}
+        ),
+    )
+    return [Cast(variant, METHODS, seeds) for variant in variants]
+
+
+def _beside(base: Variant, name: str, what: str, changes: dict[str, object]) -> Variant:
+    # The paper's numbers are for its own traces, which are not these.
+    return derived(base, name, f"{base.title}; {what}", changes, paper_task="")

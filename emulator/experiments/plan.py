@@ -1,0 +1,223 @@
+"""What an experiment runs: scenarios that differ in one thing, methods, seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from emulator.compare.load import BASELINE
+from emulator.scenario.model import Scenario
+from fedjoule.config import ClosedModel
+from fedjoule.errors import ConfigError
+from fedjoule.records import StoredRecord
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+
+BASELINE_BLIND_TO = (("reward",), ("protocol", "candidates"), ("accounting",), ("name",))
+"""What uniformly random selection never looks at: scenarios that differ in these share their FedAvg runs."""
+
+
+class Preset(StrEnum):
+    """How large."""
+
+    SMOKE = "smoke"
+    """About a minute; shows that everything works, and nothing else."""
+    LAPTOP = "laptop"
+    """Two cores and an evening."""
+    PAPER = "paper"
+    """The paper's full scale, for a GPU or a cluster."""
+
+
+class Swept(ClosedModel):
+    """What a series of variants varies.
+
+    Attributes:
+        quantity: For people.
+        key: Dotted key of the scenario.
+    """
+
+    quantity: str
+    key: str
+
+    def value(self, scenario: Scenario) -> float:
+        """Where a scenario stands in the series."""
+        if self.key == "protocol.candidates":
+            return float(scenario.candidates)
+        found: Any = scenario
+        for part in self.key.split("."):
+            found = getattr(found, part)
+        return float(found)
+
+
+class Variant(ClosedModel):
+    """One scenario of an experiment.
+
+    Attributes:
+        name: Of its folder.
+        title: For people.
+        scenario: All but who chooses.
+        reductions: What is smaller than in the paper; shown with every table.
+        paper_task: Column of the paper's table to stand beside; empty for none.
+        paper_split: ``iid`` or ``noniid``, likewise.
+        target: Accuracy to reach; by default what FedAvg ends with here.
+        baseline: Variant whose FedAvg runs count here too; its own by default.
+        swept: The series it belongs to.
+    """
+
+    name: Name
+    title: str
+    scenario: Scenario
+    reductions: tuple[str, ...] = ()
+    paper_task: str = ""
+    paper_split: str = ""
+    target: float | None = None
+    baseline: str = ""
+    swept: Swept | None = None
+
+
+class Planned(ClosedModel):
+    """One method on one variant with one seed."""
+
+    variant: str
+    selector: str
+    seed: Annotated[int, Field(ge=0)]
+
+    @property
+    def folder(self) -> str:
+        """Inside the run."""
+        return f"{self.variant}/{self.selector}_s{self.seed}"
+
+
+class ExperimentPlan(StoredRecord):
+    """``experiment.json``: everything that an experiment runs, in order."""
+
+    name: Name
+    preset: Preset
+    question: str
+    variants: tuple[Variant, ...] = Field(min_length=1)
+    planned: tuple[Planned, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        by_name = {variant.name: variant for variant in self.variants}
+        if len(by_name) < len(self.variants):
+            raise ValueError("variants: a name comes twice")
+        if len({one.folder for one in self.planned}) < len(self.planned):
+            raise ValueError("planned: one comes twice")
+        lost = {one.variant for one in self.planned} - set(by_name)
+        if lost:
+            raise ValueError(f"planned: no variant called {min(lost)!r}")
+        for variant in self.variants:
+            if variant.baseline:
+                _check_baseline(variant, by_name)
+        return self
+
+    def variant(self, name: str) -> Variant:
+        """A variant by name."""
+        return next(variant for variant in self.variants if variant.name == name)
+
+    def scenario_of(self, planned: Planned) -> Scenario:
+        """The scenario of one of them, with its selector at default options."""
+        scenario = self.variant(planned.variant).scenario
+        chosen = scenario.selector.model_copy(update={"name": planned.selector, "options": {}})
+        return scenario.model_copy(update={"selector": chosen})
+
+
+def _check_baseline(variant: Variant, by_name: dict[str, Variant]) -> None:
+    other = by_name.get(variant.baseline)
+    if other is None:
+        raise ValueError(f"variant {variant.name}: its baseline {variant.baseline!r} is not there")
+    if _as_baseline_sees(variant.scenario) != _as_baseline_sees(other.scenario):
+        raise ValueError(
+            f"variant {variant.name}: differs from its baseline {other.name} in what FedAvg depends on"
+        )
+
+
+def _as_baseline_sees(scenario: Scenario) -> dict[str, Any]:
+    data = scenario.model_dump(mode="json", exclude={"selector"})
+    for path in BASELINE_BLIND_TO:
+        inner = data
+        for key in path[:-1]:
+            inner = inner[key]
+        inner.pop(path[-1])
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who plays on a variant.
+
+    Attributes:
+        variant: The scenario.
+        methods: Selectors with all of ``seeds``.
+        seeds: Of ``methods``.
+        others: Selectors with ``other_seeds`` only: they cost as much and matter less.
+        other_seeds: Of ``others``.
+    """
+
+    variant: Variant
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    others: tuple[str, ...] = ()
+    other_seeds: tuple[int, ...] = ()
+
+    def planned(self, seeds: Sequence[int] | None) -> list[Planned]:
+        """Every method with each of its seeds, or with ``seeds`` instead."""
+        pairs = [(m, seeds or self.seeds) for m in self.methods]
+        pairs += [(m, seeds or self.other_seeds) for m in self.others]
+        return [
+            Planned(variant=self.variant.name, selector=method, seed=seed)
+            for method, its_seeds in pairs
+            for seed in its_seeds
+        ]
+
+
+def make_plan(
+    name: str,
+    preset: Preset,
+    question: str,
+    casts: Sequence[Cast],
+    *,
+    seeds: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+) -> ExperimentPlan:
+    """The plan of an experiment.
+
+    Args:
+        name: Of the experiment.
+        preset: How large.
+        question: What it answers.
+        casts: Its variants and who plays on them.
+        seeds: Instead of the preset's own, for every method.
+        only: Names of the variants to run; a variant that another one takes its baseline from comes with it.
+
+    Raises:
+        ConfigError: There is no such variant.
+    """
+    known = {cast.variant.name: cast for cast in casts}
+    for wanted in only:
+        if wanted not in known:
+            raise ConfigError(
+                f"experiment {name!r} has no variant {wanted!r} with preset {preset.value}",
+                hint=f"known: {', '.join(known)}",
+            )
+    kept = set(only or known)
+    kept |= {known[one].variant.baseline for one in kept} - {""}
+    chosen = [cast for cast in casts if cast.variant.name in kept]
+    return ExperimentPlan(
+        name=name,
+        preset=preset,
+        question=question,
+        variants=tuple(cast.variant for cast in chosen),
+        planned=tuple(one for cast in chosen for one in cast.planned(seeds)),
+    )
+
+
+def has_baseline(plan: ExperimentPlan, variant: Variant) -> bool:
+    """Whether FedAvg runs on it or on the variant it takes its baseline from."""
+    where = variant.baseline or variant.name
+    return any(one.variant == where and one.selector == BASELINE for one in plan.planned)

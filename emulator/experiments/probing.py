@@ -1,0 +1,29 @@
+"""What probing costs and saves: FedAvg, which does not probe, against FedRank with M candidates."""
+
+from __future__ import annotations
+
+from emulator.experiments.plan import Cast, Preset, Swept, Variant
+from emulator.experiments.sizes import FEW, TEN, THREE, derived, full, smoke
+
+CANDIDATES = (15, 20, 30, 50, 100)
+
+
+def casts(preset: Preset) -> list[Cast]:
+    """From few candidates to all (the paper's wording, A3)."""
+    if preset is Preset.SMOKE:
+        base, seeds, candidates = smoke("iid"), FEW, (8, 15, 30)
+    else:
+        base, candidates = full("mnist-lenet5", "iid"), CANDIDATES
+        seeds = THREE if preset is Preset.LAPTOP else TEN
+    return [Cast(base, ("fedavg",), seeds), *(Cast(_among(base, m), ("fedrank",), seeds) for m in candidates)]
+
+
+def _among(base: Variant, candidates: int) -> Variant:
+    return derived(
+        base,
+        f"candidates-{candidates}",
+        f"{base.title}; M = {candidates}",
+        {"protocol.candidates": candidates},
+        baseline=base.name,
+        swept=Swept(quantity="candidates", key="protocol.candidates"),
+    )

@@ -1,0 +1,188 @@
+"""Runs of an experiment, read back and checked: what is missing, mixed or not a number never gets further."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emulator.compare.load import BASELINE
+from emulator.emulation import RECORD, EmulationRecord, Result, load_result
+from emulator.experiments.plan import ExperimentPlan, Planned, Variant
+from emulator.experiments.runner import read_plan
+from emulator.outcome import Accounting
+from fedjoule.errors import DataQualityError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COSTS = tuple(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting)
+SHOWN = 5
+"""Of a long list of problems, so many are named."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun:
+    """One emulation of the plan.
+
+    Attributes:
+        planned: What it is.
+        record: Its record.
+        rounds: One row per round, round 0 (profiling) included.
+        path: Where it is.
+    """
+
+    planned: Planned
+    record: EmulationRecord
+    rounds: pd.DataFrame
+    path: Path
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per participant and round; read when asked for, since it is large."""
+        return Result(self.path, self.record).clients
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExperimentResults:
+    """A plan and its runs.
+
+    Attributes:
+        plan: What was to be run.
+        runs: What was, in the order of the plan.
+        missing: What was not, where that was allowed.
+        warnings: What a reader has to know first.
+    """
+
+    plan: ExperimentPlan
+    runs: tuple[FinishedRun, ...]
+    missing: tuple[Planned, ...]
+    warnings: tuple[str, ...]
+
+    def of(self, variant: Variant) -> dict[str, dict[int, FinishedRun]]:
+        """Method to seed to run, on one variant; FedAvg's from where the variant takes its baseline."""
+        found: dict[str, dict[int, FinishedRun]] = {}
+        for run in self.runs:
+            borrowed = run.planned.variant == variant.baseline and run.planned.selector == BASELINE
+            if borrowed or run.planned.variant == variant.name:
+                found.setdefault(run.planned.selector, {})[run.planned.seed] = run
+        return found
+
+    def facts(self, variant: Variant) -> Mapping[str, Any]:
+        """What the variant's emulations rest on, the same for all of them."""
+        return next(run for by_seed in self.of(variant).values() for run in by_seed.values()).record.facts
+
+
+def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
+    """Read an experiment's runs.
+
+    Args:
+        path: The run folder.
+        partial: Go on without runs that are missing or were interrupted; the results name them.
+
+    Raises:
+        DataQualityError: Runs are missing, differ from the plan or among each other, or hold no numbers.
+    """
+    plan = read_plan(path)
+    runs, missing = [], []
+    for planned in plan.planned:
+        found = _read(path, plan, planned)
+        if found is None:
+            missing.append(planned)
+        else:
+            runs.append(found)
+    if missing and (not partial or not runs):
+        names = _listed([one.folder for one in missing])
+        raise DataQualityError(
+            f"{path}: {len(missing)} of {len(plan.planned)} runs are missing or were interrupted: {names}",
+            hint=f"`fedjoule experiment run {plan.name} --preset {plan.preset.value} --resume` continues; "
+            "`--partial` shows what is there",
+        )
+    _check_alike(runs)
+    warnings = [f"{len(missing)} of {len(plan.planned)} runs are not here: this is a part of the experiment"]
+    early = [f"{run.planned.folder}: {run.record.ended_early}" for run in runs if run.record.ended_early]
+    return ExperimentResults(
+        plan,
+        tuple(runs),
+        tuple(missing),
+        (*(warnings if missing else ()), *early, *_seed_warnings(runs)),
+    )
+
+
+def _read(path: Path, plan: ExperimentPlan, planned: Planned) -> FinishedRun | None:
+    folder = path / planned.folder
+    if not (folder / RECORD).is_file():
+        return None
+    result = load_result(folder)
+    if result.record.rounds is None:
+        return None
+    expected = plan.scenario_of(planned)
+    if result.record.scenario != expected or result.record.seed != planned.seed:
+        ours, theirs = (s.model_dump(mode="json") for s in (expected, result.record.scenario))
+        parts = [name for name in ours if ours[name] != theirs.get(name)] or ["seed"]
+        raise DataQualityError(
+            f"{folder}: is of another scenario than the plan says ({', '.join(parts)})",
+            hint="an experiment's folder holds its own runs only; run it anew",
+        )
+    rounds = result.rounds.sort_values("round").reset_index(drop=True)
+    _check_numbers(folder, result.record, rounds)
+    return FinishedRun(planned, result.record, rounds, folder)
+
+
+def _check_numbers(folder: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
+    """Costs are numbers in every row; accuracies in every round that was tested."""
+    played = rounds[rounds["round"] > 0]
+    if len(played) != record.rounds:
+        raise DataQualityError(
+            f"{folder}: {len(played)} rounds are stored, {record.rounds} were played",
+            hint="the table is damaged; run it anew",
+        )
+    wrong = [name for name in COSTS if name not in rounds or not np.isfinite(rounds[name]).all()]
+    every = record.scenario.protocol.test_every
+    tested = played["round"] % every == 0 if every else played["round"] == record.rounds
+    accuracy = played.loc[tested, "test_accuracy"]
+    if not len(accuracy) or not np.isfinite(accuracy).all():
+        wrong.append("test_accuracy")
+    if wrong:
+        raise DataQualityError(
+            f"{folder}: {', '.join(wrong)} of rounds.parquet hold values that are not numbers",
+            hint="no table can be made from it; run it anew",
+        )
+
+
+def _check_alike(runs: Sequence[FinishedRun]) -> None:
+    """Within a variant: one trainer, one kind of costs; with one seed also one data set and partition."""
+    _check_same(runs, lambda run: run.planned.variant, ("trainer", "cost_origin", "energy", "traces"))
+    _check_same(runs, lambda run: (run.planned.variant, run.planned.seed), ("data", "partition"))
+
+
+def _check_same(runs: Sequence[FinishedRun], group: Any, facts: Sequence[str]) -> None:
+    firsts: dict[Any, FinishedRun] = {}
+    for run in runs:
+        first = firsts.setdefault(group(run), run)
+        for fact in facts:
+            one, other = first.record.facts.get(fact), run.record.facts.get(fact)
+            if one != other:
+                raise DataQualityError(
+                    f"{first.planned.folder} and {run.planned.folder} rest on different {fact}: "
+                    f"{one!s:.80} and {other!s:.80}",
+                    hint="runs of one variant must come from the same data, profiles and trainer; run them anew",
+                )
+
+
+def _seed_warnings(runs: Sequence[FinishedRun]) -> list[str]:
+    seeds: dict[tuple[str, str], set[int]] = {}
+    for run in runs:
+        seeds.setdefault((run.planned.variant, run.planned.selector), set()).add(run.planned.seed)
+    single = sorted({method for (_, method), found in seeds.items() if len(found) == 1})
+    if not single:
+        return []
+    return [f"one seed only ({_listed(single)}): no interval and no test; differences may be chance"]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

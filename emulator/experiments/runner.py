@@ -1,0 +1,83 @@
+"""Plays an experiment: one emulation after the other into one run folder, and takes it up where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from emulator.assembly.assemble import make_selector
+from emulator.batch import is_finished
+from emulator.emulation import emulate
+from emulator.experiments.plan import ExperimentPlan, Planned, Preset
+from emulator.outcome import RoundOutcome
+from fedjoule.errors import StorageError
+from fedjoule.records import read_record, write_record
+from fedjoule.runstore import Run, RunStatus, RunStore
+
+KIND = "experiment"
+PLAN_FILE = "experiment.json"
+
+
+def check_methods(plan: ExperimentPlan) -> None:
+    """A method that cannot be made is found now, not after hours."""
+    for selector in dict.fromkeys(one.selector for one in plan.planned):
+        make_selector(plan.scenario_of(next(one for one in plan.planned if one.selector == selector)))
+
+
+def start(root: Path, plan: ExperimentPlan) -> Run:
+    """A new run folder."""
+    check_methods(plan)
+    run = RunStore(root).create(_run_name(plan.name, plan.preset), kind=KIND, fingerprint=plan.sha256())
+    write_record(run.path / PLAN_FILE, plan)
+    return run
+
+
+def resume(root: Path, plan: ExperimentPlan) -> Run:
+    """Take up the newest run of exactly this plan that has not come to its end.
+
+    Raises:
+        StorageError: There is none.
+    """
+    fingerprint = plan.sha256()
+    for summary in reversed(RunStore(root).list()):
+        record = summary.record
+        if record is None or record.kind != KIND or record.fingerprint != fingerprint:
+            continue
+        if record.status is RunStatus.COMPLETE:
+            raise StorageError(
+                f"{summary.path}: is complete, nothing to resume",
+                hint=f"`fedjoule experiment table {summary.path}` shows it; without --resume it runs anew",
+            )
+        return RunStore(root).resume(summary.path, fingerprint=fingerprint)
+    raise StorageError(
+        f"{root}: no unfinished run of {plan.name} with preset {plan.preset.value}, these variants and seeds",
+        hint="give the preset, seeds and variants that it was started with, or start it without --resume",
+    )
+
+
+def read_plan(path: Path) -> ExperimentPlan:
+    """The plan of a run folder."""
+    if not (path / PLAN_FILE).is_file():
+        raise StorageError(
+            f"{path}: not a run of `fedjoule experiment` (no {PLAN_FILE})",
+            hint="give the folder that `fedjoule experiment run` printed",
+        )
+    return read_record(path / PLAN_FILE, ExperimentPlan)
+
+
+def play(
+    run: Run, plan: ExperimentPlan, on_round: Callable[[Planned, RoundOutcome], None] = lambda *_: None
+) -> None:
+    """Run what is not finished yet, in the order of the plan."""
+    for planned in plan.planned:
+        if is_finished(run.path / planned.folder):
+            continue
+
+        def after_round(outcome: RoundOutcome, planned: Planned = planned) -> None:
+            on_round(planned, outcome)
+
+        emulate(run, plan.scenario_of(planned), planned.seed, folder=planned.folder, on_round=after_round)
+
+
+def _run_name(name: str, preset: Preset) -> str:
+    return f"{name}-{preset.value}"
