@@ -11,8 +11,8 @@ import numpy as np
 
 from emulator.compare.metrics import LAST_ROUNDS, RunMetrics, run_metrics
 from emulator.compare.table import Comparison, compare
-from emulator.outcome import Accounting
 from emulator.emulation import RECORD, Result, load_result
+from emulator.outcome import Accounting
 from emulator.selectors.base import SELECTORS, Family
 from fedjoule.errors import DataQualityError
 

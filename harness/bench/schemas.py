@@ -7,11 +7,12 @@ from typing import Any
 from fedjoule.config import ClosedModel
 from harness.bench.plan import Plan
 from harness.inventory import Inventory
+from harness.probing.plan import ProbingPlan
 
-SCHEMAS: dict[str, type[ClosedModel]] = {"plan": Plan, "devices": Inventory}
+SCHEMAS: dict[str, type[ClosedModel]] = {"plan": Plan, "devices": Inventory, "probing": ProbingPlan}
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The schema of ``plan`` or ``devices``."""
+    """The schema of ``plan``, ``devices`` or ``probing``."""
     found = SCHEMAS[name].model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

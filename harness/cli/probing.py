@@ -21,6 +21,10 @@ PAPER_CHOSEN = (10,)
 PAPER_CANDIDATES = (15, 20, 30)
 """From what the paper's energy figure implies (1.46 K) to the emulator's default (3 K)."""
 
+FOR_PREDICTIONS = ("task", "backend", "candidates", "chosen", "epochs", "choose", "seed")
+FOR_PLANS = ("inventory", "resume", "dry_run")
+"""Options, by what they apply to."""
+
 WAITING = "wait: for the slowest candidate before the server's choice, at awake power; in no other number"
 
 
@@ -102,10 +106,6 @@ def validate(root: Path, target: str, **given: Any) -> Output:
         return probing_bench.show_run(run, root, given)
     _refuse(ctx, ("source",), "only what was measured is compared with profiles")
     return _predict(root, target, **given)
-
-
-FOR_PREDICTIONS = ("task", "backend", "candidates", "chosen", "epochs", "choose", "seed")
-FOR_PLANS = ("inventory", "resume", "dry_run")
 
 
 def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:

@@ -38,7 +38,7 @@ class RoundTiming(ClosedModel):
     """
 
     idle_s: float = Field(default=10.0, ge=0.5, le=3600)
-    start_timeout_s: float = Field(default=600.0, gt=0, le=86_400)
+    start_timeout_s: float = Field(default=1200.0, gt=0, le=86_400)
     report_timeout_s: float = Field(default=600.0, gt=0, le=600)
     deadline_s: float = Field(default=3600.0, gt=0, le=604_800)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from fedjoule.errors import FedjouleError
 from fedjoule.provenance import Origin
 from harness.bench.matrix import REACHED_BY
-from harness.bench.overview import JobLine
 from harness.inventory import load_inventory
 from harness.report.bench_charts import MAX_JOBS, job_folds
 from harness.report.page import Cell, Number, Page, Section, Table
@@ -75,15 +74,11 @@ def _jobs(run: StoredRun) -> Section:
             origins.get(job.name, ""),
             str(job.attempt),
             job.stage,
-            job.error,
+            job.error or run.problems.get(job.name, ""),
         ]
         for job in run.job_lines
     ]
     return Section("Jobs", tables=[_capped(["job", "state", "origin", "attempts", "stage", "error"], rows)])
-
-
-def _error(run: StoredRun, job: JobLine) -> str:
-    return job.error or run.problems.get(job.name, "")
 
 
 def _traces(jobs: Sequence[JobCapture]) -> Section:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -211,8 +212,9 @@ def test_a_finished_job_whose_evidence_is_lost_is_a_failure(tmp_path: Path) -> N
     run = stored_bench(tmp_path)
     torn, changed = sorted((run / "jobs").glob("*_board_*"))
     (torn / "capture.json").write_text("{", encoding="utf-8")
-    with (changed / "raw.bin").open("ab") as raw:
-        raw.write(b"more")
+    with (changed / "samples.arrows").open("r+b") as samples:
+        samples.seek(-2000, os.SEEK_END)
+        samples.write(b"x")
     suite = junit(StoredRun(run))
     assert suite.get("failures") == "3"
     messages = {
@@ -221,7 +223,7 @@ def test_a_finished_job_whose_evidence_is_lost_is_a_failure(tmp_path: Path) -> N
         for failure in case.findall("failure")
     }
     assert "not readable as JSON" in messages[torn.name]
-    assert messages[changed.name] == "changed since the capture was made: raw.bin"
+    assert messages[changed.name] == "changed since the capture was made: samples.arrows"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 TAU_DEVICES = 1000
-"""How far the ranking has moved is told from so many devices: enough for two digits, and cheap in a large fleet."""
+"""How far the ranking has moved is told from so many devices: enough for two digits, cheap for a fleet."""
 
 
 class FedRank(Selector):
