@@ -15,19 +15,19 @@ SAMPLES_PER_CPU_S = {
     "cifar10-resnet18": 350.0,
     "digits-mlp": 9_400.0,
 }
-"""Training samples per second of processor time, all processes counted, on the machine of docs/experiments.md.
+"""Training samples per second of processor time, all processes counted; machine: docs/experiments.md.
 
 LeNet-5: `python -m benchmarks multi_client_training`, 24.2 client-epochs of 600 samples. ResNet-18: 4 clients
-of 32 random images, three epochs minus one epoch, one worker. Digits: 10 rounds of ``digits-iid`` with FedRank
-from start to end, where the emulator itself takes most of the time.
+of 32 random images, three epochs minus one epoch, one worker. Digits: 10 rounds of ``digits-iid`` with
+FedRank from start to end, where the emulator itself takes most of the time.
 """
 MEASURED = (
-    "processor time per training sample, measured on one x86-64 server core; wall time taken as that over two "
-    "idle cores"
+    "from the processor time per training sample, measured on x86-64 server cores that others used too "
+    "(docs/experiments.md), divided by two idle cores"
 )
 
-# Training samples of a device, and validation plus test samples of the server, where the scenario does not say.
-_DEVICE_SAMPLES = {"mnist": 60_000, "cifar10": 50_000, "digits": 1_437}
+# All training samples, and the server's validation plus test samples, where the scenario does not say.
+_TRAINING_SAMPLES = {"mnist": 60_000, "cifar10": 50_000, "digits": 1_437}
 _SERVER_SAMPLES = {"mnist": 10_000, "cifar10": 10_000, "digits": 360}
 
 
@@ -80,9 +80,9 @@ def _cpu_s(plan: ExperimentPlan, planned: Planned, epochs: float) -> float | Non
     scenario = plan.scenario_of(planned)
     data = scenario.task.data or task_of(scenario.task).data_set
     speed = SAMPLES_PER_CPU_S.get(scenario.task.name)
-    if speed is None or data not in _DEVICE_SAMPLES:
+    if speed is None or data not in _TRAINING_SAMPLES:
         return None
-    per_device = _DEVICE_SAMPLES[data] / scenario.fleet.devices
+    per_device = _TRAINING_SAMPLES[data] / scenario.fleet.devices
     samples = float(scenario.task.options.get("samples_per_client", per_device))
     server = min(_SERVER_SAMPLES[data], 2 * (scenario.task.server_samples or _SERVER_SAMPLES[data]))
     return (epochs * samples + scenario.protocol.rounds * server * FORWARD) / speed

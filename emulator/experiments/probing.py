@@ -10,11 +10,13 @@ CANDIDATES = (15, 20, 30, 50, 100)
 
 def casts(preset: Preset) -> list[Cast]:
     """From few candidates to all (the paper's wording, A3)."""
-    if preset is Preset.SMOKE:
-        base, seeds, candidates = smoke("iid"), FEW, (8, 15, 30)
-    else:
-        base, candidates = full("mnist-lenet5", "iid"), CANDIDATES
-        seeds = THREE if preset is Preset.LAPTOP else TEN
+    mnist = full("mnist-lenet5", "iid")
+    sizes: dict[Preset, tuple[Variant, tuple[int, ...], tuple[int, ...]]] = {
+        Preset.SMOKE: (smoke("iid"), FEW, (8, 15, 30)),
+        Preset.LAPTOP: (mnist, THREE, CANDIDATES),
+        Preset.PAPER: (mnist, TEN, CANDIDATES),
+    }
+    base, seeds, candidates = sizes[preset]
     return [Cast(base, ("fedavg",), seeds), *(Cast(_among(base, m), ("fedrank",), seeds) for m in candidates)]
 
 

@@ -169,7 +169,7 @@ def _check_same(runs: Sequence[FinishedRun], group: Any, facts: Sequence[str]) -
                 raise DataQualityError(
                     f"{first.planned.folder} and {run.planned.folder} rest on different {fact}: "
                     f"{one!s:.80} and {other!s:.80}",
-                    hint="runs of one variant must come from the same data, profiles and trainer; run them anew",
+                    hint="a variant's runs must come from the same data, profiles and trainer; run them anew",
                 )
 
 

@@ -1,4 +1,4 @@
-"""Plays an experiment: one emulation after the other into one run folder, and takes it up where it stopped."""
+"""Plays an experiment: one emulation after the other into one run folder, resumable."""
 
 from __future__ import annotations
 

@@ -10,13 +10,14 @@ from emulator.experiments.sizes import FEW, FIVE, TEN, derived, digits, full, sm
 EXPONENTS = (0, 1, 2, 5)
 BUDGETS = (0.5, 1, 2)
 CANDIDATES = (15, 20, 30, 50, 100)
+SMALL_FLEET = (8, 10, 30)
+"""Instead of ``CANDIDATES``, for `smoke`."""
 SERIES: dict[Swept, tuple[float, ...]] = {
     Swept(quantity="alpha", key="reward.alpha"): EXPONENTS,
     Swept(quantity="beta", key="reward.beta"): EXPONENTS,
     Swept(quantity="budgets", key="reward.budget_scale"): BUDGETS,
     Swept(quantity="candidates", key="protocol.candidates"): CANDIDATES,
 }
-SMALL_FLEET = (8, 10, 30)
 
 
 def casts(preset: Preset) -> list[Cast]:
@@ -29,7 +30,7 @@ def casts(preset: Preset) -> list[Cast]:
     variants = [
         _changed(base, swept, value)
         for swept, values in SERIES.items()
-        for value in (SMALL_FLEET if _is_fleet_too_small(base, values) else values)
+        for value in _fitting(values, base)
         if value != swept.value(base.scenario)  # that one is the base
     ]
     return [
@@ -38,8 +39,8 @@ def casts(preset: Preset) -> list[Cast]:
     ]
 
 
-def _is_fleet_too_small(base: Variant, values: tuple[float, ...]) -> bool:
-    return values is CANDIDATES and max(values) > base.scenario.fleet.devices
+def _fitting(values: tuple[float, ...], base: Variant) -> tuple[float, ...]:
+    return SMALL_FLEET if max(values) > base.scenario.fleet.devices else values
 
 
 def _changed(base: Variant, swept: Swept, value: Any) -> Variant:

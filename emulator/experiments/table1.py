@@ -6,7 +6,7 @@ from emulator.experiments.plan import Cast, Preset
 from emulator.experiments.sizes import FEW, FIVE, SPLITS, TASKS, TEN, THREE, full, smoke
 
 METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_plus")
-# `random_by_size` is a control: on dir_class it alone reaches the paper's best band (selectors.md, section 8).
+# `random_by_size` is a control: on dir_class it reaches the paper's best band (selectors.md, section 8).
 OTHERS = ("fedprox", "afl", "tifl", "favor", "random_by_size")
 
 

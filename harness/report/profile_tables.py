@@ -9,7 +9,7 @@ import numpy as np
 from fedjoule.provenance import Origin
 from harness.profile_table import profile_table
 from harness.report.charts import Chart, Series
-from harness.report.page import Cell, ErrorBar, Number, Section, Table
+from harness.report.page import Cell, ErrorBar, Fold, Number, Section, Table
 from harness.run_tables import Row
 from power.profile import DeviceProfile
 
@@ -29,8 +29,12 @@ def profile_section(profiles: Sequence[DeviceProfile]) -> Section:
         "together. With one repetition it is about that measurement only. Gross is everything the device "
         "drew; net is minus idle power; marginal is minus what the background load alone draws."
     )
-    charts = [_curve(profile) for profile in profiles if len(profile.load_curve) > 1]
-    return Section("Profiles", text, charts=charts, tables=[_epochs(rows), _phases(rows), _powers(rows)])
+    curves = [profile for profile in profiles if len(profile.load_curve) > 1]
+    folds = [
+        Fold(profile.label, "against background load", [_curve(profile)], is_open=i == 0)
+        for i, profile in enumerate(curves)
+    ]
+    return Section("Profiles", text, tables=[_epochs(rows), _phases(rows), _powers(rows)], folds=folds)
 
 
 def _epochs(rows: Sequence[Row]) -> Table:
@@ -92,7 +96,7 @@ def _powers(rows: Sequence[Row]) -> Table:
 def _curve(profile: DeviceProfile) -> Chart:
     points = profile.load_curve
     return Chart(
-        f"Background load: {profile.label}",
+        "Duration and energy of an epoch beside a background load",
         "share of the processors that the load asks for (%)",
         "relative to no load",
         np.array([100 * point.load for point in points]),

@@ -57,3 +57,8 @@ def test_negative_root_seed_is_refused() -> None:
 
 def test_generator_is_numpys_own() -> None:
     assert isinstance(generator(0, "x"), np.random.Generator)
+
+
+def test_numpy_integers_name_the_same_stream() -> None:
+    assert stream_entropy(np.int64(3), "order", np.int32(5)) == stream_entropy(3, "order", 5)
+    assert stream_entropy(3, "order", 5) != stream_entropy(3, "order", "5")

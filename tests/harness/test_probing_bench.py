@@ -18,7 +18,7 @@ from fedjoule.config import parse_toml
 from fedjoule.errors import ConfigError, DataQualityError
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import RunStore, read_journal
-from fedjoule.runstore.run import RunRecord
+from fedjoule.runstore.run import RunRecord, RunStatus
 from harness.bench.ending import Ending, Stopped
 from harness.bench.failures import AttemptRecord
 from harness.capture import DeviceFacts, open_capture
@@ -606,7 +606,7 @@ def test_a_killed_round_is_put_aside_and_begun_again(bench: LocalBench, done: Ta
     shutil.copytree(done.path, copy)
     (copy / "rounds" / "0004_probing-m3-k1_rep2.json").unlink()
     record = read_record(copy / "run.json", RunRecord)
-    write_record(copy / "run.json", record.model_copy(update={"status": "running"}), replace=True)
+    write_record(copy / "run.json", record.model_copy(update={"status": RunStatus.RUNNING}), replace=True)
     before = {path.name for path in (copy / "failed").iterdir()}
     stop = threading.Event()
     stop.set()

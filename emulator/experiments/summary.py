@@ -1,0 +1,193 @@
+"""The table of a variant: every method over its seeds, against FedAvg, beside the paper's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from emulator.compare.load import BASELINE
+from emulator.compare.metrics import RunMetrics, run_metrics
+from emulator.compare.statistics import Interval, bootstrap_mean, holm, permutation_p
+from emulator.experiments.paper import PaperRow, paper_table
+from emulator.experiments.plan import Variant
+from emulator.experiments.results import ExperimentResults, FinishedRun
+from emulator.outcome import Accounting
+from emulator.selectors.base import SELECTORS
+
+UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))
+
+BySeed = Mapping[int, RunMetrics]
+
+
+@dataclass(frozen=True, slots=True)
+class AgainstBaseline:
+    """A method against FedAvg on the seeds that both have.
+
+    Attributes:
+        energy: FedAvg's share of energy per round under each accounting, 1 for the same.
+        speed: How many times as fast a round is, likewise.
+        accuracy: Difference of the accuracies.
+        p_holm: Of the paired permutation test of that difference, corrected for the number of methods.
+    """
+
+    energy: Mapping[Accounting, Interval]
+    speed: Mapping[Accounting, Interval]
+    accuracy: Interval
+    p_holm: float
+
+
+@dataclass(frozen=True, slots=True)
+class MethodRow:
+    """One method on one variant; means over seeds with 95 % intervals.
+
+    Attributes:
+        method: The selector.
+        privileged: Knows what no server could.
+        seeds: How many.
+        accuracy: Mean of the last ten rounds.
+        best_accuracy: Of the best round.
+        rounds_to_target: Restricted mean: runs that never reach it count whole, so then it is a lower bound.
+        time_to_target_s: Likewise, honest.
+        energy_to_target_j: Likewise, honest.
+        reached: In how many runs the target was reached.
+        round_time_s: Mean R_T under each accounting.
+        round_energy_j: Mean R_E under each accounting.
+        energy_j: Of the whole run, honest.
+        time_s: Of the whole run, honest.
+        against: FedAvg; ``None`` for FedAvg itself or without one.
+        paper: What the paper reports; ``None`` for nothing.
+    """
+
+    method: str
+    privileged: bool
+    seeds: int
+    accuracy: Interval
+    best_accuracy: Interval
+    rounds_to_target: Interval
+    time_to_target_s: Interval
+    energy_to_target_j: Interval
+    reached: int
+    round_time_s: Mapping[Accounting, Interval]
+    round_energy_j: Mapping[Accounting, Interval]
+    energy_j: Interval
+    time_s: Interval
+    against: AgainstBaseline | None
+    paper: PaperRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSummary:
+    """The table of one variant.
+
+    Attributes:
+        variant: What was run.
+        target: Accuracy to reach.
+        target_note: Where that came from.
+        rows: One per method, in the order of the plan.
+    """
+
+    variant: Variant
+    target: float
+    target_note: str
+    rows: tuple[MethodRow, ...]
+
+    @property
+    def reductions(self) -> str:
+        """What is smaller than in the paper, in one line."""
+        return "; ".join(self.variant.reductions) or "none: the paper's N, K, rounds, epochs and samples"
+
+
+def summarise(results: ExperimentResults) -> list[VariantSummary]:
+    """The tables of all variants that have a run."""
+    return [_summary(results, variant) for variant in results.plan.variants if results.of(variant)]
+
+
+def _summary(results: ExperimentResults, variant: Variant) -> VariantSummary:
+    runs = results.of(variant)
+    target, note = _target(variant, runs)
+    metrics = {
+        accounting: {
+            method: {seed: run_metrics(run.rounds, target, accounting) for seed, run in by_seed.items()}
+            for method, by_seed in runs.items()
+        }
+        for accounting in Accounting
+    }
+    p_holm = _p_values(metrics[Accounting.HONEST])
+    rows = tuple(_row(variant, method, metrics, p_holm) for method in runs)
+    return VariantSummary(variant, target, note, rows)
+
+
+def _target(variant: Variant, runs: Mapping[str, Mapping[int, FinishedRun]]) -> tuple[float, str]:
+    if variant.target is not None:
+        return variant.target, "fixed in advance"
+    source = BASELINE if BASELINE in runs else next(iter(runs))
+    finals = [run_metrics(r.rounds, 2.0, Accounting.HONEST).accuracy for r in runs[source].values()]
+    return float(np.mean(finals)), f"what {source} ends with here (mean of the last 10 rounds over seeds)"
+
+
+def _row(
+    variant: Variant,
+    method: str,
+    metrics: Mapping[Accounting, Mapping[str, BySeed]],
+    p_holm: Mapping[str, float],
+) -> MethodRow:
+    honest = metrics[Accounting.HONEST][method]
+    against = None
+    if method != BASELINE and BASELINE in metrics[Accounting.HONEST]:
+        against = _against(method, metrics, p_holm.get(method, float("nan")))
+    return MethodRow(
+        method=method,
+        privileged=SELECTORS.load(method).privileged,
+        seeds=len(honest),
+        accuracy=_mean(honest, "accuracy"),
+        best_accuracy=_mean(honest, "best_accuracy"),
+        rounds_to_target=_mean(honest, "rounds_to_target"),
+        time_to_target_s=_mean(honest, "time_to_target_s"),
+        energy_to_target_j=_mean(honest, "energy_to_target_j"),
+        reached=sum(run.reached for run in honest.values()),
+        round_time_s={a: _mean(metrics[a][method], "round_time_s") for a in Accounting},
+        round_energy_j={a: _mean(metrics[a][method], "round_energy_j") for a in Accounting},
+        energy_j=_mean(honest, "energy_j"),
+        time_s=_mean(honest, "time_s"),
+        against=against,
+        paper=paper_table().get((variant.paper_split, variant.paper_task, method)),
+    )
+
+
+def _mean(by_seed: BySeed, metric: str) -> Interval:
+    return bootstrap_mean(np.array([getattr(run, metric) for run in by_seed.values()]))
+
+
+def _against(
+    method: str, metrics: Mapping[Accounting, Mapping[str, BySeed]], p_holm: float
+) -> AgainstBaseline:
+    energy, speed = {}, {}
+    for accounting in Accounting:
+        mine, base = metrics[accounting][method], metrics[accounting][BASELINE]
+        common = sorted(set(mine) & set(base))
+        energy[accounting] = _ratio([(mine[s].round_energy_j, base[s].round_energy_j) for s in common])
+        speed[accounting] = _ratio([(base[s].round_time_s, mine[s].round_time_s) for s in common])
+    gaps = _gaps(metrics[Accounting.HONEST], method)
+    return AgainstBaseline(energy, speed, bootstrap_mean(gaps) if len(gaps) else UNKNOWN, p_holm)
+
+
+def _ratio(pairs: list[tuple[float, float]]) -> Interval:
+    """Mean of the paired ratios; unknown where the reference is nothing."""
+    if not pairs or any(below <= 0 for _, below in pairs):
+        return UNKNOWN
+    return bootstrap_mean(np.array([above / below for above, below in pairs]))
+
+
+def _gaps(honest: Mapping[str, BySeed], method: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    mine, base = honest[method], honest.get(BASELINE, {})
+    common = sorted(set(mine) & set(base))
+    return np.array([mine[seed].accuracy - base[seed].accuracy for seed in common])
+
+
+def _p_values(honest: Mapping[str, BySeed]) -> dict[str, float]:
+    """Corrected p-values of the methods that share at least two seeds with FedAvg."""
+    gaps = {method: _gaps(honest, method) for method in honest if method != BASELINE}
+    tested = {method: values for method, values in gaps.items() if len(values) > 1}
+    return dict(zip(tested, holm([permutation_p(values) for values in tested.values()]), strict=True))
