@@ -17,8 +17,8 @@ def stream_entropy(root_seed: int, *purpose: str | int) -> int:
     """128 bits for one purpose, the same on every machine and Python."""
     if root_seed < 0:
         raise ValueError(f"root_seed must not be negative, got {root_seed}")
-    # repr keeps 1 and "1" apart, and the separators keep ("a", "b") and ("a,b",) apart. numpy's integers have a
-    # repr of their own; they mean the same stream.
+    # repr keeps 1 and "1" apart, and the separators keep ("a", "b") and ("a,b",) apart. numpy's integers,
+    # which have a repr of their own, mean the same stream.
     parts = [part if isinstance(part, str) else int(part) for part in (root_seed, *purpose)]
     name = repr(tuple(parts)).encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:16], "big")

@@ -85,7 +85,7 @@ def _one(run: FinishedRun) -> Behaviour:
         chosen=counts / max(1, run.record.rounds or 0),
         gini=gini(counts),
         jain=jain(counts),
-        energy_gini=gini(np.bincount(ids, weights=work_j, minlength=devices)),
+        energy_gini=gini(np.bincount(ids, weights=work_j, minlength=devices).astype(np.float64)),
         energy_j={
             "train": float(parts_j["train"][useful].sum()),
             "probe of the chosen": float(parts_j["probe"][useful].sum()),

@@ -40,6 +40,10 @@ TARGET_HEADER = (
     "accuracy - FedAvg, points",
     "p (Holm)",
 )
+LEGEND = (
+    "accuracy: mean test accuracy of the last 10 rounds; means over seeds [95 % interval]; energy and speed per "
+    "round, paired by seed; >=: not every run reached the target, so it is a lower bound"
+)
 CURVE_COLUMNS = ("test_accuracy", "reward", "loss", "selector_td_loss", "selector_rank_loss")
 
 
@@ -100,8 +104,7 @@ def notes(results: ExperimentResults, summary: VariantSummary) -> list[str]:
     return [
         f"reduced: {summary.reductions}",
         f"target {summary.target:.2%}: {summary.target_note}",
-        "accuracy: mean test accuracy of the last 10 rounds; means over seeds [95 % interval]; energy and speed "
-        "per round, paired by seed; >=: not every run reached the target, a lower bound",
+        LEGEND,
         basis(results, summary),
     ]
 

@@ -16,6 +16,10 @@ READY = {
     "demo": ("harness.cli.demo:demo", "The whole tool end to end, here and now, without hardware."),
     "doctor": ("harness.cli.doctor:doctor", "Check this machine: what works, why not, how to fix it."),
     "emulate": ("harness.cli.emulate:emulate", "Replay profiles and traces for a fleet and a selector."),
+    "experiment": (
+        "harness.cli.experiment:experiment",
+        "The paper's table and figures, one command each.",
+    ),
     "export": ("harness.cli.export:export", "Write a run as CSV, Parquet, Perfetto trace or JUnit XML."),
     "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, commands."),
     "meter": ("harness.cli.meter:meter", "Power meters: find, record, emulate, test."),
@@ -26,9 +30,7 @@ READY = {
     "runs": ("harness.cli.runs:runs", "Stored runs: list, show, salvage."),
     "traces": ("harness.cli.traces:traces", "Interaction traces: import, validate, synthesise."),
 }
-PLANNED = {
-    "experiment": "The paper's table and figures, one command each.",
-}
+PLANNED: dict[str, str] = {}
 
 cli = LazyGroup(
     name="fedjoule",

@@ -16,6 +16,7 @@ from device_agents.protocol import Phase
 from fedjoule.errors import ConfigError, FedjouleError, StorageError
 from fedjoule.records import read_record
 from fedjoule.runstore import RunStore, read_journal
+from harness.bench.estimate import DISK_B_PER_S
 from harness.bench.failures import AttemptRecord
 from harness.bench.overview import overview
 from harness.bench.precision import is_narrow
@@ -169,6 +170,14 @@ def test_a_complete_run_is_not_resumed(bench: LocalBench, complete: Sitting) -> 
     plan = bench.write_plan(ONCE, LOADS, warmup_epochs=1)
     with pytest.raises(StorageError, match="is complete"):
         sit(read_files(plan, bench.inventory), bench.folder, resume=complete.path)
+
+
+def test_the_estimated_disk_space_is_what_is_used(complete: Sitting) -> None:
+    for folder in complete.tally.finished.values():
+        recording = open_recording(folder)
+        seconds = recording.record.n_samples / recording.record.info.rate_hz
+        bulk = sum((folder / name).stat().st_size for name in ("samples.arrows", "raw.bin"))
+        assert bulk / seconds == pytest.approx(DISK_B_PER_S[recording.record.info.kind], rel=0.15)
 
 
 def test_precision_is_judged_from_the_captures(complete: Sitting) -> None:

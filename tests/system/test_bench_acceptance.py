@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedjoule.runstore import RunStore
-from harness.bench.sitting import read_files, sit
+from harness.bench.sitting import BenchFiles, read_files, sit
 from harness.capture import Capture, open_capture, verify_capture
 from harness.profiles import build_profiles
 from tests.conftest import FULL_COUNTS
@@ -65,7 +65,7 @@ def test_a_plan_runs_unattended_and_states_the_truth(
     assert np.median(ratios) <= 1.5
 
 
-def run_with_troubles(bench: LocalBench, root: Path, files: object) -> Path:
+def run_with_troubles(bench: LocalBench, root: Path, files: BenchFiles) -> Path:
     """One device is cut, one meter unplugged, then the run is stopped; resumed, it comes to its end."""
 
     def unplug() -> None:
@@ -76,13 +76,13 @@ def run_with_troubles(bench: LocalBench, root: Path, files: object) -> Path:
     watch = Watch(alpha_round=lambda: bench.cut("alpha"), beta_idle_before=unplug)
     watch.on_finished = lambda number: stop.set() if number == 2 else None
     with pytest.raises(KeyboardInterrupt):
-        sit(files, root, stop=stop, view=watch)
+        sit(files, root, stop=stop, view=watch, cache=bench.folder / "graphs")
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
     reasons = {p.name for p in (run.path / "failed").iterdir()}
     assert any("_alpha_" in name for name in reasons)
     assert any("_beta_" in name for name in reasons)
-    sit(files, root, resume=run.path)
+    sit(files, root, resume=run.path, cache=bench.folder / "graphs")
     (run,) = RunStore(root).list()
     assert run.state == "complete"
     return run.path
