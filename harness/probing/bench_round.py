@@ -18,7 +18,7 @@ from harness.capture import CAPTURE_FILE, CaptureRecord
 from harness.probing.plan import ProbingPlan
 from harness.probing.round_record import RoundRecord, round_file
 from harness.probing.rounds import PlannedRound, RoundJob, kept
-from harness.probing.server import CalledOff, RoundServer
+from harness.probing.server import CalledOff, Choose, RoundServer
 
 Note = Callable[[str, RoundJob, dict[str, object]], None]
 
@@ -54,6 +54,14 @@ class Member:
     error: BaseException | None = None
 
 
+def _choice(plan: ProbingPlan, planned: PlannedRound) -> Choose | None:
+    """How the server chooses; None in a vanilla round, where nobody stops."""
+    k = planned.chosen
+    if k is None:
+        return None
+    return lambda reports: kept(plan.keep, plan.seed, planned.candidates, k, planned.repetition, reports)
+
+
 class BenchRound:
     """Runs one round once.
 
@@ -72,14 +80,9 @@ class BenchRound:
         self._planned = planned
         self._note = note
         self._last_end_s = last_end_s
-        k = planned.chosen
         self._server = RoundServer(
             planned.candidates,
-            None
-            if k is None
-            else lambda reports: kept(
-                plan.keep, plan.seed, planned.candidates, k, planned.repetition, reports
-            ),
+            _choice(plan, planned),
             start_timeout_s=plan.timing.start_timeout_s,
             report_timeout_s=plan.timing.report_timeout_s,
         )
@@ -183,13 +186,13 @@ class BenchRound:
     def _store(self) -> RoundRecord:
         planned = self._planned
         captures = [read_record(m.folder / CAPTURE_FILE, CaptureRecord) for m in self.members]
-        chosen = self._server.chosen if planned.chosen is not None else frozenset(planned.candidates)
+        chosen = planned.candidates if self._server.chosen is None else self._server.chosen
         record = RoundRecord(
             number=planned.number,
             repetition=planned.repetition,
             candidates=planned.candidates,
             k=planned.chosen,
-            chosen=tuple(d for d in planned.candidates if chosen is not None and d in chosen),
+            chosen=tuple(device for device in planned.candidates if device in chosen),
             reports_s=self._server.reports,
             jobs=tuple(m.job.name for m in self.members),
             captures_sha256=tuple(capture.sha256() for capture in captures),

@@ -156,6 +156,8 @@ class _Rounds:
         """Returns why the round was given up; empty if it was not."""
         why = ""
         for tried in range(1, self._files.plan.retry.attempts + 1):
+            if stop.is_set():
+                raise KeyboardInterrupt
             out = self._unusable(planned)
             if out:
                 return out
@@ -166,13 +168,12 @@ class _Rounds:
             if record is not None:
                 self._note("round_finished", planned.name, chosen=list(record.chosen))
                 return ""
-            why = attempt.why()
             verdict = self._after_failure(attempt)
+            why = attempt.why()
+            self._note("round_failed", planned.name, attempt=tried, error=why)
             if not verdict.again:
                 break
-            self._note("round_failed", planned.name, attempt=tried, error=why)
-            if stop.wait(verdict.wait_s):
-                raise KeyboardInterrupt
+            stop.wait(verdict.wait_s)
         return why
 
     def _after_failure(self, attempt: BenchRound) -> Verdict:

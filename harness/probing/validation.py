@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -249,21 +249,21 @@ class _Validator:
         return expectation
 
     def _failures(self) -> tuple[dict[str, str], int, int]:
+        """Why rounds are missing, how many attempts failed, how many rounds were planned."""
         inventory = load_inventory(self._run / "config" / INVENTORY_FILE)
         planned = expand_rounds(self._plan, inventory)
         finished = {r.record.number for r in self._rounds}
         why: dict[str, str] = {}
         attempts = 0
         for record in read_journal(self._run / f"{JOURNAL}.jsonl"):
+            attempts += record["event"] == "round_failed"
             if record["event"] in ("round_failed", "round_gave_up"):
-                attempts += 1
                 why[record["round"]] = record["error"]
         missing = [r.name for r in planned if r.number not in finished]
         return {name: why.get(name, "not run") for name in missing}, attempts, len(planned)
 
-    def _note_repetitions(
-        self, pairs: dict[tuple[int, int], list[tuple[MeasuredRound, MeasuredRound]]]
-    ) -> None:
+    def _note_repetitions(self, pairs: Mapping[tuple[int, int], Sequence[object]]) -> None:
+        """Where the numbers rest on fewer repetitions than planned, or on one."""
         for (m, k), found in pairs.items():
             if len(found) == 1:
                 self._notes.append(f"M = {m}, K = {k}: one repetition, so there is no interval")

@@ -23,6 +23,8 @@ class Series:
         points: Whether every value is marked.
         line: Whether the values are joined.
         half_width: Of each value, drawn as an error bar.
+        low: Lower edge of a shaded ribbon around the line, e.g. the lowest of several runs.
+        high: Its upper edge.
     """
 
     label: str
@@ -30,6 +32,8 @@ class Series:
     points: bool = False
     line: bool = True
     half_width: NDArray[np.float64] | None = None
+    low: NDArray[np.float64] | None = None
+    high: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class Chart:
         return {
             "xLabel": self.x_label,
             "yLabel": self.y_label,
-            "data": [_numbers(self.x[keep]), *(_numbers(s.values[keep]) for s in self.series)],
+            "data": [plain_numbers(self.x[keep]), *(plain_numbers(s.values[keep]) for s in self.series)],
             "series": [_series(s, keep) for s in self.series],
             "bands": [{"start": b.start, "end": b.end, "label": b.label, "note": b.note} for b in self.bands],
         }
@@ -80,7 +84,9 @@ class Chart:
 def _series(series: Series, keep: NDArray[np.int64]) -> dict[str, Any]:
     data = {"label": series.label, "points": series.points, "line": series.line}
     if series.half_width is not None:
-        data["halfWidth"] = _numbers(series.half_width[keep])
+        data["halfWidth"] = plain_numbers(series.half_width[keep])
+    if series.low is not None and series.high is not None:
+        data["low"], data["high"] = plain_numbers(series.low[keep]), plain_numbers(series.high[keep])
     return data
 
 
@@ -102,6 +108,6 @@ def min_max_indices(columns: Sequence[NDArray[np.float64]], max_points: int) -> 
     return np.unique(np.concatenate(keep))
 
 
-def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+def plain_numbers(values: NDArray[np.float64]) -> list[float | None]:
     """Six digits are more than a screen shows; NaN becomes a hole in the line."""
     return [None if not np.isfinite(v) else float(f"{v:.6g}") for v in values.tolist()]

@@ -13,6 +13,7 @@ from fedjoule import __version__
 from fedjoule.provenance import Origin
 from fedjoule.records import write_atomic
 from harness.report.charts import Chart
+from harness.report.figures import HeatMap, StackedBars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +69,7 @@ class ErrorBar:
         return round(low, 2), round(mean, 2), round(high, 2)
 
 
+Figure = Chart | HeatMap | StackedBars
 Cell = str | Number | ErrorBar | Origin
 """An origin is shown as a badge: for rows whose numbers share it."""
 
@@ -87,7 +89,7 @@ class Fold:
 
     title: str
     note: str = ""
-    charts: Sequence[Chart] = ()
+    charts: Sequence[Figure] = ()
     is_open: bool = False
 
 
@@ -98,12 +100,12 @@ class Section:
     title: str
     text: str = ""
     numbers: Sequence[tuple[str, Number]] = ()
-    charts: Sequence[Chart] = ()
+    charts: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
     folds: Sequence[Fold] = ()
     files: Sequence[tuple[str, str]] = ()
 
-    def all_charts(self) -> list[Chart]:
+    def all_charts(self) -> list[Figure]:
         """In the order in which they stand on the page."""
         return [*self.charts, *(chart for fold in self.folds for chart in fold.charts)]
 
@@ -125,8 +127,8 @@ class Page:
             charts_json=_script_safe(charts),
             uplot_js=_static("uPlot.iife.min.js"),
             uplot_css=_static("uPlot.min.css"),
-            style=_static("report.css"),
-            script=_static("report.js"),
+            style=_static("report.css") + _static("figures.css"),
+            script=_static("figures.js") + _static("report.js"),
             version=__version__,
             kind_of=lambda value: type(value).__name__,
         )

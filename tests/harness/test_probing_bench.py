@@ -406,13 +406,13 @@ def files_of(
 def done(bench: LocalBench) -> Tally:
     """Two repetitions of three candidates, of which one goes on.
 
-    The run is stopped after its first round and taken up again; then beta is cut in a probing round.
+    The run is stopped in its second round and taken up again; then beta is cut in that round.
     """
     files = files_of(bench, BASE)
     root, stop, cut = bench.folder / "runs", threading.Event(), threading.Event()
 
-    def stopping(event: str, *_: object) -> None:
-        if event == "round_finished":
+    def stopping(_event: str, what: str, facts: dict[str, object]) -> None:
+        if "alpha_probing" in what and facts.get("stage") == "connect":
             stop.set()
 
     def cutting(_event: str, what: str, facts: dict[str, object]) -> None:
@@ -551,14 +551,16 @@ def test_a_resumed_run_keeps_what_was_finished(done: Tally) -> None:
     assert [e["round"] for e in events if e["event"] == "round_finished"] == sorted(done.finished)
     begun = [e["round"] for e in events if e["event"] == "round"]
     assert begun.count("0001_vanilla-m3_rep1") == begun.index("0002_probing-m3-k1_rep1")
+    stopped = [e["job"] for e in events if "Stopped" in e.get("error", "")]
+    assert len(stopped) == 3, "every part was ended"
 
 
 def test_a_lost_device_fails_its_round_and_the_others_finish_theirs(done: Tally) -> None:
     why = [e["error"] for e in read_journal(done.path / "journal.jsonl") if e["event"] == "round_failed"]
     assert any("beta: the agent on" in error for error in why)
     aside = {p.name: read_record(p / "attempt.json", AttemptRecord) for p in (done.path / "failed").iterdir()}
-    lost = [r for name, r in aside.items() if "beta_probing-m3-k1_rep1" in name and r.stage == "round"]
-    assert "DeviceUnreachable" in {record.error_type for record in lost}
+    lost = [r for r in aside.values() if (r.error_type, r.stage) == ("DeviceUnreachable", "round")]
+    assert "beta_probing-m3-k1_rep1" in lost[0].job
     # The others went on to their end. What they did is evidence, but of no round.
     number = lost[0].attempt
     others = [aside[f"{job}_probing-m3-k1_rep1-attempt{number}"] for job in ("0004_alpha", "0006_gamma")]

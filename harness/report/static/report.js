@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const strokes = ["#0b6e8f", "#c2571a", "#5b8c2a", "#7b3fa8", "#b2304f"];
+  const strokes = figures.strokes;
   const tints = ["rgba(11,110,143,.13)", "rgba(194,87,26,.13)", "rgba(91,140,42,.13)", "rgba(123,63,168,.13)"];
   const charts = JSON.parse(document.getElementById("charts").textContent);
 
@@ -27,8 +27,11 @@
       ctx.save();
       ctx.beginPath(); ctx.rect(left, top, width, height); ctx.clip();
       ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+      ctx.textAlign = "left"; ctx.textBaseline = "alphabetic"; // as the axes left them, otherwise
       for (const b of bands) {
-        const x0 = u.valToPos(b.start, "x", true), x1 = u.valToPos(b.end, "x", true);
+        const x0 = Math.max(left, u.valToPos(b.start, "x", true));
+        const x1 = Math.min(left + width, u.valToPos(b.end, "x", true));
+        if (x1 < left || x0 > left + width) continue; // zoomed out of sight
         ctx.fillStyle = tint(b.label);
         ctx.fillRect(x0, top, Math.max(1, x1 - x0), height);
         ctx.fillRect(x0, top, devicePixelRatio, height); // where one band follows another at once
@@ -78,7 +81,30 @@
     return { hooks: { draw } };
   };
 
-  // The y axis has to hold the error bars too.
+  // A ribbon around each line, in its colour: where several runs lie.
+  const ribbons = chart => {
+    const draw = u => {
+      const { ctx } = u;
+      ctx.save();
+      ctx.beginPath(); ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height); ctx.clip();
+      chart.series.forEach((s, k) => {
+        if (!s.low || !u.series[k + 1].show) return;
+        const at = i => u.valToPos(u.data[0][i], "x", true);
+        const known = s.low.map((value, i) => (value == null || s.high[i] == null ? -1 : i)).filter(i => i >= 0);
+        ctx.beginPath();
+        known.forEach((i, n) => ctx[n ? "lineTo" : "moveTo"](at(i), u.valToPos(s.high[i], "y", true)));
+        known.reverse().forEach(i => ctx.lineTo(at(i), u.valToPos(s.low[i], "y", true)));
+        ctx.closePath();
+        ctx.globalAlpha = 0.1;
+        ctx.fillStyle = strokes[k % strokes.length];
+        ctx.fill();
+      });
+      ctx.restore();
+    };
+    return { hooks: { drawClear: draw } };
+  };
+
+  // The y axis has to hold the error bars and ribbons too.
   const rangeWith = chart => (u, low, high) => {
     chart.series.forEach((s, k) => (s.halfWidth || []).forEach((width, i) => {
       const value = u.data[k + 1][i];
@@ -86,17 +112,27 @@
       low = Math.min(low, value - width);
       high = Math.max(high, value + width);
     }));
+    chart.series.forEach((s, k) => {
+      if (!s.low || !u.series[k + 1].show) return;
+      low = Math.min(low, ...s.low.filter(value => value != null));
+      high = Math.max(high, ...s.high.filter(value => value != null));
+    });
     return uPlot.rangeNum(low, high, 0.1, true);
   };
 
   const draw = place => {
     const index = place.dataset.chart, chart = charts[index];
+    if (chart.kind) {
+      figures.draw[chart.kind](place, chart);
+      document.documentElement.dataset.drawn = ++drawn;
+      return;
+    }
     const note = document.querySelector(`[data-note="${index}"]`);
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line") }, ticks: { stroke: css("--line") } };
-    const hasBars = chart.series.some(s => s.halfWidth);
+    const hasBars = chart.series.some(s => s.halfWidth), hasRibbons = chart.series.some(s => s.low);
     const options = {
       width: place.clientWidth, height: 280,
-      scales: { x: { time: false }, y: hasBars ? { range: rangeWith(chart) } : {} },
+      scales: { x: { time: false }, y: hasBars || hasRibbons ? { range: rangeWith(chart) } : {} },
       axes: [{ ...axis, label: chart.xLabel }, { ...axis, label: chart.yLabel, size: 60 }],
       series: [
         { label: chart.xLabel },
@@ -107,6 +143,7 @@
       ],
       plugins: [
         ...(chart.bands.length ? [bandPlugin(chart.bands, note)] : []), ...(hasBars ? [errorBars(chart)] : []),
+        ...(hasRibbons ? [ribbons(chart)] : []),
       ],
     };
     const plot = new uPlot(options, chart.data, place);

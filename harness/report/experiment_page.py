@@ -1,0 +1,172 @@
+"""The page of an experiment: its tables beside the paper's, curves, behaviour, and how the paper was read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from emulator.experiments.behaviour import DROPPED, Behaviour, behaviour
+from emulator.experiments.plan import Swept
+from emulator.experiments.render import (
+    HEADER,
+    LEGEND,
+    TARGET_HEADER,
+    basis,
+    main_row,
+    target_row,
+)
+from emulator.experiments.results import ExperimentResults
+from emulator.experiments.summary import MethodRow, VariantSummary, summarise
+from emulator.experiments.switches import switches
+from fedjoule.provenance import Origin
+from fedjoule.runstore import RunRecord
+from harness.report.experiment_charts import (
+    accuracy_charts,
+    energy_bars,
+    learning_charts,
+    selection_map,
+    sweep_charts,
+)
+from harness.report.page import Cell, Fold, Page, Section, Table
+
+PAPER_COLUMNS = 3
+
+
+def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
+    """Put an experiment's results on one page."""
+    plan = results.plan
+    summaries = summarise(results)
+    sections = [_warnings(results)] if results.warnings else []
+    for summary in summaries:
+        if summary.variant.swept is None:
+            sections += [_tables(results, summary), _curves(results, summary)]
+    sections += [_sweep(results, swept, summaries) for swept in _series(summaries)]
+    sections.append(_reading(summaries))
+    return Page(
+        title=f"Experiment {plan.name}",
+        lead=f"{plan.question}. Preset {plan.preset.value}; every run really trained, on a virtual clock.",
+        sections=sections,
+        facts={
+            "run": run.run_id,
+            "command": " ".join(run.command),
+            "status": run.status.value,
+            "runs": f"{len(results.runs)} of {len(plan.planned)}",
+            "seeds": ", ".join(map(str, sorted({one.planned.seed for one in results.runs}))),
+            **run.host,
+        },
+    )
+
+
+def _warnings(results: ExperimentResults) -> Section:
+    rows = [[warning] for warning in results.warnings]
+    return Section("Before you read on", tables=[Table(["warning"], rows)])
+
+
+def _tables(results: ExperimentResults, summary: VariantSummary) -> Section:
+    return Section(
+        summary.variant.title,
+        f"Reduced against the paper: {summary.reductions}. {LEGEND}. {basis(results, summary)}.",
+        tables=[
+            Table(
+                _with_badges(HEADER, "here", "there"),
+                [_main_cells(row) for row in summary.rows],
+                "The paper prints one number per cell: no seeds, no intervals.",
+            ),
+            Table(
+                [*TARGET_HEADER, "here"],
+                [[*target_row(row), Origin.EMULATED] for row in summary.rows],
+                f"Target {summary.target:.2%}: {summary.target_note}. Reduced: {summary.reductions}.",
+            ),
+        ],
+    )
+
+
+def _with_badges(header: Sequence[str], ours: str, theirs: str) -> list[str]:
+    return [*header[:-PAPER_COLUMNS], ours, *header[-PAPER_COLUMNS:], theirs]
+
+
+def _main_cells(row: MethodRow) -> list[Cell]:
+    cells = main_row(row)
+    theirs: Cell = Origin.LITERATURE if row.paper else "-"
+    return [*cells[:-PAPER_COLUMNS], Origin.EMULATED, *cells[-PAPER_COLUMNS:], theirs]
+
+
+def _curves(results: ExperimentResults, summary: VariantSummary) -> Section:
+    runs = results.of(summary.variant)
+    found = {method: behaviour(by_seed) for method, by_seed in runs.items()}
+    return Section(
+        f"{summary.variant.title}: curves",
+        f"Reduced against the paper: {summary.reductions}. Click a name below a chart to hide its line.",
+        charts=[*accuracy_charts(runs), selection_map(found), energy_bars(found)],
+        tables=[_fairness(found), _dropped(found)],
+        folds=[Fold("Reward and loss", "of the rounds and of the learned selectors", learning_charts(runs))],
+    )
+
+
+def _fairness(found: Mapping[str, Behaviour]) -> Table:
+    rows = [
+        [m, f"{one.gini:.3f}", f"{one.jain:.3f}", f"{one.energy_gini:.3f}", Origin.EMULATED]
+        for m, one in found.items()
+    ]
+    header = ["method", "Gini of times chosen", "Jain of times chosen", "Gini of energy spent", ""]
+    return Table(header, rows, "Fairness. All alike: Gini 0, Jain 1. Always the same few: Gini near 1, Jain K/N.")
+
+
+def _dropped(found: Mapping[str, Behaviour]) -> Table:
+    rows = [
+        [m, f"{one.participations:.0f}", *(f"{one.dropped[fate]:.4g}" for fate in DROPPED), Origin.EMULATED]
+        for m, one in found.items()
+    ]
+    header = ["method", "participations", *(fate.value for fate in DROPPED), ""]
+    return Table(header, rows, "Drop-outs by reason, per run, mean over seeds.")
+
+
+def _series(summaries: Sequence[VariantSummary]) -> list[Swept]:
+    return list(dict.fromkeys(one.variant.swept for one in summaries if one.variant.swept))
+
+
+def _sweep(results: ExperimentResults, swept: Swept, summaries: Sequence[VariantSummary]) -> Section:
+    """A series: its own variants, and the one they start from where it has the method too."""
+    own = [one for one in summaries if one.variant.swept == swept]
+    bases = {one.variant.baseline for one in own}
+    method = own[0].variant_methods[0]
+    members = [*own, *(one for one in summaries if one.variant.name in bases)]
+    points = sorted(
+        (
+            (swept.value(one.variant.scenario), row)
+            for one in members
+            for row in one.rows
+            if row.method == method
+        ),
+        key=lambda point: point[0],
+    )
+    rows = [[f"{value:g}", *_main_cells(row)] for value, row in points]
+    return Section(
+        f"{own[0].variant_base_title}: {swept.quantity}",
+        f"Reduced against the paper: {own[0].reductions}. {LEGEND}. {basis(results, own[0])}.",
+        charts=sweep_charts(swept.quantity, points),
+        tables=[Table([swept.quantity, *_with_badges(HEADER, "here", "there")], rows)],
+    )
+
+
+def _reading(summaries: Sequence[VariantSummary]) -> Section:
+    """Which switches were on; where variants differ, each says its own."""
+    settings: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for summary in summaries:
+        for switch in switches(summary.variant):
+            by_setting = settings.setdefault((switch.item, switch.what), {})
+            by_setting.setdefault(switch.setting, []).append(summary.variant.name)
+    rows = [
+        [item, what, _setting(by_setting)] for (item, what), by_setting in settings.items()
+    ]
+    return Section(
+        "How the paper was read",
+        "Where the paper is silent or can be read in several ways, this is what was run. Items are those of the "
+        "selector notes.",
+        tables=[Table(["item", "what the paper leaves open", "setting here"], rows)],
+    )
+
+
+def _setting(by_setting: Mapping[str, Sequence[str]]) -> str:
+    if len(by_setting) == 1:
+        return next(iter(by_setting))
+    return "; ".join(f"{', '.join(names)}: {setting}" for setting, names in by_setting.items())
