@@ -12,6 +12,7 @@ from fedjoule.provenance import Origin, weakest
 from fedjoule.records import write_atomic
 from harness.profiles.library import Stored, file_stem, store
 from power.profile import DeviceProfile, PhaseCost, load_profile, save_profile
+from traces.export import safe_cell
 
 PHASES = ("probe", "epoch", "round", "download", "upload")
 COLUMNS = (
@@ -76,10 +77,11 @@ def _csv(profiles: Sequence[DeviceProfile]) -> str:
 def _row(profile: DeviceProfile, phase: str, cost: PhaseCost) -> dict[str, object]:
     marginal = cost.marginal_j
     return {
-        "device": profile.device,
-        "model": profile.model,
-        "dataset": profile.dataset,
-        "backend": profile.backend,
+        # Names may come from a foreign file, and people open this in a spreadsheet.
+        "device": safe_cell(profile.device),
+        "model": safe_cell(profile.model),
+        "dataset": safe_cell(profile.dataset),
+        "backend": safe_cell(profile.backend),
         "origin": profile.origin.value,
         "samples": profile.samples,
         "batch_size": profile.batch_size,
