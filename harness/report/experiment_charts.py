@@ -64,13 +64,17 @@ def _chart(curves: Curves, title: str, x_label: str, y_label: str, scale: float)
 def selection_map(behaviours: Mapping[str, Behaviour]) -> HeatMap:
     """Who is chosen how often; a device is the same for every method, but not for every seed."""
     rows = {method: 100 * one.chosen for method, one in behaviours.items()}
-    return HeatMap("How often each device was chosen, mean over seeds", rows, "device", "% of rounds", EMULATED)
+    return HeatMap(
+        "How often each device was chosen, mean over seeds", rows, "device", "% of rounds", EMULATED
+    )
 
 
 def energy_bars(behaviours: Mapping[str, Behaviour]) -> StackedBars:
     """Where the energy of a whole run goes."""
     rows = {m: [one.energy_j[part] for part in ENERGY_PARTS] for m, one in behaviours.items()}
-    return StackedBars("Energy of all devices in a whole run, by what it went into", ENERGY_PARTS, rows, "J", EMULATED)
+    return StackedBars(
+        "Energy of all devices in a whole run, by what it went into", ENERGY_PARTS, rows, "J", EMULATED
+    )
 
 
 def sweep_charts(quantity: str, points: Points) -> list[Chart]:
@@ -78,9 +82,12 @@ def sweep_charts(quantity: str, points: Points) -> list[Chart]:
     x = np.array([value for value, _ in points])
     rows = [row for _, row in points]
     energy = [
-        _sweep_series(a.value, [row.against.energy[a] for row in rows if row.against], 100.0) for a in Accounting
+        _sweep_series(a.value, [row.against.energy[a] for row in rows if row.against], 100.0)
+        for a in Accounting
     ]
-    speed = [_sweep_series(a.value, [row.against.speed[a] for row in rows if row.against], 1.0) for a in Accounting]
+    speed = [
+        _sweep_series(a.value, [row.against.speed[a] for row in rows if row.against], 1.0) for a in Accounting
+    ]
     accuracy = [_sweep_series(rows[0].method, [row.accuracy for row in rows], 100.0)]
     found = [Chart(f"Accuracy over {quantity}", quantity, "accuracy (%)", x, accuracy, EMULATED)]
     if all(row.against for row in rows):

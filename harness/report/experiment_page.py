@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from emulator.compare.load import BASELINE
 from emulator.experiments.behaviour import DROPPED, Behaviour, behaviour
 from emulator.experiments.plan import Swept
 from emulator.experiments.render import (
@@ -108,7 +109,9 @@ def _fairness(found: Mapping[str, Behaviour]) -> Table:
         for m, one in found.items()
     ]
     header = ["method", "Gini of times chosen", "Jain of times chosen", "Gini of energy spent", ""]
-    return Table(header, rows, "Fairness. All alike: Gini 0, Jain 1. Always the same few: Gini near 1, Jain K/N.")
+    return Table(
+        header, rows, "Fairness. All alike: Gini 0, Jain 1. Always the same few: Gini near 1, Jain K/N."
+    )
 
 
 def _dropped(found: Mapping[str, Behaviour]) -> Table:
@@ -127,25 +130,28 @@ def _series(summaries: Sequence[VariantSummary]) -> list[Swept]:
 def _sweep(results: ExperimentResults, swept: Swept, summaries: Sequence[VariantSummary]) -> Section:
     """A series: its own variants, and the one they start from where it has the method too."""
     own = [one for one in summaries if one.variant.swept == swept]
-    bases = {one.variant.baseline for one in own}
-    method = own[0].variant_methods[0]
-    members = [*own, *(one for one in summaries if one.variant.name in bases)]
-    points = sorted(
-        (
-            (swept.value(one.variant.scenario), row)
-            for one in members
-            for row in one.rows
-            if row.method == method
-        ),
-        key=lambda point: point[0],
-    )
-    rows = [[f"{value:g}", *_main_cells(row)] for value, row in points]
+    bases = [one for one in summaries if one.variant.name == own[0].variant.baseline]
+    methods = [row.method for row in own[0].rows if row.method != BASELINE]
+    points = {method: _points(swept, [*own, *bases], method) for method in methods}
+    header = [swept.quantity, *_with_badges(HEADER, "here", "there")]
+    rows = [[f"{value:g}", *_main_cells(row)] for series in points.values() for value, row in series]
+    title = bases[0].variant.title if bases else own[0].variant.title
     return Section(
-        f"{own[0].variant_base_title}: {swept.quantity}",
+        f"{title}: over {swept.quantity}",
         f"Reduced against the paper: {own[0].reductions}. {LEGEND}. {basis(results, own[0])}.",
-        charts=sweep_charts(swept.quantity, points),
-        tables=[Table([swept.quantity, *_with_badges(HEADER, "here", "there")], rows)],
+        charts=[chart for series in points.values() for chart in sweep_charts(swept.quantity, series)],
+        tables=[Table(header, rows)],
     )
+
+
+def _points(swept: Swept, summaries: Sequence[VariantSummary], method: str) -> list[tuple[float, MethodRow]]:
+    found = [
+        (swept.value(one.variant.scenario), row)
+        for one in summaries
+        for row in one.rows
+        if row.method == method
+    ]
+    return sorted(found, key=lambda point: point[0])
 
 
 def _reading(summaries: Sequence[VariantSummary]) -> Section:
@@ -155,9 +161,7 @@ def _reading(summaries: Sequence[VariantSummary]) -> Section:
         for switch in switches(summary.variant):
             by_setting = settings.setdefault((switch.item, switch.what), {})
             by_setting.setdefault(switch.setting, []).append(summary.variant.name)
-    rows = [
-        [item, what, _setting(by_setting)] for (item, what), by_setting in settings.items()
-    ]
+    rows = [[item, what, _setting(by_setting)] for (item, what), by_setting in settings.items()]
     return Section(
         "How the paper was read",
         "Where the paper is silent or can be read in several ways, this is what was run. Items are those of the "

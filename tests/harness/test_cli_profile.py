@@ -7,6 +7,7 @@ import pytest
 
 from fedjoule.runstore import RunStore
 from harness.cli import run
+from harness.profiles.exchange import export_profiles
 from power.reference import reference_fleet
 from tests.harness.profile_captures import load, one_round, write
 
@@ -164,3 +165,10 @@ def test_what_cannot_be_done_says_why(
     result = run([*arguments, "--root", str(tmp_path), "--json"])
     assert result == code if code is not None else result != 0
     assert message in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_a_device_called_like_a_formula_is_text_in_the_table(tmp_path: Path) -> None:
+    profile = reference_fleet("mnist-lenet5")[0].model_copy(update={"device": "=HYPERLINK(1)"})
+    export_profiles([profile], tmp_path / "fleet.csv")
+    rows = list(csv.DictReader((tmp_path / "fleet.csv").read_text().splitlines()))
+    assert {row["device"] for row in rows} == {"'=HYPERLINK(1)"}

@@ -1,0 +1,184 @@
+"""``fedjoule experiment``: the paper's table and figures, one command each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.emulate import Seeds
+from harness.cli.frame import Group, Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from emulator.experiments.effort import Effort
+    from emulator.experiments.plan import ExperimentPlan, Planned
+    from emulator.outcome import RoundOutcome
+    from fedjoule.runstore import Run
+
+PRESETS = ("smoke", "laptop", "paper")
+ROOT = Path("experiments")
+
+
+@click.group(cls=Group)
+def experiment() -> None:
+    """Repeat the paper's table and figures."""
+
+
+@experiment.command("list")
+def list_experiments() -> Output:
+    """What can be run, in which sizes, and how long each takes."""
+    from emulator.experiments.catalogue import EXPERIMENTS, plan_experiment
+    from emulator.experiments.effort import MEASURED, effort_of
+    from emulator.experiments.plan import Preset
+
+    data = []
+    for name, entry in EXPERIMENTS.entries().items():
+        plans = {preset: plan_experiment(name, Preset(preset)) for preset in PRESETS}
+        sizes = {preset: _size(plan, effort_of(plan)) for preset, plan in plans.items()}
+        data.append({"name": name, "summary": entry.summary, "presets": sizes})
+
+    def render(console: Console) -> None:
+        for one in data:
+            console.print(f"{one['name']:<15} {one['summary']}", markup=False)
+            for preset, size in one["presets"].items():
+                console.print(f"{'':<15} {preset:<7} {_size_text(size)}", markup=False)
+        console.print(f"times   {MEASURED}", markup=False)
+        console.print("next    `fedjoule experiment run NAME --preset smoke`", markup=False)
+
+    return Output({"experiments": data, "times": MEASURED}, render)
+
+
+@experiment.command("run")
+@click.argument("name")
+@click.option("--preset", type=click.Choice(PRESETS), default="smoke", show_default=True, help="How large.")
+@click.option("--seeds", type=Seeds(), metavar="0-9", help="Instead of the preset's own, for every method.")
+@click.option("--variant", "variants", multiple=True, help="Only this one of its scenarios; may be repeated.")
+@click.option(
+    "--resume", "resumed", is_flag=True, help="Continue the newest unfinished run of the same plan."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be run and how long it takes.")
+@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=ROOT, show_default=True,
+              help="Where the run goes.")  # fmt: skip
+def run_experiment(
+    name: str,
+    preset: str,
+    seeds: tuple[int, ...] | None,
+    variants: tuple[str, ...],
+    resumed: bool,
+    dry_run: bool,
+    root: Path,
+) -> Output:
+    """Run experiment NAME (`fedjoule experiment list`) and write its tables and page."""
+    from emulator.experiments import runner
+    from emulator.experiments.catalogue import plan_experiment
+    from emulator.experiments.plan import Preset
+
+    plan = plan_experiment(name, Preset(preset), seeds=seeds, only=variants)
+    if dry_run:
+        runner.check_methods(plan)
+        return _dry_run(plan)
+    with runner.resume(root, plan) if resumed else runner.start(root, plan) as run:
+        _play(run, plan)
+    return _shown(run.path, partial=False)
+
+
+@experiment.command("table")
+@click.argument("run")
+@click.option("--partial", is_flag=True, help="Without runs that are missing; the tables say so.")
+@click.option("--format", "form", type=click.Choice(["text", "markdown", "csv"]), default="text",
+              show_default=True)  # fmt: skip
+@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=ROOT, show_default=True,
+              help="Folder that holds the runs.")  # fmt: skip
+def table(run: str, partial: bool, form: str, root: Path) -> Output:
+    """Show the tables of RUN, and write them and its page anew."""
+    from fedjoule.runstore import find_run
+
+    return _shown(find_run(root, run), partial=partial, form=form)
+
+
+def _play(run: Run, plan: ExperimentPlan) -> None:
+    from emulator.experiments.runner import play
+    from harness.cli.progress import progress
+
+    rounds = {one.folder: plan.scenario_of(one).protocol.rounds for one in plan.planned}
+    before, total = {}, 0
+    for folder, count in rounds.items():
+        before[folder], total = total, total + count
+    with progress(plan.name, total) as advance:
+
+        def on_round(planned: Planned, outcome: RoundOutcome) -> None:
+            advance(before[planned.folder] + outcome.round, f"{planned.folder} round {outcome.round}")
+
+        play(run, plan, on_round)
+
+
+def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
+    from emulator.experiments.render import as_csv, as_markdown, as_text
+    from harness.experiment_outputs import write_experiment
+    from harness.report.page import REPORT_FILE
+
+    results = write_experiment(path, partial=partial)
+    text = {"text": as_text, "markdown": as_markdown, "csv": as_csv}[form](results)
+    page = path / REPORT_FILE
+    data = {
+        "path": str(path),
+        "report": str(page),
+        "warnings": list(results.warnings),
+        "missing": [one.folder for one in results.missing],
+        "runs": len(results.runs),
+    }
+
+    def render(_: Console) -> None:
+        # Not through the console: it would wrap and colour what is meant for a file.
+        click.echo(text if form != "text" else f"{text}\n\nrun     {path}\nreport  {page}")
+
+    return Output(data, render)
+
+
+def _dry_run(plan: ExperimentPlan) -> Output:
+    from emulator.experiments.effort import MEASURED, effort_of
+
+    effort = effort_of(plan)
+    size = _size(plan, effort)
+    variants = [
+        {
+            "name": variant.name,
+            "title": variant.title,
+            "reduced": list(variant.reductions),
+            "methods": list(dict.fromkeys(o.selector for o in plan.planned if o.variant == variant.name)),
+        }
+        for variant in plan.variants
+    ]
+
+    def render(console: Console) -> None:
+        for one in variants:
+            console.print(f"{one['name']:<28} {', '.join(one['methods'])}", markup=False)
+            for reduction in one["reduced"]:
+                console.print(f"{'':<28} reduced: {reduction}", markup=False)
+        console.print(f"would run  {_size_text(size)}", markup=False)
+        console.print(f"times      {MEASURED}", markup=False)
+
+    return Output({"experiment": plan.name, "variants": variants, **size}, render)
+
+
+def _size(plan: ExperimentPlan, effort: Effort) -> dict[str, Any]:
+    return {
+        "variants": len(plan.variants),
+        "runs": effort.runs,
+        "client_epochs": effort.client_epochs,
+        "two_cores_s": effort.two_cores_s,
+    }
+
+
+def _size_text(size: dict[str, Any]) -> str:
+    seconds = size["two_cores_s"]
+    if seconds is None:
+        took = "time not measured"
+    elif seconds < 120:
+        took = f"about {max(1, round(seconds / 10)) * 10} s"
+    else:
+        took = f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
+    return f"{size['runs']} runs on {size['variants']} scenarios, {size['client_epochs']:,} client-epochs, {took}"
