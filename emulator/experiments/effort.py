@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import dataclass
 
-from emulator.experiments.plan import ExperimentPlan, Planned
+from device_agents.workloads.tasks import find_task
+from emulator.experiments.plan import ExperimentPlan
+from emulator.scenario.model import Scenario
 from emulator.selectors.base import SELECTORS, Probe, Profiling
 
 FORWARD = 1 / 3
@@ -15,6 +19,8 @@ SAMPLES_PER_CPU_S = {
     "cifar10-resnet18": 350.0,
     "digits-mlp": 9_400.0,
 }
+ON_ONE_CORE = ("digits-mlp",)
+"""Too small to be shared among workers."""
 """Training samples per second of processor time, all processes counted; machine: docs/experiments.md.
 
 LeNet-5: `python -m benchmarks multi_client_training`, 24.2 client-epochs of 600 samples. ResNet-18: 4 clients
@@ -23,7 +29,7 @@ FedRank from start to end, where the emulator itself takes most of the time.
 """
 MEASURED = (
     "from the processor time per training sample, measured on x86-64 server cores that others used too "
-    "(docs/experiments.md), divided by two idle cores"
+    "(docs/experiments.md), divided by two idle cores where workers share it"
 )
 
 # All training samples, and the server's validation plus test samples, where the scenario does not say.
@@ -38,31 +44,29 @@ class Effort:
     Attributes:
         runs: Emulations.
         client_epochs: Local epochs of one device, at most: a method may probe fewer candidates than it may.
-        cpu_s: Processor time; ``None`` where no speed of a task was measured.
+        two_cores_s: Wall time on two idle cores; ``None`` where the speed of a task was not measured.
     """
 
     runs: int
     client_epochs: int
-    cpu_s: float | None
-
-    @property
-    def two_cores_s(self) -> float | None:
-        """Wall time on two idle cores."""
-        return None if self.cpu_s is None else self.cpu_s / 2
+    two_cores_s: float | None
 
 
 def effort_of(plan: ExperimentPlan) -> Effort:
     """Add up all runs of a plan."""
-    epochs = [client_epochs(plan, planned) for planned in plan.planned]
-    seconds = [_cpu_s(plan, planned, count) for planned, count in zip(plan.planned, epochs, strict=True)]
-    known = [s for s in seconds if s is not None]
-    return Effort(len(epochs), round(sum(epochs)), sum(known) if len(known) == len(seconds) else None)
+    epochs, seconds = 0.0, 0.0
+    counts = Counter((one.variant, one.selector) for one in plan.planned)
+    for (variant, selector), count in counts.items():
+        scenario = plan.variant(variant).scenario
+        per_run = client_epochs(scenario, selector)
+        epochs += count * per_run
+        seconds += count * _two_cores_s(scenario, per_run)
+    return Effort(len(plan.planned), round(epochs), None if math.isnan(seconds) else seconds)
 
 
-def client_epochs(plan: ExperimentPlan, planned: Planned) -> float:
+def client_epochs(scenario: Scenario, selector: str) -> float:
     """Local epochs of one run, a forward pass counted as a third of one."""
-    scenario = plan.scenario_of(planned)
-    protocol, kind = scenario.protocol, SELECTORS.load(planned.selector)
+    protocol, kind = scenario.protocol, SELECTORS.load(selector)
     probed = scenario.candidates
     per_round = {
         Probe.NONE: protocol.k * protocol.local_epochs,
@@ -74,15 +78,14 @@ def client_epochs(plan: ExperimentPlan, planned: Planned) -> float:
     return once + protocol.rounds * per_round
 
 
-def _cpu_s(plan: ExperimentPlan, planned: Planned, epochs: float) -> float | None:
-    from emulator.assembly.assemble import task_of
-
-    scenario = plan.scenario_of(planned)
-    data = scenario.task.data or task_of(scenario.task).data_set
-    speed = SAMPLES_PER_CPU_S.get(scenario.task.name)
-    if speed is None or data not in _TRAINING_SAMPLES:
-        return None
+def _two_cores_s(scenario: Scenario, epochs: float) -> float:
+    """Of one run; NaN where it is not known."""
+    name = scenario.task.name
+    data = scenario.task.data or find_task(name).data_set
+    if name not in SAMPLES_PER_CPU_S or data not in _TRAINING_SAMPLES:
+        return math.nan
     per_device = _TRAINING_SAMPLES[data] / scenario.fleet.devices
     samples = float(scenario.task.options.get("samples_per_client", per_device))
     server = min(_SERVER_SAMPLES[data], 2 * (scenario.task.server_samples or _SERVER_SAMPLES[data]))
-    return (epochs * samples + scenario.protocol.rounds * server * FORWARD) / speed
+    done = epochs * samples + scenario.protocol.rounds * server * FORWARD
+    return done / SAMPLES_PER_CPU_S[name] / (1 if name in ON_ONE_CORE else 2)

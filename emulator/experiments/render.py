@@ -41,8 +41,8 @@ TARGET_HEADER = (
     "p (Holm)",
 )
 LEGEND = (
-    "accuracy: mean test accuracy of the last 10 rounds; means over seeds [95 % interval]; energy and speed per "
-    "round, paired by seed; >=: not every run reached the target, so it is a lower bound"
+    "accuracy: mean test accuracy of the last 10 rounds; means over seeds [95 % interval]; energy and speed "
+    "per round, paired by seed; >=: not every run reached the target, so it is a lower bound"
 )
 CURVE_COLUMNS = ("test_accuracy", "reward", "loss", "selector_td_loss", "selector_rank_loss")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +23,8 @@ from harness.bench.runner import Runner, Tally
 from harness.bench.workload import Workloads
 from harness.inventory import Inventory, load_inventory
 from harness.salvage import salvage
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +105,58 @@ def sit(
     """
     chosen = choose(files.jobs, only)
     workloads = Workloads(files.plan, {job.cell: None for job in chosen}, cache)
-    with _open(files, root, resume) as run:
-        (run.path / "jobs").mkdir(exist_ok=True)
-        journal = BenchJournal(run.journal(JOURNAL))
-        try:
-            take_up(run.path, journal)
-            finished = finished_jobs(run.path, files.jobs)
-            board = Board(plan_devices(files.plan, files.inventory))
-            bench = Bench(
-                run=run.path,
-                run_id=run.record.run_id,
-                plan=files.plan,
-                inventory=files.inventory,
-                inventory_path=files.inventory_path,
-                workloads=workloads,
-                board=board,
-            )
-            journal.write("sitting", jobs=len(chosen), finished_before=len(finished))
-            runner = Runner(bench, run.path, journal, chosen, finished=finished)
-            with view(runner, board, run.path):
-                tally = runner.run(stop or threading.Event())
-        finally:
-            journal.close()
-        left = _conclude(run, files, tally)
-        return Sitting(run.path, tally, len(files.jobs), left)
+    path: Path | None = None
+    try:
+        with _open(files, root, resume) as run:
+            path = run.path
+            return _work(run, files, chosen, workloads, stop or threading.Event(), view)
+    finally:
+        # Last of all, when the run is closed, and also when it failed: that is when people look.
+        if path is not None:
+            _describe(path)
+
+
+def _work(
+    run: Run,
+    files: BenchFiles,
+    chosen: Sequence[BenchJob],
+    workloads: Workloads,
+    stop: threading.Event,
+    view: View,
+) -> Sitting:
+    (run.path / "jobs").mkdir(exist_ok=True)
+    journal = BenchJournal(run.journal(JOURNAL))
+    try:
+        take_up(run.path, journal)
+        finished = finished_jobs(run.path, files.jobs)
+        board = Board(plan_devices(files.plan, files.inventory))
+        bench = Bench(
+            run=run.path,
+            run_id=run.record.run_id,
+            plan=files.plan,
+            inventory=files.inventory,
+            inventory_path=files.inventory_path,
+            workloads=workloads,
+            board=board,
+        )
+        journal.write("sitting", jobs=len(chosen), finished_before=len(finished))
+        runner = Runner(bench, run.path, journal, chosen, finished=finished)
+        with view(runner, board, run.path):
+            tally = runner.run(stop)
+    finally:
+        journal.close()
+    left = _conclude(run, files, tally)
+    return Sitting(run.path, tally, len(files.jobs), left)
+
+
+def _describe(path: Path) -> None:
+    """Page, test results and table beside the evidence; a failure here must not hide how the run ended."""
+    from harness.outputs import write_outputs
+
+    try:
+        write_outputs(path)
+    except FedjouleError as error:
+        log.warning("%s: no page was made: %s; `fedjoule report %s` tries again", path, error, path)
 
 
 def _open(files: BenchFiles, root: Path, resume: Path | None) -> Run:

@@ -93,6 +93,7 @@ def _render(console: Console, files: BenchFiles, done: Sitting) -> None:
     console.print(f"{len(tally.finished)} of {done.jobs} jobs finished: {done.path}", markup=False)
     if tally.not_needed:
         console.print(f"{len(tally.not_needed)} repetitions were not needed: the intervals are narrow enough")
+    console.print(f"page: {done.path / 'report.html'}", markup=False)
     console.print(f"next: `fedjoule profile build {done.path}`", markup=False)
     if done.left:
         console.print(f"the others: {files.command(done.path)}", markup=False)

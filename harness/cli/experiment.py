@@ -34,7 +34,7 @@ def list_experiments() -> Output:
     from emulator.experiments.effort import MEASURED, effort_of
     from emulator.experiments.plan import Preset
 
-    data = []
+    data: list[dict[str, Any]] = []
     for name, entry in EXPERIMENTS.entries().items():
         plans = {preset: plan_experiment(name, Preset(preset)) for preset in PRESETS}
         sizes = {preset: _size(plan, effort_of(plan)) for preset, plan in plans.items()}
@@ -181,4 +181,5 @@ def _size_text(size: dict[str, Any]) -> str:
         took = f"about {max(1, round(seconds / 10)) * 10} s"
     else:
         took = f"about {seconds / 60:.0f} min" if seconds < 5400 else f"about {seconds / 3600:.1f} h"
-    return f"{size['runs']} runs on {size['variants']} scenarios, {size['client_epochs']:,} client-epochs, {took}"
+    count = f"{size['runs']} runs on {size['variants']} scenario{'' if size['variants'] == 1 else 's'}"
+    return f"{count}, {size['client_epochs']:,} client-epochs, {took}"

@@ -37,7 +37,7 @@ def report(run: str, root: Path, show: bool) -> Output:
 
 
 def _page(path: Path) -> Path:
-    """Bench runs and experiments are put on a page anew; other kinds have theirs from the command that made them."""
+    """Bench runs and experiments are put on a page anew; others have theirs from what made them."""
     from fedjoule.errors import ConfigError
     from fedjoule.runstore.run import read_run
     from harness.report.page import REPORT_FILE
@@ -53,6 +53,7 @@ def _page(path: Path) -> Path:
         write_experiment(path)
     elif not (path / REPORT_FILE).is_file():
         raise ConfigError(
-            f"{path}: a run of kind {kind!r} has no page", hint="bench runs, experiments and the demo have one"
+            f"{path}: a run of kind {kind!r} has no page",
+            hint="bench runs, experiments and the demo have one",
         )
     return path / REPORT_FILE

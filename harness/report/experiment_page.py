@@ -164,8 +164,8 @@ def _reading(summaries: Sequence[VariantSummary]) -> Section:
     rows = [[item, what, _setting(by_setting)] for (item, what), by_setting in settings.items()]
     return Section(
         "How the paper was read",
-        "Where the paper is silent or can be read in several ways, this is what was run. Items are those of the "
-        "selector notes.",
+        "Where the paper is silent or can be read in several ways, this is what was run. Items are those of "
+        "the selector notes.",
         tables=[Table(["item", "what the paper leaves open", "setting here"], rows)],
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import harness
 from device_agents.protocol import Phase
 from fedjoule.errors import ConfigError, FedjouleError, StorageError
 from fedjoule.records import read_record
@@ -113,6 +114,12 @@ def test_every_job_becomes_a_whole_capture(complete: Sitting) -> None:
         telemetry = capture.telemetry()
         assert telemetry is not None
         assert telemetry.num_rows > 0
+
+
+def test_the_page_and_the_results_stand_beside_the_evidence(complete: Sitting) -> None:
+    assert "<html" in (complete.path / "report.html").read_text()
+    assert (complete.path / "junit.xml").read_text().count("<testcase ") == 4
+    assert len(harness.open_run(complete.path).epochs()) == 4 * 2
 
 
 def test_the_meter_runs_first_and_last(complete: Sitting) -> None:
