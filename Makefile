@@ -38,7 +38,7 @@ bench: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## benchmarks: ratios me
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove the environments and caches
-	rm -rf .venv .venv-peers build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers .venv-peers-fl build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
