@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,8 @@ class Chooser:
         """The chosen, ascending, and how many local epochs each is to train."""
         if not len(candidates):  # all of them left during their probe
             return candidates, np.empty(0, np.int64)
-        wanted = math.ceil(self._protocol.k * self._protocol.over_commit)
+        # 50 times 1.1 is a little more than 55 in floating point; that is no 56th device.
+        wanted = math.ceil(round(self._protocol.k * self._protocol.over_commit, 6))
         rng = generator(self._seed, "selection", view.round)
         with self._timed():
             found = self.selector.select(view, candidates, wanted, rng)
@@ -71,9 +73,10 @@ class Chooser:
         return chosen, epochs
 
     def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
-        """Tell how the round went."""
+        """Tell how the round went; of what was reported, only what the selector declared."""
+        told = replace(outcome, reports=outcome.reports.restricted(self.selector.needs))
         with self._timed():
-            self.selector.observe(view, outcome)
+            self.selector.observe(view, told)
 
     def check(self, chosen: Ids, candidates: Ids, wanted: int) -> None:
         """Refuse a choice that the protocol does not allow."""

@@ -179,8 +179,10 @@ class Engine:
         self._profiled = True
         end_ns = int(timeline.t_ns.max(initial=self.clock_ns))
         nobody = np.empty(0, np.int64)
+        # Who only measured an epoch sent nothing: there is no transfer to report, and no new model to score.
+        sent = finished if self.selector.profiling is Profiling.UPDATE else nobody
         count = np.zeros(len(everybody))
-        return self._book(opened, _Work(timeline, learning, nobody, finished, count, finished, end_ns))
+        return self._book(opened, _Work(timeline, learning, nobody, finished, count, sent, end_ns))
 
     def test(self) -> Score:
         """For reports only; nothing is ever chosen or rewarded by it."""
@@ -196,7 +198,7 @@ class Engine:
             "loss": self.score.loss,
             "profiled": self._profiled,
             "reported": self.reported.state_dict(),
-            "check_ins": self._truth.check_ins,
+            "check_ins": self._truth.check_ins.copy(),
             "batteries": self.world.batteries.state_dict(),
             "selector": self.selector.state_dict(),
         }

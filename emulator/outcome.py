@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -103,6 +104,16 @@ class Reports:
     local_accuracy: NDArray[np.float64] | None = None
     bias_delta: NDArray[np.float64] | None = None
     weights: NDArray[np.float32] | None = None
+
+    def restricted(self, needs: Iterable[str]) -> Reports:
+        """The same reports with NaN in those that were not asked for; see `ServerView.restricted`."""
+        hidden = {field.name for field in fields(self)} - {"weights", *needs}
+        blank: dict[str, Any] = {
+            name: np.full_like(values, np.nan)
+            for name in hidden
+            if (values := getattr(self, name)) is not None
+        }
+        return replace(self, **blank)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Reported:
 
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""
-        return dict(self.fields)
+        return {name: values.copy() for name, values in self.fields.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """From a checkpoint."""

@@ -60,7 +60,9 @@ def deadline_ns(start_ns: int, after_s: float | None) -> int:
 
 def probe(world: World, protocol: Protocol, kind: Probe, devices: Ids, now_ns: int) -> Timeline:
     """Candidates do their probe, and wait until the last of them has reported or gone."""
-    timeline = Timeline(world, devices, now_ns, deadline_ns(now_ns, protocol.probe_deadline_s))
+    # Probing is over when the round is, at the latest.
+    ends_ns = (deadline_ns(now_ns, after_s) for after_s in (protocol.probe_deadline_s, protocol.deadline_s))
+    timeline = Timeline(world, devices, now_ns, min(ends_ns))
     everybody = np.arange(len(devices))
     timeline.download(everybody)
     if kind is Probe.EPOCH:

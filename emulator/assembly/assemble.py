@@ -23,7 +23,7 @@ from emulator.protocol import Judging, Protocol
 from emulator.reward import REWARDS, Budgets
 from emulator.scenario.model import Scenario, TaskSection
 from emulator.selectors.base import SELECTORS, Selector
-from emulator.training.base import Trainer
+from emulator.training.base import OpenTrainer, Trainer
 from emulator.world import World
 from fedjoule.errors import ConfigError
 from fedjoule.seeds import generator
@@ -65,6 +65,7 @@ def assemble(
     *,
     selector: Selector | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
+    open_trainer: OpenTrainer | None = None,
 ) -> Assembly:
     """Everything that a run needs.
 
@@ -73,12 +74,13 @@ def assemble(
         seed: Decides partition, fleet, trace offsets, initial weights and data order, whatever the selector.
         selector: Instead of the one that the scenario names.
         profiles: Instead of those that the scenario names, whatever model they are about.
+        open_trainer: Where training happens; on this machine by default. Results do not depend on it.
     """
     task = task_of(scenario.task)
     chooser = make_selector(scenario) if selector is None else selector
     known = profiles_of(scenario.fleet, task) if profiles is None else profiles
     conditions = conditions_of(scenario.fleet, seed)
-    learners = _learners(scenario, task, seed)
+    learners = _learners(scenario, task, seed, open_trainer)
     fleet = fleet_from_profiles(
         known,
         learners.data_size,
@@ -137,9 +139,10 @@ def make_selector(scenario: Scenario) -> Selector:
     section = scenario.selector
     kind = SELECTORS.load(section.name)
     # `object` takes no options, whatever its own signature says.
-    known = [] if kind.__init__ is object.__init__ else list(inspect.signature(kind).parameters)
+    known = {} if kind.__init__ is object.__init__ else inspect.signature(kind).parameters
     unknown = sorted(set(section.options) - set(known))
-    if unknown:
+    # A selector that passes further options on refuses unknown ones itself.
+    if unknown and all(option.kind is not option.VAR_KEYWORD for option in known.values()):
         raise ConfigError(
             f"selector {section.name!r} has no option {unknown[0]!r}",
             hint=f"known: {', '.join(known) or 'none'}",
@@ -164,7 +167,7 @@ def _judging(scenario: Scenario, world: World, seed: int) -> Judging:
     return Judging(REWARDS.load(section.function), budgets, scenario.accounting, section.split)
 
 
-def _learners(scenario: Scenario, task: Task, seed: int) -> Learners:
+def _learners(scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrainer | None) -> Learners:
     section = scenario.task
     if scenario.trainer.kind == SURROGATE:
         from emulator.training.surrogate import SurrogateTrainer
@@ -174,13 +177,13 @@ def _learners(scenario: Scenario, task: Task, seed: int) -> Learners:
         return Learners(trainer, sizes, task.classes, None, {"data": None})
     from emulator.data.partition import make_partition
     from emulator.data.sources import load_data_set
-    from emulator.training.choose import open_trainer
+    from emulator.training.choose import open_trainer as on_this_machine
 
     data = load_data_set(section.data or task.data_set, seed=seed)
     if section.server_samples is not None:
         data = _with_smaller_server(data, section.server_samples, seed)
     partition = make_partition(section.partition, data.train, scenario.fleet.devices, seed, **section.options)
-    real = open_trainer(
+    real = (open_trainer or on_this_machine)(
         task,
         data,
         partition,

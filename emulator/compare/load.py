@@ -78,7 +78,7 @@ class Compared:
     Attributes:
         comparison: The methods side by side.
         target: Accuracy to reach that was used.
-        basis: What kind of energy, and where the costs came from.
+        basis: What kind of energy, where the costs came from, and whether the target was fixed in advance.
     """
 
     comparison: Comparison
@@ -99,6 +99,7 @@ def compare_emulations(
     """
     loaded, warnings = load_emulations(paths)
     warnings += _unequal(loaded)
+    after_the_fact = "" if target is not None else "; target taken from these runs, not fixed in advance"
     if target is None:
         target = _default_target(loaded)
     runs: dict[str, dict[int, RunMetrics]] = {}
@@ -112,11 +113,13 @@ def compare_emulations(
     basis = sorted(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
     )
-    return Compared(compare(runs, references, warnings), target, f"{'; '.join(basis)}; emulated")
+    basis_text = f"{'; '.join(basis)}; emulated{after_the_fact}"
+    return Compared(compare(runs, references, warnings), target, basis_text)
 
 
 def _final(one: Loaded) -> float:
-    accuracy = one.rounds["test_accuracy"].dropna().to_numpy(float)
+    played = one.rounds[one.rounds["round"] > 0]
+    accuracy = played["test_accuracy"].dropna().to_numpy(float)
     return float(accuracy[-LAST_ROUNDS:].mean()) if len(accuracy) else float("nan")
 
 

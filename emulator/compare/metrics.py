@@ -23,11 +23,12 @@ class RunMetrics:
     Attributes:
         accuracy: Mean test accuracy of the last ten rounds.
         best_accuracy: The best round's.
-        time_to_target_s: Virtual time until the target was reached; the run's whole time if it never was.
+        time_to_target_s: Sum of R_T until the target was reached, without the time in which nobody was there;
+            the run's whole sum if it never was.
         energy_to_target_j: Energy until then, likewise.
         rounds_to_target: Rounds until then, likewise.
         reached: Whether the target was reached; if not, the three before are lower bounds (censored).
-        time_s: Virtual time of the whole run.
+        time_s: Sum of R_T over the whole run.
         energy_j: Energy of the whole run.
         round_time_s: Mean R_T of a round.
         round_energy_j: Mean R_E of a round.

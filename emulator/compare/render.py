@@ -61,7 +61,7 @@ def rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list[str]
 def _row(comparison: Comparison, method: str, metric: str, scale: float) -> list[str]:
     cell = comparison.cells[method][metric]
     bound = ">= " if cell.reached is not None and cell.reached < cell.seeds else ""
-    row = [method, bound + _interval(cell.value, scale), _seeds(cell), f"{cell.rank:.1f}"]
+    row = [method, bound + interval_text(cell.value, scale), _seeds(cell), f"{cell.rank:.1f}"]
     by_reference = {contrast.reference: contrast for contrast in cell.contrasts}
     for reference in comparison.references:
         row += _contrast(by_reference.get(reference), scale)
@@ -72,7 +72,8 @@ def _seeds(cell: Cell) -> str:
     return str(cell.seeds) if cell.reached is None else f"{cell.reached}/{cell.seeds}"
 
 
-def _interval(value: Any, scale: float) -> str:
+def interval_text(value: Any, scale: float = 1.0) -> str:
+    """``12.3 [11.9, 12.8]``, without an interval where there is one seed."""
     if np.isnan(value.mean):
         return "-"
     mean = f"{value.mean * scale:.4g}"
@@ -82,7 +83,7 @@ def _interval(value: Any, scale: float) -> str:
 def _contrast(contrast: Contrast | None, scale: float) -> list[str]:
     if contrast is None:
         return ["", "", ""]
-    return [_interval(contrast.difference, scale), f"{contrast.p_holm:.3g}", f"{contrast.delta:+.2f}"]
+    return [interval_text(contrast.difference, scale), f"{contrast.p_holm:.3g}", f"{contrast.delta:+.2f}"]
 
 
 def as_text(comparison: Comparison, metrics: Sequence[str]) -> str:

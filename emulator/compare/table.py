@@ -35,6 +35,9 @@ Runs = Mapping[str, Mapping[int, RunMetrics]]
 class Contrast:
     """A method against a reference on the seeds both have.
 
+    Of a censored metric, a run that never reached the target counts with the largest value that any method
+    has on that seed: one that gives up early must not pass for fast.
+
     Attributes:
         reference: The method compared with.
         difference: Mean of the paired differences with its interval.
@@ -62,7 +65,8 @@ class Cell:
         middle: Interquartile mean.
         seeds: How many.
         reached: In how many of them the target was reached; None for metrics without a target.
-        rank: Mean rank among the methods over the common seeds, 1 for the best.
+        rank: Mean rank among the methods over the common seeds, 1 for the best; runs that never reached the
+            target share the last places.
         contrasts: Against each reference that is another method.
     """
 
@@ -120,7 +124,13 @@ def compare(runs: Runs, references: Sequence[str], warnings: Sequence[str] = ())
 
 def _column(runs: Runs, metric: str, seeds: Sequence[int], references: Sequence[str]) -> dict[str, Cell]:
     paired = {m: np.array([getattr(by_seed[s], metric) for s in seeds]) for m, by_seed in runs.items()}
-    ranks = _ranks(paired, metric)
+    if metric in CENSORED:
+        reached = {m: np.array([by_seed[s].reached for s in seeds]) for m, by_seed in runs.items()}
+        ranks = _ranks({m: np.where(reached[m], paired[m], np.inf) for m in runs}, metric)
+        longest = np.max(list(paired.values()), axis=0)
+        paired = {m: np.where(reached[m], paired[m], longest) for m in runs}
+    else:
+        ranks = _ranks(paired, metric)
     contrasts = {reference: _contrasts(paired, reference) for reference in references}
     column = {}
     for method, by_seed in runs.items():
@@ -182,7 +192,7 @@ def _warnings(runs: Runs, common: Sequence[int]) -> list[str]:
         if missed:
             found.append(
                 f"{method}: the target was not reached in {missed} of {len(by_seed)} runs; "
-                "their whole length counts, which is a lower bound"
+                "their whole length counts in the mean, which is a lower bound, and they rank last"
             )
         if any(np.isnan(run.accuracy) for run in by_seed.values()):
             found.append(f"{method}: some runs have no accuracy at all")

@@ -131,7 +131,8 @@ class Batteries:
 
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""
-        return {"debt_j": self._debt_j, "since_ns": self._since_ns, "empty": self._empty}
+        held = {"debt_j": self._debt_j, "since_ns": self._since_ns, "empty": self._empty}
+        return {name: values.copy() for name, values in held.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """From a checkpoint."""

@@ -32,10 +32,11 @@ class PolicyManifest(ClosedModel):
         features: Columns of the state, in order.
         experts: Whom it imitates; empty for one that learnt by trying.
         seeds: Of the runs it learnt from.
-        held_out_seeds: Of the runs its recall was taken from.
+        held_out_seeds: Of the runs its recall was taken from; the imitation also stops by its loss on them.
         scenario: Name of the scenario it learnt on.
         data: What the training data were.
-        client_epochs: Local epochs that were run for it, experts' own training included.
+        client_epochs: Local epochs that were run for it. What an expert's own policy took stands in the
+            manifest of that one.
         cpu_s: Processor seconds it took.
         results: What it reached on the held-out runs.
     """
@@ -73,11 +74,20 @@ class Demonstrations:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A network with its manifest, and for imitated ones some of the demonstrations."""
+    """A network and what goes with it.
+
+    Attributes:
+        network: What decides.
+        manifest: Where it comes from.
+        demonstrations: For imitated ones: some of the rounds they learnt from.
+        projection: For Favor: principal components (weights by components) and the weights they start from.
+            Its network reads these components and no others.
+    """
 
     network: Mlp
     manifest: PolicyManifest
     demonstrations: Demonstrations | None = None
+    projection: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
 
 def packaged_policies() -> list[str]:
@@ -143,7 +153,8 @@ def read_policy(data: bytes, name: str) -> Policy:
     demos = None
     if "demo_states" in arrays:
         demos = Demonstrations(arrays["demo_states"].astype(np.float32), arrays["demo_choices"].astype(bool))
-    return Policy(network, manifest, demos)
+    projection = (arrays["basis"], arrays["center"]) if {"basis", "center"} <= set(arrays) else None
+    return Policy(network, manifest, demos, projection)
 
 
 def write_policy(path: Path, policy: Policy) -> None:
@@ -155,4 +166,6 @@ def write_policy(path: Path, policy: Policy) -> None:
         # Normalised to within 3: half precision keeps them to a thousandth.
         arrays["demo_states"] = policy.demonstrations.states.astype(np.float16)
         arrays["demo_choices"] = policy.demonstrations.choices
+    if policy.projection is not None:
+        arrays["basis"], arrays["center"] = policy.projection
     write_atomic(path, save(arrays, {"manifest": policy.manifest.model_dump_json()}))

@@ -103,7 +103,9 @@ def train_by_trying(kind: str, recipe: Recipe, on_round: OnRound = lambda *_: No
         "reward_last_tenth": float(np.mean(rewards[-tenth:])),
     }
     features = FEDMARL_FEATURES if kind == "fedmarl" else ("principal components",)
-    return Policy(agent.network, _manifest(kind, recipe, features, count, started, results))
+    projection = agent.projection if isinstance(agent, Favor) else None
+    manifest = _manifest(kind, recipe, features, count, started, results)
+    return Policy(agent.network, manifest, projection=projection)
 
 
 def train_fedrank(

@@ -89,7 +89,11 @@ class AutoFl(Selector):
 
     def states(self, view: ServerView) -> NDArray[np.int64]:
         """State of every device, from 0 to levels^4 - 1."""
-        features = (view.capability_s, epoch_s(view) / view.capability_s, view.comm_s, view.data_size)
+        # Without data an epoch takes no time, and nothing can be said of a slow-down.
+        slowdown = np.divide(
+            epoch_s(view), view.capability_s, out=np.ones(len(view)), where=view.capability_s > 0
+        )
+        features = (view.capability_s, slowdown, view.comm_s, view.data_size)
         state = np.zeros(len(view), dtype=np.int64)
         for values in features:
             borders = np.quantile(values, np.arange(1, self.levels) / self.levels)

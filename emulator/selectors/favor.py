@@ -1,8 +1,9 @@
 """Favor (Wang et al., INFOCOM 2020): a double DQN chooses by the principal components of everybody's weights.
 
 Once before the first round every device trains an epoch and uploads its weights (charged); a PCA of these is
-kept for the whole run. The state is the global model's and every device's latest components; an action is one
-device, and the K best of Q(s, .) are chosen. Reward: 64 ** (accuracy - target) - 1.
+kept for the whole run (a policy brings the one that it was trained with). The state is the global model's and
+every device's latest components; an action is one device, and the K best of Q(s, .) are chosen. Reward:
+64 ** (accuracy - target) - 1.
 
 The state's size depends on the model and on N, so a policy serves the task it was trained on and no other;
 ``favor`` learns during the run (``online``) unless it is given a policy (``pretrained``). Deviations: no
@@ -75,7 +76,13 @@ class Favor(Selector):
         sync_every: int = 10,
         explore_rounds: int = 200,
     ) -> None:
-        self._given = load_policy(policy, "favor").network if policy else None
+        given = load_policy(policy, "favor") if policy else None
+        if given is not None and given.projection is None:
+            raise ConfigError(
+                f"policy {policy!r} does not say which components its network reads",
+                hint="make it again: `fedjoule policy train favor`",
+            )
+        self._given = None if given is None else given.network
         self._online = online
         self._target_accuracy = target_accuracy
         self._components = components
@@ -85,6 +92,8 @@ class Favor(Selector):
         self._explore_rounds = explore_rounds
         self._basis: NDArray[np.float32] | None = None
         self._center: NDArray[np.float32] | None = None
+        if given is not None and given.projection is not None:
+            self._basis, self._center = given.projection
         self._state: NDArray[np.float32] | None = None
         self._network: Mlp | None = None
         self._target: Mlp | None = None
@@ -116,8 +125,8 @@ class Favor(Selector):
         weights, global_weights = outcome.reports.weights, outcome.global_weights
         if weights is None or global_weights is None:
             return
-        if self._basis is None:
-            self._fit(weights, global_weights, len(view))
+        if self._state is None:
+            self._begin(weights, global_weights, len(view))
         uploaded = np.isfinite(weights).all(axis=1)
         state = self._require_state()
         state[0] = self._compressed(global_weights)
@@ -137,13 +146,24 @@ class Favor(Selector):
             self._cache = [*self._cache, seen][-self._limits[0] :]
         self._before = None
 
-    def _fit(self, weights: NDArray[np.float32], center: NDArray[np.float32], count: int) -> None:
-        """Principal components of the first local weights; through the small Gram matrix, N by N."""
+    def _begin(self, weights: NDArray[np.float32], center: NDArray[np.float32], count: int) -> None:
+        """Make room for everybody's components: those of the policy, or of the first local weights."""
         if count > MAX_DEVICES:
             raise ConfigError(
                 f"favor keeps everybody's weights: {count} devices are more than {MAX_DEVICES}",
                 hint="use a smaller fleet, or a method whose state does not grow with it",
             )
+        basis = self._fitted(weights, center) if self._basis is None else self._basis
+        if len(basis) != len(center):
+            raise ConfigError(
+                f"favor's policy is for a model of {len(basis)} weights, this one has {len(center)}",
+                hint="train one for this task: `fedjoule policy train favor`",
+            )
+        self._basis = basis
+        self._state = np.zeros((count + 1, basis.shape[1]), np.float32)
+
+    def _fitted(self, weights: NDArray[np.float32], center: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Principal components of the first local weights; through the small Gram matrix, N by N."""
         rows = weights[np.isfinite(weights).all(axis=1)].astype(np.float64)
         self._center = rows.mean(axis=0).astype(np.float32) if len(rows) else center.copy()
         rows -= self._center
@@ -153,8 +173,7 @@ class Favor(Selector):
         basis = rows.T @ (vectors[:, keep] / np.sqrt(values[keep]))
         # Signs of eigenvectors are arbitrary; fixed, so that every machine gets the same state.
         basis *= np.where(basis[np.abs(basis).argmax(axis=0), np.arange(basis.shape[1])] < 0, -1.0, 1.0)
-        self._basis = basis.astype(np.float32)
-        self._state = np.zeros((count + 1, self._basis.shape[1]), np.float32)
+        return np.asarray(basis, np.float32)
 
     def _compressed(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         if self._basis is None or self._center is None:
@@ -200,6 +219,11 @@ class Favor(Selector):
             self._td_loss = float(np.mean(error**2))
         if self._seen % sync_every == 0:
             self._target = network.copy()
+
+    @property
+    def projection(self) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
+        """The components that the network reads, and the weights they start from; for a policy file."""
+        return None if self._basis is None or self._center is None else (self._basis, self._center)
 
     @property
     def network(self) -> Mlp | None:

@@ -7,8 +7,9 @@ upload cost B.
 
 No code is public and the paper leaves out the form of U, the weights and the history. Taken here:
 U(a) = -ln(1 - a + 0.01), H and B over their means under the random policy it starts with, w = (1, 0.2, 0.1),
-three earlier values, 128 hidden units. ``mode = "native"`` keeps every device that gains by going on, so that
-the cohort's size varies; ``topk`` (default) keeps exactly K, since a smaller cohort saves energy for free.
+three earlier values, 128 hidden units. ``mode = "native"`` keeps every device that gains by going on, at most
+K, so that the cohort's size varies; ``topk`` (default) keeps exactly K, since a smaller cohort saves energy
+for free.
 """
 
 from __future__ import annotations
@@ -130,8 +131,9 @@ class FedMarl(Selector):
         gain = advantages(self._learner.network(state))
         if self._mode == "topk":
             return top_k(gain, k)
-        willing = np.flatnonzero(gain > 0)
-        return willing if len(willing) else top_k(gain, 1)
+        best = top_k(gain, k)  # a round takes no more than were asked for
+        willing = best[gain[best] > 0]
+        return willing if len(willing) else best[:1]
 
     def _random_share(self) -> float:
         rounds, last = self._explore
@@ -153,20 +155,24 @@ class FedMarl(Selector):
         """The round's reward, kept until the next probe shows the next state."""
         if self._pending is None or not self._online:
             return
-        self._seen += 1
+        # A round in which nobody could be chosen is not the pending one's: that keeps its own reward.
+        if "reward" not in self._pending:
+            self._seen += 1
+            self._pending["reward"] = self._reward(outcome, played_at_random=self._pending["random"])
+        if view.round >= view.rounds:
+            self._complete(None, None, np.random.default_rng(0))
+            self._history = None
+
+    def _reward(self, outcome: RoundOutcome, *, played_at_random: bool) -> float:
         latency_s = outcome.costs[Accounting.HONEST].time_s
         upload_j = float(outcome.cost.upload_j.sum())
-        if self._pending["random"] or self._random_means[2] == 0:
+        if played_at_random or self._random_means[2] == 0:
             self._random_means += (latency_s, upload_j, 1.0)
         typical_s, typical_j = np.maximum(self._random_means[:2] / self._random_means[2], 1e-12)
         w1, w2, w3 = self._reward_weights
         before = outcome.accuracy - outcome.accuracy_gain
         gain = accuracy_utility(outcome.accuracy) - accuracy_utility(before)
-        reward = w1 * gain - w2 * latency_s / typical_s - w3 * upload_j / typical_j
-        self._pending["reward"] = float(reward)
-        if view.round >= view.rounds:
-            self._complete(None, None, np.random.default_rng(0))
-            self._history = None
+        return float(w1 * gain - w2 * latency_s / typical_s - w3 * upload_j / typical_j)
 
     def _complete(
         self, following: NDArray[np.float32] | None, k: int | None, rng: np.random.Generator

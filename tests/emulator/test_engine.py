@@ -251,6 +251,15 @@ def test_a_probe_deadline_ends_probing_but_not_the_round() -> None:
     assert outcome.duration_ns * 1e-9 == pytest.approx(5.0 + 8.0 + 0.5)
 
 
+def test_a_deadline_ends_the_probing_too() -> None:
+    """An epoch takes 20 s: at the deadline of 5 s nobody has finished the probe."""
+    place = world(fleet([profile(epoch_s=20.0)], [100] * 4))
+    outcome = engine(Prober(), place=place, devices=4, k=2, candidates=4, deadline_s=5.0).play()
+    assert set(outcome.fates) == {Fate.DEADLINE}
+    assert outcome.duration_ns == 5 * SECOND_NS
+    assert outcome.cost.probe_s == pytest.approx(4.5)
+
+
 def test_a_deadline_drops_the_slow_and_charges_them() -> None:
     phones = [profile(device="fast"), profile(epoch_s=20.0, epoch_j=30.0, device="slow")]
     e = engine(
@@ -273,6 +282,13 @@ def test_over_commitment_ends_with_the_first_k() -> None:
     assert [outcome.fates[i] for i in np.argsort(rank)] == [Fate.FINISHED] * 2 + [Fate.SURPLUS] * 2
     assert outcome.duration_ns == 11 * SECOND_NS
     assert outcome.cost.train_s[np.argsort(rank)] == pytest.approx([5.0, 10.0, 10.5, 10.5])
+
+
+def test_over_commitment_is_not_rounded_up_by_the_floating_point() -> None:
+    assert 50 * 1.1 > 55
+    place = world(fleet([profile()], [100] * 60))
+    outcome = engine(place=place, devices=60, k=50, candidates=60, over_commit=1.1).play()
+    assert np.count_nonzero(outcome.chosen) == 55
 
 
 def test_over_commitment_takes_exactly_k_of_equals() -> None:
@@ -371,6 +387,31 @@ def test_profiling_is_charged_as_round_0() -> None:
         assert not np.isnan(e.reported.fields["epoch_s"]).any()
     assert zero.reports.weights is not None
     assert np.isfinite(zero.reports.weights).all()
+
+
+def test_who_only_measures_an_epoch_reports_no_transfer() -> None:
+    """Registration tells download and upload; profiling without upload must not cut that to the download."""
+
+    class Tiered(Profiler):
+        needs = frozenset({"epoch_s", "comm_s", "local_accuracy"})
+
+    e = engine(Tiered(), rounds=2)
+    e.play()
+    assert e.reported.fields["comm_s"] == pytest.approx(1.0)
+    assert np.isnan(e.reported.fields["local_accuracy"]).all()
+    assert not np.isnan(e.reported.fields["epoch_s"]).any()
+
+
+def test_a_state_in_memory_does_not_move_with_the_run() -> None:
+    class Counting(Everybody):
+        needs = frozenset({"loss", "check_ins", "times_chosen"})
+
+    e = engine(Counting(), rounds=3)
+    e.play()
+    state = e.state_dict()
+    before = state["reported"]["times_chosen"].tolist(), state["check_ins"].tolist()
+    e.play()
+    assert (state["reported"]["times_chosen"].tolist(), state["check_ins"].tolist()) == before
 
 
 def test_a_loss_probe_is_a_forward_pass() -> None:

@@ -23,6 +23,7 @@ from emulator.policies.store import (
 )
 from emulator.policies.train import Recipe, client_epochs, train_by_trying, train_fedrank
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
+from emulator.selectors.favor import Favor
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import advantages
 from emulator.selectors.oort.selector import Oort
@@ -141,6 +142,25 @@ def test_favor_learns_by_trying() -> None:
     policy = train_by_trying("favor", Recipe((SMALL,), seeds=(0,), command="test"))
     assert policy.network.weights[-1].shape[1] == 20
     assert policy.manifest.client_epochs == 20 + 6 * 3 * 2
+
+
+def test_a_favor_policy_brings_the_components_that_it_reads(tmp_path: Path) -> None:
+    path = tmp_path / "favor.safetensors"
+    made = train_by_trying("favor", Recipe((SMALL,), seeds=(0,), command="test"))
+    write_policy(path, made)
+    selector = Favor(policy=str(path), online=False)
+    engine = assemble(SMALL, 1, selector=selector).engine
+    try:
+        engine.play()  # the profiling, whose own components would be others
+        engine.play()
+    finally:
+        engine.trainer.close()
+    assert made.projection is not None
+    np.testing.assert_array_equal(selector.state_dict()["basis"], made.projection[0])
+    np.testing.assert_array_equal(selector.state_dict()["center"], made.projection[1])
+    write_policy(tmp_path / "bare.safetensors", replace(made, projection=None))
+    with pytest.raises(ConfigError, match="which components"):
+        Favor(policy=str(tmp_path / "bare.safetensors"))
 
 
 def test_the_usual_recipe_is_within_its_budget() -> None:

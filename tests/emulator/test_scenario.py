@@ -106,6 +106,22 @@ def test_names_that_are_unknown_list_the_known() -> None:
         make_selector(scenario("[selector]\nname = 'fedavg'\noptions = { size = 3 }"))
 
 
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("oort", "cut_off = 0.5"),
+        ("fedrank", "rank_weight = 0.1"),
+        ("fedrank_frozen", "rank_by = 'q1'"),
+        ("fedrank_plus", "explore_first = 0.0"),
+        ("fedmarl", "rate = 0.01"),
+    ],
+)
+def test_options_that_a_selector_passes_on_are_options(name: str, option: str) -> None:
+    assert make_selector(scenario(f"[selector]\nname = '{name}'\noptions = {{ {option} }}")).name == name
+    with pytest.raises(ConfigError, match="no option 'size'"):
+        make_selector(scenario(f"[selector]\nname = '{name}'\noptions = {{ size = 3 }}"))
+
+
 def test_files_are_found_beside_the_scenario(tmp_path: Path) -> None:
     save_profile(profile(), tmp_path / "phone.json")
     trace_set(tmp_path / "people", [user(charging=[(0, 100)])])

@@ -174,3 +174,18 @@ def test_reports_arrive_when_they_are_made() -> None:
     assert np.isnan(opened.view.loss[others]).all()
     assert not np.isnan(opened.view.comm_s).any()  # from the speed test at registration
     assert np.isnan(opened.view.battery).all()  # not asked for
+
+
+def test_an_outcome_tells_a_selector_what_it_declared_and_nothing_else() -> None:
+    class Listening(Prober):
+        needs = frozenset({"loss"})
+
+        def observe(self, view: ServerView, outcome: Any) -> None:
+            self.heard = outcome.reports
+
+    selector = Listening()
+    logged = engine(selector).play().reports
+    assert np.isfinite(logged.epoch_s).any()
+    np.testing.assert_array_equal(selector.heard.loss, logged.loss)
+    for name in ("epoch_s", "epoch_j", "comm_s", "comm_j", "loss_rms"):
+        assert np.isnan(getattr(selector.heard, name)).all()

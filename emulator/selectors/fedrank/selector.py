@@ -116,7 +116,8 @@ class FedRank(Selector):
         """Keep the reward until the next probe shows the next state; at the end there is none."""
         if self._pending is None:
             return
-        self._pending["reward"] = float(outcome.reward)
+        # A round in which nobody could be chosen is not this one's: its own reward stays.
+        self._pending.setdefault("reward", float(outcome.reward))
         if view.round >= view.rounds and self._learner is not None and self._online:
             self._complete(None, 0, np.random.default_rng(0))
 

@@ -86,6 +86,19 @@ def test_failures_are_never_dropped() -> None:
     assert ">= 20" in as_text(table, ["time_to_target_s"])
 
 
+def test_who_gives_up_early_does_not_pass_for_fast() -> None:
+    """Three rounds of 10 s to the target against two rounds of 1 s that never get there."""
+    runs = {
+        "fedavg": {s: metrics([0.1, 0.5, 0.9]) for s in range(6)},
+        "hasty": {s: metrics([0.1, 0.1], time_s=1.0) for s in range(6)},
+        "slow": {s: metrics([0.1, 0.5, 0.9], time_s=20.0) for s in range(6)},
+    }
+    column = {m: cells["time_to_target_s"] for m, cells in compare(runs, ["fedavg"]).cells.items()}
+    assert [column[m].rank for m in ("fedavg", "slow", "hasty")] == [1.0, 2.0, 3.0]
+    assert column["hasty"].value.mean == 2.0  # a lower bound, and shown as one
+    assert column["hasty"].contrasts[0].difference.mean == 30.0
+
+
 def test_few_and_uneven_seeds_are_told() -> None:
     runs = {"a": {0: metrics([0.9]), 1: metrics([0.9])}, "b": {1: metrics([0.9])}}
     table = compare(runs, [])

@@ -184,6 +184,15 @@ def test_autofl_moves_an_entry_by_the_bellman_equation() -> None:
     assert selector.table == pytest.approx([8.0 + 0.5 * (reward + 0.5 * 8.0 - 8.0)])
 
 
+def test_autofl_tells_slow_downs_apart_beside_devices_without_data() -> None:
+    world = World(40, 5, 50)
+    world.reported["epoch_s"][:] = world.reported["capability_s"] * np.linspace(1, 3, 40)
+    world.reported["epoch_s"][0] = world.reported["capability_s"][0] = 0.0
+    selector = AutoFl(levels=2)
+    slowdown = selector.states(world.view(2, EVERYONE, AutoFl.needs)) // 4 % 2
+    assert slowdown.tolist() == [0] * 20 + [1] * 20
+
+
 def test_autofl_is_blind_to_units() -> None:
     world = World(40, 5, 50)
     world.reported["epoch_s"][:] = world.epoch_s

@@ -1,0 +1,267 @@
+"""Tables of an experiment: right where the runs are, refused where they are not."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from emulator.compare.statistics import bootstrap_mean
+from emulator.emulation import RECORD
+from emulator.experiments.behaviour import behaviour, chosen_share, gini, jain
+from emulator.experiments.curves import GRID, Axis, along
+from emulator.experiments.render import as_csv, as_markdown, as_text, curves_csv
+from emulator.experiments.results import load_experiment
+from emulator.experiments.runner import play, resume, start
+from emulator.experiments.summary import summarise
+from emulator.experiments.switches import switches
+from emulator.outcome import Accounting
+from fedjoule.errors import DataQualityError, StorageError
+from tests.emulator.small_experiment import played, small_plan, variant
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return played(tmp_path_factory.mktemp("experiments"), small_plan())
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / finished.name))
+
+
+def edit_record(folder: Path, **changes: object) -> None:
+    path = folder / RECORD
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def edit_column(folder: Path, column: str, value: float) -> None:
+    path = folder / "rounds.parquet"
+    table = pq.read_table(path)
+    frame = table.to_pandas()
+    frame.loc[frame.index[-1], column] = value
+    pq.write_table(type(table).from_pandas(frame, schema=table.schema), path)
+
+
+def test_energy_and_speed_are_paired_with_fedavg_under_all_accountings(finished: Path) -> None:
+    results = load_experiment(finished)
+    plain = summarise(results)[0]
+    runs = results.of(plain.variant)
+    row = {row.method: row for row in plain.rows}["fedrank"]
+    assert row.against is not None
+    for accounting in Accounting:
+        ratios, speeds = [], []
+        for seed in (0, 1):
+            mine, base = runs["fedrank"][seed].rounds, runs["fedavg"][seed].rounds
+            ratios.append(
+                mine[f"energy_j_{accounting.value}"].sum() / base[f"energy_j_{accounting.value}"].sum()
+            )
+            speeds.append(base[f"time_s_{accounting.value}"].sum() / mine[f"time_s_{accounting.value}"].sum())
+        assert row.against.energy[accounting] == bootstrap_mean(np.array(ratios))
+        assert row.against.speed[accounting].mean == pytest.approx(np.mean(speeds))
+    # Six candidates' epochs against none: honest energy holds what selected-only leaves out.
+    assert row.against.energy[Accounting.HONEST].mean > row.against.energy[Accounting.SELECTED_ONLY].mean
+    assert row.against.energy[Accounting.SELECTED_ONLY].mean > row.against.energy[Accounting.FREE].mean
+
+
+def test_every_table_shows_the_papers_numbers_and_what_was_reduced(finished: Path) -> None:
+    results = load_experiment(finished)
+    for text in (as_text(results), as_markdown(results)):
+        assert text.count("a formula instead of training") == 2  # one per variant
+        assert "93.67 %" in text
+        assert "costs literature, training surrogate" in text
+        assert "mean test accuracy of the last 10 rounds" in text
+    assert text.startswith("# small, smoke")
+    assert "fewer than 5 seeds (fedavg, fedrank, oort)" in text
+    assert "plain,fedrank,2,paper_energy_of_fedavg,0.474," in as_csv(results)
+
+
+def test_an_unreached_target_is_a_lower_bound(copy: Path) -> None:
+    plan = json.loads((copy / "experiment.json").read_text())
+    plan["variants"][0]["target"] = 0.999
+    (copy / "experiment.json").write_text(json.dumps(plan))
+    results = load_experiment(copy)
+    summary = summarise(results)[0]
+    assert {row.reached for row in summary.rows} == {0}
+    assert {row.rounds_to_target.mean for row in summary.rows} == {4.0}
+    assert as_text(results).count(">= 4 [4, 4]") == 3
+
+
+def test_a_variant_uses_the_fedavg_runs_of_its_baseline(finished: Path) -> None:
+    results = load_experiment(finished)
+    assert {m: set(s) for m, s in results.of(results.plan.variants[1]).items()} == {
+        "fedavg": {0, 1}, "fedrank": {0, 1},
+    }  # fmt: skip
+
+
+def test_missing_runs_are_an_error_or_are_named(copy: Path) -> None:
+    shutil.rmtree(copy / "plain" / "oort_s1")
+    with pytest.raises(
+        DataQualityError, match=r"1 of 8 runs are missing or were interrupted: plain/oort_s1"
+    ) as found:
+        load_experiment(copy)
+    assert "--resume" in found.value.hint
+    results = load_experiment(copy, partial=True)
+    assert "1 of 8 runs are not here" in as_text(results)
+    assert {row.method: row.seeds for row in summarise(results)[0].rows} == {
+        "fedavg": 2,
+        "oort": 1,
+        "fedrank": 2,
+    }
+
+
+def test_an_interrupted_run_is_not_a_result(copy: Path) -> None:
+    edit_record(copy / "plain" / "fedavg_s0", rounds=None)
+    with pytest.raises(DataQualityError, match="plain/fedavg_s0"):
+        load_experiment(copy)
+
+
+def test_nothing_at_all_is_an_error_even_in_part(copy: Path) -> None:
+    for record in copy.rglob(RECORD):
+        record.unlink()
+    with pytest.raises(DataQualityError, match="8 of 8 runs"):
+        load_experiment(copy, partial=True)
+
+
+def test_a_run_of_another_scenario_is_refused(copy: Path) -> None:
+    folder = copy / "plain" / "oort_s0"
+    scenario = json.loads((folder / RECORD).read_text())["scenario"]
+    scenario["reward"]["alpha"] = 5.0
+    edit_record(folder, scenario=scenario)
+    with pytest.raises(
+        DataQualityError, match=r"oort_s0: is of another scenario than the plan says \(reward\)"
+    ):
+        load_experiment(copy)
+
+
+def test_a_run_in_the_wrong_folder_is_refused(copy: Path) -> None:
+    shutil.rmtree(copy / "plain" / "oort_s0")
+    shutil.copytree(copy / "plain" / "oort_s1", copy / "plain" / "oort_s0")
+    with pytest.raises(DataQualityError, match=r"another scenario than the plan says \(seed\)"):
+        load_experiment(copy)
+
+
+@pytest.mark.parametrize("fact", ["trainer", "data"])
+def test_runs_from_different_data_or_trainers_are_refused(copy: Path, fact: str) -> None:
+    folder = copy / "plain" / "fedrank_s1"
+    facts = json.loads((folder / RECORD).read_text())["facts"]
+    edit_record(folder, facts={**facts, fact: "another"})
+    with pytest.raises(DataQualityError, match=f"fedrank_s1 rest on different {fact}"):
+        load_experiment(copy)
+
+
+@pytest.mark.parametrize("column", ["energy_j_honest", "time_s_free", "test_accuracy"])
+def test_a_column_that_is_not_a_number_is_refused(copy: Path, column: str) -> None:
+    edit_column(copy / "plain" / "oort_s1", column, np.nan)
+    with pytest.raises(
+        DataQualityError, match=f"oort_s1: {column} of rounds.parquet hold values that are not"
+    ):
+        load_experiment(copy)
+
+
+def test_a_shortened_table_is_refused(copy: Path) -> None:
+    path = copy / "plain" / "oort_s1" / "rounds.parquet"
+    pq.write_table(pq.read_table(path).slice(0, 2), path)
+    with pytest.raises(DataQualityError, match="2 rounds are stored, 4 were played"):
+        load_experiment(copy)
+
+
+def test_one_seed_has_no_interval_and_no_test(tmp_path: Path) -> None:
+    results = load_experiment(played(tmp_path, small_plan((3,))))
+    assert any("one seed only (fedavg, fedrank, oort)" in warning for warning in results.warnings)
+    text = as_text(results)
+    assert text.startswith("warning: one seed only")
+    row = summarise(results)[0].rows[1]
+    assert np.isnan(row.accuracy.low)
+    assert row.against is not None
+    assert np.isnan(row.against.p_holm)
+
+
+def test_a_killed_experiment_continues_to_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+    plan = small_plan()
+
+    class Killed(Exception):
+        pass
+
+    def after_some(planned: object, outcome: object) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 6:
+            raise Killed
+
+    rounds = 0
+    with pytest.raises(Killed), start(tmp_path, plan) as run:
+        play(run, plan, after_some)
+    with pytest.raises(DataQualityError, match="7 of 8 runs are missing or were interrupted"):
+        load_experiment(run.path)
+    with resume(tmp_path, plan) as again:
+        assert again.path == run.path
+        play(again, plan)
+    for one in plan.planned:
+        for name in ("rounds.parquet", "clients.parquet"):
+            assert (run.path / one.folder / name).read_bytes() == (finished / one.folder / name).read_bytes()
+    with pytest.raises(StorageError, match="is complete, nothing to resume"):
+        resume(tmp_path, plan)
+    with pytest.raises(StorageError, match="no unfinished run of small"):
+        resume(tmp_path, small_plan((7,)))
+
+
+def test_a_folder_that_is_no_experiment(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="not a run of `fedjoule experiment`"):
+        load_experiment(tmp_path)
+
+
+def test_curves_hold_the_last_model_and_end_with_the_first_seed(finished: Path) -> None:
+    results = load_experiment(finished)
+    runs = results.of(results.plan.variants[0])
+    by_round = along(runs, "test_accuracy")
+    assert by_round is not None
+    assert by_round.x.tolist() == [1, 2, 3, 4]
+    each = np.array([run.rounds["test_accuracy"] for run in runs["oort"].values()])
+    assert by_round.methods["oort"].mean.tolist() == pytest.approx(each.mean(0).tolist())
+    assert by_round.methods["oort"].low.tolist() == each.min(0).tolist()
+    by_time = along(runs, "test_accuracy", Axis.TIME)
+    assert by_time is not None
+    assert len(by_time.x) == GRID
+    for method, curve in by_time.methods.items():
+        tables = [run.rounds for run in runs[method].values()]
+        ends_s = [table["time_s_honest"].sum() for table in tables]
+        starts_s = [table["time_s_honest"].iloc[0] for table in tables]
+        known = by_time.x[np.isfinite(curve.mean)]
+        assert known.min() >= max(starts_s)
+        assert known.max() <= min(ends_s)
+    assert along(runs, "selector_td_loss") is not None
+    assert along({"oort": runs["oort"]}, "selector_td_loss") is None
+    assert "plain,fedrank,selector_td_loss,round," in curves_csv(results)
+
+
+def test_the_energy_split_adds_up_to_what_was_spent(finished: Path) -> None:
+    results = load_experiment(finished)
+    for by_seed in results.of(results.plan.variants[0]).values():
+        spent_j = np.mean([run.rounds["energy_j"].sum() for run in by_seed.values()])
+        found = behaviour(by_seed)
+        assert sum(found.energy_j.values()) == pytest.approx(spent_j)
+        assert all(
+            chosen_share(run).sum() == pytest.approx(3) for run in by_seed.values()
+        )  # K in every round
+    assert behaviour(results.of(results.plan.variants[0])["fedrank"]).energy_j["rejected work"] > 0
+    assert behaviour(results.of(results.plan.variants[0])["fedavg"]).energy_j["rejected work"] == 0
+
+
+def test_fairness_by_hand() -> None:
+    assert (gini(np.ones(5)), jain(np.ones(5))) == (0.0, 1.0)
+    assert gini(np.array([0.0, 0, 0, 8])) == pytest.approx(0.75)
+    assert jain(np.array([0.0, 0, 0, 8])) == pytest.approx(0.25)
+    assert gini(np.array([1.0, 3])) == pytest.approx(0.25)
+    assert (gini(np.zeros(3)), jain(np.zeros(3))) == (0.0, 1.0)
+
+
+def test_the_switches_follow_the_scenario() -> None:
+    found = {switch.item: switch.setting for switch in switches(variant())}
+    assert found["A3"] == "M = 6 of N = 12: a part of the fleet"
+    assert found["A6"] == "reward.function = signed"
+    assert found["A8"] == "rank_by = advantage"
+    assert found["A9"] == "rank_target = credited"
+    assert "honest enters the reward" in found["A4, A5"]
