@@ -9,6 +9,7 @@ from pathlib import Path
 from emulator.emulation import RECORD, Result, emulate, load_result
 from emulator.outcome import RoundOutcome
 from emulator.scenario.model import Scenario
+from emulator.training.base import OpenTrainer
 from fedjoule.config import ClosedModel
 from fedjoule.errors import StorageError
 from fedjoule.records import StoredRecord, read_record, write_record
@@ -78,7 +79,10 @@ def read_index(path: Path) -> BatchIndex:
 
 
 def play(
-    run: Run, index: BatchIndex, on_round: Callable[[Planned, RoundOutcome], None] = lambda *_: None
+    run: Run,
+    index: BatchIndex,
+    on_round: Callable[[Planned, RoundOutcome], None] = lambda *_: None,
+    open_trainer: OpenTrainer | None = None,
 ) -> list[Result]:
     """Run what is not finished yet; returns all results in the order of the plan."""
     results = []
@@ -94,6 +98,7 @@ def play(
                 index.scenario_of(planned),
                 planned.seed,
                 folder=planned.folder,
+                open_trainer=open_trainer,
                 on_round=after_round,
             )
         results.append(load_result(folder))

@@ -16,7 +16,8 @@ from emulator.outcome import RoundOutcome
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
-from emulator.world import NobodyLeft
+from emulator.training.base import OpenTrainer
+from fedjoule.errors import NobodyLeft
 from fedjoule.records import StoredRecord, read_record, write_record
 from fedjoule.runstore import Run, RunStore, read_table
 from power.profile import DeviceProfile
@@ -115,6 +116,7 @@ def emulate(
     folder: str = "",
     selector: Selector | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
+    open_trainer: OpenTrainer | None = None,
     on_round: OnRound = lambda _: None,
 ) -> Result:
     """Run or continue one (selector, seed) in a folder of a run; the last arguments as in `assemble`."""
@@ -122,7 +124,7 @@ def emulate(
     known = read_record(path / RECORD, EmulationRecord) if (path / RECORD).exists() else None
     # What ``auto`` became decides the bits of the result, and may differ between machines.
     exact = scenario if known is None else _with_trainer(scenario, str(known.facts["trainer"]))
-    assembly = assemble(exact, seed, selector=selector, profiles=profiles)
+    assembly = assemble(exact, seed, selector=selector, profiles=profiles, open_trainer=open_trainer)
     engine = assembly.engine
     try:
         record = known or EmulationRecord(scenario=scenario, seed=seed, facts=assembly.facts)

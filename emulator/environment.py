@@ -19,8 +19,7 @@ from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.view import ServerView
-from emulator.world import NobodyLeft
-from fedjoule.errors import ConfigError, MissingExtra
+from fedjoule.errors import ConfigError, MissingExtra, NobodyLeft
 
 try:
     import gymnasium

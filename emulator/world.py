@@ -11,14 +11,10 @@ from emulator.cost.network import Network
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import Conditions, Ids
 from emulator.fleet.state import FleetState
-from fedjoule.errors import FedjouleError
+from fedjoule.errors import NobodyLeft
 
 LONGEST_WAIT_NS = 366 * 86_400 * 10**9
 """A year without anybody is taken for never: traces that wrap repeat themselves sooner."""
-
-
-class NobodyLeft(FedjouleError):
-    """No device is eligible now, nor within a year."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

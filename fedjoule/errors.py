@@ -17,6 +17,7 @@
     │   ├── MeterDisconnected     5   transient: unplugged in the middle
     │   ├── MeterProtocolError    5   transient: bytes that do not parse
     │   └── UnsafeOutput          5   asked for a voltage or current that the inventory forbids
+    ├── NobodyLeft                1   an emulated fleet in which no device is ever eligible again
     └── DataQualityError          6   evidence that must not become a number
         └── ProvenanceError       6   a claim stronger than its evidence
 
@@ -130,6 +131,10 @@ class MeterProtocolError(MeterError, Transient):
 
 class UnsafeOutput(MeterError):
     """A voltage or current outside what the inventory allows for this device."""
+
+
+class NobodyLeft(FedjouleError):
+    """No device is eligible now, nor within a year of virtual time."""
 
 
 class DataQualityError(FedjouleError):

@@ -12,6 +12,7 @@ from emulator.experiments.results import FinishedRun
 from emulator.outcome import Fate
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
     Values = NDArray[np.float64]
@@ -33,7 +34,6 @@ class Behaviour:
     """One method, means over seeds.
 
     Attributes:
-        chosen: Share of the rounds in which each device was chosen.
         gini: Of how often devices were chosen: 0 for all alike, towards 1 for always the same few.
         jain: Of the same: 1 for all alike, 1/N for always one.
         energy_gini: Of the energy that devices spent.
@@ -42,7 +42,6 @@ class Behaviour:
         participations: Per run, for comparison.
     """
 
-    chosen: Values
     gini: float
     jain: float
     energy_gini: float
@@ -55,7 +54,6 @@ def behaviour(by_seed: Mapping[int, FinishedRun]) -> Behaviour:
     """Read it off the tables of participants."""
     each = [_one(run) for run in by_seed.values()]
     return Behaviour(
-        chosen=np.mean([one.chosen for one in each], axis=0),
         gini=float(np.mean([one.gini for one in each])),
         jain=float(np.mean([one.jain for one in each])),
         energy_gini=float(np.mean([one.energy_gini for one in each])),
@@ -65,12 +63,21 @@ def behaviour(by_seed: Mapping[int, FinishedRun]) -> Behaviour:
     )
 
 
+def chosen_share(run: FinishedRun) -> Values:
+    """Share of the rounds in which each device was chosen."""
+    return _times_chosen(run.clients, run.record.scenario.fleet.devices) / max(1, run.record.rounds or 0)
+
+
+def _times_chosen(clients: pd.DataFrame, devices: int) -> Values:
+    ids = clients["device"].to_numpy()[clients["chosen"].to_numpy(bool)]
+    return np.bincount(ids, minlength=devices).astype(np.float64)
+
+
 def _one(run: FinishedRun) -> Behaviour:
     clients = run.clients
     devices = run.record.scenario.fleet.devices
     ids = clients["device"].to_numpy()
-    chosen = clients["chosen"].to_numpy(bool)
-    counts = np.bincount(ids[chosen], minlength=devices).astype(float)
+    counts = _times_chosen(clients, devices)
     parts_j = {
         name: clients[f"{name}_j"].to_numpy(float)
         for name in ("download", "probe", "train", "upload", "wait")
@@ -82,7 +89,6 @@ def _one(run: FinishedRun) -> Behaviour:
     useful = ~rejected & ~dropped & ~profiled
     communicate_j = parts_j["download"] + parts_j["upload"]
     return Behaviour(
-        chosen=counts / max(1, run.record.rounds or 0),
         gini=gini(counts),
         jain=jain(counts),
         energy_gini=gini(np.bincount(ids, weights=work_j, minlength=devices).astype(np.float64)),

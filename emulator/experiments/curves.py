@@ -22,7 +22,7 @@ GRID = 80
 
 
 class Axis(StrEnum):
-    """What a curve runs along, honest accounting."""
+    """What a curve runs along; time and energy are the sums of the honest R_T and R_E, as in the tables."""
 
     ROUND = "round"
     TIME = "time_s"

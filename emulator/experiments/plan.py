@@ -9,7 +9,6 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from emulator.compare.load import BASELINE
 from emulator.scenario.model import Scenario
 from fedjoule.config import ClosedModel
 from fedjoule.errors import ConfigError
@@ -215,9 +214,3 @@ def make_plan(
         variants=tuple(cast.variant for cast in chosen),
         planned=tuple(one for cast in chosen for one in cast.planned(seeds)),
     )
-
-
-def has_baseline(plan: ExperimentPlan, variant: Variant) -> bool:
-    """Whether FedAvg runs on it or on the variant it takes its baseline from."""
-    where = variant.baseline or variant.name
-    return any(one.variant == where and one.selector == BASELINE for one in plan.planned)

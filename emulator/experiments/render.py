@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from emulator.compare.load import BASELINE
+from emulator.compare.render import interval_text
 from emulator.compare.statistics import Interval
 from emulator.experiments.curves import Axis, along
 from emulator.experiments.results import ExperimentResults
@@ -41,18 +43,13 @@ TARGET_HEADER = (
     "p (Holm)",
 )
 LEGEND = (
-    "accuracy: mean test accuracy of the last 10 rounds; means over seeds [95 % interval]; energy and speed "
+    "Accuracy: mean test accuracy of the last 10 rounds; means over seeds [95 % interval]; energy and speed "
     "per round, paired by seed; >=: not every run reached the target, so it is a lower bound"
 )
+NUMBER_COLUMNS = (
+    "variant", "method", "seeds", "quantity", "mean", "low_95", "high_95", "reached", "reduced",
+)  # fmt: skip
 CURVE_COLUMNS = ("test_accuracy", "reward", "loss", "selector_td_loss", "selector_rank_loss")
-
-
-def interval_text(value: Interval, scale: float = 1.0, *, bound: bool = False) -> str:
-    """``12.3 [11.9, 12.8]``; without an interval where there is one seed; ``>=`` for a lower bound."""
-    if math.isnan(value.mean):
-        return "-"
-    mean = f"{'>= ' if bound else ''}{value.mean * scale:.4g}"
-    return mean if math.isnan(value.low) else f"{mean} [{value.low * scale:.4g}, {value.high * scale:.4g}]"
 
 
 def method_text(row: MethodRow) -> str:
@@ -65,7 +62,7 @@ def main_row(row: MethodRow) -> list[str]:
     against, paper = row.against, row.paper
     if against is None:
         # FedAvg is the unit; without it nothing is known.
-        ratios = ["100", "100", "100", "1", "1", "1"] if row.method == "fedavg" else ["-"] * 6
+        ratios = ["100", "100", "100", "1", "1", "1"] if row.method == BASELINE else ["-"] * 6
     else:
         ratios = [interval_text(against.energy[a], 100) for a in Accounting]
         ratios += [interval_text(against.speed[a]) for a in Accounting]
@@ -77,14 +74,14 @@ def main_row(row: MethodRow) -> list[str]:
 
 def target_row(row: MethodRow) -> list[str]:
     """What it takes to the target, and in all."""
-    censored = row.reached < row.seeds
+    bound = ">= " if row.reached < row.seeds else ""
     against = row.against
     return [
         method_text(row),
         f"{row.reached}/{row.seeds}",
-        interval_text(row.rounds_to_target, bound=censored),
-        interval_text(row.time_to_target_s, bound=censored),
-        interval_text(row.energy_to_target_j, bound=censored),
+        bound + interval_text(row.rounds_to_target),
+        bound + interval_text(row.time_to_target_s),
+        bound + interval_text(row.energy_to_target_j),
         interval_text(row.time_s),
         interval_text(row.energy_j),
         interval_text(row.best_accuracy, 100),
@@ -96,14 +93,14 @@ def target_row(row: MethodRow) -> list[str]:
 def basis(results: ExperimentResults, summary: VariantSummary) -> str:
     """What a variant's numbers rest on."""
     facts = results.facts(summary.variant)
-    return f"emulated; {facts['energy']} energy, costs {facts['cost_origin']}, training {facts['trainer']}"
+    return f"Emulated: {facts['energy']} energy, costs {facts['cost_origin']}, training {facts['trainer']}"
 
 
 def notes(results: ExperimentResults, summary: VariantSummary) -> list[str]:
     """What stands with every table."""
     return [
-        f"reduced: {summary.reductions}",
-        f"target {summary.target:.2%}: {summary.target_note}",
+        f"Reduced: {summary.reductions}",
+        f"Target {summary.target:.2%}: {summary.target_note}",
         LEGEND,
         basis(results, summary),
     ]
@@ -115,14 +112,21 @@ def as_text(results: ExperimentResults) -> str:
     for summary in summarise(results):
         parts += ["", summary.variant.title]
         for header, rows in _tables(summary):
-            widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-            parts += [
-                "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip()
-                for r in (header, *rows)
-            ]
+            parts += _aligned(header, rows)
             parts.append("")
         parts += notes(results, summary)
+    for title, header, rows in across(results):
+        parts += ["", title, *_aligned(header, rows)]
     return "\n".join(parts).strip("\n")
+
+
+def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in (header, *rows)]
+
+
+def _piped(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *rows))
 
 
 def as_markdown(results: ExperimentResults) -> str:
@@ -132,11 +136,39 @@ def as_markdown(results: ExperimentResults) -> str:
     parts += [f"> {warning}" for warning in results.warnings]
     for summary in summarise(results):
         parts.append(f"## {summary.variant.title}")
-        for header, rows in _tables(summary):
-            table = [header, ["---"] * len(header), *rows]
-            parts.append("\n".join("| " + " | ".join(cells) + " |" for cells in table))
+        parts += [_piped(header, rows) for header, rows in _tables(summary)]
         parts.append("\n".join(f"- {note}" for note in notes(results, summary)))
+    for title, header, rows in across(results):
+        parts += [f"## {title}", _piped(header, rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def across(results: ExperimentResults) -> list[tuple[str, list[str], list[list[str]]]]:
+    """The same methods on several scenarios: title, header and rows of each table; none for one scenario."""
+    summaries = [one for one in summarise(results) if one.variant.swept is None]
+    if len(summaries) < 2:
+        return []
+    header = ["method", *(one.variant.name for one in summaries)]
+    methods = dict.fromkeys(row.method for one in summaries for row in one.rows)
+    by_method = [{row.method: row for row in one.rows} for one in summaries]
+
+    def table(read: Callable[[MethodRow], str]) -> list[list[str]]:
+        return [[m, *(read(rows[m]) if m in rows else "-" for rows in by_method)] for m in methods]
+
+    honest = Accounting.HONEST
+    return [
+        ("All scenarios: accuracy %", header, table(lambda row: interval_text(row.accuracy, 100))),
+        (
+            "All scenarios: s per round, honest",
+            header,
+            table(lambda row: interval_text(row.round_time_s[honest])),
+        ),
+        (
+            "All scenarios: J per round, honest",
+            header,
+            table(lambda row: interval_text(row.round_energy_j[honest])),
+        ),
+    ]
 
 
 def _tables(summary: VariantSummary) -> list[tuple[Sequence[str], list[list[str]]]]:
@@ -147,51 +179,65 @@ def _tables(summary: VariantSummary) -> list[tuple[Sequence[str], list[list[str]
 
 
 def as_csv(results: ExperimentResults) -> str:
-    """One row per number, in SI units and shares; the paper's numbers among them."""
-    lines: list[list[Any]] = []
+    """One row per number."""
+    return _csv(NUMBER_COLUMNS, [list(line.values()) for line in as_data(results)])
+
+
+def as_data(results: ExperimentResults) -> list[dict[str, Any]]:
+    """One entry per number, in SI units and shares, the paper's among them; ``None`` for unknown."""
+    lines = []
     for summary in summarise(results):
         for row in summary.rows:
             start = [summary.variant.name, row.method, row.seeds]
-            lines += [[*start, *line, summary.reductions] for line in _numbers(row)]
-    header = ["variant", "method", "seeds", "quantity", "mean", "low_95", "high_95", "reached", "reduced"]
-    return _csv(header, lines)
+            for line in _numbers(row):
+                values = [*start, *line, summary.reductions]
+                lines.append(dict(zip(NUMBER_COLUMNS, values, strict=True)))
+    return lines
 
 
 def _numbers(row: MethodRow) -> list[list[Any]]:
     plain = ("accuracy", "best_accuracy", "time_s", "energy_j")
     censored = ("rounds_to_target", "time_to_target_s", "energy_to_target_j")
-    lines = [[name, *_ends(getattr(row, name)), ""] for name in plain]
+    lines = [[name, *_ends(getattr(row, name)), None] for name in plain]
     lines += [[name, *_ends(getattr(row, name)), row.reached] for name in censored]
     for accounting in Accounting:
-        lines.append([f"round_time_s_{accounting.value}", *_ends(row.round_time_s[accounting]), ""])
-        lines.append([f"round_energy_j_{accounting.value}", *_ends(row.round_energy_j[accounting]), ""])
+        lines.append([f"round_time_s_{accounting.value}", *_ends(row.round_time_s[accounting]), None])
+        lines.append([f"round_energy_j_{accounting.value}", *_ends(row.round_energy_j[accounting]), None])
         if row.against is not None:
-            lines.append([f"energy_of_fedavg_{accounting.value}", *_ends(row.against.energy[accounting]), ""])
-            lines.append([f"speed_x_fedavg_{accounting.value}", *_ends(row.against.speed[accounting]), ""])
+            lines.append(
+                [f"energy_of_fedavg_{accounting.value}", *_ends(row.against.energy[accounting]), None]
+            )
+            lines.append([f"speed_x_fedavg_{accounting.value}", *_ends(row.against.speed[accounting]), None])
     if row.paper is not None:
-        lines.append(["paper_accuracy_percent", row.paper.accuracy, "", "", ""])
-        lines.append(["paper_energy_of_fedavg", row.paper.energy_percent / 100, "", "", ""])
-        lines.append(["paper_speed_x_fedavg", row.paper.speed, "", "", ""])
+        lines.append(["paper_accuracy_percent", row.paper.accuracy, None, None, None])
+        lines.append(["paper_energy_of_fedavg", row.paper.energy_percent / 100, None, None, None])
+        lines.append(["paper_speed_x_fedavg", row.paper.speed, None, None, None])
     return lines
 
 
 def _ends(value: Interval) -> list[Any]:
-    return ["" if math.isnan(number) else number for number in (value.mean, value.low, value.high)]
+    return [None if math.isnan(number) else number for number in (value.mean, value.low, value.high)]
 
 
 def curves_csv(results: ExperimentResults) -> str:
     """The data of the figures: mean, lowest and highest seed of every curve."""
+    axes = [(column, axis) for column in CURVE_COLUMNS for axis in _axes(column)]
     lines: list[list[Any]] = []
     for variant in results.plan.variants:
-        runs = results.of(variant)
-        for column in CURVE_COLUMNS:
-            for axis in Axis if column == "test_accuracy" else (Axis.ROUND,):
-                found = along(runs, column, axis) if runs else None
-                for method, curve in (found.methods if found else {}).items():
-                    rows = zip(found.x if found else (), curve.mean, curve.low, curve.high, strict=True)
-                    start = [variant.name, method, column, axis.value]
-                    lines += [[*start, *(f"{v:.6g}" for v in row)] for row in rows if not math.isnan(row[1])]
+        runs = results.own(variant)
+        for column, axis in axes:
+            found = along(runs, column, axis)
+            if found is None:
+                continue
+            for method, curve in found.methods.items():
+                rows = zip(found.x, curve.mean, curve.low, curve.high, strict=True)
+                start = [variant.name, method, column, axis.value]
+                lines += [[*start, *(f"{v:.6g}" for v in row)] for row in rows if not math.isnan(row[1])]
     return _csv(["variant", "method", "quantity", "along", "x", "mean", "low", "high"], lines)
+
+
+def _axes(column: str) -> tuple[Axis, ...]:
+    return tuple(Axis) if column == "test_accuracy" else (Axis.ROUND,)
 
 
 def _csv(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:

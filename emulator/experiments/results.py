@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.compare.load import BASELINE
+from emulator.compare.table import FEW_SEEDS
 from emulator.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.experiments.plan import ExperimentPlan, Planned, Variant
 from emulator.experiments.runner import read_plan
@@ -64,10 +65,17 @@ class ExperimentResults:
 
     def of(self, variant: Variant) -> dict[str, dict[int, FinishedRun]]:
         """Method to seed to run, on one variant; FedAvg's from where the variant takes its baseline."""
+        own = self.own(variant)
+        if not own or not variant.baseline:
+            return own
+        others = self.own(self.plan.variant(variant.baseline))
+        return {BASELINE: others[BASELINE], **own} if BASELINE in others else own
+
+    def own(self, variant: Variant) -> dict[str, dict[int, FinishedRun]]:
+        """As `of`, without runs of another variant."""
         found: dict[str, dict[int, FinishedRun]] = {}
         for run in self.runs:
-            borrowed = run.planned.variant == variant.baseline and run.planned.selector == BASELINE
-            if borrowed or run.planned.variant == variant.name:
+            if run.planned.variant == variant.name:
                 found.setdefault(run.planned.selector, {})[run.planned.seed] = run
         return found
 
@@ -142,8 +150,11 @@ def _check_numbers(folder: Path, record: EmulationRecord, rounds: pd.DataFrame) 
         )
     wrong = [name for name in COSTS if name not in rounds or not np.isfinite(rounds[name]).all()]
     every = record.scenario.protocol.test_every
-    tested = played["round"] % every == 0 if every else played["round"] == record.rounds
-    accuracy = played.loc[tested, "test_accuracy"]
+    number = played["round"].to_numpy()
+    tested = number % every == 0 if every else np.zeros(len(number), bool)
+    if not record.ended_early:
+        tested |= number == record.rounds
+    accuracy = played["test_accuracy"].to_numpy(float)[tested]
     if not len(accuracy) or not np.isfinite(accuracy).all():
         wrong.append("test_accuracy")
     if wrong:
@@ -178,9 +189,18 @@ def _seed_warnings(runs: Sequence[FinishedRun]) -> list[str]:
     for run in runs:
         seeds.setdefault((run.planned.variant, run.planned.selector), set()).add(run.planned.seed)
     single = sorted({method for (_, method), found in seeds.items() if len(found) == 1})
-    if not single:
-        return []
-    return [f"one seed only ({_listed(single)}): no interval and no test; differences may be chance"]
+    few = sorted({method for (_, method), found in seeds.items() if 1 < len(found) < FEW_SEEDS})
+    warnings = []
+    if single:
+        warnings.append(
+            f"one seed only ({_listed(single)}): no interval and no test; differences may be chance"
+        )
+    if few:
+        warnings.append(
+            f"fewer than {FEW_SEEDS} seeds ({_listed(few)}): the intervals are little more than the range of "
+            "the seeds, and only large differences show"
+        )
+    return warnings
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class AgainstBaseline:
     """A method against FedAvg on the seeds that both have.
 
     Attributes:
-        energy: FedAvg's share of energy per round under each accounting, 1 for the same.
+        energy: Energy per round as a share of FedAvg's under each accounting.
         speed: How many times as fast a round is, likewise.
         accuracy: Difference of the accuracies.
         p_holm: Of the paired permutation test of that difference, corrected for the number of methods.
@@ -99,9 +100,10 @@ class VariantSummary:
         return "; ".join(self.variant.reductions) or "none: the paper's N, K, rounds, epochs and samples"
 
 
-def summarise(results: ExperimentResults) -> list[VariantSummary]:
-    """The tables of all variants that have a run."""
-    return [_summary(results, variant) for variant in results.plan.variants if results.of(variant)]
+@lru_cache(maxsize=1)
+def summarise(results: ExperimentResults) -> tuple[VariantSummary, ...]:
+    """The tables of all variants that have a run; kept, since every output asks for them."""
+    return tuple(_summary(results, variant) for variant in results.plan.variants if results.of(variant))
 
 
 def _summary(results: ExperimentResults, variant: Variant) -> VariantSummary:
@@ -124,7 +126,7 @@ def _target(variant: Variant, runs: Mapping[str, Mapping[int, FinishedRun]]) -> 
         return variant.target, "fixed in advance"
     source = BASELINE if BASELINE in runs else next(iter(runs))
     finals = [run_metrics(r.rounds, 2.0, Accounting.HONEST).accuracy for r in runs[source].values()]
-    return float(np.mean(finals)), f"what {source} ends with here (mean of the last 10 rounds over seeds)"
+    return float(np.mean(finals)), f"taken from these runs: what {source} ends with (mean over seeds)"
 
 
 def _row(

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from device_agents.workloads.tasks import Task
+    from emulator.data.model import DataSet
+    from emulator.data.partition import Partition
+
 
 @dataclass(frozen=True, slots=True)
 class LocalResults:
@@ -82,3 +86,20 @@ class Trainer(Protocol):
 
     def close(self) -> None:
         """End the workers."""
+
+
+class OpenTrainer(Protocol):
+    """What gives a `Trainer` its workers: `emulator.training.choose.open_trainer` those of this machine."""
+
+    def __call__(
+        self,
+        task: Task,
+        data: DataSet,
+        partition: Partition,
+        *,
+        seed: int,
+        implementation: str = "auto",
+        workers: int | None = None,
+        held_out: float = 0.0,
+    ) -> Trainer:
+        """A trainer for a task on partitioned data."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
     from emulator.data.model import DataSet
     from emulator.data.partition import Partition
-    from emulator.training.base import Trainer
+    from emulator.training.table import TableTrainer
 
 IMPLEMENTATIONS = ("auto", "cpu", "batched")
 
@@ -29,7 +29,7 @@ def open_trainer(
     implementation: str = "auto",
     workers: int | None = None,
     held_out: float = 0.0,
-) -> Trainer:
+) -> TableTrainer:
     """A trainer for a task on partitioned data.
 
     Args:
@@ -45,21 +45,24 @@ def open_trainer(
         ConfigError: The data does not fit the task, or a name is unknown.
         MissingExtra: torch is not installed.
     """
+    chosen = resolved(task, data, implementation)
+    clients = ClientData(data, partition, seed, held_out)
+    return _batched(task, clients) if chosen == "batched" else _cpu(task, clients, workers)
+
+
+def resolved(task: Task, data: DataSet, implementation: str) -> str:
+    """The implementation that a name stands for, for a task and its data; raises as `open_trainer`."""
     _check_fit(task, data)
     if implementation not in IMPLEMENTATIONS:
         raise ConfigError(
             f"no training implementation called {implementation!r}",
             hint=f"known: {', '.join(IMPLEMENTATIONS)}",
         )
-    clients = ClientData(data, partition, seed, held_out)
     try:
-        if implementation == "auto":
-            implementation = _best(task)
-        return _batched(task, clients) if implementation == "batched" else _cpu(task, clients, workers)
+        import torch  # noqa: F401 - whatever trains needs it
     except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
         raise MissingExtra("training needs torch", hint="pip install 'fedjoule[train]'") from error
+    return _best(task) if implementation == "auto" else implementation
 
 
 def _best(task: Task) -> str:
@@ -74,7 +77,7 @@ def _best(task: Task) -> str:
     return "batched" if small or torch.cuda.is_available() else "cpu"
 
 
-def _batched(task: Task, clients: ClientData) -> Trainer:
+def _batched(task: Task, clients: ClientData) -> TableTrainer:
     import torch
 
     from emulator.training.batched import BatchedTrainer
@@ -82,7 +85,7 @@ def _batched(task: Task, clients: ClientData) -> Trainer:
     return BatchedTrainer(task, clients, "cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _cpu(task: Task, clients: ClientData, workers: int | None) -> Trainer:
+def _cpu(task: Task, clients: ClientData, workers: int | None) -> TableTrainer:
     from emulator.training.autograd_model import AutogradModel
     from emulator.training.cpu import CpuTrainer
     from emulator.training.lenet5_model import LeNet5Model, fits

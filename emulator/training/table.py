@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -126,14 +126,17 @@ class TableTrainer(ABC):
     def aggregate(self, clients: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.float32]:
         """See `Trainer`."""
         total = np.zeros(self.layout.size)
-        for i in np.argsort(clients, kind="stable"):
-            total += shares[i] * self._row(int(clients[i]))
+        order = np.argsort(clients, kind="stable")
+        for share, row in zip(shares[order], self.rows_of(clients[order].tolist()), strict=True):
+            total += share * row
         return total.astype(np.float32)
 
     def weights(self, clients: NDArray[np.int64]) -> NDArray[np.float32]:
         """See `Trainer`."""
-        rows = [self._row(int(client)) for client in clients]
-        return np.stack(rows) if rows else np.empty((0, self.layout.size), np.float32)
+        rows = np.empty((len(clients), self.layout.size), np.float32)
+        for i, row in enumerate(self.rows_of(clients.tolist())):
+            rows[i] = row
+        return rows
 
     def end(self) -> None:
         """See `Trainer`."""
@@ -152,17 +155,15 @@ class TableTrainer(ABC):
 
     def accuracy_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """See `Trainer`."""
-        self._put(_SCORED, weights)
-        scored = self.run_scoring([ScoreJob("scored", int(client)) for client in clients])
+        scored = self.score(weights, [ScoreJob("scored", int(client)) for client in clients])
         return np.array([one.right / one.samples if one.samples else np.nan for one in scored])
 
     def evaluate(self, weights: NDArray[np.float32], split: str) -> Score:
         """See `Trainer`."""
         if split not in ("validation", "test"):
             raise ConfigError(f"split {split!r} is neither 'validation' nor 'test'")
-        self._put(_SCORED, weights)
         starts = range(0, len(getattr(self.clients.data, split)), _CHUNK)
-        scored = self.run_scoring([ScoreJob(split, start=start) for start in starts])
+        scored = self.score(weights, [ScoreJob(split, start=start) for start in starts])
         samples = sum(one.samples for one in scored)
         if not samples:
             return Score(np.nan, np.nan)
@@ -173,6 +174,23 @@ class TableTrainer(ABC):
     def bias_of(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """See `Trainer`."""
         return weights[..., self.layout.output_bias(self.task.classes)]
+
+    def score(self, weights: NDArray[np.float32], jobs: Sequence[ScoreJob]) -> list[Scored]:
+        """Score weights on each job's samples."""
+        self._put(_SCORED, weights)
+        return self.run_scoring(jobs)
+
+    def restart(self, clients: Sequence[int]) -> None:
+        """Have clients begin this round again, at its global weights."""
+        for client in clients:
+            self._done.pop(client, None)
+
+    def rows_of(self, clients: Sequence[int]) -> Iterator[NDArray[np.float32]]:
+        """The clients' present weights, one after the other; to be read before the next is asked for."""
+        table = self._table.rows(len(self._table))
+        for client in clients:
+            row = self._row_of[client] if self._done.get(client) else _GLOBAL
+            yield table[row, : self.layout.size]
 
     def scored_weights(self) -> NDArray[np.float32]:
         """The weights that are being scored."""
@@ -204,8 +222,7 @@ class TableTrainer(ABC):
         return self.clients.data.inputs(split.x[piece]), split.y[piece]
 
     def _losses(self, weights: NDArray[np.float32], jobs: Sequence[ScoreJob]) -> NDArray[np.float64]:
-        self._put(_SCORED, weights)
-        scored = self.run_scoring(jobs)
+        scored = self.score(weights, jobs)
         return np.array([one.loss_sum / one.samples if one.samples else np.nan for one in scored])
 
     def _jobs(self, clients: list[int], epochs: list[int]) -> list[TrainJob]:
@@ -234,7 +251,3 @@ class TableTrainer(ABC):
         if weights.shape != (self.layout.size,):
             raise ConfigError(f"weights of shape {weights.shape}, the model has {self.layout.size}")
         self._table.rows(_FIRST_CLIENT)[row, : self.layout.size] = weights
-
-    def _row(self, client: int) -> NDArray[np.float32]:
-        row = self._row_of[client] if self._done.get(client) else _GLOBAL
-        return self._table.rows(len(self._table))[row, : self.layout.size]

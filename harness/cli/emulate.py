@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from emulator.batch import BatchIndex, Planned
     from emulator.emulation import Result
     from emulator.outcome import RoundOutcome
+    from emulator.scale.cluster import Cluster
+    from harness.cli.progress import Advance
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -45,7 +50,10 @@ class Seeds(click.ParamType[tuple[int, ...]]):
     help="Instead of the scenario's own; with their default options.",
 )
 @click.option("--seeds", type=Seeds(), metavar="0-9", help="Instead of the scenario's own.")
-@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
+@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+              help="On this machine's cores, or on a Ray cluster; the results are the same.")  # fmt: skip
+@click.option("--ray-address", metavar="HOST:PORT",
+              help="Of `--engine ray`; by default a cluster is started on this machine.")  # fmt: skip
 @click.option("--resume", "resumed", type=click.Path(path_type=Path, file_okay=False, exists=True),
               metavar="DIR", help="Continue a run that was interrupted.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and train nothing.")
@@ -56,6 +64,7 @@ def emulate(
     selectors: str | None,
     seeds: tuple[int, ...] | None,
     engine: str,
+    ray_address: str | None,
     resumed: Path | None,
     dry_run: bool,
     root: Path,
@@ -64,14 +73,14 @@ def emulate(
 
     SCENARIO is a TOML file or the name of a preset (`fedjoule list scenarios`).
     """
-    if engine == "ray":
-        raise click.UsageError("`--engine ray` is planned and not in this version; use `--engine local`.")
+    if ray_address is not None and engine != "ray":
+        raise click.UsageError("--ray-address goes with `--engine ray`.")
     if (scenario is None) == (resumed is None):
         raise click.UsageError("give a SCENARIO, or --resume DIR (which knows its own).")
     if resumed is not None:
         if selectors or seeds or dry_run:
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
-        return _continued(resumed)
+        return _continued(resumed, _cluster(engine, ray_address))
     from emulator.batch import plan, start
     from emulator.scenario.load import load_scenario, scenario_text
 
@@ -81,16 +90,31 @@ def emulate(
     _check_selectors(index)
     if dry_run:
         return _dry_run(index)
-    with start(root, index, scenario_text(str(scenario))) as run:
-        return _played(run, index)
+    # The cluster first: if there is none, no run is left behind.
+    with _cluster(engine, ray_address) as cluster, start(root, index, scenario_text(str(scenario))) as run:
+        return _played(run, index, cluster)
 
 
-def _continued(path: Path) -> Output:
+def _continued(path: Path, opened: AbstractContextManager[Cluster | None]) -> Output:
     from emulator.batch import resume
 
-    run, index = resume(path)
-    with run:
-        return _played(run, index)
+    with opened as cluster:
+        run, index = resume(path)
+        with run:
+            return _played(run, index, cluster)
+
+
+@contextmanager
+def _cluster(engine: str, address: str | None) -> Iterator[Cluster | None]:
+    """The Ray cluster to run on, if any."""
+    if engine == "local":
+        yield None
+        return
+    from emulator.scale.cluster import connected
+
+    # Ray prints what its nodes have to say to standard output, which is for results.
+    with redirect_stdout(sys.stderr), connected(address) as cluster:
+        yield cluster
 
 
 def _check_selectors(index: BatchIndex) -> None:
@@ -101,7 +125,7 @@ def _check_selectors(index: BatchIndex) -> None:
         make_selector(index.scenario_of(planned))
 
 
-def _played(run: Any, index: BatchIndex) -> Output:
+def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
     from emulator.batch import play
     from harness.cli.progress import progress
 
@@ -111,12 +135,41 @@ def _played(run: Any, index: BatchIndex) -> Output:
         def on_round(planned: Planned, outcome: RoundOutcome) -> None:
             done = index.planned.index(planned) * rounds + outcome.round
             where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
-            advance(done, f"{where}, accuracy {outcome.accuracy:.1%}")
+            use = f"; {cluster.describe()}" if cluster else ""
+            advance(done, f"{where}, accuracy {outcome.accuracy:.1%}{use}")
 
-        results = play(run, index, on_round)
+        if cluster is None:
+            results = play(run, index, on_round)
+        else:
+            results = _played_on_ray(run, index, cluster, on_round, advance)
+        use = None if cluster is None else cluster.use()
     summary = summarised(results)
-    data = {"path": str(run.path), "emulations": summary}
+    data = {"path": str(run.path), "emulations": summary, **({"ray": use} if use else {})}
     return Output(data, lambda console: _render(console, run.path, summary))
+
+
+def _played_on_ray(
+    run: Any,
+    index: BatchIndex,
+    cluster: Cluster,
+    on_round: Callable[[Planned, RoundOutcome], None],
+    advance: Advance,
+) -> list[Result]:
+    """One emulation per processor where there are enough of them, else each one's clients spread over all."""
+    from emulator.batch import play
+    from emulator.scale.ray_sweep import play_sweep, unfinished
+    from emulator.scale.ray_trainer import open_ray_trainer
+
+    if len(unfinished(run, index)) < cluster.cpus():
+        return play(run, index, on_round, open_ray_trainer)
+
+    def on_done(planned: Planned, done: int, total: int) -> None:
+        before = len(index.planned) - total
+        note = f"{planned.selector} seed {planned.seed} finished; {cluster.describe()}"
+        advance((before + done) * index.scenario.protocol.rounds, note)
+
+    (results,) = play_sweep([(run, index)], on_done)
+    return results
 
 
 def summarised(results: list[Result]) -> list[dict[str, Any]]:

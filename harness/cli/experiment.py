@@ -100,9 +100,12 @@ def table(run: str, partial: bool, form: str, root: Path) -> Output:
 
 
 def _play(run: Run, plan: ExperimentPlan) -> None:
+    from emulator.experiments.effort import effort_of
     from emulator.experiments.runner import play
     from harness.cli.progress import progress
 
+    click.echo(f"{_size_text(_size(plan, effort_of(plan)))} on two idle cores", err=True)
+    click.echo(f"into {run.path}; should it stop, the same command with --resume goes on", err=True)
     rounds = {one.folder: plan.scenario_of(one).protocol.rounds for one in plan.planned}
     before, total = {}, 0
     for folder, count in rounds.items():
@@ -116,7 +119,7 @@ def _play(run: Run, plan: ExperimentPlan) -> None:
 
 
 def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
-    from emulator.experiments.render import as_csv, as_markdown, as_text
+    from emulator.experiments.render import as_csv, as_data, as_markdown, as_text
     from harness.experiment_outputs import write_experiment
     from harness.report.page import REPORT_FILE
 
@@ -129,6 +132,7 @@ def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
         "warnings": list(results.warnings),
         "missing": [one.folder for one in results.missing],
         "runs": len(results.runs),
+        "numbers": as_data(results),
     }
 
     def render(_: Console) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from emulator.compare.statistics import Interval
-from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour
+from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
 from emulator.experiments.curves import Axis, Curves, along
 from emulator.experiments.results import FinishedRun
 from emulator.experiments.summary import MethodRow
@@ -22,7 +22,7 @@ Points = Sequence[tuple[float, MethodRow]]
 EMULATED = Origin.EMULATED.value
 AXES = {
     Axis.ROUND: ("rounds", "round"),
-    Axis.TIME: ("virtual time", "virtual time (s), honest"),
+    Axis.TIME: ("virtual time", "virtual time (s): sum of R_T, honest"),
     Axis.ENERGY: ("energy", "energy of all devices (J), honest"),
 }
 LEARNING = {
@@ -61,12 +61,11 @@ def _chart(curves: Curves, title: str, x_label: str, y_label: str, scale: float)
     return Chart(f"{title}; bands hold all seeds", x_label, y_label, curves.x, series, EMULATED)
 
 
-def selection_map(behaviours: Mapping[str, Behaviour]) -> HeatMap:
-    """Who is chosen how often; a device is the same for every method, but not for every seed."""
-    rows = {method: 100 * one.chosen for method, one in behaviours.items()}
-    return HeatMap(
-        "How often each device was chosen, mean over seeds", rows, "device", "% of rounds", EMULATED
-    )
+def selection_map(runs: Runs) -> HeatMap:
+    """Who is chosen how often, with one seed: a device is the same for every method, not for every seed."""
+    seed = min(next(iter(runs.values())))
+    rows = {m: 100 * chosen_share(by_seed[seed]) for m, by_seed in runs.items() if seed in by_seed}
+    return HeatMap(f"How often each device was chosen, seed {seed}", rows, "device", "% of rounds", EMULATED)
 
 
 def energy_bars(behaviours: Mapping[str, Behaviour]) -> StackedBars:

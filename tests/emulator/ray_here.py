@@ -1,4 +1,4 @@
-"""A Ray of two nodes on this machine, and a round to run on it."""
+"""A Ray of two nodes on this machine, and rounds to run on it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.scale.ray_trainer import RayTrainer
+from device_agents.workloads.tasks import TASKS, Task
+from emulator.scale.ray_trainer import RayTrainer, open_ray_trainer
 from emulator.training.base import LocalResults, Trainer
+from emulator.training.choose import open_trainer
 from emulator.training.table import ScoreJob
+from tests.emulator.plain_training import data_for, shards_of
+
+LENET = TASKS["mnist-lenet5"]
+SIZES = (40, 20, 10, 33, 0, 25)
+
+_TOKEN = secrets.token_hex(32)  # one for all modules: Ray reads it once in the life of a process
 
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
 
@@ -55,7 +63,16 @@ def prepare(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     # Ray asks for a token, and would put one into the home of whoever runs the tests.
     patch.setenv("RAY_AUTH_MODE", "token")
-    patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    patch.setenv("RAY_AUTH_TOKEN", _TOKEN)
+
+
+def on_ray(task: Task, **options: Any) -> RayTrainer:
+    return open_ray_trainer(task, data_for(task, sum(SIZES)), shards_of(*SIZES), seed=1, **options)
+
+
+def here(task: Task, **options: Any) -> list[np.ndarray]:
+    data = data_for(task, sum(SIZES))
+    return two_rounds(open_trainer(task, data, shards_of(*SIZES), seed=1, workers=1, **options))
 
 
 def everybody(trainer: RayTrainer) -> None:

@@ -11,8 +11,7 @@ from emulator.outcome import Accounting, Fate
 from emulator.protocol import Aggregation
 from emulator.selectors.base import Probe, Profiling
 from emulator.selectors.fedavg import FedAvg
-from emulator.world import NobodyLeft
-from fedjoule.errors import ConfigError, FedjouleError
+from fedjoule.errors import ConfigError, FedjouleError, NobodyLeft
 from fedjoule.provenance import Origin, Provenance
 from tests.emulator.tiny_trainer import TinyTrainer
 from tests.emulator.worlds import (

@@ -11,9 +11,8 @@ from emulator.assembly.recordings import conditions_of
 from emulator.emulation import run
 from emulator.scenario.load import load_scenario, preset_names, preset_summaries
 from emulator.scenario.model import Fleet, Scenario, TaskSection, Traces
-from emulator.world import NobodyLeft
 from fedjoule.config import parse_toml
-from fedjoule.errors import ConfigError
+from fedjoule.errors import ConfigError, NobodyLeft
 from fedjoule.provenance import Origin, Provenance
 from power.profile import save_profile
 from tests.emulator.worlds import HOUR_S, SECOND_NS, profile, user

@@ -29,6 +29,9 @@ from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from tests.device_agents.ssh_server import SshServer, ssh_server
 
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
+
 Ask = Callable[..., Any]
 
 

@@ -3,10 +3,15 @@
 import threading
 from pathlib import Path
 
+import pytest
+
 from device_agents.session import AgentSession
 from fedjoule.errors import FedjouleError
 from harness.bench.orphans import device_job_id, settle_orphans
 from tests.device_agents.agents import cut, open_agent, session_on, softmax
+
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
 
 
 def test_a_job_that_still_runs_is_ended_and_fetched(tmp_path: Path) -> None:

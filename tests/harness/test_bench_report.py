@@ -30,6 +30,9 @@ from tests.harness.local_bench import FAST, local_bench
 from tests.harness.profile_captures import one_round, write
 from tests.harness.stored_bench import HOSTILE, capture_with_a_gap, stored_bench
 
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -29,6 +29,9 @@ from power.emulated.signals import process_tree
 from power.recording import open_recording
 from tests.harness.local_bench import FAST, IDLE_W, LocalBench, Watch, local_bench
 
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
+
 LOADS = ['name = "none"\ncpu_share = 0', 'name = "game"\ncpu_share = 0.5']
 ONCE = {**FAST, "repetitions": "count = 1"}
 

@@ -51,6 +51,7 @@ def test_methods_side_by_side(runs: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "2 paired seeds: fewer than 5" in out
     assert "marginal energy, costs literature" in out
     assert "accounting honest, seeds 0, 1" in out
+    assert "target taken from these runs, not fixed in advance" in out
 
 
 def test_as_data(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +60,7 @@ def test_as_data(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (data["target"], data["accounting"], data["seeds"]) == (0.999, "free", [0, 1])
     assert data["methods"]["oort"]["time_to_target_s"]["reached"] == 0
     assert any("not reached in 2 of 2 runs" in warning for warning in data["warnings"])
+    assert "in advance" not in data["basis"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """``fedjoule emulate`` as it is typed."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_dry_run_writes_nothing(scenario: str, tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--engine", "ray"], 2, "planned"),
+        (["--ray-address", "10.0.0.1:6379"], 2, "--ray-address goes with `--engine ray`"),
         (["--seeds", "3-1"], 2, "no list of seeds"),
         (["--seeds", "x"], 2, "no list of seeds"),
         (["--selector", "fedavg,orrt"], 3, "no selector called 'orrt'"),
@@ -101,3 +102,16 @@ def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "mnist-lenet5-dir-client" in out
     assert "quick" in out
+
+
+def test_without_a_cluster_nothing_is_begun(
+    scenario: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["emulate", scenario, "--engine", "ray", "--root", str(tmp_path / "e")]
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ray", None)
+        assert run(asked) == 2
+        assert "fedjoule[scale]" in capsys.readouterr().err
+    assert run([*asked, "--ray-address", "nonsense"]) == 1
+    assert "no Ray cluster at nonsense" in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()

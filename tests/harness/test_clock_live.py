@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from device_agents.job import SyncPattern
 from device_agents.session import AgentSession
 from harness.clock import align, burst_runs
@@ -15,6 +17,9 @@ from power.meter import MeterConfig, open_meter
 from power.recorder import record
 from power.recording import open_recording
 from tests.device_agents.agents import open_agent, softmax
+
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
 
 
 def test_a_live_pattern_is_reported_and_agrees_with_the_pings(

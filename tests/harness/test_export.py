@@ -21,6 +21,9 @@ from harness.stored_run import StoredRun
 from tests.harness.profile_captures import RATE_HZ
 from tests.harness.stored_bench import EPOCHS_S, TRAIN_W, capture_with_a_gap, stored_bench
 
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -13,6 +13,9 @@ from harness.thinning import gaps_ns, thin
 from tests.harness.profile_captures import IDLE_W, PERIOD_NS, one_round, write
 from tests.harness.stored_bench import EPOCHS_S, GAIN_REL, TRAIN_W, recording, stored_bench
 
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
+
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:

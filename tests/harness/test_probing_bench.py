@@ -47,6 +47,9 @@ from tests.conftest import REPOSITORY
 from tests.harness.local_bench import LocalBench, local_bench
 from tests.harness.profile_captures import one_round, write
 
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
+
 EXAMPLES = REPOSITORY / "examples"
 SMALL = 'task = "softmax"\nbackend = "numpy"\n'
 
@@ -557,9 +560,9 @@ def test_a_resumed_run_keeps_what_was_finished(done: Tally) -> None:
 
 def test_a_lost_device_fails_its_round_and_the_others_finish_theirs(done: Tally) -> None:
     why = [e["error"] for e in read_journal(done.path / "journal.jsonl") if e["event"] == "round_failed"]
-    assert any("beta: the agent on" in error for error in why)
+    assert any("beta: " in error for error in why)
     aside = {p.name: read_record(p / "attempt.json", AttemptRecord) for p in (done.path / "failed").iterdir()}
-    lost = [r for r in aside.values() if (r.error_type, r.stage) == ("DeviceUnreachable", "round")]
+    lost = [r for r in aside.values() if r.error_type == "DeviceUnreachable" and "beta_probing" in r.job]
     assert "beta_probing-m3-k1_rep1" in lost[0].job
     # The others went on to their end. What they did is evidence, but of no round.
     number = lost[0].attempt
@@ -599,7 +602,7 @@ def test_one_repetition_is_said_to_have_no_interval(done: Tally, tmp_path: Path)
     assert (cell.repetitions, cell.vanilla_j.half_width_95) == (1, None)
     assert cell.savings[Accounting.HONEST].energy_saved.half_width_95 is None
     assert "M = 3, K = 1: one repetition, so there is no interval" in found.notes
-    assert set(found.failed.values()) == {"not run"}
+    assert [name[:4] for name in found.failed] == ["0003", "0004"]
 
 
 def test_a_killed_round_is_put_aside_and_begun_again(bench: LocalBench, done: Tally, tmp_path: Path) -> None:

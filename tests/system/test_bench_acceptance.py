@@ -16,6 +16,9 @@ from tests.conftest import FULL_COUNTS
 from tests.harness.local_bench import FAST, LocalBench, Watch, local_bench
 from tests.system.bench_truth import Truth, knowing_half_width_j, true_epoch_j
 
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
+
 # An HVPM keeps few samples back: with other tests on the same cores, its reader comes too late.
 REDUCED = {"alpha": "monsoon-lvpm", "beta": "ina219"}
 FULL = {"alpha": "monsoon-lvpm", "beta": "monsoon-hvpm", "gamma": "ina219", "delta": "monsoon-lvpm"}

@@ -20,6 +20,9 @@ from harness.bench.resume import is_whole
 from harness.capture import open_capture, verify_capture
 from tests.harness.local_bench import FAST, LocalBench, local_bench
 
+# Meters are recorded in real time: such tests run one after the other, not against each other.
+pytestmark = pytest.mark.xdist_group("bench")
+
 LOADS = ['name = "none"\ncpu_share = 0', 'name = "game"\ncpu_share = 0.5']
 
 

@@ -116,7 +116,10 @@ def test_ctrl_c_is_an_interrupted_run(tmp_path: Path) -> None:
     process = start_demo(tmp_path)
     time.sleep(2.0)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    try:
+        out, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert json.loads(out)["error"]["type"] == "Interrupted"
     assert {run.state for run in RunStore(tmp_path).list()} <= {"interrupted"}

@@ -4,8 +4,9 @@ Three repairs, each with its switch:
 
 1. Fewer probes. What a probe tells is mostly known from earlier rounds, so ``probe_factor`` times K devices
    are probed instead of three times K.
-2. Known speeds before probing. Candidates come from the fastest ``fast_share`` of the fleet by what is known
-   already, in proportion to their data; nobody is probed only to be found slow or empty.
+2. Known speeds before probing. Candidates come from the fastest ``fast_share`` of the devices with data, by
+   what is known of their time per sample, in proportion to their data; nobody is probed only to be found slow
+   or empty.
 3. A cohort, not a list. An additive score picks the same kind of device K times; on skewed labels such
    cohorts miss classes. The cohort grows greedily: the device that best balances the labels, estimated from
    the output bias of earlier updates, with FedRank's rank as the other half of the score (``coverage``).
@@ -20,8 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.selectors.draws import draw_weighted, log_of
-from emulator.selectors.expected import round_s
+from emulator.selectors.draws import draw_uniform, draw_weighted, log_of
+from emulator.selectors.expected import epoch_s
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.harmony_like import divergence
 from emulator.selectors.label_estimate import label_shares
@@ -65,10 +66,15 @@ class FedRankPlus(FedRank):
         """The best balanced of a random pool of devices that are fast enough, in proportion to their data."""
         ids = view.eligible_ids
         m = min(m, math.ceil(self._probe_factor * view.k), len(ids))
-        if m == len(ids):
-            return ids
-        expected_s = round_s(view)[ids]
-        fast = np.argsort(expected_s, kind="stable")[: max(m, math.ceil(self._fast_share * len(ids)))]
+        with_data = ids[view.data_size[ids] > 0]
+        if m >= len(with_data):
+            return (
+                ids if m == len(ids) else np.sort(np.concatenate([with_data, _rest(ids, with_data, m, rng)]))
+            )
+        ids = with_data
+        # Per sample: a device with little data is not a fast one.
+        sample_s = epoch_s(view)[ids] / view.data_size[ids]
+        fast = np.argsort(sample_s, kind="stable")[: max(m, math.ceil(self._fast_share * len(ids)))]
         pool = ids[fast[draw_weighted(rng, log_of(view.data_size[ids[fast]]), 3 * m)]]
         return np.sort(pool[self._grown(view, pool, np.zeros(len(pool)), m)])
 
@@ -95,3 +101,10 @@ class FedRankPlus(FedRank):
             total += shares[best]
             left[best] = np.inf
         return grown
+
+
+def _rest(
+    ids: NDArray[np.int64], taken: NDArray[np.int64], m: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Devices without data, where those with data are too few."""
+    return draw_uniform(rng, np.setdiff1d(ids, taken, assume_unique=True), m - len(taken))

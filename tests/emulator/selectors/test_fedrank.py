@@ -10,6 +10,7 @@ from numpy.random import default_rng
 
 from emulator.policies.store import Demonstrations, Policy, PolicyManifest, write_policy
 from emulator.selectors.fedmarl import FedMarl
+from emulator.selectors.fedrank.plus import FedRankPlus
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.fedrank.state import FEATURES
 from emulator.selectors.neural.mlp import Mlp
@@ -134,3 +135,31 @@ def test_fedmarl_learns_to_leave_slow_devices_out() -> None:
     rounds = [world.play(agent, number, EVERYONE).chosen for number in range(1, 160)]
     speed = [float(world.epoch_s[c].max()) for c in rounds]
     assert np.mean(speed[-40:]) < 0.9 * np.mean(speed[:40])
+
+
+def test_plus_probes_no_empty_device_while_others_are_there(policy: str) -> None:
+    world = World(40, 5, 20, seed=8)
+    world.data_size = np.where(np.arange(40) < 20, 0, 50)
+    selector = FedRankPlus(policy=policy)
+    for number in range(1, 6):
+        candidates = world.play(selector, number, EVERYONE).candidates
+        assert len(candidates) <= 8
+        assert min(candidates) >= 20
+    few = np.zeros(40, bool)
+    few[[0, 1, 2, 3, 4, 5, 30, 31]] = True
+    found = selector.candidates(world.view(6, few, selector.needs), 15, default_rng(0))
+    assert {30, 31} <= set(found.tolist()) <= set(np.flatnonzero(few).tolist())
+
+
+def test_plus_covers_classes_that_rank_alone_misses(policy: str) -> None:
+    """Every candidate ranks alike but for one class that ranks best: the cohort still holds all classes."""
+    world = World(40, 4, 20, seed=9)
+    labels = np.arange(40) % 4
+    world.reported["bias_delta"][:] = np.eye(4)[labels] - 0.25
+    view = world.view(1, EVERYONE, FedRankPlus.needs)
+    selector = FedRankPlus(policy=policy, online=False)
+    rank = np.where(labels == 0, 1.0, 0.0).astype(np.float32)
+    covered = labels[selector._picks(view, np.arange(40), rank, 4)]
+    alone = labels[FedRank(policy=policy)._picks(view, np.arange(40), rank, 4)]
+    assert sorted(covered) == [0, 1, 2, 3]
+    assert set(alone) == {0}

@@ -1,0 +1,1 @@
+"""Beyond one machine: training and sweeps on a Ray cluster (extra ``scale``), see ``docs/scale.md``."""

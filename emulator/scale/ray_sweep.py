@@ -1,0 +1,120 @@
+"""`play_sweep`: selectors x seeds x scenarios as Ray tasks, one emulation and one processor each.
+
+A task works in a folder of its own node and sends back the files, so that the cluster needs no shared disk.
+Ray runs a task again whose worker or node died; nothing of it was stored, so nothing is there twice.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emulator.batch import BatchIndex, Planned, is_finished
+from emulator.emulation import RECORD, Result, emulate, load_result
+from fedjoule.errors import FedjouleError
+from fedjoule.records import write_atomic
+from fedjoule.runstore import Run, RunStore
+
+if TYPE_CHECKING:
+    from emulator.scenario.model import Scenario
+
+Files = dict[str, bytes]
+OnDone = Callable[[Planned, int, int], None]
+
+RETRIES = 3
+"""Of an emulation whose worker or node died; an error of its own is not tried again."""
+
+
+def play_sweep(
+    sweep: Sequence[tuple[Run, BatchIndex]], on_done: OnDone = lambda *_: None
+) -> list[list[Result]]:
+    """Run what is not finished yet of several plans at once, on the cluster that is `connected`.
+
+    Args:
+        sweep: Plans, each with the run that it is stored in.
+        on_done: Called with each emulation that came to its end, how many have, and of how many.
+
+    Returns:
+        For each plan all results, in its order.
+    """
+    import ray
+
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(_emulated)
+    under_way: dict[Any, tuple[Run, Planned]] = {}
+    for run, index in sweep:
+        for planned in unfinished(run, index):
+            folder = run.subfolder(planned.folder)
+            before = _files(folder) if (folder / RECORD).exists() else {}
+            reference = task.remote(index.scenario_of(planned), planned, before)
+            under_way[reference] = run, planned
+    total = len(under_way)
+    try:
+        while under_way:
+            (reference,), _ = ray.wait(list(under_way), num_returns=1)
+            run, planned = under_way.pop(reference)
+            _store(run.subfolder(planned.folder), _answer(reference, planned))
+            on_done(planned, total - len(under_way), total)
+    finally:
+        for reference in under_way:
+            ray.cancel(reference, force=True)
+    return [[load_result(run.path / one.folder) for one in index.planned] for run, index in sweep]
+
+
+def unfinished(run: Run, index: BatchIndex) -> list[Planned]:
+    """What a plan still has to do."""
+    return [planned for planned in index.planned if not is_finished(run.path / planned.folder)]
+
+
+def _emulated(scenario: Scenario, planned: Planned, before: Mapping[str, bytes]) -> Files:
+    """One emulation, from what there is of it to its end, somewhere on the cluster."""
+    from emulator.training.choose import open_trainer
+
+    with (
+        tempfile.TemporaryDirectory(prefix="fedjoule-") as root,
+        RunStore(Path(root)).create(scenario.name, kind="emulation", fingerprint="") as run,
+    ):
+        folder = run.subfolder(planned.folder)
+        _store(folder, before)
+        alone = partial(_with_one_worker, open_trainer)
+        emulate(run, scenario, planned.seed, folder=planned.folder, open_trainer=alone)
+        return _files(folder)
+
+
+def _with_one_worker(open_trainer: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    return open_trainer(*arguments, **{**options, "workers": 1})
+
+
+def _answer(reference: Any, planned: Planned) -> Files:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    try:
+        files: Files = ray.get(reference)
+    except RayTaskError as error:
+        if isinstance(error.cause, FedjouleError):
+            raise error.cause from None
+        raise FedjouleError(f"{planned.folder} failed on the cluster:\n{error}") from None
+    except RayError as error:
+        raise FedjouleError(
+            f"{planned.folder} was lost {RETRIES + 1} times on the cluster: {error}",
+            hint="mostly memory; `--resume` runs what is not finished",
+        ) from error
+    return files
+
+
+def _files(folder: Path) -> Files:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _store(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write an emulation's files, the one that says that it is finished last."""
+    for name in sorted(files, key=lambda name: name == RECORD):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(target, files[name], replace=True)
+    for path in folder.rglob("*"):
+        if path.is_file() and str(path.relative_to(folder)) not in files:
+            path.unlink()  # e.g. a table of a run that was interrupted, which is now closed

@@ -1,0 +1,137 @@
+"""Stacks, errors, sweeps and the command on a Ray that fedjoule starts itself."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from device_agents.workloads.tasks import TASKS, Task
+from emulator.batch import Planned, plan, play, start
+from emulator.outcome import RoundOutcome
+from emulator.scale import crew
+from emulator.scale.cluster import Cluster, connected
+from emulator.scale.ray_sweep import play_sweep
+from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
+from fedjoule.errors import ConfigError, FedjouleError
+from harness.cli import run as fedjoule
+from tests.conftest import REPOSITORY
+from tests.emulator.plain_training import ids
+from tests.emulator.ray_here import assert_same, here, on_ray, prepare, two_rounds
+
+MLP = TASKS["digits-mlp"]
+
+# One Ray for all of them, and never beside the other module's.
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        prepare(patch)
+        with connected(num_cpus=2, object_store_memory=100 * 2**20) as found:
+            yield found
+
+
+def test_the_bits_of_stacked_training(cluster: Cluster) -> None:
+    stacked = on_ray(MLP, implementation="batched", workers=1)
+    assert_same(two_rounds(stacked), here(MLP, implementation="batched"))
+    assert stacked.implementation == "batched"
+    stacked.close()
+
+
+def test_work_that_ends_every_actor_ends_the_run_and_says_so(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "ATTEMPTS", 2)
+    task = Task("ends", "tests.emulator.faulty_nets:Ends", "", (4,), 3)
+    faulty = on_ray(task, implementation="cpu", workers=1)
+    faulty.begin(1, faulty.initial())
+    with pytest.raises(FedjouleError, match="the same work ended 2 Ray actors") as error:
+        faulty.train(ids(0), ids(1))
+    assert "memory" in error.value.hint
+    faulty.close()
+
+
+def test_an_error_in_an_actor_comes_back_with_its_cause(cluster: Cluster) -> None:
+    task = Task("fails", "tests.emulator.faulty_nets:Fails", "", (4,), 3)
+    faulty = on_ray(task, implementation="cpu", workers=1)
+    faulty.begin(1, faulty.initial())
+    with pytest.raises(FedjouleError, match="seven is not a prime"):
+        faulty.train(ids(0), ids(1))
+    with pytest.raises(ConfigError, match="there is no client 6"):
+        faulty.train(ids(6), ids(1))
+    with pytest.raises(ConfigError, match="at least one actor"):
+        on_ray(MLP, workers=0)
+    faulty.close()
+
+
+SMALL = Scenario(
+    name="small",
+    fleet=Fleet(devices=12, speed_spread=0.3),
+    task=TaskSection(name="digits-mlp"),
+    protocol=ProtocolSection(rounds=3, k=3, candidates=6),
+    trainer=TrainerSection(kind="cpu"),
+)
+STORED = ("rounds.parquet", "clients.parquet", "emulation.json")
+
+
+def test_a_sweep_is_what_playing_one_by_one_is(cluster: Cluster, tmp_path: Path) -> None:
+    other = SMALL.model_copy(update={"name": "other", "trainer": TrainerSection(kind="surrogate")})
+    plans = [plan(SMALL, ["fedavg"], [0]), plan(other, ["oort"], [0, 1])]
+    done: list[tuple[str, int, int]] = []
+    with start(tmp_path / "ray", plans[0], "") as one, start(tmp_path / "ray", plans[1], "") as two:
+        with pytest.raises(InterruptedError):
+            play(one, plans[0], _interrupt)
+        found = play_sweep(
+            list(zip((one, two), plans, strict=True)), lambda p, n, of: done.append((p.folder, n, of))
+        )
+    assert [number for _, number, _ in done] == [1, 2, 3]
+    for index, results in zip(plans, found, strict=True):
+        with start(tmp_path / "here", index, "") as run:
+            expected = play(run, index)
+        for result, other_result in zip(results, expected, strict=True):
+            assert result.path.name == other_result.path.name
+            for name in STORED:
+                assert (result.path / name).read_bytes() == (other_result.path / name).read_bytes(), name
+            names = [sorted(path.name for path in r.path.iterdir()) for r in (result, other_result)]
+            assert names[0] == names[1]
+
+
+def _interrupt(planned: Planned, outcome: RoundOutcome) -> None:
+    if outcome.round == 2:
+        raise InterruptedError
+
+
+def test_the_command_on_a_cluster(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import ray
+
+    file = tmp_path / "small.toml"
+    file.write_text(
+        'name = "small"\n[fleet]\ndevices = 12\n[task]\nname = "digits-mlp"\n'
+        '[protocol]\nrounds = 2\nk = 3\n[trainer]\nkind = "cpu"\n'
+    )
+    address = ray.get_runtime_context().gcs_address
+    asked = ["emulate", str(file), "--json", "--root", str(tmp_path)]
+    assert fedjoule(asked) == 0
+    on_this_machine = json.loads(capsys.readouterr().out)
+    # Another process: this one is connected already.
+    command = [sys.executable, "-m", "harness", *asked, "--engine", "ray", "--ray-address", address]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stderr
+    on_cluster = json.loads(done.stdout)
+    assert "2 of 2 CPUs on 1 node, object store" in done.stderr
+    assert on_cluster["ray"]["cpus"] == 2
+    assert on_cluster["emulations"] == on_this_machine["emulations"]
+    for name in STORED:
+        one, other = (Path(data["path"]) / "fedavg_s0" / name for data in (on_this_machine, on_cluster))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_one_cluster_at_a_time(cluster: Cluster) -> None:
+    with pytest.raises(FedjouleError, match="connected to a Ray cluster already"), connected():
+        pass
