@@ -1,8 +1,8 @@
 """What a client-epoch and a round cost on Ray: the numbers of the cost model in ``docs/scale.md``.
 
-LeNet-5, 100 clients of 600 random samples, batches of 32; a round probes 15 of them for one epoch and takes 5 of
-these through four more. A Ray of two actors on this machine, beside the two processes of the local engine, in
-turns.
+LeNet-5, 100 clients of 600 random samples, batches of 32; a round probes 15 of them for one epoch and takes 5
+of these through four more. A Ray of two actors on this machine, beside the two processes of the local engine,
+in turns.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Round:
 
 def run() -> list[Figure]:
     """A round to warm up and three that count, of each engine."""
-    data, options = _data(), {"seed": 0, "implementation": "cpu", "workers": ACTORS}
+    data = _data()
     partition = make_partition("iid", data.train, CLIENTS, 0)
     here = open_trainer(TASK, data, partition, seed=0, implementation="cpu", workers=ACTORS)
     _round(here, 0)  # before Ray's threads are there: workers are forked
     started_s = time.monotonic()
     with connected(num_cpus=ACTORS, object_store_memory=400 * 2**20):
-        there = open_ray_trainer(TASK, data, partition, **options)  # type: ignore[arg-type]
+        there = open_ray_trainer(TASK, data, partition, seed=0, implementation="cpu", workers=ACTORS)
         there.evaluate(there.initial(), "validation")
         start_s = time.monotonic() - started_s
         _round(there, 0)

@@ -73,10 +73,10 @@ def connected(address: str | None = None, **options: Any) -> Iterator[Cluster]:
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         ray.init(**{"address": address, **own, **quiet, **options})
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise FedjouleError(
             f"no Ray cluster at {address or 'this machine'}: {error}",
-            hint="is it up (`ray status --address HOST:6379`), with the same versions of ray and Python?",
+            hint="is it up (`ray status --address HOST:6379`), with the same ray, Python and token?",
         ) from error
     try:
         yield Cluster()

@@ -1,7 +1,7 @@
 """`Crew`: Ray actors that take calls as they are free, and whose loss costs time only.
 
-Ray restarts an actor that died (``max_restarts``) on whatever node has room, and keeps asking it where it is
-(``max_task_retries``). Its call goes to whoever is free in the meantime: a retry that waits for the same
+Ray restarts an actor that died (``max_restarts``) on whatever node has room, and repeats there the request to
+join (``max_task_retries``). Its call goes to whoever is free in the meantime: a retry that waits for the same
 actor would wait for ever once a node is gone and nobody else has a processor to spare.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from emulator.scale.resident import NotJoined, Resident
 from fedjoule.errors import ConfigError, FedjouleError
 
 if TYPE_CHECKING:
@@ -61,18 +62,19 @@ class Crew:
     def __init__(self, size: int, task: Task, clients: ClientData, implementation: str) -> None:
         import ray
 
-        from emulator.scale.resident import Resident
-
         if size < 1:
             raise ConfigError(
                 "training on Ray needs at least one actor", hint="is there a node with a processor?"
             )
         self.lost = 0
-        self._data: Any = ray.put(clients)  # kept: a restarted actor asks for it again
+        # Kept: a restarted actor needs it again.
+        self._entry: tuple[Any, ...] = task, ray.put(clients), implementation
         actor: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(Resident)
-        self._actors = [actor.remote(task, [self._data], implementation) for _ in range(size)]
+        self._actors = [actor.remote() for _ in range(size)]
         self._present: dict[int, Whereabouts] = {}
-        self._joining = {one.where.remote(): member for member, one in enumerate(self._actors)}
+        self._joining: dict[Any, int] = {}
+        for member in range(size):
+            self._ask_to_join(member)
 
     def __len__(self) -> int:
         return len(self._actors)
@@ -93,7 +95,7 @@ class Crew:
         try:
             while work.unfinished:
                 self._give(work)
-                finished = self._wait([*work.running, *self._joining])
+                finished = self._wait([*self._joining, *work.running])  # the first that is ready counts
                 if finished or work.running:
                     seen_s = time.monotonic()
                 elif time.monotonic() - seen_s > PATIENCE_S:
@@ -110,7 +112,7 @@ class Crew:
 
         for actor in self._actors:
             ray.kill(actor)
-        self._actors, self._present, self._joining, self._data = [], {}, {}, None
+        self._actors, self._present, self._joining, self._entry = [], {}, {}, ()
 
     def _give(self, work: _Work) -> None:
         busy = {member for member, _ in work.running.values()}
@@ -149,7 +151,10 @@ class Crew:
             self._left(member, error)
             work.again(number, error)
         except RayTaskError as error:
-            _failed(error)
+            if not isinstance(error.cause, NotJoined):
+                _failed(error)
+            self._left(member, error.cause)
+            work.again(number, error.cause)
 
     def _joined(self, reference: Any) -> None:
         import ray
@@ -170,7 +175,10 @@ class Crew:
         where = self._present.pop(member)
         self.lost += 1
         _log.warning("a Ray actor was lost (process %d, node %s): %s", where.process, where.node_id, error)
-        self._joining[self._actors[member].where.remote()] = member
+        self._ask_to_join(member)
+
+    def _ask_to_join(self, member: int) -> None:
+        self._joining[self._actors[member].join.remote(*self._entry)] = member
 
     def _abandon(self, work: _Work) -> None:
         """After an error or an interrupt: whoever is still at work for nobody starts anew."""
@@ -179,7 +187,7 @@ class Crew:
         for member, _ in work.running.values():
             ray.kill(self._actors[member], no_restart=False)
             del self._present[member]
-            self._joining[self._actors[member].where.remote()] = member
+            self._ask_to_join(member)
 
 
 class _Work:

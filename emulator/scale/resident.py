@@ -7,13 +7,14 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
 from emulator.training.choose import open_trainer
 from emulator.training.local import LocalResult
-from emulator.training.table import Scored, ScoreJob, TrainJob
+from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
+from fedjoule.errors import FedjouleError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from emulator.training.client_data import ClientData
 
 T = TypeVar("T")
+
+
+class NotJoined(FedjouleError):
+    """A call reached an actor that was started anew since the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +61,29 @@ class Resident:
     one, or another one did the work before) is trained again from the round's global weights: the same
     epochs in the same order of data, so the same bits.
 
-    Args:
-        task: What is trained, and how.
-        boxed: A reference to `ClientData`, which Ray shares, read-only, among the actors of a node. In a
-            list, since Ray warns that a restart needs it wherever it stands by itself; `Crew` keeps it.
-        implementation: Of training, resolved.
+    A new one knows nothing until `join`, also when Ray has started it in the place of one that died.
     """
 
-    def __init__(self, task: Task, boxed: Sequence[Any], implementation: str) -> None:
+    def __init__(self) -> None:
+        self._joined: TableTrainer | None = None
+        self._begun: Begun | None = None
+        self._epochs: dict[int, int] = {}
+
+    def join(self, task: Task, clients: ClientData, implementation: str) -> Whereabouts:
+        """Get ready to work.
+
+        Args:
+            task: What is trained, and how.
+            clients: Everybody's data; Ray shares it, read-only, among the actors of a node.
+            implementation: Of training, resolved.
+        """
         import ray
         import torch
 
         torch.set_num_threads(1)
         # Samples in Ray's shared memory are read-only, and nothing here writes to samples.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        clients: ClientData = ray.get(boxed[0])
-        self._trainer = open_trainer(
+        self._joined = open_trainer(
             task,
             clients.data,
             clients.partition,
@@ -80,13 +92,7 @@ class Resident:
             workers=1,
             held_out=clients.held_out,
         )
-        self._begun: Begun | None = None
-        self._epochs: dict[int, int] = {}
-
-    def where(self) -> Whereabouts:
-        """Where this is."""
-        import ray
-
+        self._begun = None
         return Whereabouts(ray.get_runtime_context().get_node_id(), os.getpid())
 
     def train(
@@ -111,6 +117,12 @@ class Resident:
         """Score weights."""
         started_s = time.process_time()
         return Answer(self._trainer.score(weights, jobs), time.process_time() - started_s)
+
+    @property
+    def _trainer(self) -> TableTrainer:
+        if self._joined is None:
+            raise NotJoined("this actor is a new one")
+        return self._joined
 
     def _catch_up(self, begun: Begun, weights: NDArray[np.float32], epochs: Mapping[int, int]) -> None:
         """Have these clients exactly so far in this round."""

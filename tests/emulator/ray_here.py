@@ -81,6 +81,7 @@ def everybody(trainer: RayTrainer) -> None:
     while len(trainer.crew.present) < len(trainer.crew):
         assert time.monotonic() < deadline_s, "not all actors started"
         trainer.score(trainer.initial(), [ScoreJob("training", 0)])
+        time.sleep(0.1)  # leaves them a processor to start on
 
 
 def stop_and_lose(process: int, lose: Callable[[], None]) -> threading.Thread:
