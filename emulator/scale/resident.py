@@ -14,7 +14,6 @@ import numpy as np
 from emulator.training.choose import open_trainer
 from emulator.training.local import LocalResult
 from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
-from fedjoule.errors import FedjouleError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class NotJoined(FedjouleError):
-    """A call reached an actor that was started anew since the last one."""
+class NotJoined(Exception):
+    """A call reached an actor that was started anew since the last one; the crew hands it to another."""
 
 
 @dataclass(frozen=True, slots=True)

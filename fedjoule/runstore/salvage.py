@@ -13,6 +13,7 @@ from fedjoule.runstore.run import RUN_FILE, RunLock, RunStatus, read_run
 from fedjoule.runstore.table import (
     PARQUET_SUFFIX,
     STREAM_SUFFIX,
+    is_closed,
     rewrite_stream,
     stays_stream,
     stream_schema,
@@ -79,7 +80,8 @@ def _close_tables(path: Path, report: SalvageReport) -> None:
         try:
             schema = stream_schema(stream)
             if schema is not None and stays_stream(schema):
-                rewrite_stream(stream, stream, schema)
+                if not is_closed(stream):
+                    rewrite_stream(stream, stream, schema)
                 report.tables[str(stream.relative_to(path))] = table_rows(stream)
             else:
                 report.tables[str(parquet.relative_to(path))] = stream_to_parquet(stream, parquet)

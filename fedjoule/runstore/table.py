@@ -269,6 +269,28 @@ def stream_schema(stream: Path) -> pa.Schema | None:
         return None
 
 
+def is_closed(stream: Path) -> bool:
+    """Whether a stream is whole up to its end mark, so that its bytes may be what a hash was taken of."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(stream), "rb") as file:
+        reader = pa.ipc.MessageReader.open_stream(file)
+        try:
+            while True:
+                reader.read_next_message()
+        except StopIteration:
+            # The end mark is optional for readers: without it they stop at the end of the file just as well.
+            return bool(file.tell() == file.size() and _ends_with_mark(stream))
+        except (pa.ArrowInvalid, OSError):
+            return False
+
+
+def _ends_with_mark(stream: Path) -> bool:
+    with stream.open("rb") as file:
+        file.seek(-min(len(_END_OF_STREAM), stream.stat().st_size), os.SEEK_END)
+        return file.read() == _END_OF_STREAM
+
+
 def iter_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """The batches of a table, Parquet or stream; a torn last batch of a stream is left out."""
     import pyarrow as pa

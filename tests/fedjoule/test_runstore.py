@@ -160,6 +160,25 @@ def test_a_kill_between_parquet_and_cleanup_is_harmless(tmp_path: Path) -> None:
     assert read_table(run.path, "t").num_rows == 1
 
 
+def test_salvage_leaves_a_closed_stream_as_it_is(tmp_path: Path) -> None:
+    """Its hash is in a record; another part of the run was being written when the kill came."""
+    run = RunStore(tmp_path).create("r", kind="t")
+    with TableWriter(run.path, "done", SCHEMA, keep_stream=True) as table:
+        table.append(rows(1, 2**32 - 1))
+    closed = (run.path / "done.arrows").read_bytes()
+    with TableWriter(run.path, "torn", SCHEMA, keep_stream=True) as table:
+        table.append(rows(1, 2))
+        table.append(rows(3, 2**32 - 1))
+    torn = (run.path / "torn.arrows").read_bytes()
+    run._lock.release()
+    # Cut anywhere, also right behind bytes that look like the end mark.
+    for length in range(len(torn) - 200, len(torn), 8):
+        (run.path / "torn.arrows").write_bytes(torn[:length])
+        salvage_run(run.path)
+        assert (run.path / "done.arrows").read_bytes() == closed
+        assert read_table(run.path, "torn").num_rows in (2, 4)
+
+
 def test_resume_continues_where_the_kill_was(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     run = store.create("r", kind="t", fingerprint="f1")

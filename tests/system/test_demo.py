@@ -21,8 +21,10 @@ from tests.harness.browser import browser, console_errors, open_page, requested_
 
 
 def start_demo(root: Path) -> subprocess.Popen[str]:
+    # Where the tests themselves were started in the background, SIGINT would be ignored.
+    env = ["env", "--default-signal=INT"]
     return subprocess.Popen(
-        [sys.executable, "-m", "harness", "demo", "--root", str(root), "--json"],
+        [*env, sys.executable, "-m", "harness", "demo", "--root", str(root), "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
