@@ -10,7 +10,8 @@
     ├── DeviceError               4   a phone or board
     │   ├── DeviceUnreachable     4   transient: the link, not the device's answer
     │   ├── DeviceProtocolError   4   an agent of another version, or something that is no agent
-    │   └── DeviceFull            4   transient: no space left on the device; its journal stays readable
+    │   ├── DeviceFull            4   transient: no space left on the device; its journal stays readable
+    │   └── CalledOff             4   a round that could not begin, because another device is not there
     ├── MeterError                5   a power instrument
     │   ├── MeterNotFound         5
     │   ├── MeterBusy             5   transient: another process holds the port
@@ -105,6 +106,10 @@ class DeviceProtocolError(DeviceError):
 
 class DeviceFull(DeviceError, Transient):
     """No space left on the device."""
+
+
+class CalledOff(DeviceError):
+    """A round of several devices does not begin or does not count, because of another of them."""
 
 
 class MeterError(FedjouleError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from device_agents.protocol import ProbeDone
+from fedjoule.errors import CalledOff
 from fedjoule.records import read_record, storage_error, write_record
 from harness.bench.ending import Ending, Stopped
 from harness.bench.failures import attempts_before, describe, failed_record, put_aside
@@ -18,7 +19,7 @@ from harness.capture import CAPTURE_FILE, CaptureRecord
 from harness.probing.plan import ProbingPlan
 from harness.probing.round_record import RoundRecord, round_file
 from harness.probing.rounds import PlannedRound, RoundJob, kept
-from harness.probing.server import CalledOff, Choose, RoundServer
+from harness.probing.server import Choose, RoundServer
 
 Note = Callable[[str, RoundJob, dict[str, object]], None]
 

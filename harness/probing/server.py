@@ -7,17 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from device_agents.protocol import ProbeDone
-from fedjoule.errors import DeviceError
+from fedjoule.errors import CalledOff
 from harness.bench.ending import Ending
 
 POLL_S = 0.2
 """How soon a waiting candidate notices that its job has to end; decisions wake it at once."""
 
 Choose = Callable[[Mapping[str, float]], frozenset[str]]
-
-
-class CalledOff(DeviceError):
-    """A round does not begin, because another candidate is not there."""
 
 
 class RoundServer:

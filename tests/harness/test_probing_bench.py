@@ -15,7 +15,7 @@ from device_agents.protocol import ProbeDone
 from emulator.accounting import round_costs
 from emulator.outcome import Accounting
 from fedjoule.config import parse_toml
-from fedjoule.errors import ConfigError, DataQualityError
+from fedjoule.errors import CalledOff, ConfigError, DataQualityError
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import RunStore, read_journal
 from fedjoule.runstore.run import RunRecord, RunStatus
@@ -39,7 +39,7 @@ from harness.probing.round_record import RoundRecord, read_rounds
 from harness.probing.rounds import expand_rounds, fingerprint, kept
 from harness.probing.run import ProbingFiles, Tally, read_files, run_plan
 from harness.probing.savings import Series, saved, saved_share
-from harness.probing.server import CalledOff, RoundServer
+from harness.probing.server import RoundServer
 from harness.probing.validation import validate_run
 from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles
