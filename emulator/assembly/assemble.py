@@ -180,8 +180,7 @@ def _learners(scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrain
     from emulator.training.choose import open_trainer as on_this_machine
 
     data = load_data_set(section.data or task.data_set, seed=seed)
-    if section.server_samples is not None:
-        data = _with_smaller_server(data, section.server_samples, seed)
+    data = _cut(data, section, seed)
     partition = make_partition(section.partition, data.train, scenario.fleet.devices, seed, **section.options)
     real = (open_trainer or on_this_machine)(
         task,
@@ -202,13 +201,26 @@ def _learners(scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrain
     return Learners(real, sizes, data.classes, shares, facts)
 
 
-def _with_smaller_server(data: DataSet, samples: int, seed: int) -> DataSet:
-    def cut(name: str) -> Split:
-        split: Split = getattr(data, name)
-        order = generator(seed, "server-samples", name).permutation(len(split))
-        return split.take(np.sort(order[:samples]))
-
-    return replace(data, validation=cut("validation"), test=cut("test"))
+def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
+    """The data as far as the scenario uses it."""
+    wanted = {
+        "train": section.train_samples,
+        "validation": section.server_samples,
+        "test": section.server_samples,
+    }
+    splits: dict[str, Split] = {}
+    for name, samples in wanted.items():
+        if samples is not None:
+            split: Split = getattr(data, name)
+            if samples > len(split):
+                key = "train_samples" if name == "train" else "server_samples"
+                raise ConfigError(
+                    f"task.{key} = {samples}, but {data.name} has {len(split)} samples for {name}",
+                    hint="lower it, or leave it out to use all of them",
+                )
+            order = generator(seed, "samples in use", name).permutation(len(split))
+            splits[name] = split.take(np.sort(order[:samples]))
+    return replace(data, **splits)
 
 
 def _fleet_facts(fleet: FleetState) -> dict[str, Any]:

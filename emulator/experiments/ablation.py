@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.experiments.plan import Cast, Preset
-from emulator.experiments.sizes import FEW, FIVE, TEN, derived, digits, full, smoke
+from emulator.experiments.sizes import FEW, FIVE, TEN, derived, digits, full, half_mnist, smoke
 
 METHODS = (
     "fedavg",
@@ -23,7 +23,8 @@ def casts(preset: Preset) -> list[Cast]:
         return [Cast(smoke("dir-client"), METHODS, FEW)]
     mnist = full("mnist-lenet5", "dir-client")
     if preset is Preset.LAPTOP:
-        return [Cast(mnist, METHODS, FIVE), Cast(digits("dir-client", LONG), METHODS, FIVE)]
+        variants = (half_mnist("dir-client"), digits("dir-client", LONG))
+        return [Cast(variant, METHODS, FIVE) for variant in variants]
     title = f"{mnist.title}, {LONG} rounds"
     # Beside another horizon's numbers the paper's would mislead.
     longer = derived(

@@ -84,7 +84,7 @@ def _two_cores_s(scenario: Scenario, epochs: float) -> float:
     data = scenario.task.data or find_task(name).data_set
     if name not in SAMPLES_PER_CPU_S or data not in _TRAINING_SAMPLES:
         return math.nan
-    per_device = _TRAINING_SAMPLES[data] / scenario.fleet.devices
+    per_device = (scenario.task.train_samples or _TRAINING_SAMPLES[data]) / scenario.fleet.devices
     samples = float(scenario.task.options.get("samples_per_client", per_device))
     server = min(_SERVER_SAMPLES[data], 2 * (scenario.task.server_samples or _SERVER_SAMPLES[data]))
     done = epochs * samples + scenario.protocol.rounds * server * FORWARD

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from emulator.experiments.plan import Cast, Preset
-from emulator.experiments.sizes import FEW, FIVE, TASKS, TEN, THREE, digits, full, small_cifar10, smoke
+from emulator.experiments.sizes import (
+    FEW,
+    FIVE,
+    TASKS,
+    TEN,
+    THREE,
+    digits,
+    full,
+    half_mnist,
+    small_cifar10,
+    smoke,
+)
 
 SINGLE = ("fedrank_from_oort", "fedrank_from_fedmarl", "fedrank_from_harmony_like")
 METHODS = ("fedavg", "fedrank", *SINGLE, "fedrank_minus_i")
@@ -14,10 +25,9 @@ def casts(preset: Preset) -> list[Cast]:
     """The task of the pretraining first, then tasks that the policies have never seen."""
     if preset is Preset.SMOKE:
         return [Cast(smoke("dir-client"), (*METHODS, "oort", "fedmarl"), FEW)]
-    home = full("mnist-lenet5", "dir-client")
     if preset is Preset.LAPTOP:
         return [
-            Cast(home, METHODS, THREE),
+            Cast(half_mnist("dir-client"), METHODS, THREE),
             Cast(digits("dir-client"), (*METHODS, "oort", "fedmarl"), FIVE),
             Cast(small_cifar10(), ELSEWHERE, THREE),
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from emulator.experiments.plan import Cast, Preset, Variant
-from emulator.experiments.sizes import FEW, TEN, THREE, derived, full, smoke
+from emulator.experiments.sizes import FEW, TEN, THREE, derived, full, half_mnist, smoke
 
 METHODS = ("fedavg", "oort", "tifl", "fedmarl", "fedrank", "fedrank_plus")
 
@@ -14,7 +14,7 @@ def casts(preset: Preset) -> list[Cast]:
     """Nobody touches the phones; apps slow them down; they also leave when the screen goes on."""
     base, seeds = {
         Preset.SMOKE: (smoke("dir-client"), FEW),
-        Preset.LAPTOP: (full("mnist-lenet5", "dir-client"), THREE),
+        Preset.LAPTOP: (half_mnist("dir-client"), THREE),
         Preset.PAPER: (full("mnist-lenet5", "dir-client"), TEN),
     }[preset]
     noon = {"fleet.traces.start": "12:00"}  # at night there is little to see

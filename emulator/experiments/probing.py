@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.experiments.plan import Cast, Preset, Swept, Variant
-from emulator.experiments.sizes import FEW, TEN, THREE, derived, full, smoke
+from emulator.experiments.sizes import FEW, TEN, THREE, derived, full, half_mnist, smoke
 
 CANDIDATES = (15, 20, 30, 50, 100)
 
@@ -13,7 +13,7 @@ def casts(preset: Preset) -> list[Cast]:
     mnist = full("mnist-lenet5", "iid")
     sizes: dict[Preset, tuple[Variant, tuple[int, ...], tuple[int, ...]]] = {
         Preset.SMOKE: (smoke("iid"), FEW, (8, 15, 30)),
-        Preset.LAPTOP: (mnist, THREE, CANDIDATES),
+        Preset.LAPTOP: (half_mnist("iid"), THREE, CANDIDATES),
         Preset.PAPER: (mnist, TEN, CANDIDATES),
     }
     base, seeds, candidates = sizes[preset]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.experiments.plan import Cast, Preset
-from emulator.experiments.sizes import FEW, FIVE, SPLITS, TASKS, TEN, THREE, full, smoke
+from emulator.experiments.sizes import FEW, FIVE, SPLITS, TASKS, TEN, THREE, full, half_mnist, smoke
 
 METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_plus")
 # `random_by_size` is a control: on dir_class it reaches the paper's best band (selectors.md, section 8).
@@ -15,5 +15,5 @@ def casts(preset: Preset) -> list[Cast]:
     if preset is Preset.SMOKE:
         return [Cast(smoke(split), METHODS, FEW, OTHERS, FEW) for split in SPLITS]
     if preset is Preset.LAPTOP:
-        return [Cast(full("mnist-lenet5", split), METHODS, FIVE, OTHERS, THREE) for split in SPLITS]
+        return [Cast(half_mnist(split), METHODS, FIVE, OTHERS, THREE) for split in SPLITS]
     return [Cast(full(task, split), METHODS, TEN, OTHERS, TEN) for task in TASKS for split in SPLITS]

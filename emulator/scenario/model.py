@@ -105,6 +105,8 @@ class TaskSection(ClosedModel):
         learning_rate: Of SGD, likewise.
         momentum: Of SGD, likewise.
         samples_per_device: With the surrogate trainer, which loads no data: the size of every device's.
+        train_samples: The training split is cut to so many samples, at random by the seed, before it is
+            divided among the devices: for machines on which all of them would take too long.
         server_samples: The server's validation and test splits are cut to so many samples each, at random by
             the seed: for models whose evaluation would cost more than their training.
     """
@@ -118,6 +120,7 @@ class TaskSection(ClosedModel):
     learning_rate: Positive | None = None
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
     samples_per_device: int = Field(default=600, gt=0)
+    train_samples: int | None = Field(default=None, gt=0)
     server_samples: int | None = Field(default=None, gt=0)
 
 

@@ -36,6 +36,7 @@ def is_full_size(one: Variant) -> bool:
         sizes == (100, 10, 50, 5)
         and not {"samples_per_client"} & set(task.options)
         and not task.server_samples
+        and not task.train_samples
     )
 
 
@@ -139,3 +140,17 @@ def test_the_servers_splits_can_be_cut() -> None:
     whole.engine.trainer.close()
     assert assembly.facts["partition"] == whole.facts["partition"]  # the devices keep what they had
     assert assembly.facts["data"]["sha256"] != whole.facts["data"]["sha256"]
+
+
+def test_the_training_samples_can_be_cut_for_every_partition() -> None:
+    for split in ("iid", "dir-client", "dir-class"):
+        changes = {"task.train_samples": 600, "task.options": {}}
+        assembly = assemble(changed(smoke(split).scenario, changes), 0)
+        assembly.engine.trainer.close()
+        assert assembly.facts["partition"]["samples"] == 600
+
+
+@pytest.mark.parametrize("key", ["train_samples", "server_samples"])
+def test_more_samples_than_there_are_is_an_error(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"task.{key} = 9999"):
+        assemble(changed(smoke("iid").scenario, {f"task.{key}": 9999}), 0)
