@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.engine_options import check_engine, engine_options, ray_cluster
 from harness.cli.frame import Command, Output
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ class Seeds(click.ParamType[tuple[int, ...]]):
     help="Instead of the scenario's own; with their default options.",
 )
 @click.option("--seeds", type=Seeds(), metavar="0-9", help="Instead of the scenario's own.")
-@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
-              help="On this machine's cores, or on a Ray cluster; the results are the same.")  # fmt: skip
-@click.option("--ray-address", metavar="HOST:PORT",
-              help="Of `--engine ray`; by default a cluster is started on this machine.")  # fmt: skip
+@engine_options
 @click.option("--resume", "resumed", type=click.Path(path_type=Path, file_okay=False, exists=True),
               metavar="DIR", help="Continue a run that was interrupted.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and train nothing.")
@@ -73,14 +70,13 @@ def emulate(
 
     SCENARIO is a TOML file or the name of a preset (`fedjoule list scenarios`).
     """
-    if ray_address is not None and engine != "ray":
-        raise click.UsageError("--ray-address goes with `--engine ray`.")
+    check_engine(engine, ray_address)
     if (scenario is None) == (resumed is None):
         raise click.UsageError("give a SCENARIO, or --resume DIR (which knows its own).")
     if resumed is not None:
         if selectors or seeds or dry_run:
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
-        return _continued(resumed, _cluster(engine, ray_address))
+        return _continued(resumed, ray_cluster(engine, ray_address))
     from emulator.batch import plan, start
     from emulator.scenario.load import load_scenario, scenario_text
 
@@ -91,7 +87,7 @@ def emulate(
     if dry_run:
         return _dry_run(index)
     # The cluster first: if there is none, no run is left behind.
-    with _cluster(engine, ray_address) as cluster, start(root, index, scenario_text(str(scenario))) as run:
+    with ray_cluster(engine, ray_address) as cluster, start(root, index, scenario_text(str(scenario))) as run:
         return _played(run, index, cluster)
 
 
@@ -102,19 +98,6 @@ def _continued(path: Path, opened: AbstractContextManager[Cluster | None]) -> Ou
         run, index = resume(path)
         with run:
             return _played(run, index, cluster)
-
-
-@contextmanager
-def _cluster(engine: str, address: str | None) -> Iterator[Cluster | None]:
-    """The Ray cluster to run on, if any."""
-    if engine == "local":
-        yield None
-        return
-    from emulator.scale.cluster import connected
-
-    # Ray prints what its nodes have to say to standard output, which is for results.
-    with redirect_stdout(sys.stderr), connected(address) as cluster:
-        yield cluster
 
 
 def _check_selectors(index: BatchIndex) -> None:

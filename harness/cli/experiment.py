@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.emulate import Seeds
+from harness.cli.engine_options import check_engine, engine_options, ray_cluster
 from harness.cli.frame import Group, Output
 
 if TYPE_CHECKING:
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from emulator.experiments.effort import Effort
     from emulator.experiments.plan import ExperimentPlan, Planned
     from emulator.outcome import RoundOutcome
+    from emulator.scale.cluster import Cluster
+    from emulator.scale.ray_sweep import SweptRun
     from fedjoule.runstore import Run
+    from harness.cli.progress import Advance
 
 PRESETS = ("smoke", "laptop", "paper")
 ROOT = Path("experiments")
@@ -59,6 +63,9 @@ def list_experiments() -> Output:
 @click.option(
     "--resume", "resumed", is_flag=True, help="Continue the newest unfinished run of the same plan."
 )
+@click.option("--reuse", multiple=True, metavar="RUN",
+              help="Take equal scenarios with equal seeds from this run; may be repeated.")  # fmt: skip
+@engine_options
 @click.option("--dry-run", is_flag=True, help="Show what would be run and how long it takes.")
 @click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=ROOT, show_default=True,
               help="Where the run goes.")  # fmt: skip
@@ -68,6 +75,9 @@ def run_experiment(
     seeds: tuple[int, ...] | None,
     variants: tuple[str, ...],
     resumed: bool,
+    reuse: tuple[str, ...],
+    engine: str,
+    ray_address: str | None,
     dry_run: bool,
     root: Path,
 ) -> Output:
@@ -75,13 +85,23 @@ def run_experiment(
     from emulator.experiments import runner
     from emulator.experiments.catalogue import plan_experiment
     from emulator.experiments.plan import Preset
+    from emulator.experiments.reuse import take_over
+    from fedjoule.runstore import find_run
 
+    check_engine(engine, ray_address)
     plan = plan_experiment(name, Preset(preset), seeds=seeds, only=variants)
     if dry_run:
         runner.check_methods(plan)
         return _dry_run(plan)
-    with runner.resume(root, plan) if resumed else runner.start(root, plan) as run:
-        _play(run, plan)
+    donors = [find_run(root, reference) for reference in reuse]
+    with (
+        ray_cluster(engine, ray_address) as cluster,
+        runner.resume(root, plan) if resumed else runner.start(root, plan) as run,
+    ):
+        if donors:
+            taken = take_over(run, plan, donors)
+            click.echo(f"{taken} of {len(plan.planned)} emulations taken from other experiments", err=True)
+        _play(run, plan, cluster)
     return _shown(run.path, partial=False)
 
 
@@ -99,7 +119,7 @@ def table(run: str, partial: bool, form: str, root: Path) -> Output:
     return _shown(find_run(root, run), partial=partial, form=form)
 
 
-def _play(run: Run, plan: ExperimentPlan) -> None:
+def _play(run: Run, plan: ExperimentPlan, cluster: Cluster | None) -> None:
     from emulator.experiments.effort import effort_of
     from emulator.experiments.runner import play
     from harness.cli.progress import progress
@@ -115,7 +135,26 @@ def _play(run: Run, plan: ExperimentPlan) -> None:
         def on_round(planned: Planned, outcome: RoundOutcome) -> None:
             advance(before[planned.folder] + outcome.round, f"{planned.folder} round {outcome.round}")
 
-        play(run, plan, on_round)
+        if cluster is None:
+            play(run, plan, on_round)
+        else:
+            _play_on_ray(run, plan, cluster, rounds, advance)
+
+
+def _play_on_ray(
+    run: Run, plan: ExperimentPlan, cluster: Cluster, rounds: dict[str, int], advance: Advance
+) -> None:
+    from emulator.scale.ray_sweep import play_sweep, unfinished
+
+    left = {one.folder for one in unfinished(run, plan)}
+    played = sum(count for folder, count in rounds.items() if folder not in left)
+
+    def on_done(planned: SweptRun, done: int, count: int) -> None:
+        nonlocal played
+        played += rounds[planned.folder]
+        advance(played, f"{planned.folder} finished, {done} of {count}; {cluster.describe()}")
+
+    play_sweep([(run, plan)], on_done)
 
 
 def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:

@@ -1,0 +1,70 @@
+"""Emulations that another experiment has already played: the same scenario and seed give the same result."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from emulator.batch import is_finished
+from emulator.emulation import RECORD, EmulationRecord
+from emulator.experiments.plan import ExperimentPlan
+from emulator.experiments.runner import read_plan
+from emulator.scenario.model import Scenario
+from fedjoule.errors import ConfigError
+from fedjoule.records import read_record, write_record
+from fedjoule.runstore import Run
+from fedjoule.runstore.run import read_run
+
+TAKEN_FROM = "taken_from"
+
+
+def take_over(run: Run, plan: ExperimentPlan, donors: Sequence[Path]) -> int:
+    """Copy what donors hold of a plan and its run does not; returns how many emulations that were.
+
+    Raises:
+        ConfigError: A donor was made by another version, whose numbers may differ.
+    """
+    for donor in donors:
+        _check_version(run, donor)
+    there = {_key(record.scenario, record.seed): path for path, record in _finished(donors)}
+    taken = 0
+    for planned in plan.planned:
+        scenario = plan.scenario_of(planned)
+        source = there.get(_key(scenario, planned.seed))
+        target = run.path / planned.folder
+        if source is None or target.exists():
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # The record says that it is finished: it comes last, so that a copy cut short is played instead.
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(RECORD, "checkpoint*", ".*"))
+        record = read_record(source / RECORD, EmulationRecord)
+        origin = {TAKEN_FROM: f"{source.parents[1].name}/{source.parent.name}/{source.name}"}
+        update = {"scenario": scenario, "facts": {**record.facts, **origin}}
+        write_record(target / RECORD, record.model_copy(update=update))
+        taken += 1
+    return taken
+
+
+def _finished(donors: Sequence[Path]) -> Iterator[tuple[Path, EmulationRecord]]:
+    for donor in donors:
+        for planned in read_plan(donor).planned:
+            folder = donor / planned.folder
+            if is_finished(folder):
+                yield folder, read_record(folder / RECORD, EmulationRecord)
+
+
+def _key(scenario: Scenario, seed: int) -> tuple[str, int]:
+    """Everything that decides a result; the scenario's name does not."""
+    plain: dict[str, Any] = {"name": "any"}
+    return scenario.model_copy(update=plain).sha256(), seed
+
+
+def _check_version(run: Run, donor: Path) -> None:
+    own, other = (read_run(path).host.get("fedjoule") for path in (run.path, donor))
+    if own != other:
+        raise ConfigError(
+            f"{donor}: was made by fedjoule {other}, this is {own}: their numbers may differ",
+            hint="leave out --reuse, and it is all played anew",
+        )

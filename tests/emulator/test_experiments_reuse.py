@@ -1,0 +1,59 @@
+"""Emulations of another experiment are taken over only where they are the same."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emulator.emulation import load_result
+from emulator.experiments.results import load_experiment
+from emulator.experiments.reuse import TAKEN_FROM, take_over
+from emulator.experiments.runner import play, start
+from fedjoule.errors import ConfigError
+from fedjoule.runstore import read_table
+from tests.emulator.small_experiment import played, small_plan
+
+
+def test_what_another_run_holds_is_copied_and_the_rest_is_played(tmp_path: Path) -> None:
+    donor = played(tmp_path, small_plan(seeds=(0, 1)))
+    fresh = played(tmp_path / "fresh", small_plan(seeds=(1, 2)))
+    plan = small_plan(seeds=(1, 2))
+    with start(tmp_path, plan) as run:
+        assert take_over(run, plan, [donor]) == 4  # seed 1 of four methods
+        assert take_over(run, plan, [donor]) == 0  # they are there now
+        play(run, plan)
+    results = load_experiment(run.path)
+    assert not results.missing
+    for one in plan.planned:
+        ours, theirs = (read_table(path / one.folder, "rounds").to_pandas() for path in (run.path, fresh))
+        assert ours.equals(theirs)
+        taken = load_result(run.path / one.folder).record.facts.get(TAKEN_FROM)
+        assert (taken is not None) == (one.seed == 1)
+    assert load_result(run.path / "plain/oort_s1").record.facts[TAKEN_FROM] == f"{donor.name}/plain/oort_s1"
+
+
+def test_another_scenario_is_not_taken(tmp_path: Path) -> None:
+    donor = played(tmp_path, small_plan(seeds=(0,)))
+    plan = small_plan(seeds=(0,))
+    shorter = plan.variants[0].scenario.protocol.model_copy(update={"rounds": 3})
+    variants = [
+        variant.model_copy(update={"scenario": variant.scenario.model_copy(update={"protocol": shorter})})
+        for variant in plan.variants[:1]
+    ]
+    kept = tuple(one for one in plan.planned if one.variant == variants[0].name)
+    plan = plan.model_copy(update={"variants": tuple(variants), "planned": kept})
+    with start(tmp_path, plan) as run:
+        assert take_over(run, plan, [donor]) == 0
+        play(run, plan)
+
+
+def test_numbers_of_another_version_are_refused(tmp_path: Path) -> None:
+    donor = played(tmp_path, small_plan(seeds=(0,)))
+    record = json.loads((donor / "run.json").read_text())
+    record["host"]["fedjoule"] = "0.0.0"
+    (donor / "run.json").write_text(json.dumps(record))
+    plan = small_plan(seeds=(0,))
+    with start(tmp_path, plan) as run:
+        with pytest.raises(ConfigError, match=r"was made by fedjoule 0\.0\.0"):
+            take_over(run, plan, [donor])
+        play(run, plan)
