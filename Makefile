@@ -8,12 +8,12 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test campaign lint format bench clean
+.PHONY: help demo test campaign lint format bench bench-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(VENV)/.run-installed  ## the whole tool end to end, on this machine, without hardware
+demo: $(VENV)/.run-installed  ## bench, replay and probing end to end, on this machine, without hardware
 	$(BIN)/fedjoule demo
 
 test: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all tests, with a time budget per package
@@ -34,11 +34,16 @@ format: $(VENV)/.dev-installed  ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## benchmarks: ratios measured in one run
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all benchmarks, into docs/benchmarks.md; can be interrupted
+	@tests/install-system-parts
+	FEDJOULE_BENCH=full $(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --publish
+
+bench-check: $(VENV)/.dev-installed  ## the last run's ratios against the committed ones: over 20 % worse fails
+	$(BIN)/python -m benchmarks --check
 
 clean:  ## remove the environments and caches
-	rm -rf .venv .venv-peers .venv-peers-fl build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers* build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
@@ -55,8 +60,15 @@ $(VENV)/.dev-installed: $(VENV)/.run-installed
 	$(PIP) --group dev
 	@touch $@
 
-# Other people's clients, which our emulated instruments must satisfy. They never enter our environment.
-$(VENV)/.peers-installed: $(VENV)/.created tests/peers/requirements.txt
-	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r tests/peers/requirements.txt
+# Other people's programs, which our emulated instruments, exports and selectors must satisfy. They never enter
+# our environment.
+PEERS_PIP = bin/python -m pip install --quiet --disable-pip-version-check
+
+$(VENV)/.peers-installed: $(VENV)/.created tests/peers/requirements.txt tests/peers/requirements-tracking.txt \
+		examples/flower/requirements.txt
+	@echo "installing other people's programs to test against (a few minutes the first time)"
+	for name in peers peers-tracking peers-flower; do $(PYTHON) -m venv .venv-$$name; done
+	.venv-peers/$(PEERS_PIP) -r tests/peers/requirements.txt
+	.venv-peers-tracking/$(PEERS_PIP) -e . -r tests/peers/requirements-tracking.txt
+	.venv-peers-flower/$(PEERS_PIP) -e . -r examples/flower/requirements.txt
 	@touch $@

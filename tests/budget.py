@@ -17,7 +17,7 @@ BUDGET_S = {
     "harness": 300,
     "traces": 120,
     "emulator": 300,
-    "scale": 180,
+    "peers": 240,
     "system": 180,
 }
 

@@ -20,23 +20,54 @@ if TYPE_CHECKING:
     "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
     help="Folder that holds the runs.",
 )  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["csv", "parquet", "perfetto", "junit"]), required=True)
+@click.option("--format", "form", type=click.Choice(["csv", "parquet", "perfetto", "junit"]))
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True,
-    help="A new folder for csv and parquet, a new file for the others.",
+    "--out", type=click.Path(path_type=Path),
+    help="For --format: a new folder for csv and parquet, a new file for the others.",
 )  # fmt: skip
 @click.option("--max-rows", type=click.IntRange(min=4), help="Rows of a CSV file; a million by default.")
-def export(run: str, root: Path, form: str, out: Path, max_rows: int | None) -> Output:
-    """Write RUN as CSV, Parquet, a Perfetto (Chrome) trace, or JUnit XML."""
+@click.option(
+    "--tensorboard", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    help="Add the run's curves to this log folder of TensorBoard.",
+)  # fmt: skip
+@click.option(
+    "--mlflow", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    help="Add the run to this file store (mlruns) of MLflow.",
+)  # fmt: skip
+def export(
+    run: str,
+    root: Path,
+    form: str | None,
+    out: Path | None,
+    max_rows: int | None,
+    tensorboard: Path | None,
+    mlflow: Path | None,
+) -> Output:
+    """Write RUN as CSV, Parquet, a Perfetto (Chrome) trace, JUnit XML, or for TensorBoard or MLflow."""
     from fedjoule.runstore import find_run
     from harness.stored_run import StoredRun
 
+    _check(form, out, max_rows, tensorboard or mlflow)
+    stored = StoredRun(find_run(root, run))
+    written: list[dict[str, Any]] = []
+    if form is not None and out is not None:
+        files = _WRITERS[form](stored, out, max_rows)
+        written.append({"out": str(out), "format": form, "files": files})
+    for name, folder in (("tensorboard", tensorboard), ("mlflow", mlflow)):
+        if folder is not None:
+            written.append({"out": str(folder), "format": name, "files": _curves(name, stored, folder)})
+    lines = [_line(file) for one in written for file in one["files"]]
+    data = written[0] if len(written) == 1 else {"exports": written}
+    return Output(data, lambda console: console.print("\n".join(lines), markup=False, soft_wrap=True))
+
+
+def _check(form: str | None, out: Path | None, max_rows: int | None, tracker: Path | None) -> None:
+    if (form is None) != (out is None):
+        raise click.UsageError("--format and --out go together: what to write, and where")
+    if form is None and tracker is None:
+        raise click.UsageError("nothing to write: give --format with --out, --tensorboard or --mlflow")
     if max_rows is not None and form != "csv":
         raise click.UsageError("--max-rows is for --format csv; the others have no rows to cap")
-    files = _WRITERS[form](StoredRun(find_run(root, run)), out, max_rows)
-    lines = [_line(file) for file in files]
-    data = {"out": str(out), "format": form, "files": files}
-    return Output(data, lambda console: console.print("\n".join(lines), markup=False, soft_wrap=True))
 
 
 def _line(file: dict[str, Any]) -> str:
@@ -69,6 +100,15 @@ def _junit(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
 
     write_junit(run, out)
     return [{"file": out.name, "rows": len(run.job_lines), "what": "jobs"}]
+
+
+def _curves(name: str, run: StoredRun, out: Path) -> list[dict[str, Any]]:
+    if name == "tensorboard":
+        from harness.export.tensorboard import export_tensorboard as write
+    else:
+        from harness.export.mlflow import export_mlflow as write
+
+    return [{"file": file, "rows": points, "what": "points"} for file, points in write(run, out).items()]
 
 
 _WRITERS = {"csv": _csv, "parquet": _parquet, "perfetto": _perfetto, "junit": _junit}
