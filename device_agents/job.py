@@ -81,6 +81,8 @@ class Job(ClosedModel):
         warmup_epochs: Trained before the first local epoch, as phase ``warmup``: they warm the device up and
             count nowhere.
         batch_size: Samples per step; 0 for the workload's own.
+        learning_rate: Of SGD; None for the workload's own. The numpy backend has only its own.
+        momentum: Likewise.
         seed: Root seed of synthetic data, initial weights and order.
         threads: Of the backend; 0 leaves it to the backend.
         probe: Whether the agent reports after the first epoch and waits for the decision.
@@ -109,6 +111,8 @@ class Job(ClosedModel):
     epochs: int = Field(gt=0, le=10_000)
     warmup_epochs: int = Field(default=0, ge=0, le=10_000)
     batch_size: int = Field(default=0, ge=0, le=1_000_000)
+    learning_rate: float | None = Field(default=None, gt=0, le=1000)
+    momentum: float | None = Field(default=None, ge=0, lt=1)
     seed: int = Field(ge=0, lt=2**63)
     threads: int = Field(default=0, ge=0, le=1024)
     probe: bool = True

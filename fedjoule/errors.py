@@ -16,6 +16,7 @@
     │   ├── MeterNotFound         5
     │   ├── MeterBusy             5   transient: another process holds the port
     │   ├── MeterDisconnected     5   transient: unplugged in the middle
+    │   ├── MeterSilent           5   transient: there, but no data come, or not any more
     │   ├── MeterProtocolError    5   transient: bytes that do not parse
     │   └── UnsafeOutput          5   asked for a voltage or current that the inventory forbids
     ├── NobodyLeft                1   an emulated fleet in which no device is ever eligible again
@@ -128,6 +129,10 @@ class MeterBusy(MeterError, Transient):
 
 class MeterDisconnected(MeterError, Transient):
     """The instrument went away in the middle."""
+
+
+class MeterSilent(MeterError, Transient):
+    """The instrument is there and sends nothing, or nothing any more."""
 
 
 class MeterProtocolError(MeterError, Transient):

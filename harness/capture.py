@@ -13,7 +13,7 @@ from fedjoule.config import ClosedModel
 from fedjoule.provenance import Provenance, Sha256, SourceRef
 from fedjoule.records import StoredRecord, file_sha256, read_record, write_record
 from fedjoule.runstore import read_journal, read_table
-from harness.clock import ClockFit
+from harness.clock import BurstSeen, ClockFit
 from power.model import Finding
 from power.profile import Battery
 from power.recording import RECORDING_FILE, Recording, open_recording, verify_hashes
@@ -109,7 +109,8 @@ class CaptureRecord(StoredRecord):
         throttled_epochs: Epochs in which the device was slowed down; they are not averaged in.
         throttling_known: Whether the device would have told.
         idle: When the host left the device alone, before and after the work: the baseline.
-        pings: Every clock exchange, which the clock fit can be computed again from.
+        pings: Every clock exchange: with the recording and the markers, all that the clock fit was made of.
+        bursts: What became of each pattern in the power trace.
         suspended_ns: How long the device slept during the round; None if it cannot tell.
         recording_sha256: Hash of ``recording.json``, which in turn hashes the samples.
         markers_sha256: Hash of ``markers.jsonl``.
@@ -136,6 +137,7 @@ class CaptureRecord(StoredRecord):
     clock: ClockFit
     idle: tuple[HostWindow, ...] = ()
     pings: tuple[PingObservation, ...] = ()
+    bursts: tuple[BurstSeen, ...] = ()
     suspended_ns: int | None = None
     recording_sha256: Sha256
     markers_sha256: Sha256

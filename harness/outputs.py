@@ -1,38 +1,43 @@
-"""What stands beside the evidence at the end of a bench run: page, test results, table of epochs."""
+"""What stands beside the evidence: epochs of each job, and page, test results and all epochs of the run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fedjoule.records import write_atomic
+from harness.capture import open_capture
 from harness.export.junit import write_junit
 from harness.report.bench_page import bench_page
 from harness.report.page import REPORT_FILE
-from harness.run_tables import epoch_table
+from harness.run_tables import JobCapture, epoch_table
 from harness.stored_run import StoredRun
 
 JUNIT_FILE = "junit.xml"
 RESULTS_FILE = "results.parquet"
+EPOCHS_FILE = "epochs.parquet"
+"""In a job's folder. It follows from the capture and is for other tools: nothing here reads it back."""
 
 
 def write_outputs(run: Path) -> tuple[Path, ...]:
     """Write ``report.html``, ``junit.xml`` and ``results.parquet`` of a bench run into its folder.
 
+    Also ``epochs.parquet`` into those of its jobs: a run that was killed may lack the last ones.
     They follow from what is stored, so they are written anew each time: after a run was resumed they tell of
     all of it. Call it when the run is closed; before, it is shown as running.
     """
     stored = StoredRun(run)
+    for job in stored.captures:
+        _write_epochs(job)
     write_junit(stored, run / JUNIT_FILE, replace=True)
-    write_atomic(run / RESULTS_FILE, _parquet(stored), replace=True)
+    write_atomic(run / RESULTS_FILE, epoch_table(stored.captures).parquet(), replace=True)
     bench_page(stored).write(run / REPORT_FILE, replace=True)
     return tuple(run / name for name in (REPORT_FILE, JUNIT_FILE, RESULTS_FILE))
 
 
-def _parquet(run: StoredRun) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def write_epochs(folder: Path) -> None:
+    """Write the epochs of one finished job, in the columns of ``harness.open_run(...).epochs()``."""
+    _write_epochs(JobCapture(folder.name, open_capture(folder)))
 
-    sink = pa.BufferOutputStream()
-    pq.write_table(epoch_table(run.captures).arrow(), sink, compression="zstd")
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+
+def _write_epochs(job: JobCapture) -> None:
+    write_atomic(job.capture.folder / EPOCHS_FILE, epoch_table([job]).parquet(), replace=True)

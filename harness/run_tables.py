@@ -104,6 +104,16 @@ class RunTable:
         schema = pa.schema([(name, kinds[kind]) for name, kind in self.columns.items()])
         return pa.Table.from_pylist(list(self.rows), schema=schema)
 
+    def parquet(self) -> bytes:
+        """As a Parquet file."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        sink = pa.BufferOutputStream()
+        pq.write_table(self.arrow(), sink, compression="zstd")
+        data: bytes = sink.getvalue().to_pybytes()
+        return data
+
     def frame(self) -> pd.DataFrame:
         """As a pandas data frame."""
         frame: pd.DataFrame = self.arrow().to_pandas()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
-from fedjoule.errors import DataQualityError, FedjouleError, MeterDisconnected, MeterError, StorageError
+from fedjoule.errors import DataQualityError, FedjouleError, MeterDisconnected, MeterSilent, StorageError
 from fedjoule.records import storage_error
 from fedjoule.runstore.run import RunLock
 from power.checks import SampleChecks, finite_rows
@@ -178,7 +178,7 @@ def _finish(meter: PowerMeter, intake: _Intake, failure: BaseException | None) -
     writer = intake.writer
     if not writer.n_samples:
         writer.abandon()
-        raise failure or MeterError(
+        raise failure or MeterSilent(
             f"{writer.info.kind}: not a single sample arrived",
             hint=f"is its output on? What it sent, if anything, is in {writer.folder}",
         )

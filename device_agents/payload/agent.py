@@ -91,7 +91,7 @@ class Agent:
                 "version": PROTOCOL_VERSION,
                 "pid": os.getpid(),
                 "python": platform.python_version(),
-                "cpus": os.cpu_count(),
+                "cpus": usable_cpus(),
                 **self._device.now(),
             }
         )
@@ -181,6 +181,12 @@ class Agent:
 
     def _ok(self, command: dict[str, Any]) -> None:
         self._device.sender.send({"type": "ok", "job_id": _name(command)})
+
+
+def usable_cpus() -> int | None:
+    """Processors that this process may use; a background load is told relative to these."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return os.cpu_count() if affinity is None else len(affinity(0))
 
 
 def _name(command: dict[str, Any]) -> str:

@@ -33,6 +33,8 @@ class JobSpec:
         epochs: Local epochs in all, the probe included.
         warmup_epochs: Trained before the first local epoch, as a phase of their own.
         batch_size: Samples per step; 0 for the workload's own.
+        learning_rate: Of SGD; None for the workload's own.
+        momentum: Likewise.
         seed: Of synthetic data, initial weights and order.
         threads: Of the backend; 0 leaves it to the backend.
         probe: Whether to report after the first epoch and wait for the decision.
@@ -59,6 +61,8 @@ class JobSpec:
     epochs: int
     warmup_epochs: int
     batch_size: int
+    learning_rate: float | None
+    momentum: float | None
     seed: int
     threads: int
     probe: bool
@@ -163,6 +167,8 @@ _FIELDS: dict[str, Callable[[Any], Any]] = {
     "epochs": _whole(1, 10_000),
     "warmup_epochs": _whole(0, 10_000),
     "batch_size": _whole(0, 1_000_000),
+    "learning_rate": _optional(_real(0, 1000)),
+    "momentum": _optional(_real(0, 1)),
     "seed": _whole(0, 2**63 - 1),
     "threads": _whole(0, 1024),
     "probe": _flag,

@@ -45,7 +45,11 @@ class JobRun:
         self._folder = folder
         self._journal = Journal(folder.journal)
         self._markers = Markers(self._journal, device.sender)
-        self._recorders = Recorders(device, spec, folder.telemetry, self._markers)
+        try:
+            self._recorders = Recorders(device, spec, folder.telemetry, self._markers)
+        except BaseException:  # no second journal: nobody will close the first
+            self._journal.close()
+            raise
         self._host = Conversation(device, job_id)
         self._began = device.now()
         self._cancelled = False

@@ -159,8 +159,11 @@ class TaskTrainer:
         from device_agents.workloads.tasks import find_task, synthetic_shard
 
         task = find_task(spec.workload)
+        own = {"learning_rate": spec.learning_rate, "momentum": spec.momentum}
+        changes: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
         if spec.batch_size:
-            task = replace(task, batch_size=spec.batch_size)
+            changes["batch_size"] = spec.batch_size
+        task = replace(task, **changes)
         self._rng = np.random.default_rng(spec.seed)
         if shard is None:
             x, y = synthetic_shard(task, spec.samples, self._rng)

@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,11 +78,32 @@ def log_in(transport: paramiko.Transport, target: SshTarget) -> None:
         else:
             return
     password = target.password()
-    if password is None and _would_take_a_password(transport, user):
-        password = getpass.getpass(f"password of {user} on {target.address}: ")
-    if password is None:
+    if password is not None:
+        transport.auth_password(user, password)
+    elif _would_take_a_password(transport, user):
+        _log_in_as_typed(transport, user, target.address)
+    else:
         raise last or paramiko.AuthenticationException(f"no key and no password for user {user}")
-    transport.auth_password(user, password)
+
+
+_typed: dict[tuple[str, str], str] = {}
+_typing = threading.Lock()
+
+
+def forget_passwords() -> None:
+    """Ask again for every password that was typed."""
+    with _typing:
+        _typed.clear()
+
+
+def _log_in_as_typed(transport: paramiko.Transport, user: str, address: str) -> None:
+    """Ask once: a bench connects for every job. What was typed and accepted stays in memory, only there."""
+    with _typing:  # and for one device at a time
+        password = _typed.pop((user, address), None)
+        if password is None:
+            password = getpass.getpass(f"password of {user} on {address}: ")
+        transport.auth_password(user, password)
+        _typed[user, address] = password
 
 
 def _would_take_a_password(transport: paramiko.Transport, user: str) -> bool:

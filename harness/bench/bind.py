@@ -73,6 +73,7 @@ def bind(evidence: Evidence) -> CaptureRecord:
         device=_facts(evidence),
         workload=order.workload,
         dataset=evidence.work.dataset,
+        synthetic_data=order.shard is None,
         backend=order.backend,
         samples=order.samples,
         batch_size=evidence.work.batch_size,
@@ -88,6 +89,7 @@ def bind(evidence: Evidence) -> CaptureRecord:
         clock=alignment.fit,
         idle=evidence.idle,
         pings=tuple(PingObservation(**asdict(ping)) for ping in evidence.pings),
+        bursts=alignment.bursts,
         suspended_ns=end.suspended_ns if end is not None else None,
         findings=(*alignment.findings, *device_findings(record, order)),
     )

@@ -6,7 +6,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedjoule.errors import DataQualityError, FedjouleError, MeterError, StorageError
+from fedjoule.errors import DataQualityError, FedjouleError, StorageError
 from fedjoule.records import StoredRecord, write_record
 from power.recording import OPENING_FILE, salvage_recording
 
@@ -38,10 +38,8 @@ class AttemptRecord(StoredRecord):
 
 
 def retryable(error: BaseException) -> bool:
-    """Whether trying again may help: what is transient, a meter that stalled, data that came out bad."""
-    if not isinstance(error, FedjouleError):
-        return False
-    return error.transient or isinstance(error, DataQualityError) or type(error) is MeterError
+    """Whether trying again may help: what is transient, or data that came out bad."""
+    return isinstance(error, FedjouleError) and (error.transient or isinstance(error, DataQualityError))
 
 
 def ends_the_run(error: BaseException) -> bool:

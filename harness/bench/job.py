@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from device_agents.bundle import build_bundle
 from device_agents.deploy import start_agent
 from device_agents.protocol import EpochMarker, Heartbeat, ProbeDone, TelemetryMessage
 from device_agents.session import AgentSession, Ping
-from fedjoule.errors import ConfigError, DeviceError
+from fedjoule.errors import ConfigError, DeviceError, FedjouleError
 from fedjoule.runstore import Journal
 from harness.bench.bind import Evidence, bind
 from harness.bench.board import Board, PowerShown
@@ -27,14 +28,19 @@ from harness.bench.metering import Metering
 from harness.bench.orphans import LOG_FILE, device_job_id, settle_orphans
 from harness.bench.plan import Plan
 from harness.bench.stages import Stage
-from harness.bench.workload import Workloads, agent_job
+from harness.bench.workload import Workload, Workloads, agent_job
 from harness.capture import MARKERS_FILE, HostWindow
 from harness.inventory import Device, Inventory, connect, installation
 
 if TYPE_CHECKING:
     from device_agents.agent_link import Live
+    from device_agents.job import Job
+    from device_agents.round import RoundResult
     from device_agents.transport import Channel, Transport
     from power.meter import MeterConfig
+    from power.model import SampleBlock
+
+log = logging.getLogger(__name__)
 
 PINGS = 20
 CANCEL_GRACE_S = 10.0
@@ -107,7 +113,7 @@ class Attempt:
             raise
 
     def _run(self) -> None:
-        plan, device = self.bench.plan, self.job.cell.device
+        plan = self.bench.plan
         self._at(Stage.COOLDOWN)
         rest(plan.cooldown, self.last_end_s, self.ending)
         if plan.cooldown.temperature_c is not None:
@@ -117,7 +123,7 @@ class Attempt:
         metering = Metering(
             self._meter(),
             self.folder,
-            on_block=PowerShown(self.bench.board, device),
+            on_block=self._listener(),
             on_failure=self.ending.request,
             current_max_a=plan.abort.current_max_a,
         )
@@ -126,6 +132,16 @@ class Attempt:
             with self._connect() as transport:
                 self._with_device(transport, metering)
         self._at(Stage.RELEASE)
+        self._tabulate()
+
+    def _tabulate(self) -> None:
+        """The epochs as a table. The job is finished without it, so a failure is only said."""
+        from harness.outputs import write_epochs
+
+        try:
+            write_epochs(self.folder)
+        except FedjouleError as error:
+            log.warning("%s: no table of its epochs: %s", self.job.name, error)
 
     def _with_device(self, transport: Transport, metering: Metering) -> None:
         self._at(Stage.DEPLOY)
@@ -155,22 +171,15 @@ class Attempt:
 
     def _measure(self, session: AgentSession, channel: Channel, state: DeviceState) -> Evidence:
         """From the first idle second to the last record collected."""
-        plan, cell = self.bench.plan, self.job.cell
-        work = self.bench.workloads.of(cell)
-        order = agent_job(
-            plan,
-            self.job,
-            work,
-            self.bench.workloads.samples(cell.device),
-            session.hello.cpus,
-            self._device.limits,
-        )
+        plan = self.bench.plan
+        order, work = self._order(session.hello.cpus)
         self._at(Stage.IDLE_BEFORE)
         self._pings += session.ping(PINGS)
         self._idle.append(leave_alone(plan.timing.idle_s, self.ending))
         self._at(Stage.ROUND)
         with self._cancelled_from_outside(session, channel), self._log_rescued(session):
-            session.run_round(order, self._decide, blobs=work.blobs(), job_id=self.job_id)
+            result = session.run_round(order, self._decide, blobs=work.blobs(), job_id=self.job_id)
+        self._take(result)
         self._at(Stage.IDLE_AFTER)
         self._idle.append(leave_alone(plan.timing.idle_s, self.ending))
         self._pings += session.ping(PINGS)
@@ -191,6 +200,20 @@ class Attempt:
             pings=tuple(self._pings),
             idle=tuple(self._idle),
         )
+
+    def _order(self, cpus: int | None) -> tuple[Job, Workload]:
+        """What the agent is told to do, and what it takes for that."""
+        plan, cell, workloads = self.bench.plan, self.job.cell, self.bench.workloads
+        work = workloads.of(cell)
+        samples = workloads.samples(cell.device)
+        return agent_job(plan, self.job, work, samples, cpus, self._device.limits), work
+
+    def _take(self, result: RoundResult) -> None:
+        """The trained weights came back; a measurement has no use for them."""
+
+    def _listener(self) -> Callable[[SampleBlock], None]:
+        """Who sees the samples as they come in."""
+        return PowerShown(self.bench.board, self.job.cell.device)
 
     def _decide(self, _: ProbeDone) -> bool:
         """Always on, after a while: the wait is measured too. Unless the job has to end."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from fedjoule.errors import MeterError, UnsafeOutput
+from fedjoule.errors import MeterSilent, UnsafeOutput
 from power.meter import MeterConfig, open_meter
 from power.recorder import FIRST_SAMPLE_S, record
 
@@ -60,7 +60,7 @@ class Metering:
         self._thread.start()
         if not self._started.wait(START_TIMEOUT_S):
             self._stop.set()  # it ends by itself, whenever the instrument lets it
-            raise MeterError(f"{self._config.kind}: no sample within {START_TIMEOUT_S:g} s")
+            raise MeterSilent(f"{self._config.kind}: no sample within {START_TIMEOUT_S:g} s")
         if self._failure is not None:
             self._thread.join()
             raise self._failure

@@ -6,13 +6,19 @@ from typing import Any
 
 from fedjoule.config import ClosedModel
 from harness.bench.plan import Plan
+from harness.federate.settings import FederateSettings
 from harness.inventory import Inventory
 from harness.probing.plan import ProbingPlan
 
-SCHEMAS: dict[str, type[ClosedModel]] = {"plan": Plan, "devices": Inventory, "probing": ProbingPlan}
+SCHEMAS: dict[str, type[ClosedModel]] = {
+    "plan": Plan,
+    "devices": Inventory,
+    "probing": ProbingPlan,
+    "federate": FederateSettings,
+}
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The schema of ``plan``, ``devices`` or ``probing``."""
+    """The schema of one of them."""
     found = SCHEMAS[name].model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

@@ -6,11 +6,11 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedjoule.errors import FedjouleError
-from fedjoule.records import write_atomic
+from fedjoule.records import storage_error, write_atomic
 from fedjoule.runstore import Run, RunStatus, RunStore
 from fedjoule.runstore.run import read_run
 from harness.bench.board import Board
@@ -22,6 +22,7 @@ from harness.bench.resume import finished_jobs, take_up
 from harness.bench.runner import Runner, Tally
 from harness.bench.workload import Workloads
 from harness.inventory import Inventory, load_inventory
+from harness.profiles.library import PROFILES, Built, build_run_profiles
 from harness.salvage import salvage
 
 log = logging.getLogger(__name__)
@@ -70,12 +71,14 @@ class Sitting:
     Attributes:
         jobs: Of the whole plan, optional ones included.
         left: Neither finished nor unnecessary.
+        built: Profiles of a complete run.
     """
 
     path: Path
     tally: Tally
     jobs: int
     left: int
+    built: Built = field(default_factory=Built)
 
 
 def sit(
@@ -109,11 +112,12 @@ def sit(
     try:
         with _open(files, root, resume) as run:
             path = run.path
-            return _work(run, files, chosen, workloads, stop or threading.Event(), view)
+            done = _work(run, files, chosen, workloads, stop or threading.Event(), view)
     finally:
         # Last of all, when the run is closed, and also when it failed: that is when people look.
         if path is not None:
             _describe(path)
+    return done if done.left else replace(done, built=_build_profiles(done.path))
 
 
 def _work(
@@ -147,6 +151,16 @@ def _work(
         journal.close()
     left = _conclude(run, files, tally)
     return Sitting(run.path, tally, len(files.jobs), left)
+
+
+def _build_profiles(path: Path) -> Built:
+    """The profiles of a complete run, stored in it; the run stands, whatever becomes of them."""
+    try:
+        return build_run_profiles(path)
+    except FedjouleError as error:
+        return Built(problems=(error.message,))
+    except OSError as error:
+        return Built(problems=(storage_error(path / PROFILES, error).message,))
 
 
 def _describe(path: Path) -> None:

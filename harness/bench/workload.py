@@ -24,16 +24,19 @@ class Workload:
         batch_size: Samples per step.
         model: The weights to start from, packed.
         graphs: ONNX training steps by batch size, for onnxruntime.
+        shard: Training data, packed; without it the device makes random samples of the right shape.
     """
 
     dataset: str
     batch_size: int
     model: bytes
     graphs: dict[int, bytes]
+    shard: bytes | None = None
 
     def blobs(self) -> dict[str, bytes]:
         """By the names that the wire uses."""
-        return {"model": self.model, **{f"graph-{size}": data for size, data in self.graphs.items()}}
+        data = {} if self.shard is None else {"shard": self.shard}
+        return {"model": self.model, **data, **{f"graph-{n}": step for n, step in self.graphs.items()}}
 
 
 class Workloads:
@@ -134,6 +137,7 @@ def agent_job(
         battery_min_level=max(_given(plan.abort.battery_min_level, limits.battery_min_level), default=None),
         model=BlobRef.of(work.model),
         graphs={size: BlobRef.of(data) for size, data in work.graphs.items()},
+        shard=None if work.shard is None else BlobRef.of(work.shard),
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
+from fedjoule.config import ClosedModel
 from harness.clock.correlate import Peak, find_peak
 from harness.clock.fit import MAX_SKEW_PPM, SKEW_SD_PPM, ClockFit, Line, fit_line
 from harness.clock.pattern import BurstRun
@@ -31,15 +33,16 @@ MAX_RESIDUAL_SD = 5.0
 VALUES_PER_BIT = 50
 
 
-@dataclass(frozen=True, slots=True)
-class BurstSeen:
-    """What became of one pattern.
+class BurstSeen(ClosedModel):
+    """What became of one pattern; a capture stores it.
 
     Attributes:
         when: ``before`` or ``after`` the work.
         start_ns: Device time of its start.
         correlation: With the power trace, at most 1; None if it was not recorded.
         peak_to_sidelobe: Of the correlation.
+        right_edges: How many of the pattern's edges go the right way there.
+        edges: How many were recorded.
         offset_ns: Host minus device clock in its middle; None if it was not found.
         standard_s: Standard uncertainty of that.
         step_w: Extra power of a burst.
@@ -52,12 +55,18 @@ class BurstSeen:
     start_ns: int
     correlation: float | None = None
     peak_to_sidelobe: float | None = None
+    right_edges: int | None = None
+    edges: int | None = None
     offset_ns: int | None = None
     standard_s: float | None = None
     step_w: float | None = None
     from_pings_s: float | None = None
     residual_s: float | None = None
     refused: str = ""
+
+    def but(self, **changes: object) -> Self:
+        """The same with some of it changed."""
+        return self.model_copy(update=changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +116,30 @@ def _seek(recording: Recording, prior: Line, run: BurstRun) -> _Found:
     expected_ns = run.start_ns + prior.offset_at(run.middle_ns)
     end_ns = expected_ns + run.pattern.duration_ns + around_ns
     trace = read_trace(recording, expected_ns - around_ns, end_ns, width_s=run.bit_s / VALUES_PER_BIT)
-    seen = BurstSeen(run.when, run.start_ns)
+    seen = BurstSeen(when=run.when, start_ns=run.start_ns)
     peak = find_peak(trace, run)
     if peak is None:
-        return _Found(run, replace(seen, refused="too little of it was recorded"), trace)
+        return _Found(run, seen.but(refused="too little of it was recorded"), trace)
     off_s = peak.lag_s - around_s
-    seen = replace(
-        seen,
+    seen = seen.but(
         correlation=peak.correlation,
         peak_to_sidelobe=peak.peak_to_sidelobe,
+        right_edges=peak.right_edges,
+        edges=peak.edges,
         from_pings_s=off_s,
     )
     why = _unsure(peak)
     if why:
-        return _Found(run, replace(seen, refused=why), trace)
+        return _Found(run, seen.but(refused=why), trace)
     if not allowed(off_s, prior, run.middle_ns, PEAK_BITS * run.bit_s):
-        return _Found(run, replace(seen, refused=_misplaced(off_s)), trace, elsewhere=True)
+        return _Found(run, seen.but(refused=_misplaced(off_s)), trace, elsewhere=True)
     return _Found(run, seen, trace, peak.lag_s)
 
 
 def _unsure(peak: Peak) -> str:
     """Why a match may be chance, or one of several; empty if it is neither."""
+    if 0.5**peak.edges > MAX_CHANCE:
+        return f"{peak.edges} edges are too few to be told from chance (order 5 has enough)"
     if peak.peak_to_sidelobe < MIN_PEAK_TO_SIDELOBE:
         return (
             f"its best match is only {peak.peak_to_sidelobe:.2f} times as good as the next "
@@ -159,7 +171,7 @@ def _joint(
         judged = [_judge(found, prior) for found in judged]
     why = doubts or next((found.seen.refused for found in judged if found.seen.refused), "")
     if why:
-        return [replace(found, seen=replace(found.seen, refused=why)) for found in judged], None
+        return [replace(found, seen=found.seen.but(refused=why)) for found in judged], None
     # Edges that the device did not time may all be late, as much as they scatter.
     late_s = 0.0 if all(run.late_ns for run in runs) else refined.jitter_s
     # Where in its period a single sample was taken, only the meter's maker knows.
@@ -179,8 +191,7 @@ def _measured(
 ) -> BurstSeen:
     """A pattern with its offset."""
     middle_ns = found.run.middle_ns
-    return replace(
-        found.seen,
+    return found.seen.but(
         offset_ns=offset_ns,
         standard_s=math.sqrt(refined.covariance_s2[number, number]),
         step_w=refined.step_w[number],
@@ -194,10 +205,10 @@ def _judge(found: _Found, prior: Line) -> _Found:
     seen = found.seen
     off_s, residual_s, standard_s = (x or 0.0 for x in (seen.from_pings_s, seen.residual_s, seen.standard_s))
     if not allowed(off_s, prior, found.run.middle_ns, PRIOR_SD * standard_s):
-        return replace(found, seen=replace(seen, refused=_misplaced(off_s)), elsewhere=True)
+        return replace(found, seen=seen.but(refused=_misplaced(off_s)), elsewhere=True)
     if abs(residual_s) > MAX_RESIDUAL_SD * standard_s:
         why = f"one of the patterns lies {residual_s:+.3g} s off the line through all"
-        return replace(found, seen=replace(seen, refused=why))
+        return replace(found, seen=seen.but(refused=why))
     return found
 
 

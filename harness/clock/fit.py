@@ -24,6 +24,10 @@ SKEW_SD_PPM = 100.0 / math.sqrt(3.0)
 """What is known of a skew before anything is seen: quartz is within 100 ppm over temperature and age."""
 
 
+UNSEEN_LAG_S = 0.01
+"""How late the power of work may reach the meter where no pattern showed it: regulators lag by 8 to 10 ms."""
+
+
 class ClockFit(ClosedModel):
     """Host time = device time + ``offset_ns`` + ``skew_ppm`` * (device time - ``reference_ns``).
 
@@ -34,7 +38,8 @@ class ClockFit(ClosedModel):
         tau_s: Time constant of the supply's regulator, where a pattern in the power trace showed it: the
             power of what happens at a time appears that much later.
         residual_s: Spread of the observations around the fit.
-        sync_uncertainty_s: Standard uncertainty of a converted time between the observations.
+        sync_uncertainty_s: Standard uncertainty of a converted time between the observations; of the clocks
+            alone, see `window_uncertainty_s`.
         method: What the fit is based on.
     """
 
@@ -45,6 +50,16 @@ class ClockFit(ClosedModel):
     residual_s: float = Field(ge=0)
     sync_uncertainty_s: float = Field(ge=0)
     method: Method
+
+    @property
+    def window_uncertainty_s(self) -> float:
+        """Standard uncertainty of a window's place in the power trace: the clock's, and the regulator's lag.
+
+        Behind a lag of tau, work that draws D more than what is around it misses D tau of its energy. No
+        shift brings it back: the lag smears both edges. Moving a window by tau in such a trace changes its
+        energy by 0.73 D tau (root mean square of both ways), so as a standard uncertainty tau covers it.
+        """
+        return math.hypot(self.sync_uncertainty_s, UNSEEN_LAG_S if self.tau_s is None else self.tau_s)
 
     def to_host_ns(self, t_dev_ns: int) -> int:
         """Host-monotonic time of a device time."""

@@ -161,7 +161,7 @@ class CutCapture:
         if not windows:
             return ()
         return gather(
-            self.capture.recording, windows, sync_uncertainty_s=self.record.clock.sync_uncertainty_s
+            self.capture.recording, windows, sync_uncertainty_s=self.record.clock.window_uncertainty_s
         )
 
 

@@ -67,8 +67,8 @@ def captures_in(folder: Path) -> list[Capture]:
 class Built:
     """What became of a run's captures: profiles, and why a cell has none."""
 
-    profiles: tuple[Stored, ...]
-    problems: tuple[str, ...]
+    profiles: tuple[Stored, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def build_run_profiles(run: Path) -> Built:
@@ -137,6 +137,23 @@ def run_profiles(run: Path) -> list[Stored]:
     return [
         Stored(load_profile(path, verify=verify), path) for path in sorted((run / PROFILES).glob("*.json"))
     ]
+
+
+def profiles_at(places: Iterable[Path]) -> list[DeviceProfile]:
+    """The profiles in some files and runs.
+
+    Raises:
+        ConfigError: A folder holds none.
+    """
+    found = []
+    for place in places:
+        stored = [read(place)] if place.is_file() else run_profiles(place)
+        if not stored:
+            raise ConfigError(
+                f"{place}: no profiles in it", hint=f"`fedjoule profile build {place.name}` makes them"
+            )
+        found += [one.profile for one in stored]
+    return found
 
 
 def stored_profiles(root: Path) -> list[Stored]:

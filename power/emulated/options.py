@@ -17,7 +17,7 @@ _SIGNALS = {
     "constant": ("current", "voltage"),
     "step": ("before", "after", "at", "voltage"),
     "square": ("low", "high", "period", "duty", "voltage"),
-    "process": ("pid", "idle", "dynamic", "voltage"),
+    "process": ("pid", "pidfile", "idle", "dynamic", "voltage"),
     "recording": ("path",),
 }
 
@@ -74,6 +74,7 @@ def parse_signal(text: str) -> Signal:
         )
     if kind == "recording":
         return _recorded(Path(values.get("path", "")))
+    pid_file = values.pop("pidfile", "")
     try:
         number = {key: float(value) for key, value in values.items()}
     except ValueError as error:
@@ -91,9 +92,10 @@ def parse_signal(text: str) -> Signal:
             number.get("period", 1.0),
             number.get("duty", 0.5),
         )
-    if "pid" not in number:
-        raise ConfigError(f"signal {text!r}: process needs pid=")
-    return signals.ProcessLoad(int(number["pid"]), number.get("idle", 0.8), number.get("dynamic", 2.0), volts)
+    if ("pid" in number) == bool(pid_file):
+        raise ConfigError(f"signal {text!r}: process needs pid= or pidfile=", hint="one of the two")
+    root = Path(pid_file) if pid_file else int(number["pid"])
+    return signals.ProcessLoad(root, number.get("idle", 0.8), number.get("dynamic", 2.0), volts)
 
 
 def _recorded(folder: Path) -> Signal:

@@ -110,13 +110,14 @@ class ProcessLoad:
     counters (``/proc/<pid>/task/<tid>/schedstat``), which unlike clock ticks resolve milliseconds.
 
     Attributes:
-        pid: Root of the process tree.
+        root: Root of the process tree, or a file that holds its number: then every process whose number is
+            written there takes its turn, and without one the load is idle.
         idle_w: Power when the tree does nothing, watts.
         dynamic_w: Extra power of one fully busy core, watts.
         voltage_v: Supply voltage, volts.
     """
 
-    pid: int
+    root: int | Path
     idle_w: float = 0.8
     dynamic_w: float = 2.0
     voltage_v: float = 4.0
@@ -143,7 +144,7 @@ class ProcessLoad:
 
     def _cpu_ns(self) -> int:
         """CPU time of every thread of the tree ever seen; the dead keep what they had used."""
-        for pid in process_tree(self.pid):
+        for pid in process_tree(self._pid()):
             for task in _listdir(Path(f"/proc/{pid}/task")):
                 try:
                     used = int((task / "schedstat").read_text().split()[0])
@@ -151,6 +152,18 @@ class ProcessLoad:
                     continue
                 self._seen_ns[int(task.name)] = used
         return sum(self._seen_ns.values())
+
+    def _pid(self) -> int:
+        if isinstance(self.root, int):
+            return self.root
+        try:
+            return int(self.root.read_text())
+        except (OSError, ValueError):
+            return NOBODY
+
+
+NOBODY = -1
+"""No process has this number."""
 
 
 def process_tree(root: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fedjoule.errors import MeterError
+from fedjoule.errors import MeterBusy, MeterError
 from power.meters.usb_link import UsbId, UsbLink
 from power.wire import hvpm_control as wire
 from power.wire.hvpm_control import HardwareModel, Opcode, Request, RequestType
@@ -53,7 +53,7 @@ class HvpmUnit:
         word = self._read_word(opcode)
         # The error word is also a zero offset of -2, so only a unit that says it is sampling is believed.
         if word == wire.ERROR_WORD and self._read_word(Opcode.START_STATUS) & wire.SAMPLING_BIT:
-            raise MeterError(f"{KIND}: the unit is sampling", hint="another client may be using it")
+            raise MeterBusy(f"{KIND}: the unit is sampling", hint="another client may be using it")
         return wire.decode_value(opcode, word)
 
     def change(self, opcode: Opcode, value: int) -> int:

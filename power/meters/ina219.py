@@ -100,7 +100,7 @@ class Ina219(StreamingMeter):
                 continue
             changes = {"run", "t_us"}
             if answer.frame.model_dump(exclude=changes) != self._header.model_dump(exclude=changes):
-                raise MeterError(
+                raise MeterProtocolError(
                     f"ina219 on {self._port.path}: another sketch than a moment ago", hint="open it again"
                 )
             self._first_bytes = answer.data

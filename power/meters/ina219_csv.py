@@ -13,7 +13,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from fedjoule.config import ClosedModel, validate
-from fedjoule.errors import ConfigError, MeterError, MeterProtocolError
+from fedjoule.errors import ConfigError, MeterProtocolError, MeterSilent
 from power.meter import MeterConfig
 from power.meters.ina219 import check_config
 from power.meters.ina219_accuracy import Grade, ina219_accuracy
@@ -129,7 +129,7 @@ def _listen(port: SerialPort, options: Ina219CsvOptions) -> Heard:
     """Find out format and rate.
 
     Raises:
-        MeterError: Nothing arrives.
+        MeterSilent: Nothing arrives.
         MeterProtocolError: What arrives is of no known format.
     """
     port.write(b"\n")  # some sketches wait for any byte before they begin
@@ -150,7 +150,7 @@ def _listen(port: SerialPort, options: Ina219CsvOptions) -> Heard:
             return Heard(found, rate_hz)
     where = f"ina219-csv on {port.path}"
     if not heard_bytes:
-        raise MeterError(
+        raise MeterSilent(
             f"{where}: nothing arrives",
             hint="is a sketch running, and is this its port? try the reset button",
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from fedjoule.errors import MeterError, MeterProtocolError
+from fedjoule.errors import MeterError, MeterProtocolError, MeterSilent
 from power.meters.serial_port import SerialPort
 from power.wire.ina219_csv_rows import recognise
 from power.wire.ina219_frames import (
@@ -146,7 +146,7 @@ class Ina219Link:
                 hint="flash the sketch that belongs to this version (device_agents/firmware/ina219)",
             )
         if not self._heard:
-            return MeterError(
+            return MeterSilent(
                 f"{where}: nothing answers",
                 hint="is the sketch of device_agents/firmware/ina219 on the board, and is this its port?",
             )

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import serial
 
-from fedjoule.errors import MeterBusy, MeterDisconnected, MeterError, MeterNotFound
+from fedjoule.errors import MeterBusy, MeterDisconnected, MeterError, MeterNotFound, MeterSilent
 
 POLL_S = 0.004
 """How often the port is looked at. Waking for every byte would cost a core; in 4 ms an LVPM sends 180."""
@@ -97,12 +97,12 @@ class SerialPort:
 
         Raises:
             MeterDisconnected: The port went away.
-            MeterError: The instrument does not take them.
+            MeterSilent: The instrument does not take them.
         """
         try:
             self._serial.write(data)
         except serial.SerialTimeoutException as error:
-            raise MeterError(
+            raise MeterSilent(
                 f"{self._kind} on {self._path}: takes no commands", hint="power-cycle the instrument"
             ) from error
         except (OSError, TypeError) as error:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Self
 
-from fedjoule.errors import MeterError
+from fedjoule.errors import MeterError, MeterSilent
 from power.meter import MeterConfig, RawSink
 from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity, Timing
 from power.timebase import Timebase, TimebaseFitter
@@ -107,7 +107,7 @@ class StreamingMeter(ABC):
                     self._arrived.set()
                     last_ns = now_ns
                 elif now_ns - last_ns > STALL_S * 1e9:
-                    raise MeterError(
+                    raise MeterSilent(
                         f"{self.info.kind}: no data for {STALL_S:g} s while sampling",
                         hint="check the cable, then power-cycle the instrument",
                     )

@@ -16,6 +16,7 @@ from typing import Any
 
 from device_agents.transport.host_keys import fetch_host_key, trust
 from device_agents.transport.ssh import SshTarget
+from tests.device_agents.accounts import Accounts
 from tests.device_agents.netns import Host
 
 OLD_SERVER = """
@@ -61,7 +62,9 @@ def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> None:
 
 
 @contextlib.contextmanager
-def ssh_server(folder: Path, sshd: str, extra: str = "", *, host: Host | None = None) -> Iterator[SshServer]:
+def ssh_server(
+    folder: Path, sshd: str, extra: str = "", *, host: Host | Accounts | None = None
+) -> Iterator[SshServer]:
     """Start a server (inside a namespace, if one is given), wait until it greets, stop it."""
     folder.mkdir(parents=True, exist_ok=True)
     make_key(folder / "host", "rsa" if "ssh-rsa" in extra else "ed25519")

@@ -156,7 +156,7 @@ def undisturbed(folder: Path, sshd: str, policy: str) -> RoundResult:
 
 @pytest.mark.parametrize("policy", ["stop", "finish"])
 def test_the_cable_is_pulled_in_every_phase(tmp_path: Path, sshd: str, policy: str) -> None:
-    """Seven devices at once, one per phase, beside one that is left alone.
+    """As many devices at once as there are phases, beside one that is left alone.
 
     Most of the time is waiting for their servers to notice.
     """

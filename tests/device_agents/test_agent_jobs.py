@@ -1,6 +1,7 @@
 """What a job can ask for, on a real agent."""
 
 import contextlib
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -373,6 +374,30 @@ def test_one_job_after_another_leaves_nothing_open(tmp_path: Path) -> None:
             open_files.append(len(list((process / "fd").iterdir())))
             assert len(list((process / "task").iterdir())) == 2  # the main thread and the reader
         assert len(set(open_files)) == 1
+
+
+def test_a_job_that_cannot_open_its_telemetry_leaves_nothing_open(small_disk: Callable[[], Path]) -> None:
+    """A disk without room for one more file: folder, lock, log and journal can be made, and no more."""
+    state = small_disk()
+    subprocess.run(["mount", "-o", "remount,nr_inodes=60", str(state)], check=True)
+    (state / "jobs").mkdir()
+    with session_on(state) as session:
+        hogs = []
+        with contextlib.suppress(OSError):
+            while True:
+                hogs.append(state / f"hog{len(hogs)}")
+                hogs[-1].touch()
+        for hog in hogs[:4]:
+            hog.unlink()
+        descriptors = Path(f"/proc/{session.hello.pid}/fd")
+        before = sorted(descriptors.iterdir())
+        for _ in range(3):
+            with pytest.raises(DeviceFull, match="no space left on the device"):
+                session.run_round(softmax(), job_id="full")
+            assert (state / "jobs" / "full" / "journal.jsonl").exists()
+            assert not (state / "jobs" / "full" / "telemetry.jsonl").exists()
+            session.forget("full")
+            assert sorted(descriptors.iterdir()) == before
 
 
 def test_the_agents_own_time_is_accounted_for(tmp_path: Path) -> None:

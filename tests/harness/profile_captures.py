@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.signal import lfilter
 
 from device_agents.protocol import EpochMarker, Phase
 from fedjoule.runstore import Journal
@@ -29,6 +30,10 @@ RATE_HZ = 1000
 PERIOD_NS = 10**9 // RATE_HZ
 SUPPLY_V = 4.0
 IDLE_W = 0.8
+CLOCK = ClockFit(
+    offset_ns=0, reference_ns=0, tau_s=0.0, residual_s=0.0, sync_uncertainty_s=1e-4, method="pattern"
+)
+"""Of one clock for everything, behind a supply that follows at once."""
 
 
 def accuracy(gain_rel: float = 0.0) -> Accuracy:
@@ -79,16 +84,20 @@ def write(
     emulated: bool = True,
     noise_w: float = 0.0,
     rng: np.random.Generator | None = None,
-    sync_uncertainty_s: float = 1e-4,
+    clock: ClockFit = CLOCK,
+    lag_s: float = 0.0,
     **facts: Any,
 ) -> Capture:
-    """Store a capture; ``facts`` go to its record."""
+    """Store a capture; ``lag_s`` is the time constant of the supply, ``facts`` go to its record."""
     folder.mkdir(parents=True)
     counts = [round(s.seconds * RATE_HZ) for s in stretches]
     watts = np.repeat([s.watts for s in stretches], counts)
     if noise_w:
         assert rng is not None
         watts = watts + rng.normal(0, noise_w, len(watts))
+    if lag_s:
+        keep = np.exp(-1 / (RATE_HZ * lag_s))
+        watts, _ = lfilter([1 - keep], [1, -keep], watts, zi=[keep * watts[0]])
     edges_ns = np.concatenate(([0], np.cumsum(counts))) * PERIOD_NS
     info = InstrumentInfo(
         kind="synthetic", emulated=emulated, rate_hz=RATE_HZ, tick_hz=RATE_HZ, uniform_ticks=True,
@@ -117,9 +126,7 @@ def write(
         "samples": 600,
         "batch_size": 32,
         "local_epochs": max(s.epoch for s in stretches),
-        "clock": ClockFit(
-            offset_ns=0, reference_ns=0, residual_s=0.0, sync_uncertainty_s=sync_uncertainty_s, method="ping"
-        ),
+        "clock": clock,
         "idle": tuple(idle),
     }
     write_capture(folder, **{**defaults, **facts})

@@ -1,5 +1,7 @@
 """The parts of the runner one by one: queue, ending, metering, cooldown, telemetry, precision, evidence."""
 
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ from fedjoule.errors import (
     MeterDisconnected,
     MeterError,
     MeterNotFound,
+    MeterSilent,
     StorageFull,
     UnsafeOutput,
 )
@@ -206,6 +209,26 @@ def test_a_meter_that_goes_away_is_told_at_once(tmp_path: Path) -> None:
     assert open_recording(tmp_path).record.n_samples > 0
 
 
+def test_a_meter_that_falls_silent_is_told_and_may_be_tried_again(tmp_path: Path) -> None:
+    failures: list[BaseException] = []
+    failed = threading.Event()
+
+    def note(error: BaseException) -> None:
+        failures.append(error)
+        failed.set()
+
+    with EmulatorProcess("monsoon-lvpm", EmulatorOptions()) as instrument:
+        metering = Metering(meter_at(instrument.address), tmp_path, on_failure=note)
+        with pytest.raises(MeterSilent, match="no data for 3 s"), metering:
+            os.kill(instrument.pid, signal.SIGSTOP)
+            try:
+                assert failed.wait(20)
+            finally:
+                os.kill(instrument.pid, signal.SIGCONT)
+    assert retryable(failures[0])
+    assert open_recording(tmp_path).record.n_samples > 0
+
+
 def test_a_meter_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MeterNotFound), Metering(meter_at(str(tmp_path / "none")), tmp_path / "r"):
         pytest.fail("there is no meter")
@@ -302,7 +325,8 @@ def test_the_half_width_is_students() -> None:
     [
         (DeviceUnreachable("x"), True),
         (MeterDisconnected("x"), True),
-        (MeterError("no data for 3 s while sampling"), True),
+        (MeterSilent("no data for 3 s while sampling"), True),
+        (MeterError("USB passthrough is not off"), False),
         (MeterNotFound("x"), False),
         (DataQualityError("x"), True),
         (DeviceError("x"), False),

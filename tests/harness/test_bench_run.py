@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import harness
 from device_agents.protocol import Phase
+from device_agents.session import Ping
 from fedjoule.errors import ConfigError, FedjouleError, StorageError
+from fedjoule.provenance import Origin
 from fedjoule.records import read_record
 from fedjoule.runstore import RunStore, read_journal
 from harness.bench.estimate import DISK_B_PER_S
@@ -25,6 +28,8 @@ from harness.bench.sitting import BenchFiles, Sitting, read_files, sit
 from harness.bench.stages import Stage
 from harness.capture import open_capture, verify_capture
 from harness.cli import run as fedjoule
+from harness.clock import align, burst_runs
+from harness.profiles.library import Built, build_run_profiles, read
 from power.emulated.signals import process_tree
 from power.recording import open_recording
 from tests.harness.local_bench import FAST, IDLE_W, LocalBench, Watch, local_bench
@@ -122,7 +127,32 @@ def test_every_job_becomes_a_whole_capture(complete: Sitting) -> None:
 def test_the_page_and_the_results_stand_beside_the_evidence(complete: Sitting) -> None:
     assert "<html" in (complete.path / "report.html").read_text()
     assert (complete.path / "junit.xml").read_text().count("<testcase ") == 4
-    assert len(harness.open_run(complete.path).epochs()) == 4 * 2
+    epochs = harness.open_run(complete.path).epochs()
+    assert len(epochs) == 4 * 2
+    for name, folder in complete.tally.finished.items():
+        of_job = pq.read_table(folder / "epochs.parquet").to_pandas()
+        assert of_job.equals(epochs[epochs["job"] == name].reset_index(drop=True))
+
+
+def test_the_clock_can_be_computed_again_from_the_capture(complete: Sitting) -> None:
+    for folder in complete.tally.finished.values():
+        capture = open_capture(folder)
+        pings = [Ping(**ping.model_dump()) for ping in capture.record.pings]
+        again = align(capture.recording, pings, burst_runs(capture.markers))
+        assert (again.fit, again.bursts) == (capture.record.clock, capture.record.bursts)
+        assert [burst.when for burst in again.bursts] == ["before", "after"]
+        assert all(burst.correlation is not None for burst in again.bursts)
+
+
+def test_a_complete_run_has_its_profiles(complete: Sitting) -> None:
+    assert complete.built.problems == ()
+    assert {stored.profile.device for stored in complete.built.profiles} == {"alpha", "beta"}
+    for stored in complete.built.profiles:
+        assert stored.path is not None
+        assert stored.path.parent == complete.path / "profiles"
+        assert read(stored.path).profile.origin is Origin.EMULATED
+    again = build_run_profiles(complete.path)
+    assert [stored.path for stored in again.profiles] == [s.path for s in complete.built.profiles]
 
 
 def test_the_meter_runs_first_and_last(complete: Sitting) -> None:
@@ -262,12 +292,22 @@ def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: Lo
 def test_a_part_of_a_plan_leaves_the_run_open(bench: LocalBench) -> None:
     files = files_of(bench, ONCE, LOADS, devices=["alpha"])
     done = sit(files, bench.folder / "part", only=["*-none_*"])
-    assert (len(done.tally.finished), done.left) == (1, 1)
+    assert (len(done.tally.finished), done.left, done.built) == (1, 1, Built())
     (run,) = RunStore(bench.folder / "part").list()
     assert run.state == "interrupted"
     assert overview(run.path).counts() == {"finished": 1, "pending": 1}
     with pytest.raises(ConfigError, match="no job 'x'"):
         sit(files, bench.folder / "part", resume=run.path, only=["x"])
+
+
+def test_profiles_that_cannot_be_stored_do_not_cost_the_run(bench: LocalBench) -> None:
+    root = bench.folder / "blocked"
+    watch = Watch()
+    watch.on_finished = lambda _: (next(root.iterdir()) / "profiles").write_text("in the way")
+    done = sit(files_of(bench, ONCE, devices=["alpha"]), root, view=watch)
+    assert (len(done.tally.finished), done.left, done.built.profiles) == (1, 0, ())
+    assert "profiles" in done.built.problems[0]
+    assert RunStore(root).list()[0].state == "complete"
 
 
 def test_repetitions_go_on_until_the_interval_is_narrow(bench: LocalBench) -> None:

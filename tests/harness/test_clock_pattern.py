@@ -118,6 +118,14 @@ def test_a_pattern_that_is_not_there_is_refused_and_the_pings_remain(tmp_path: P
     assert all("times as good" in burst.refused or "edges" in burst.refused for burst in found.bursts)
 
 
+def test_a_pattern_with_too_few_edges_is_refused_for_that(tmp_path: Path) -> None:
+    _, found = one(Setting(journalled=True, pattern=Pattern(order=4, bit_ns=50_000_000)), tmp_path)
+    assert found.fit.method == "ping"
+    assert {burst.refused for burst in found.bursts} == {
+        "8 edges are too few to be told from chance (order 5 has enough)"
+    }
+
+
 def test_a_pattern_where_it_cannot_be_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataQualityError, match="from where the exchanges put it") as raised:
         one(Setting(prior_error_s=0.3), tmp_path)

@@ -7,7 +7,7 @@ from fedjoule.errors import DataQualityError
 from fedjoule.provenance import Origin
 from harness.profiles import build_profile, build_profiles, epoch_rows
 from power.profile import Battery
-from tests.harness.profile_captures import IDLE_W, load, one_round, write
+from tests.harness.profile_captures import CLOCK, IDLE_W, load, one_round, write
 
 
 def test_every_phase_is_in_the_profile(tmp_path: Path) -> None:
@@ -120,6 +120,28 @@ def test_instrument_limits_widen_the_interval(tmp_path: Path) -> None:
     captures = [write(tmp_path / f"c{i}", one_round([1.0, 1.0]), gain_rel=0.02) for i in range(3)]
     cost = build_profile(captures).epoch
     assert cost.gross_j.half_width_95 == pytest.approx(0.02 * 3.0, rel=0.05)
+
+
+@pytest.mark.parametrize(("lag_s", "seen_s"), [(0.005, 0.005), (0.01, 0.01), (0.008, None)])
+def test_the_lag_of_the_supply_is_inside_the_interval(
+    tmp_path: Path, lag_s: float, seen_s: float | None
+) -> None:
+    """An epoch between quieter phases misses step x lag of its energy, in every repetition alike."""
+    truth_j, missed_j = 3.0 * 0.4, 2.0 * lag_s
+    for tau_s in (seen_s, 0.0):
+        captures = [
+            write(
+                tmp_path / f"{tau_s}-{i}",
+                one_round([0.4, 0.4], wait_s=0.3, transfers=False),
+                lag_s=lag_s,
+                clock=CLOCK.model_copy(update={"tau_s": tau_s}),
+            )
+            for i in range(3)
+        ]
+        gross_j = build_profile(captures).epoch.gross_j
+        assert gross_j.mean == pytest.approx(truth_j - missed_j, abs=0.2 * missed_j)
+        assert (abs(gross_j.mean - truth_j) < gross_j.half_width_95) is (tau_s != 0.0)
+        assert gross_j.half_width_95 < 1.6 * 2.2 * (seen_s or 0.01)
 
 
 def test_bootstrap_begins_with_ten_repetitions(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedjoule.errors import ConfigError, MeterDisconnected, MeterError, MeterProtocolError
+from fedjoule.errors import ConfigError, MeterDisconnected, MeterProtocolError, MeterSilent
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import in_thread
@@ -276,7 +276,7 @@ def test_a_serial_number_cannot_be_checked() -> None:
 def test_an_unknown_format_lists_the_known_ones() -> None:
     with (
         in_thread("ina219", EmulatorOptions()) as board,  # our own protocol, which waits to be asked
-        pytest.raises(MeterError, match="nothing arrives"),
+        pytest.raises(MeterSilent, match="nothing arrives"),
     ):
         open_meter(config(board.address, listen_s=0.3))
     port = PtyPort()

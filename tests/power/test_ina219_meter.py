@@ -17,6 +17,7 @@ from fedjoule.errors import (
     MeterError,
     MeterNotFound,
     MeterProtocolError,
+    MeterSilent,
     UnsafeOutput,
 )
 from power.emulated.ina219 import EmulatedIna219
@@ -249,7 +250,7 @@ def test_its_process_dies() -> None:
 
 def test_a_stream_that_stalls() -> None:
     options = EmulatorOptions(faults=("stall@0.2:60",))
-    with opened(options) as (_, meter), pytest.raises(MeterError, match="no data for 3 s"):
+    with opened(options) as (_, meter), pytest.raises(MeterSilent, match="no data for 3 s"):
         list(meter.stream())
 
 
@@ -333,7 +334,7 @@ def test_another_board_on_the_port() -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_nobody_answers() -> None:
-    with answering(lambda _: b"") as port, pytest.raises(MeterError, match="nothing answers"):
+    with answering(lambda _: b"") as port, pytest.raises(MeterSilent, match="nothing answers"):
         open_meter(config(port))
 
 
