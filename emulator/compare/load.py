@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator.compare.cohorts import classes_per_cohort
 from emulator.compare.metrics import LAST_ROUNDS, RunMetrics, run_metrics
-from emulator.compare.table import Comparison, compare
+from emulator.compare.table import Comparison, Pair, compare
 from emulator.emulation import RECORD, Result, load_result
 from emulator.outcome import Accounting
 from emulator.selectors.base import SELECTORS, Family
@@ -87,7 +88,12 @@ class Compared:
 
 
 def compare_emulations(
-    paths: Sequence[Path], *, target: float | None = None, accounting: Accounting = Accounting.HONEST
+    paths: Sequence[Path],
+    *,
+    target: float | None = None,
+    accounting: Accounting = Accounting.HONEST,
+    pairs: Sequence[Pair] = (),
+    with_cohorts: bool = False,
 ) -> Compared:
     """Compare stored emulations, paired by seed.
 
@@ -96,6 +102,8 @@ def compare_emulations(
         target: Accuracy to reach; by default what the baseline ends with on average, or the worst method
             without one.
         accounting: Whose probes count.
+        pairs: Methods to test against each other besides.
+        with_cohorts: Whether to count the classes of each cohort, which needs the data of the runs.
     """
     loaded, warnings = load_emulations(paths)
     warnings += _unequal(loaded)
@@ -107,14 +115,18 @@ def compare_emulations(
         if one.seed in runs.setdefault(one.method, {}):
             warnings.append(f"{one.path}: {one.method} with seed {one.seed} is there twice; the first counts")
             continue
-        runs[one.method][one.seed] = run_metrics(one.rounds, target, accounting)
+        found = run_metrics(one.rounds, target, accounting)
+        if with_cohorts:
+            found = replace(found, classes_per_cohort=classes_per_cohort(one.result))
+        runs[one.method][one.seed] = found
     references = [name for name in (BASELINE, _best_heuristic(loaded)) if name]
     facts = [one.result.record.facts for one in loaded]
     basis = sorted(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
     )
-    basis_text = f"{'; '.join(basis)}; emulated{after_the_fact}"
-    return Compared(compare(runs, references, warnings), target, basis_text)
+    played = sorted({str(f.get("played", "emulated")) for f in facts})
+    basis_text = f"{'; '.join(basis)}; {' and '.join(played)}{after_the_fact}"
+    return Compared(compare(runs, references, warnings, pairs), target, basis_text)
 
 
 def _final(one: Loaded) -> float:

@@ -32,6 +32,7 @@ class RunMetrics:
         energy_j: Energy of the whole run.
         round_time_s: Mean R_T of a round.
         round_energy_j: Mean R_E of a round.
+        classes_per_cohort: See `emulator.compare.cohorts`; NaN if it was not asked for.
     """
 
     accuracy: float
@@ -44,6 +45,7 @@ class RunMetrics:
     energy_j: float
     round_time_s: float
     round_energy_j: float
+    classes_per_cohort: float = float("nan")
 
 
 def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> RunMetrics:

@@ -24,6 +24,7 @@ TITLES = {
     "energy_j": ("energy", 1.0, "J"),
     "round_time_s": ("time per round", 1.0, "s"),
     "round_energy_j": ("energy per round", 1.0, "J"),
+    "classes_per_cohort": ("classes per cohort", 1.0, ""),
 }
 
 
@@ -44,6 +45,7 @@ CSV_COLUMNS = [
     "ratio",
     "p",
     "p_holm",
+    "tests",
     "delta",
 ]
 
@@ -56,6 +58,23 @@ def rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list[str]
         header += [f"vs {reference}", "p (Holm)", "delta"]
     ordered = sorted(comparison.cells, key=lambda m: (comparison.cells[m][metric].rank, m))
     return header, [_row(comparison, method, metric, scale) for method in ordered]
+
+
+def pair_rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list[str]]]:
+    """Header and one row per named pair, in the order in which they were named."""
+    _, scale, unit = TITLES[metric]
+    found = comparison.pairs[metric]
+    header = ["pair", f"difference [95 %] {unit}".strip(), f"p (Holm, {len(found)} pairs)", "delta"]
+    return header, [[" vs ".join(pair), *_contrast(contrast, scale)] for pair, contrast in found.items()]
+
+
+def _tables(comparison: Comparison, metric: str) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Title, header and rows of what is shown of a metric."""
+    title = TITLES[metric][0]
+    found = [(title, *rows(comparison, metric))]
+    if comparison.pairs[metric]:
+        found.append((f"{title}, named pairs", *pair_rows(comparison, metric)))
+    return found
 
 
 def _row(comparison: Comparison, method: str, metric: str, scale: float) -> list[str]:
@@ -89,36 +108,35 @@ def _contrast(contrast: Contrast | None, scale: float) -> list[str]:
 def as_text(comparison: Comparison, metrics: Sequence[str]) -> str:
     """For a terminal."""
     parts = [f"warning: {warning}" for warning in comparison.warnings]
-    for metric in metrics:
-        header, body = rows(comparison, metric)
+    for title, header, body in (table for metric in metrics for table in _tables(comparison, metric)):
         widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in (header, *body)]
-        parts += ["", TITLES[metric][0], *(line.rstrip() for line in lines)]
+        parts += ["", title, *(line.rstrip() for line in lines)]
     return "\n".join(parts).strip("\n")
 
 
 def as_markdown(comparison: Comparison, metrics: Sequence[str]) -> str:
     """For a page."""
     parts = [f"> {warning}\n" for warning in comparison.warnings]
-    for metric in metrics:
-        header, body = rows(comparison, metric)
-        table = [header, ["---"] * len(header), *body]
-        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
-        parts.append(f"### {TITLES[metric][0]}\n\n" + "\n".join(lines) + "\n")
+    for title, header, body in (table for metric in metrics for table in _tables(comparison, metric)):
+        lines = [
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+            for row in (header, ["---"] * len(header), *body)
+        ]
+        parts.append(f"### {title}\n\n" + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
 def as_latex(comparison: Comparison, metrics: Sequence[str]) -> str:
     """For a paper; needs ``booktabs``."""
     parts = []
-    for metric in metrics:
-        header, body = rows(comparison, metric)
+    for title, header, body in (table for metric in metrics for table in _tables(comparison, metric)):
         lines = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in (header, *body)]
         columns = "l" + "r" * (len(header) - 1)
         parts.append(
             "\n".join(
                 [
-                    rf"% {TITLES[metric][0]}",
+                    rf"% {title}",
                     rf"\begin{{tabular}}{{{columns}}}",
                     r"\toprule",
                     lines[0],
@@ -144,21 +162,23 @@ def as_csv(comparison: Comparison, metrics: Sequence[str]) -> str:
     writer.writerow(CSV_COLUMNS)
     for metric in metrics:
         for method, by_metric in comparison.cells.items():
-            for row in _csv_rows(by_metric[metric]):
+            named = [c for (first, _), c in comparison.pairs[metric].items() if first == method]
+            for row in _csv_rows(by_metric[metric], named):
                 writer.writerow([metric, method, *row])
     return out.getvalue()
 
 
-def _csv_rows(cell: Cell) -> list[list[Any]]:
+def _csv_rows(cell: Cell, named: Sequence[Contrast]) -> list[list[Any]]:
     value = cell.value
     start = [value.mean, value.low, value.high, cell.middle, cell.seeds, cell.reached, cell.rank]
-    if not cell.contrasts:
-        return [[*start, *[""] * 8]]
+    contrasts = (*cell.contrasts, *named)
+    if not contrasts:
+        return [[*start, *[""] * 9]]
     found = []
-    for contrast in cell.contrasts:
+    for contrast in contrasts:
         gap = contrast.difference
         found.append([*start, contrast.reference, gap.mean, gap.low, gap.high, contrast.ratio])
-        found[-1] += [contrast.p, contrast.p_holm, contrast.delta]
+        found[-1] += [contrast.p, contrast.p_holm, contrast.tests, contrast.delta]
     return found
 
 
@@ -179,5 +199,9 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
         "methods": {
             method: {metric: plain(asdict(cell)) for metric, cell in cells.items()}
             for method, cells in comparison.cells.items()
+        },
+        "pairs": {
+            metric: [{"method": method, **plain(asdict(found))} for (method, _), found in pairs.items()]
+            for metric, pairs in comparison.pairs.items()
         },
     }

@@ -22,13 +22,17 @@ from fedjoule.errors import DataQualityError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Values = NDArray[np.float64]
+
 FEW_SEEDS = 5
 METRICS = tuple(field.name for field in fields(RunMetrics) if field.name != "reached")
-HIGHER_IS_BETTER = frozenset({"accuracy", "best_accuracy"})
+HIGHER_IS_BETTER = frozenset({"accuracy", "best_accuracy", "classes_per_cohort"})
 CENSORED = frozenset({"time_to_target_s", "energy_to_target_j", "rounds_to_target"})
 
 Runs = Mapping[str, Mapping[int, RunMetrics]]
 """Method to seed to metrics."""
+Pair = tuple[str, str]
+"""A method and the one that it is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ class Contrast:
         difference: Mean of the paired differences with its interval.
         ratio: Mean over the reference's mean.
         p: Of the paired permutation test.
-        p_holm: The same, corrected for the number of methods.
+        p_holm: The same, corrected for the number of tests.
+        tests: How many: one per other method, or one per named pair.
         delta: Cliff's delta, positive if this method's values are larger.
     """
 
@@ -52,6 +57,7 @@ class Contrast:
     ratio: float
     p: float
     p_holm: float
+    tests: int
     delta: float
 
 
@@ -86,25 +92,31 @@ class Comparison:
         seeds: Those that every method has; ranks and contrasts use these alone.
         references: What methods are compared with.
         cells: Method to metric to cell.
+        pairs: Metric to the contrasts of the pairs that were named, in their order.
         warnings: What a reader has to know before believing any of it.
     """
 
     seeds: tuple[int, ...]
     references: tuple[str, ...]
     cells: Mapping[str, Mapping[str, Cell]]
+    pairs: Mapping[str, Mapping[Pair, Contrast]]
     warnings: tuple[str, ...]
 
 
-def compare(runs: Runs, references: Sequence[str], warnings: Sequence[str] = ()) -> Comparison:
+def compare(
+    runs: Runs, references: Sequence[str], warnings: Sequence[str] = (), pairs: Sequence[Pair] = ()
+) -> Comparison:
     """Put methods side by side.
 
     Args:
         runs: Metrics by method and seed.
         references: Methods to compare with, those of them that are there.
         warnings: What is already known to be wrong with the runs.
+        pairs: Methods to compare in pairs besides, corrected for the number of pairs.
 
     Raises:
-        DataQualityError: There is nothing to compare, or the methods have no seed in common.
+        DataQualityError: There is nothing to compare, the methods have no seed in common, or a pair names a
+            method that is not there.
     """
     if not runs:
         raise DataQualityError("no run to compare", hint="give folders of `fedjoule emulate`")
@@ -114,24 +126,40 @@ def compare(runs: Runs, references: Sequence[str], warnings: Sequence[str] = ())
             "the methods have no seed in common, so nothing is paired",
             hint="run them with the same `--seeds`",
         )
+    if absent := sorted({name for pair in pairs for name in pair} - set(runs)):
+        raise DataQualityError(
+            f"no run of {absent[0]!r}, which a pair names", hint=f"there are: {', '.join(sorted(runs))}"
+        )
     references = tuple(name for name in references if name in runs)
     cells: dict[str, dict[str, Cell]] = {method: {} for method in runs}
+    tested = {}
     for metric in METRICS:
-        for method, cell in _column(runs, metric, common, references).items():
+        paired, ranks = _paired(runs, metric, common)
+        for method, cell in _column(runs, metric, paired, ranks, references).items():
             cells[method][metric] = cell
-    return Comparison(tuple(common), references, cells, (*warnings, *_warnings(runs, common)))
+        tested[metric] = _contrasts(paired, pairs)
+    return Comparison(tuple(common), references, cells, tested, (*warnings, *_warnings(runs, common)))
 
 
-def _column(runs: Runs, metric: str, seeds: Sequence[int], references: Sequence[str]) -> dict[str, Cell]:
-    paired = {m: np.array([getattr(by_seed[s], metric) for s in seeds]) for m, by_seed in runs.items()}
-    if metric in CENSORED:
-        reached = {m: np.array([by_seed[s].reached for s in seeds]) for m, by_seed in runs.items()}
-        ranks = _ranks({m: np.where(reached[m], paired[m], np.inf) for m in runs}, metric)
-        longest = np.max(list(paired.values()), axis=0)
-        paired = {m: np.where(reached[m], paired[m], longest) for m in runs}
-    else:
-        ranks = _ranks(paired, metric)
-    contrasts = {reference: _contrasts(paired, reference) for reference in references}
+def _paired(runs: Runs, metric: str, seeds: Sequence[int]) -> tuple[dict[str, Values], dict[str, float]]:
+    """Each method's values over the common seeds, as tests take them, and its mean rank."""
+    values = {m: np.array([getattr(by_seed[s], metric) for s in seeds]) for m, by_seed in runs.items()}
+    if metric not in CENSORED:
+        return values, _ranks(values, metric)
+    reached = {m: np.array([by_seed[s].reached for s in seeds]) for m, by_seed in runs.items()}
+    longest = np.max(list(values.values()), axis=0)
+    ranks = _ranks({m: np.where(reached[m], values[m], np.inf) for m in runs}, metric)
+    return {m: np.where(reached[m], values[m], longest) for m in runs}, ranks
+
+
+def _column(
+    runs: Runs,
+    metric: str,
+    paired: Mapping[str, Values],
+    ranks: Mapping[str, float],
+    references: Sequence[str],
+) -> dict[str, Cell]:
+    contrasts = {r: _contrasts(paired, [(method, r) for method in runs if method != r]) for r in references}
     column = {}
     for method, by_seed in runs.items():
         values = np.array([getattr(run, metric) for run in by_seed.values()])
@@ -142,32 +170,31 @@ def _column(runs: Runs, metric: str, seeds: Sequence[int], references: Sequence[
             seeds=len(values),
             reached=sum(run.reached for run in by_seed.values()) if metric in CENSORED else None,
             rank=ranks[method],
-            contrasts=tuple(contrasts[r][method] for r in references if r != method),
+            contrasts=tuple(contrasts[r][method, r] for r in references if r != method),
         )
     return column
 
 
-def _contrasts(paired: Mapping[str, NDArray[np.float64]], reference: str) -> dict[str, Contrast]:
-    base = paired[reference]
-    others = [method for method in paired if method != reference]
-    p_values = [permutation_p(paired[method] - base) for method in others]
+def _contrasts(paired: Mapping[str, Values], pairs: Sequence[Pair]) -> dict[Pair, Contrast]:
+    p_values = [permutation_p(paired[method] - paired[reference]) for method, reference in pairs]
     found = {}
-    for method, p, p_holm in zip(others, p_values, holm(p_values), strict=True):
-        values = paired[method]
+    for (method, reference), p, p_holm in zip(pairs, p_values, holm(p_values), strict=True):
+        values, base = paired[method], paired[reference]
         both = ~np.isnan(values) & ~np.isnan(base)
         mean = float(base[both].mean()) if both.any() else float("nan")
-        found[method] = Contrast(
+        found[method, reference] = Contrast(
             reference=reference,
             difference=bootstrap_mean(values[both] - base[both]),
             ratio=float(values[both].mean()) / mean if both.any() and mean != 0 else float("nan"),
             p=p,
             p_holm=p_holm,
+            tests=len(pairs),
             delta=cliffs_delta(values[both], base[both]),
         )
     return found
 
 
-def _ranks(paired: Mapping[str, NDArray[np.float64]], metric: str) -> dict[str, float]:
+def _ranks(paired: Mapping[str, Values], metric: str) -> dict[str, float]:
     """Mean rank over seeds, ties shared; what is not known is worst."""
     from scipy.stats import rankdata
 

@@ -37,7 +37,7 @@ class CloningOptions:
         rate: Adam's learning rate.
         batch: Rounds per step.
         epochs: At most so many passes over the demonstrations.
-        patience: Passes without a better held-out loss before it stops.
+        patience: Passes without a better loss on rounds it does not learn from before it stops.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -51,12 +51,12 @@ class CloningOptions:
 @one_blas_thread
 def clone(
     train: Demonstrations,
-    held_out: Demonstrations,
+    stop: Demonstrations,
     options: CloningOptions,
     rng: np.random.Generator,
     on_epoch: Callable[[int, float], None] = lambda *_: None,
 ) -> Mlp:
-    """A network that ranks as the experts chose, as it was when its held-out loss was lowest."""
+    """A network that ranks as the experts chose, as it was when its loss on ``stop`` was lowest."""
     features = train.states.shape[2]
     network = Mlp.made((features, *options.hidden, 2), rng)
     adam = Adam(network.parameters(), options.rate)
@@ -65,7 +65,7 @@ def clone(
         order = rng.permutation(len(train))
         for start in range(0, len(order), options.batch):
             _step(network, adam, train, order[start : start + options.batch], options)
-        loss = mean_loss(network, held_out, options)
+        loss = mean_loss(network, stop, options)
         on_epoch(number, loss)
         since += 1
         if loss < best_loss:

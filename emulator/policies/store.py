@@ -32,8 +32,9 @@ class PolicyManifest(ClosedModel):
         features: Columns of the state, in order.
         experts: Whom it imitates; empty for one that learnt by trying.
         seeds: Of the runs it learnt from.
-        held_out_seeds: Of the runs its recall was taken from; the imitation also stops by its loss on them.
-        scenario: Name of the scenario it learnt on.
+        stop_seeds: Of the runs whose loss decided when the imitation stopped.
+        held_out_seeds: Of the runs its recall was taken from, which decided nothing.
+        scenario: Names of the scenarios it learnt on.
         data: What the training data were.
         client_epochs: Local epochs that were run for it. What an expert's own policy took stands in the
             manifest of that one.
@@ -46,6 +47,7 @@ class PolicyManifest(ClosedModel):
     features: tuple[str, ...]
     experts: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
+    stop_seeds: tuple[int, ...] = ()
     held_out_seeds: tuple[int, ...] = ()
     scenario: str = ""
     data: str = ""
@@ -112,15 +114,25 @@ def any_policy(name: str) -> Policy:
     return read_policy((files("emulator.policies") / "trained" / f"{name}{SUFFIX}").read_bytes(), name)
 
 
-def load_policy(name: str, kind: str) -> Policy:
+def load_policy(name: str, kind: str, features: tuple[str, ...] = ()) -> Policy:
     """A policy for one kind of selector.
 
+    Args:
+        name: As for `any_policy`.
+        kind: The selector.
+        features: What the selector shows its network, in order; empty if it does not matter.
+
     Raises:
-        ConfigError: There is none, or it is for another selector.
+        ConfigError: There is none, or it is for another selector or another version of it.
     """
     policy = any_policy(name)
     if policy.manifest.kind != kind:
         raise ConfigError(f"policy {name!r} is for {policy.manifest.kind}, not for {kind}")
+    if features and policy.manifest.features != features:
+        raise ConfigError(
+            f"policy {name!r} reads other features than {kind} has now",
+            hint=f"make it again with `fedjoule policy train {kind}`",
+        )
     return policy
 
 

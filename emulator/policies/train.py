@@ -47,7 +47,8 @@ class Recipe:
     Attributes:
         scenarios: Runs take them in turn, so that equal and skewed data are both seen.
         seeds: One run of each expert (FedRank) or one episode (FedMarl, Favor) per seed.
-        held_out: Seeds on which the result is judged.
+        stop: Seeds of the runs by whose loss the imitation stops.
+        judge: Seeds of the runs on which the result is judged; they decide nothing.
         experts: Whom FedRank imitates.
         experts_policy: Policy of the FedMarl expert.
         command: For the manifest.
@@ -55,7 +56,8 @@ class Recipe:
 
     scenarios: tuple[Scenario, ...]
     seeds: tuple[int, ...]
-    held_out: tuple[int, ...] = ()
+    stop: tuple[int, ...] = ()
+    judge: tuple[int, ...] = ()
     experts: tuple[str, ...] = EXPERTS
     experts_policy: str = "fedmarl"
     command: str = ""
@@ -64,15 +66,18 @@ class Recipe:
         """That of one run."""
         return self.scenarios[index % len(self.scenarios)]
 
+    def runs(self, kind: str) -> list[Scenario]:
+        """Those of all runs that a policy of this kind takes."""
+        if kind != "fedrank":
+            return [self.scenario(index) for index in range(len(self.seeds))]
+        groups = (self.seeds, self.stop, self.judge)
+        return [self.scenario(index) for group in groups for index in range(len(group))] * len(self.experts)
+
 
 def client_epochs(recipe: Recipe, kind: str) -> int:
     """Local epochs that making the policy takes at most."""
-    runs = list(recipe.seeds)
-    if kind == "fedrank":
-        runs = [*recipe.seeds, *recipe.held_out] * len(recipe.experts)
     total = 0
-    for index in range(len(runs)):
-        scenario = recipe.scenario(index)
+    for scenario in recipe.runs(kind):
         k, epochs = scenario.protocol.k, scenario.protocol.local_epochs
         per_round = k * epochs if kind == "favor" else scenario.candidates + k * (epochs - 1)
         total += scenario.protocol.rounds * per_round + (scenario.fleet.devices if kind == "favor" else 0)
@@ -82,7 +87,7 @@ def client_epochs(recipe: Recipe, kind: str) -> int:
 def train_by_trying(kind: str, recipe: Recipe, on_round: OnRound = lambda *_: None) -> Policy:
     """FedMarl or Favor: one agent through all episodes, each on another seed."""
     started, count = _cpu_s(), _Counter()
-    rounds = sum(recipe.scenario(i).protocol.rounds for i in range(len(recipe.seeds)))
+    rounds = sum(scenario.protocol.rounds for scenario in recipe.runs(kind))
     # Random at first, then less and less; the last half of the rounds uses what was learnt.
     agent: FedMarl | Favor
     if kind == "fedmarl":
@@ -111,51 +116,47 @@ def train_by_trying(kind: str, recipe: Recipe, on_round: OnRound = lambda *_: No
 def train_fedrank(
     recipe: Recipe, options: CloningOptions, on_round: OnRound = lambda *_: None
 ) -> dict[str, Policy]:
-    """FedRank's offline phase: experts' rounds, behaviour cloning, recall on held-out seeds.
+    """FedRank's offline phase: experts' rounds, behaviour cloning, recall on seeds that decided nothing.
 
     Returns:
         The policy of all experts together under ``""``, and of each alone under its name: the demonstrations
         cost far more than the cloning.
     """
     started, count = _cpu_s(), _Counter()
-    train: dict[str, Demonstrations] = {}
-    held_out: dict[str, Demonstrations] = {}
+    shown: dict[str, Demonstrations] = {}
+    stop: dict[str, Demonstrations] = {}
+    judge: dict[str, Demonstrations] = {}
     for name in recipe.experts:
-        train[name] = _demonstrate(name, recipe, recipe.seeds, count, on_round)
-        held_out[name] = _demonstrate(name, recipe, recipe.held_out, count, on_round)
+        shown[name] = _demonstrate(name, recipe, recipe.seeds, count, on_round)
+        stop[name] = _demonstrate(name, recipe, recipe.stop, count, on_round)
+        judge[name] = _demonstrate(name, recipe, recipe.judge, count, on_round)
     groups = {"": recipe.experts} | {name: (name,) for name in recipe.experts if len(recipe.experts) > 1}
     made = {}
     for label, experts in groups.items():
-        shown, judged = ({name: part[name] for name in experts} for part in (train, held_out))
-        network, kept, results = _imitated(shown, judged, options, recipe.seeds[0])
+        mixture, checked = (joined([part[name] for name in experts]) for part in (shown, stop))
+        seed = recipe.seeds[0]
+        network = clone(mixture, checked, options, generator(seed, "imitation"))
+        results = _recalls(network, mixture, {name: judge[name] for name in experts}, seed)
         manifest = _manifest("fedrank", recipe, FEDRANK_FEATURES, count, started, results)
-        made[label] = Policy(network, manifest.model_copy(update={"experts": experts}), kept)
+        made[label] = Policy(
+            network, manifest.model_copy(update={"experts": experts}), _to_replay(mixture, seed)
+        )
     return made
 
 
-def _imitated(
-    train: dict[str, Demonstrations],
-    held_out: dict[str, Demonstrations],
-    options: CloningOptions,
-    seed: int,
-) -> tuple[Mlp, Demonstrations, dict[str, float]]:
-    """The network, some demonstrations to replay, and recalls."""
-    shown, judged = joined(list(train.values())), joined(list(held_out.values()))
-    network = clone(shown, judged, options, generator(seed, "imitation"))
+def _to_replay(shown: Demonstrations, seed: int) -> Demonstrations:
     picks = generator(seed, "kept demonstrations").permutation(len(shown))[:KEPT_DEMONSTRATIONS]
-    kept = Demonstrations(shown.states[picks], shown.choices[picks])
-    return network, kept, _recalls(network, train, held_out, seed)
+    return Demonstrations(shown.states[picks], shown.choices[picks])
 
 
 def _recalls(
-    network: Mlp, train: dict[str, Demonstrations], held_out: dict[str, Demonstrations], seed: int
+    network: Mlp, shown: Demonstrations, judge: dict[str, Demonstrations], seed: int
 ) -> dict[str, float]:
-    """Per expert: the policy's recall, what boosted trees reach on the same mixture, and chance."""
-    mixture = joined(list(train.values()))
+    """Per expert: the policy's recall, what boosted trees reach that saw the same, and chance."""
     found: dict[str, float] = {}
-    for name, demos in held_out.items():
+    for name, demos in judge.items():
         found[f"recall_{name}"] = recall(lambda state: advantages(network(state)), demos)
-        found[f"trees_{name}"] = boosted_trees_recall(mixture, demos, seed)
+        found[f"trees_{name}"] = boosted_trees_recall(shown, demos, seed)
         found[f"chance_{name}"] = chance(demos)
     return found
 
@@ -225,7 +226,8 @@ def _manifest(
         command=recipe.command,
         features=tuple(features),
         seeds=recipe.seeds,
-        held_out_seeds=recipe.held_out,
+        stop_seeds=recipe.stop,
+        held_out_seeds=recipe.judge,
         scenario=" + ".join(s.name for s in recipe.scenarios),
         data="; ".join(sorted(tasks)),
         client_epochs=count.client_epochs,

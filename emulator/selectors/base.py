@@ -65,6 +65,7 @@ class Selector:
         needs: Names of the `ServerView` fields it reads beside ``eligible`` and ``data_size``.
         needs_weights: Whether outcomes must carry the uploaded and the global weights.
         privileged: Uses what no server could know; such oracles are shown as such everywhere.
+        most_devices: The largest fleet that it can serve; ``None`` for any.
         proximal_mu: Weight of the proximal term in the local objective (FedProx).
     """
 
@@ -77,6 +78,7 @@ class Selector:
     needs: ClassVar[frozenset[str]] = frozenset()
     needs_weights: ClassVar[bool] = False
     privileged: ClassVar[bool] = False
+    most_devices: ClassVar[int | None] = None
     proximal_mu: float = 0.0
 
     def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:

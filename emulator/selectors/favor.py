@@ -60,6 +60,7 @@ class Favor(Selector):
     deviations: ClassVar[str] = "learns online unless given a policy of this task; Adam; no output softmax"
     profiling: ClassVar[Profiling] = Profiling.UPDATE
     needs_weights: ClassVar[bool] = True
+    most_devices: ClassVar[int | None] = MAX_DEVICES
 
     def __init__(
         self,
@@ -148,11 +149,6 @@ class Favor(Selector):
 
     def _begin(self, weights: NDArray[np.float32], center: NDArray[np.float32], count: int) -> None:
         """Make room for everybody's components: those of the policy, or of the first local weights."""
-        if count > MAX_DEVICES:
-            raise ConfigError(
-                f"favor keeps everybody's weights: {count} devices are more than {MAX_DEVICES}",
-                hint="use a smaller fleet, or a method whose state does not grow with it",
-            )
         basis = self._fitted(weights, center) if self._basis is None else self._basis
         if len(basis) != len(center):
             raise ConfigError(

@@ -54,12 +54,14 @@ class FedCbs(Selector):
     ) -> NDArray[np.int64]:
         """Grow the cohort to ``k``."""
         samples = self.shares(view)[candidates] * view.data_size[candidates, np.newaxis]
+        # Of a million devices, few have told anything yet: what is the same for many is worked out once.
+        distinct, kind = np.unique(samples, axis=0, return_inverse=True)
         bonus = np.sqrt(3 * math.log(view.round) / (2 * np.maximum(view.times_chosen[candidates], 1)))
         cohort = np.zeros(samples.shape[1])
         left = np.arange(len(candidates))
         chosen = []
         for m in range(1, min(k, len(candidates)) + 1):
-            log_weights = -m * np.log(qcid(cohort + samples[left]) + PERFECT)
+            log_weights = (-m * np.log(qcid(cohort + distinct) + PERFECT))[kind[left]]
             if m == 1:
                 log_weights = np.log(np.exp(log_weights) + self.exploration * bonus[left])
             position = draw_weighted(rng, log_weights, 1)[0]

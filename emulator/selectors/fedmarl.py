@@ -1,9 +1,9 @@
 """FedMarl (Zhang, Lin and Zhang, AAAI 2022): candidates probe, agents with shared weights reject some.
 
-One agent per candidate sees its probing loss, the latencies of this and earlier probes, those of earlier
-transfers, the cost of its upload, its data size and the time; the joint value is the agents' sum (VDN). The
-reward is w1 (U(acc_t) - U(acc_t-1)) - w2 H_t - w3 B_t, with the round's latency H and the chosen devices'
-upload cost B.
+One agent per candidate sees its probing loss, the latencies of this and earlier probes, those of its last
+known transfer and of the ones before, the cost of its upload, its data size and the time; the joint value is
+the agents' sum (VDN). The reward is w1 (U(acc_t) - U(acc_t-1)) - w2 H_t - w3 B_t, with the round's latency H
+and the chosen devices' upload cost B.
 
 No code is public and the paper leaves out the form of U, the weights and the history. Taken here:
 U(a) = -ln(1 - a + 0.01), H and B over their means under the random policy it starts with, w = (1, 0.2, 0.1),
@@ -40,6 +40,7 @@ FEATURES = (
     "loss",
     "epoch_s",
     *(f"epoch_s-{i}" for i in range(1, HISTORY + 1)),
+    "comm_s",
     *(f"comm_s-{i}" for i in range(1, HISTORY + 1)),
     "comm_j",
     "data_size",
@@ -97,7 +98,7 @@ class FedMarl(Selector):
         self._options = learner_options(DEFAULTS, learning)
         self._learner: Learner | None = None
         if policy:
-            self._learner = Learner(load_policy(policy, "fedmarl").network, self._options, None)
+            self._learner = Learner(load_policy(policy, "fedmarl", FEATURES).network, self._options, None)
         self._history: NDArray[np.float32] | None = None
         self._pending: dict[str, Any] | None = None
         self._seen = 0
@@ -143,7 +144,8 @@ class FedMarl(Selector):
         if self._history is None:
             self._history = np.full((len(view), 2 * HISTORY), np.nan, np.float32)
         past = self._history[devices]
-        columns = [view.loss[devices], view.epoch_s[devices], *past.T]
+        epochs_s, transfers_s = past.T[:HISTORY], past.T[HISTORY:]
+        columns = [view.loss[devices], view.epoch_s[devices], *epochs_s, view.comm_s[devices], *transfers_s]
         z = robust_log_z([*columns, view.comm_j[devices], view.data_size[devices]])
         progress = np.full((len(devices), 1), view.round / max(1, view.rounds), np.float32)
         past[:, 1:HISTORY], past[:, HISTORY + 1 :] = past[:, : HISTORY - 1], past[:, HISTORY:-1]

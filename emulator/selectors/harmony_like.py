@@ -56,12 +56,14 @@ class HarmonyLike(Selector):
         """Grow the cohort to ``k``."""
         order = rng.permutation(candidates)  # argmin takes the first of equals, so the order must be random
         shares = label_shares(view.bias_delta)[order]
+        # Of a million devices, few have told anything yet: what is the same for many is worked out once.
+        distinct, kind = np.unique(shares, axis=0, return_inverse=True)
         seen = shares.max(axis=0, initial=0.0) > 0
         penalty = self._penalty(view)[order]
         total = np.zeros(shares.shape[1])
         chosen = np.empty(min(k, len(order)), dtype=np.int64)
         for i in range(len(chosen)):
-            score = divergence((total + shares) / (i + 1), int(seen.sum())) + penalty
+            score = divergence((total + distinct) / (i + 1), int(seen.sum()))[kind] + penalty
             chosen[i] = best = int(np.argmin(score))
             total += shares[best]
             penalty[best] = np.inf  # not again

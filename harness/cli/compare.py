@@ -24,6 +24,7 @@ METRICS = (
     "energy_j",
     "round_time_s",
     "round_energy_j",
+    "classes_per_cohort",
 )
 SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "round_energy_j")
 
@@ -37,18 +38,31 @@ SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "
 @click.option("--accounting", type=click.Choice(["honest", "selected_only", "free"]), default="honest",
               show_default=True, help="Whose probes count.")  # fmt: skip
 @click.option("--metric", "metrics", multiple=True, type=click.Choice(METRICS),
-              help="Which tables; may be repeated.")  # fmt: skip
+              help="Which tables; may be repeated. Classes per cohort need the runs' data.")  # fmt: skip
+@click.option("--pair", "pairs", multiple=True, nargs=2, metavar="METHOD METHOD",
+              help="Test these two against each other besides; may be repeated.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["text", "markdown", "latex", "csv"]), default="text",
               show_default=True)  # fmt: skip
 def compare(
-    runs: tuple[Path, ...], target: float | None, accounting: str, metrics: tuple[str, ...], form: str
+    runs: tuple[Path, ...],
+    target: float | None,
+    accounting: str,
+    metrics: tuple[str, ...],
+    pairs: tuple[tuple[str, str], ...],
+    form: str,
 ) -> Output:
     """Compare methods over the same seeds: differences with intervals, tests, ranks."""
     from emulator.compare.load import compare_emulations
     from emulator.compare.render import as_data
     from emulator.outcome import Accounting
 
-    found = compare_emulations(runs, target=target, accounting=Accounting(accounting))
+    found = compare_emulations(
+        runs,
+        target=target,
+        accounting=Accounting(accounting),
+        pairs=pairs,
+        with_cohorts="classes_per_cohort" in metrics,
+    )
     table = found.comparison
     data = {"target": found.target, "accounting": accounting, "basis": found.basis, **as_data(table)}
     text = _renderer(form)(table, metrics or SHOWN)

@@ -94,8 +94,7 @@ def train(
     click.echo(f"{kind}: at most {budget:,} client-epochs", err=True)
     if dry_run:
         return Output({"client_epochs": budget}, lambda _: None)
-    plays = len(made.seeds) if kind != "fedrank" else len((*made.seeds, *made.held_out)) * len(made.experts)
-    with progress(f"training {kind}", sum(made.scenario(i).protocol.rounds for i in range(plays))) as advance:
+    with progress(f"training {kind}", sum(s.protocol.rounds for s in made.runs(kind))) as advance:
         done = 0
 
         def on_round(label: str, _: Any) -> None:
@@ -125,6 +124,8 @@ def _render(console: Console, found: dict[str, PolicyManifest]) -> None:
         table.add_row("learnt on", f"{manifest.data} (seeds {_span(manifest.seeds)})")
         if manifest.experts:
             table.add_row("imitates", ", ".join(manifest.experts))
+            if manifest.stop_seeds:
+                table.add_row("stopped by", f"seeds {_span(manifest.stop_seeds)}")
             table.add_row("judged on", f"seeds {_span(manifest.held_out_seeds)}")
         table.add_row("took", f"{manifest.client_epochs:,} client-epochs, {manifest.cpu_s:,.0f} CPU seconds")
         for result, value in manifest.results.items():

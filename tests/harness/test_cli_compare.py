@@ -73,6 +73,16 @@ def test_other_forms(runs: Path, form: str, sign: str, capsys: pytest.CaptureFix
     assert "fedavg" in out
 
 
+def test_named_pairs_and_classes_per_cohort(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--metric", "classes_per_cohort", "--pair", "oort", "fedavg"]
+    assert run(["compare", str(runs), *asked]) == 0
+    out = capsys.readouterr().out
+    assert "classes per cohort" in out
+    assert "oort vs fedavg" in out
+    assert run(["compare", str(runs), "--pair", "oort", "fedrank"]) == 6
+    assert "there are: fedavg, oort" in capsys.readouterr().err
+
+
 def test_unequal_scenarios_are_told(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = emulated(tmp_path, "random_by_size", "0-1", rounds=3)
     capsys.readouterr()

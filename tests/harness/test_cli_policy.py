@@ -19,7 +19,8 @@ def test_every_policy_says_where_it_comes_from(capsys: pytest.CaptureFixture[str
         assert manifest["command"].startswith("fedjoule policy train")
         assert manifest["seeds"]
         assert manifest["client_epochs"] > 0
-        assert not set(manifest["seeds"]) & set(manifest["held_out_seeds"])
+        groups = [manifest[name] for name in ("seeds", "stop_seeds", "held_out_seeds")]
+        assert len(set().union(*groups)) == sum(map(len, groups)), "no seed serves two purposes"
 
 
 def test_imitation_finds_nine_tenths_of_what_boosted_trees_find() -> None:

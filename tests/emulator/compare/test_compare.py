@@ -129,3 +129,28 @@ def test_every_form_carries_every_method() -> None:
 def test_latex_escapes_names() -> None:
     runs = {"power_of_choice": {0: metrics([0.9])}, "fedavg": {0: metrics([0.9])}}
     assert r"power\_of\_choice" in as_latex(compare(runs, ["fedavg"]), ["accuracy"])
+
+
+def test_named_pairs_are_corrected_for_their_own_number() -> None:
+    table = compare(fleet_of_runs(), ["fedavg"], pairs=[("better", "same"), ("same", "fedavg")])
+    found = table.pairs["accuracy"]
+    assert list(found) == [("better", "same"), ("same", "fedavg")]
+    contrast = found["better", "same"]
+    assert contrast.difference.mean == pytest.approx(0.075)
+    assert (contrast.p, contrast.p_holm, contrast.tests) == pytest.approx((2 / 2**8, 4 / 2**8, 2))
+    assert found["same", "fedavg"].p_holm == 1.0
+    assert found["same", "fedavg"].difference.mean == 0.0
+    for text in (as_text(table, ["accuracy"]), as_markdown(table, ["accuracy"])):
+        assert "better vs same" in text
+        assert "p (Holm, 2 pairs)" in text
+    listed = list(csv.DictReader(io.StringIO(as_csv(table, ["accuracy"]))))
+    assert [(r["reference"], r["tests"]) for r in listed if r["method"] == "better"] == [
+        ("fedavg", "2"),
+        ("same", "2"),
+    ]
+    assert as_data(table)["pairs"]["accuracy"][0]["method"] == "better"
+
+
+def test_a_pair_that_was_not_run() -> None:
+    with pytest.raises(DataQualityError, match="no run of 'worse'"):
+        compare(fleet_of_runs(), [], pairs=[("better", "worse")])
