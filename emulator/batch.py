@@ -108,11 +108,3 @@ def play(
 def is_finished(folder: Path) -> bool:
     """Whether an emulation has come to its end."""
     return (folder / RECORD).is_file() and load_result(folder).record.rounds is not None
-
-
-def find_results(path: Path) -> list[Result]:
-    """Every finished emulation in a folder: a single one, or all of a plan."""
-    if (path / RECORD).is_file():
-        return [load_result(path)]
-    folders = [path / planned.folder for planned in read_index(path).planned]
-    return [load_result(folder) for folder in folders if is_finished(folder)]

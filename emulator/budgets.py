@@ -30,7 +30,15 @@ def budgets_by_rule(
     first, later = world.fleet.first_epoch(ids), world.fleet.epoch(ids)
     down, up = world.network.download(now_ns, ids), world.network.upload(now_ns, ids)
     duration_s, energy_j = (down[i] + first[i] + later[i] * (local_epochs - 1) + up[i] for i in range(2))
-    pool = max(min(k, len(ids)), int(np.ceil(SHARE * len(ids))))
+    return budgets_of(duration_s, energy_j, k, rng)
+
+
+def budgets_of(
+    duration_s: NDArray[np.float64], energy_j: NDArray[np.float64], k: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    """The same from what a round of its own takes each device that has data, in seconds and joules."""
+    n = len(duration_s)
+    pool = max(min(k, n), int(np.ceil(SHARE * n)))
 
     def draws(values: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         best = np.sort(values)[:pool]

@@ -95,6 +95,16 @@ class Chooser:
         return FedjouleError(f"selector {self.selector.name!r} {what}", hint="report this to its author")
 
 
+def check_size(selector: Selector, devices: int) -> None:
+    """Refuse a fleet that is too large for the method, before anything is trained for it."""
+    if selector.most_devices is not None and devices > selector.most_devices:
+        raise ConfigError(
+            f"selector {selector.name!r} serves at most {selector.most_devices:,} devices, not {devices:,}: "
+            "what it keeps grows with the fleet",
+            hint="use a smaller fleet, or another selector",
+        )
+
+
 def _check_needs(selector: Selector) -> None:
     unknown = sorted(selector.needs - FIELDS)
     if unknown:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.accounting import round_costs
-from emulator.chooser import Chooser
+from emulator.chooser import Chooser, check_size
 from emulator.cost.timeline import FORWARD_SHARE, Timeline
 from emulator.learning import RoundLearning
 from emulator.outcome import Fate, RoundOutcome
@@ -88,6 +88,7 @@ class Engine:
         label_histogram: NDArray[np.float64] | None = None,
     ) -> None:
         protocol.check(len(world.fleet))
+        check_size(selector, len(world.fleet))
         self.world, self.trainer, self.selector = world, trainer, selector
         self.protocol, self.judging = protocol, judging
         self.chooser = Chooser(selector, protocol, seed)
@@ -240,7 +241,7 @@ class Engine:
         opened.probed, opened.timeline, opened.learning = devices, timeline, learning
         opened.decision_ns = int(timeline.t_ns.max(initial=opened.now_ns))
         opened.candidates = devices[there]
-        self.reported.put(devices, probe_reports(timeline, learning, there, kind))
+        self.reported.put(devices, probe_reports(timeline.cost, learning, there, kind))
 
     def _participants(self, opened: OpenRound, chosen: Ids) -> tuple[Timeline, RoundLearning]:
         if opened.timeline is not None and opened.learning is not None:
@@ -269,7 +270,7 @@ class Engine:
             self.weights = work.learning.aggregate(work.finished, sizes, self.protocol.aggregation)
             self.score = self.trainer.evaluate(self.weights, self.judging.split)
         reports = round_reports(
-            timeline,
+            timeline.cost,
             work.learning,
             self.selector,
             measured=work.measured,
@@ -301,6 +302,6 @@ class Engine:
         )
         self.round, self.clock_ns, self.eligible = opened.number, work.end_ns, opened.eligible
         file_reports(self.reported, devices, reports)
-        self._truth.count(self.reported, opened.number, devices[work.places], devices[work.finished])
+        self.reported.count(opened.number, devices[work.places], devices[work.finished])
         self.chooser.observe(opened.view, outcome)
         return outcome

@@ -136,8 +136,12 @@ class RunLog:
         test_accuracy: float,
         overhead_s: float,
         metrics: dict[str, float],
+        origin: Origin | None = None,
     ) -> None:
-        """Store one round; the clients go first, so that a round that is there is whole."""
+        """Store one round; the clients go first, so that a round that is there is whole.
+
+        ``origin`` is that of this round's costs, where rounds differ: on a bench each has its instruments.
+        """
         self._tables["clients"].append(_client_rows(outcome))
         self._tables["rounds"].append(
             {
@@ -145,7 +149,7 @@ class RunLog:
                 "eligible": [eligible],
                 "loss": [loss],
                 "test_accuracy": [test_accuracy],
-                "cost_origin": [self._origin.value],
+                "cost_origin": [(origin or self._origin).value],
                 "training": [self._training],
                 **{METRIC + name: [float(metrics.get(name, np.nan))] for name in self._metrics},
             }

@@ -51,6 +51,13 @@ class Reported:
                 told = ~np.isnan(fresh) if fresh.ndim == 1 else ~np.isnan(fresh).any(1)
                 self.fields[name][devices[told]] = fresh[told]
 
+    def count(self, number: int, chosen: Ids, finished: Ids) -> None:
+        """Who was chosen in a round, and who finished it."""
+        if "times_chosen" in self.fields:
+            self.fields["times_chosen"][chosen] += 1
+        if "last_round" in self.fields and number:
+            self.fields["last_round"][finished] = number
+
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""
         return {name: values.copy() for name, values in self.fields.items()}

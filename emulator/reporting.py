@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.cost.timeline import Timeline
 from emulator.learning import RoundLearning
-from emulator.outcome import Reports
+from emulator.outcome import ClientCost, Reports
 from emulator.reported import Reported
 from emulator.selectors.base import Probe, Selector
 
@@ -17,19 +16,16 @@ Ids = NDArray[np.int64]
 Array = NDArray[np.float64]
 
 
-def probe_reports(
-    timeline: Timeline, learning: RoundLearning, there: Ids, probe: Probe
-) -> Mapping[str, Array]:
+def probe_reports(cost: ClientCost, learning: RoundLearning, there: Ids, probe: Probe) -> Mapping[str, Array]:
     """Reports of the candidates who finished their probe and are still there."""
     losses = {"loss": learning.loss, "loss_rms": learning.loss_rms, "global_loss": learning.global_loss}
     if probe is not Probe.EPOCH:
         return losses
-    cost = timeline.cost
     return {**losses, "epoch_s": _only(cost.probe_s, there), "epoch_j": _only(cost.probe_j, there)}
 
 
 def round_reports(
-    timeline: Timeline,
+    cost: ClientCost,
     learning: RoundLearning,
     selector: Selector,
     *,
@@ -41,7 +37,7 @@ def round_reports(
     """Everything that was reported in a round.
 
     Args:
-        timeline: Of the participants.
+        cost: Of the participants.
         learning: Likewise.
         selector: What it asks for is worked out.
         measured: Who told how long an epoch took.
@@ -49,7 +45,7 @@ def round_reports(
         epochs: How many epochs' work is behind what each measured; 0 for those who measured their probe.
         weights: The new global model.
     """
-    cost, needs = timeline.cost, selector.needs
+    needs = selector.needs
     probed = epochs == 0
     count = np.maximum(epochs, 1)
     return Reports(

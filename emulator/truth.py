@@ -62,13 +62,6 @@ class Truth:
             comm_s, comm_j = self._transfers(now_ns, ids)
             reported.put(ids, {"true_comm_s": comm_s, "true_comm_j": comm_j})
 
-    def count(self, reported: Reported, number: int, chosen: Ids, finished: Ids) -> None:
-        """Who was chosen in a round, and who finished it."""
-        if "times_chosen" in reported.fields:
-            reported.fields["times_chosen"][chosen] += 1
-        if "last_round" in reported.fields and number:
-            reported.fields["last_round"][finished] = number
-
     def _transfers(self, now_ns: int, ids: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         at_ns = np.full(len(ids), now_ns)
         down_s, down_j = self._world.network.download(at_ns, ids)

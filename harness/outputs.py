@@ -21,13 +21,14 @@ EPOCHS_FILE = "epochs.parquet"
 def write_outputs(run: Path) -> tuple[Path, ...]:
     """Write ``report.html``, ``junit.xml`` and ``results.parquet`` of a bench run into its folder.
 
-    Also ``epochs.parquet`` into those of its jobs: a run that was killed may lack the last ones.
     They follow from what is stored, so they are written anew each time: after a run was resumed they tell of
-    all of it. Call it when the run is closed; before, it is shown as running.
+    all of it. Call it when the run is closed; before, it is shown as running. Jobs that were killed before
+    they could write their ``epochs.parquet`` get it, too; the others are not touched.
     """
     stored = StoredRun(run)
     for job in stored.captures:
-        _write_epochs(job)
+        if not (job.capture.folder / EPOCHS_FILE).exists():
+            _write_epochs(job)
     write_junit(stored, run / JUNIT_FILE, replace=True)
     write_atomic(run / RESULTS_FILE, epoch_table(stored.captures).parquet(), replace=True)
     bench_page(stored).write(run / REPORT_FILE, replace=True)
@@ -40,4 +41,4 @@ def write_epochs(folder: Path) -> None:
 
 
 def _write_epochs(job: JobCapture) -> None:
-    write_atomic(job.capture.folder / EPOCHS_FILE, epoch_table([job]).parquet(), replace=True)
+    write_atomic(job.capture.folder / EPOCHS_FILE, epoch_table([job]).parquet())

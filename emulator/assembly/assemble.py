@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from emulator.assembly.recordings import conditions_of, recordings
 from emulator.budgets import budgets_by_rule
 from emulator.cost.network import Network
 from emulator.data.model import DataSet, Split
+from emulator.data.partition import Holdings, make_partition
 from emulator.engine import Engine
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.state import FleetState, fleet_from_profiles
@@ -40,7 +41,7 @@ class Learners:
         trainer: Trains.
         data_size: Training samples of each device.
         classes: Number of classes.
-        label_histogram: True share of each class on each device; ``None`` without data.
+        label_histogram: True share of each class on each device; ``None`` if unknown or not asked for.
         facts: For the manifest.
     """
 
@@ -66,6 +67,7 @@ def assemble(
     selector: Selector | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
     open_trainer: OpenTrainer | None = None,
+    learners: Learners | None = None,
 ) -> Assembly:
     """Everything that a run needs.
 
@@ -75,12 +77,14 @@ def assemble(
         selector: Instead of the one that the scenario names.
         profiles: Instead of those that the scenario names, whatever model they are about.
         open_trainer: Where training happens; on this machine by default. Results do not depend on it.
+        learners: Instead of the scenario's data and trainer: clients of another framework.
     """
     task = task_of(scenario.task)
     chooser = make_selector(scenario) if selector is None else selector
     known = profiles_of(scenario.fleet, task) if profiles is None else profiles
     conditions = conditions_of(scenario.fleet, seed)
-    learners = _learners(scenario, task, seed, open_trainer)
+    labels = "label_histogram" in chooser.needs
+    learners = learners or learners_of(scenario, task, seed, open_trainer, labels=labels)
     fleet = fleet_from_profiles(
         known,
         learners.data_size,
@@ -94,12 +98,16 @@ def assemble(
     world = World(
         fleet, conditions, batteries, Network(fleet, conditions, scenario.fleet.network, model_bytes)
     )
-    judging = _judging(scenario, world, seed)
+    rounds = scenario.protocol
+    judging = judging_of(
+        scenario,
+        lambda: budgets_by_rule(world, rounds.k, rounds.local_epochs, 0, generator(seed, "budgets")),
+    )
     engine = Engine(
         world,
         learners.trainer,
         chooser,
-        _protocol(scenario, task),
+        protocol_of(scenario, task),
         judging,
         seed,
         classes=learners.classes,
@@ -150,24 +158,31 @@ def make_selector(scenario: Scenario) -> Selector:
     return kind(**section.options)
 
 
-def _protocol(scenario: Scenario, task: Task) -> Protocol:
+def protocol_of(scenario: Scenario, task: Task) -> Protocol:
+    """The rules of a scenario."""
     settings = scenario.protocol.model_dump(exclude={"candidates"})
     return Protocol(**settings, candidates=scenario.candidates, batch_size=task.batch_size)
 
 
-def _judging(scenario: Scenario, world: World, seed: int) -> Judging:
-    section, protocol = scenario.reward, scenario.protocol
+def judging_of(scenario: Scenario, by_rule: Callable[[], tuple[float, float]]) -> Judging:
+    """How rounds are judged; ``by_rule`` gives T and E where the scenario does not."""
+    section = scenario.reward
     time_s, energy_j = section.time_budget_s, section.energy_budget_j
     if time_s is None or energy_j is None:
-        rng = generator(seed, "budgets")
-        rule_s, rule_j = budgets_by_rule(world, protocol.k, protocol.local_epochs, 0, rng)
+        rule_s, rule_j = by_rule()
         time_s, energy_j = time_s or rule_s, energy_j or rule_j
     scale = section.budget_scale
     budgets = Budgets(scale * time_s, scale * energy_j, section.alpha, section.beta)
     return Judging(REWARDS.load(section.function), budgets, scenario.accounting, section.split)
 
 
-def _learners(scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrainer | None) -> Learners:
+def learners_of(
+    scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrainer | None = None, *, labels: bool = True
+) -> Learners:
+    """The data of a scenario, shared out by the seed, and who trains on it; arguments as in `assemble`.
+
+    Only oracles ask for everybody's ``labels``; to count them takes long in a very large fleet.
+    """
     section = scenario.task
     if scenario.trainer.kind == SURROGATE:
         from emulator.training.surrogate import SurrogateTrainer
@@ -175,13 +190,9 @@ def _learners(scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrain
         sizes = np.full(scenario.fleet.devices, section.samples_per_device, np.int64)
         trainer = SurrogateTrainer(sizes, task.classes, seed)
         return Learners(trainer, sizes, task.classes, None, {"data": None})
-    from emulator.data.partition import make_partition
-    from emulator.data.sources import load_data_set
     from emulator.training.choose import open_trainer as on_this_machine
 
-    data = load_data_set(section.data or task.data_set, seed=seed)
-    data = _cut(data, section, seed)
-    partition = make_partition(section.partition, data.train, scenario.fleet.devices, seed, **section.options)
+    data, partition = data_of(section, scenario.fleet.devices, seed)
     real = (open_trainer or on_this_machine)(
         task,
         data,
@@ -191,8 +202,7 @@ def _learners(scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrain
         workers=scenario.trainer.workers,
         held_out=section.held_out,
     )
-    counts = partition.label_counts(data.train.y, data.classes)
-    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    shares = _label_shares(data, partition) if labels else None
     sizes = partition.sizes - np.round(section.held_out * partition.sizes).astype(np.int64)
     facts = {
         "data": {"name": data.name, "note": data.note, "sha256": data.sha256()},
@@ -201,26 +211,41 @@ def _learners(scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrain
     return Learners(real, sizes, data.classes, shares, facts)
 
 
+def _label_shares(data: DataSet, partition: Holdings) -> NDArray[np.float64]:
+    counts = partition.label_counts(data.train.y, data.classes)
+    return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
+
+
+def data_of(section: TaskSection, devices: int, seed: int) -> tuple[DataSet, Holdings]:
+    """The data of a scenario as far as it uses them, and who has which."""
+    from emulator.data.sources import load_data_set
+
+    loaded = load_data_set(section.data or task_of(section).data_set, seed=seed)
+    data = _cut(loaded, section, seed)
+    return data, make_partition(section.partition, data.train, devices, seed, **section.options)
+
+
 def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
     """The data as far as the scenario uses it."""
-    wanted = {
-        "train": section.train_samples,
-        "validation": section.server_samples,
-        "test": section.server_samples,
-    }
-    splits: dict[str, Split] = {}
-    for name, samples in wanted.items():
-        if samples is not None:
-            split: Split = getattr(data, name)
-            if samples > len(split):
-                key = "train_samples" if name == "train" else "server_samples"
-                raise ConfigError(
-                    f"task.{key} = {samples}, but {data.name} has {len(split)} samples for {name}",
-                    hint="lower it, or leave it out to use all of them",
-                )
-            order = generator(seed, "samples in use", name).permutation(len(split))
-            splits[name] = split.take(np.sort(order[:samples]))
-    return replace(data, **splits)
+
+    def cut(name: str, key: str, samples: int | None) -> Split:
+        split: Split = getattr(data, name)
+        if samples is None:
+            return split
+        if samples > len(split):
+            raise ConfigError(
+                f"task.{key} = {samples}, but {data.name} has {len(split)} samples for {name}",
+                hint="lower it, or leave it out to use all of them",
+            )
+        order = generator(seed, "samples in use", name).permutation(len(split))
+        return split.take(np.sort(order[:samples]))
+
+    return replace(
+        data,
+        train=cut("train", "train_samples", section.train_samples),
+        validation=cut("validation", "server_samples", section.server_samples),
+        test=cut("test", "server_samples", section.server_samples),
+    )
 
 
 def _fleet_facts(fleet: FleetState) -> dict[str, Any]:

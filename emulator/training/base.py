@@ -8,16 +8,18 @@ in the job, on the number of workers, or on whether its epochs came in one call 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from device_agents.workloads.tasks import Task
     from emulator.data.model import DataSet
-    from emulator.data.partition import Partition
+    from emulator.data.partition import Holdings
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class OpenTrainer(Protocol):
         self,
         task: Task,
         data: DataSet,
-        partition: Partition,
+        partition: Holdings,
         *,
         seed: int,
         implementation: str = "auto",
@@ -103,3 +105,13 @@ class OpenTrainer(Protocol):
         held_out: float = 0.0,
     ) -> Trainer:
         """A trainer for a task on partitioned data."""
+
+
+def weighted_sum(
+    rows: Iterable[NDArray[np.float32]], shares: Iterable[float], size: int
+) -> NDArray[np.float32]:
+    """Rows of weights times their shares, added in double precision in the order given."""
+    total = np.zeros(size)
+    for share, row in zip(shares, rows, strict=True):
+        total += share * row
+    return total.astype(np.float32)

@@ -11,7 +11,7 @@ from fedjoule.errors import ConfigError, MissingExtra
 if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
     from emulator.data.model import DataSet
-    from emulator.data.partition import Partition
+    from emulator.data.partition import Holdings
     from emulator.training.table import TableTrainer
 
 IMPLEMENTATIONS = ("auto", "cpu", "batched")
@@ -23,7 +23,7 @@ _SMALL = 10_000
 def open_trainer(
     task: Task,
     data: DataSet,
-    partition: Partition,
+    partition: Holdings,
     *,
     seed: int,
     implementation: str = "auto",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.data.model import DataSet
-from emulator.data.partition import Partition
+from emulator.data.partition import Holdings
 from fedjoule.errors import ConfigError
 from fedjoule.seeds import generator
 
@@ -28,7 +28,7 @@ class ClientData:
     """
 
     data: DataSet
-    partition: Partition
+    partition: Holdings
     seed: int
     held_out: float = 0.0
 
@@ -47,7 +47,8 @@ class ClientData:
 
     def training_size(self, client: int) -> int:
         """How many samples the client trains on."""
-        return len(self._divided(client)[0])
+        size = self.partition.size(client)
+        return size - round(self.held_out * size)
 
     def order(self, client: int, round_number: int, epoch: int) -> NDArray[np.int64]:
         """The order of one epoch (from 0): it does not depend on which epochs were asked for together."""

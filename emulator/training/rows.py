@@ -30,21 +30,28 @@ class SharedRows:
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def row_bytes(self) -> int:
+        """Size of a row."""
+        return self._columns * 4
+
     def grow(self, count: int) -> None:
         """Have at least so many rows. What is there stays; other processes see more after `rows`."""
         if count > len(self._rows):
-            os.ftruncate(self._handle, self._bytes(count))
+            os.ftruncate(self._handle, count * self.row_bytes)
             self.rows(count)
 
     def rows(self, count: int) -> NDArray[np.float32]:
         """The first rows, of which another process may have made some."""
         if count > len(self._rows):
-            memory = mmap.mmap(self._handle, self._bytes(count))
+            memory = mmap.mmap(self._handle, count * self.row_bytes)
             self._rows = np.frombuffer(memory, np.float32).reshape(count, self._columns)
         return self._rows[:count]
 
-    def _bytes(self, count: int) -> int:
-        return count * self._columns * 4
+
+def memory_bytes() -> int:
+    """What this machine has; a table may be made larger than that, and the process is killed as it fills."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _anonymous_file() -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from device_agents.workloads.models import initial_state
-from emulator.training.base import LocalResults, Score
-from emulator.training.rows import SharedRows
+from emulator.training.base import LocalResults, Score, weighted_sum
+from emulator.training.rows import SharedRows, memory_bytes
 from fedjoule.errors import ConfigError
 from fedjoule.seeds import torch_seed
 
@@ -75,6 +75,8 @@ class TableTrainer(ABC):
     """
 
     implementation: str
+    keeps_rows: ClassVar[bool] = True
+    """Whether the clients' rows are in this process, and not somewhere else."""
 
     def __init__(self, task: Task, layout: Layout, clients: ClientData) -> None:
         self.task = task
@@ -125,11 +127,8 @@ class TableTrainer(ABC):
 
     def aggregate(self, clients: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.float32]:
         """See `Trainer`."""
-        total = np.zeros(self.layout.size)
         order = np.argsort(clients, kind="stable")
-        for share, row in zip(shares[order], self.rows_of(clients[order].tolist()), strict=True):
-            total += share * row
-        return total.astype(np.float32)
+        return weighted_sum(self.rows_of(clients[order].tolist()), shares[order], self.layout.size)
 
     def weights(self, clients: NDArray[np.int64]) -> NDArray[np.float32]:
         """See `Trainer`."""
@@ -234,7 +233,7 @@ class TableTrainer(ABC):
                     f"there is no client {client}: the partition has {len(self.clients.partition)}"
                 )
             self._row_of.setdefault(client, _FIRST_CLIENT + len(self._row_of))
-        self._table.grow(_FIRST_CLIENT + len(self._row_of))
+        self._make_room(_FIRST_CLIENT + len(self._row_of))
         return [
             TrainJob(
                 client=client,
@@ -246,6 +245,16 @@ class TableTrainer(ABC):
             )
             for client, count in zip(clients, epochs, strict=True)
         ]
+
+    def _make_room(self, rows: int) -> None:
+        needed, there = rows * self._table.row_bytes, memory_bytes()
+        if self.keeps_rows and needed > there:
+            raise ConfigError(
+                f"{rows - _FIRST_CLIENT:,} clients at once need {needed / 1e9:.1f} GB for their weights and "
+                f"momentum, this machine has {there / 1e9:.1f} GB",
+                hint="ask for fewer candidates; for a method that trains everybody first, a smaller fleet",
+            )
+        self._table.grow(rows)
 
     def _put(self, row: int, weights: NDArray[np.float32]) -> None:
         if weights.shape != (self.layout.size,):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedjoule.errors import EXIT_DEVICE
+from harness.cli.bench_federate import federate
 from harness.cli.bench_files import init, schema
 from harness.cli.bench_look import ping, show, status
 from harness.cli.bench_run import run
@@ -27,10 +28,10 @@ _inventory = click.option(
 
 @click.group("bench", cls=Group)
 def bench() -> None:
-    """Devices on the bench: init, trust, prepare, ping; plans: run, status, show."""
+    """Devices on the bench: init, trust, prepare, ping; plans: run, status, show; rounds: federate."""
 
 
-for _command in (init, ping, run, schema, show, status):
+for _command in (federate, init, ping, run, schema, show, status):
     bench.add_command(_command)
 
 

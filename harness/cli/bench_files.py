@@ -123,7 +123,7 @@ def _show_instruments() -> None:
 
 
 @click.command("schema", cls=Command)
-@click.argument("which", type=click.Choice(["plan", "devices", "probing"]))
+@click.argument("which", type=click.Choice(["plan", "devices", "probing", "federate"]))
 def schema(which: str) -> Output:
     """Print the JSON schema of a file that people write; docs/schemas holds the same."""
     from harness.bench.schemas import schema as schema_of

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Group, Output
+from harness.cli.probing_fidelity import fidelity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +44,10 @@ def _counts(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
 
 @click.group("probing", cls=Group)
 def probing() -> None:
-    """What stopping after the first epoch saves."""
+    """What stopping after the first epoch saves, and how well rounds are predicted."""
+
+
+probing.add_command(fidelity)
 
 
 @probing.command("validate")

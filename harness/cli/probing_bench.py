@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from power.profile import Quantity
 
 WAITING = "wait: of all candidates for the server's choice after the probe; in no other number"
-PREDICTED = "  predicted"
+PREDICTED, EMULATED = "  predicted", "  emulator"
 
 
 def run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
@@ -131,6 +131,7 @@ def _cell(cell: MeasuredCell) -> dict[str, Any]:
             for accounting, saving in cell.savings.items()
         },
         "predicted": None if cell.predicted is None else asdict(cell.predicted),
+        "emulated": None if cell.emulated is None else asdict(cell.emulated),
     }
 
 
@@ -164,7 +165,8 @@ def _render(found: Validation, console: Console) -> None:
     if found.predicted_origin is not None:
         console.print(
             f"predicted [{found.predicted_origin.value}]: by the formula for the same rounds, from profiles "
-            f"of {found.profiles_from}",
+            f"of {found.profiles_from}; emulator [{found.predicted_origin.value}]: the same rounds and "
+            f"profiles, played by the emulator",
             markup=False,
             soft_wrap=True,
         )
@@ -176,13 +178,16 @@ def _render(found: Validation, console: Console) -> None:
 
 
 def _add_rows(table: Table, cell: MeasuredCell) -> None:
-    """Every accounting as measured, and below it as predicted."""
-    expected = cell.predicted
+    """Every accounting as measured, and below it as the formula and as the emulator have it."""
+    expected, emulated = cell.predicted, cell.emulated
     totals = [_digits(cell.vanilla_s.mean), _digits(cell.vanilla_j.mean)]
     table.add_row(f"{cell.candidates} / {cell.chosen}", "vanilla", *totals, "", "", "")
     if expected is not None:
         totals = [_digits(expected.vanilla_s.mean), _digits(expected.vanilla_j.mean)]
         table.add_row("", PREDICTED, *totals, "", "", _digits(expected.vanilla_wait_j.mean))
+    if emulated is not None:
+        totals = [_digits(emulated.vanilla_s), _digits(emulated.vanilla_j)]
+        table.add_row("", EMULATED, *totals, "", "", "")
     for i, (accounting, saving) in enumerate(cell.savings.items()):
         totals = [_digits(saving.time_s.mean), _digits(saving.energy_j.mean)]
         shares = [_share(saving.time_saved), _share(saving.energy_saved)]
@@ -194,6 +199,11 @@ def _add_rows(table: Table, cell: MeasuredCell) -> None:
             shares = [_range(by_formula.time_saved), _range(by_formula.energy_saved)]
             wait = _digits(expected.probing_wait_j.mean) if i == 0 else ""
             table.add_row("", PREDICTED, *totals, *shares, wait)
+        if emulated is not None:
+            played = emulated.savings[accounting]
+            totals = [_digits(played.time_s), _digits(played.energy_j)]
+            shares = [f"{100 * share:z.1f}" for share in (played.time_saved, played.energy_saved)]
+            table.add_row("", EMULATED, *totals, *shares, "")
 
 
 def _digits(value: float) -> str:

@@ -43,7 +43,7 @@ def _page(path: Path) -> Path:
     from harness.report.page import REPORT_FILE
 
     kind = read_run(path).kind
-    if kind == "bench":
+    if kind in ("bench", "federation"):
         from harness.outputs import write_outputs
 
         write_outputs(path)

@@ -66,11 +66,13 @@ class Expectation:
     Attributes:
         origin: What may be claimed of a prediction.
         notes: What the profiles lack.
+        profiles: As they were given.
     """
 
     def __init__(
         self, profiles: Sequence[DeviceProfile], local_epochs: int, energy: EnergyKind, seed: int
     ) -> None:
+        self.profiles = tuple(profiles)
         self._place = {profile.device: i for i, profile in enumerate(profiles)}
         self._local_epochs = local_epochs
         self._means, notes = mean_costs(profiles, energy)

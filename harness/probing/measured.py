@@ -73,17 +73,17 @@ def read_part(capture: Capture, energy: EnergyKind) -> Part:
         DataQualityError: There is no idle power, which a net energy needs.
     """
     cut = CutCapture(capture)
-    baseline = None if energy == "gross" else cut.baseline
+    baseline = _baseline(cut, energy)
     name = capture.record.device.name
     if energy != "gross" and baseline is None:
         raise DataQualityError(
             f"{capture.folder}: no idle power, so there is no {energy} energy", hint="choose gross energy"
         )
-    phases = [(part, phase) for phase in capture.phases() if (part := _part_of(phase)) is not None]
+    phases = [(part, phase) for phase in capture.phases() if (part := part_of(phase)) is not None]
     found = gather(
         capture.recording,
         [Window(p.start_ns, p.end_ns, f"{name}, {part}") for part, p in phases],
-        sync_uncertainty_s=capture.record.clock.sync_uncertainty_s,
+        sync_uncertainty_s=capture.record.clock.window_uncertainty_s,
     )
     problems = [f"{e.energy.label} counts as nothing: {'; '.join(e.energy.problems)}"
                 for e in found if not e.energy.valid]  # fmt: skip
@@ -107,7 +107,16 @@ def read_part(capture: Capture, energy: EnergyKind) -> Part:
     )
 
 
-def _part_of(phase: Phased) -> str | None:
+def _baseline(cut: CutCapture, energy: EnergyKind) -> Baseline | None:
+    """What is subtracted: idle power, or for marginal energy that of the load beside the training."""
+    if energy == "gross":
+        return None
+    loaded = energy == "marginal" and cut.record.background.kind != "none"
+    return cut.load_baseline if loaded else cut.baseline
+
+
+def part_of(phase: Phased) -> str | None:
+    """Which of `PARTS` a phase belongs to; None for what no accounting counts."""
     if phase.phase is Phase.EPOCH:
         return "probe" if phase.epoch == 1 else "train"
     return phase.phase.value if phase.phase in (Phase.DOWNLOAD, Phase.WAIT, Phase.UPLOAD) else None

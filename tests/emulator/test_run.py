@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from emulator.batch import find_results, plan, play, start
+from emulator.batch import plan, play, read_index, start
 from emulator.emulation import load_result, run
 from emulator.log import METRIC
 from emulator.outcome import Accounting, Fate
@@ -79,10 +79,9 @@ def test_a_plan_is_one_folder_each_and_an_index(tmp_path: Path) -> None:
         (p.selector, p.seed) for p in index.planned
     ]
     assert (started.path / "config" / "scenario.toml").read_text() == "# as written"
-    assert [r.path for r in find_results(started.path)] == [r.path for r in results]
-    assert find_results(results[0].path)[0].record == results[0].record
+    assert [p.folder for p in read_index(started.path).planned] == [r.path.name for r in results]
     with pytest.raises(StorageError, match=r"no index\.json"):
-        find_results(tmp_path)
+        read_index(tmp_path)
 
 
 def test_seeds_are_paired_across_selectors(tmp_path: Path) -> None:

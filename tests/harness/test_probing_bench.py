@@ -493,6 +493,10 @@ def test_a_run_is_computed_again_from_its_captures(done: Tally, ask: Callable[..
         > savings["free"]["energy_j"]["mean"]
     )
     assert cell["predicted"]["savings"]["honest"]["energy_saved"]["mean"] > 0.1
+    for accounting, played in cell["emulated"]["savings"].items():
+        formula = cell["predicted"]["savings"][accounting]
+        assert played["energy_saved"] == pytest.approx(formula["energy_saved"]["mean"], abs=1e-6)
+        assert played["time_s"] == pytest.approx(formula["time_s"]["mean"], rel=1e-6)
     assert "every candidate" in said["counted"]["honest"]
     assert said["paper"]["energy_saved"] == 0.252
     assert all(line["elapsed_s"] > 0 for line in said["rounds"])
@@ -506,6 +510,7 @@ def test_the_table_says_where_its_numbers_come_from(done: Tally, capsys: pytest.
     for expected in (
         "on the bench [emulated]",
         "predicted [emulated]",
+        "emulator [emulated]: the same rounds and profiles",
         "random choice",
         "37.4 s and 8.2 J",
         "in no other number",

@@ -18,6 +18,7 @@ from fedjoule.runstore import RunStore, read_journal
 from harness.bench.failures import AttemptRecord
 from harness.bench.resume import is_whole
 from harness.capture import open_capture, verify_capture
+from harness.outputs import EPOCHS_FILE
 from tests.harness.local_bench import FAST, LocalBench, local_bench
 
 # Meters are recorded in real time: such tests run one after the other, not against each other.
@@ -33,11 +34,11 @@ def start(bench: LocalBench, root: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def finished(run: Path) -> dict[str, str]:
-    """The finished jobs, each with one hash over all its files."""
+    """The finished jobs, each with one hash over its files, but for the table that follows from them."""
     hashes = {}
     for folder in sorted((run / "jobs").glob("*")):
         if is_whole(folder):
-            files = sorted(p for p in folder.iterdir() if p.name != ".lock")
+            files = sorted(p for p in folder.iterdir() if p.name not in {".lock", EPOCHS_FILE})
             hashes[folder.name] = hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()
     return hashes
 

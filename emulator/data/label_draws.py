@@ -1,0 +1,53 @@
+"""Draws of samples by label, which several partitions have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedjoule.errors import ConfigError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Shards = list["NDArray[np.int64]"]
+
+
+def by_label(labels: NDArray[np.int64]) -> Shards:
+    """The sample numbers of each label that occurs."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+
+
+def draw_counts(
+    available: NDArray[np.int64], ratios: NDArray[np.float64], size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """How many of each label: a multinomial draw, drawn again among the rest for a label that ran out."""
+    counts = np.zeros_like(available)
+    while (missing := size - int(counts.sum())) > 0:
+        open_ratios = np.where(counts < available, ratios, 0.0)
+        if open_ratios.sum() <= 0:  # the ratios of the remaining labels are all too small for a float
+            open_ratios = np.where(counts < available, 1.0, 0.0)
+        counts = np.minimum(available, counts + rng.multinomial(missing, open_ratios / open_ratios.sum()))
+    return counts
+
+
+def draw_samples(pools: Shards, counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """So many samples of each label, without replacement."""
+    wanted = np.flatnonzero(counts)  # to draw nothing changes nothing, but takes as long as to draw something
+    return np.concatenate([rng.choice(pools[label], counts[label], replace=False) for label in wanted])
+
+
+def fixed_size(samples: int) -> int:
+    """A number of samples per device, refused if there are none."""
+    if samples < 1:
+        raise ConfigError(f"{samples} samples per device: at least one is needed")
+    return samples
+
+
+def positive(name: str, value: float) -> float:
+    """An option that has to be positive and finite."""
+    if not 0 < value < np.inf:
+        raise ConfigError(f"{name} must be positive and finite, got {value}")
+    return value

@@ -1,0 +1,115 @@
+"""What a round on the bench came to: who finished, what it took each participant, how long it lasted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.outcome import ClientCost, Fate
+from fedjoule.provenance import Origin, weakest
+from harness.federate.bench_round import Participant
+from harness.federate.server import FederatedServer
+from harness.probing.measured import PARTS, Part, read_part
+from power.profile import EnergyKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Booked:
+    """Measured parts of a round, one entry per participant.
+
+    Attributes:
+        cost: Seconds and joules by phase; zero for those whose part failed, of which nothing is known.
+        chosen: Who was told to train.
+        honest_s: Slowest to the choice, then slowest from there on; the phases of the round alone.
+        elapsed_ns: From the first download to the last end, with setup and messages.
+        origin: The weakest claim among the instruments; None if nothing was measured.
+        notes: What a reader of the numbers should know.
+    """
+
+    cost: ClientCost
+    chosen: NDArray[np.bool_]
+    honest_s: float
+    elapsed_ns: int
+    origin: Origin | None
+    notes: tuple[str, ...]
+
+
+def book(
+    participants: Sequence[Participant], chosen: NDArray[np.bool_], energy: EnergyKind, *, probed: bool
+) -> Booked:
+    """Integrate what was recorded.
+
+    Args:
+        participants: As `play_round` left them.
+        chosen: Who was told to train.
+        energy: Which energy is charged.
+        probed: Whether the first epoch came before the choice; otherwise it counts as training.
+    """
+    parts = [None if one.capture is None else read_part(one.capture, energy) for one in participants]
+    cost = client_cost(parts, probed=probed)
+    known = [part for part in parts if part is not None]
+    began_ns = min((part.began_ns for part in known), default=0)
+    elapsed_ns = max((part.ended_ns for part in known), default=0) - began_ns
+    honest_s = honest_time_s(cost, chosen)
+    return Booked(
+        cost=cost,
+        chosen=chosen,
+        honest_s=honest_s,
+        elapsed_ns=max(elapsed_ns, round(honest_s * 1e9)),
+        origin=_origin(participants),
+        notes=tuple(problem for part in known for problem in part.problems),
+    )
+
+
+def client_cost(parts: Sequence[Part | None], *, probed: bool) -> ClientCost:
+    """As the emulator counts: without a probe the first epoch is training like any other."""
+
+    def column(name: str, unit: str) -> NDArray[np.float64]:
+        return np.array([0.0 if part is None else getattr(part.readings[name], unit) for part in parts])
+
+    columns = {f"{name}_s": column(name, "duration_s") for name in PARTS}
+    columns |= {f"{name}_j": column(name, "energy_j") for name in PARTS}
+    if not probed:
+        for unit in ("s", "j"):
+            columns[f"train_{unit}"] = columns[f"train_{unit}"] + columns[f"probe_{unit}"]
+            columns[f"probe_{unit}"] = np.zeros(len(parts))
+    return ClientCost(**columns)
+
+
+def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_]) -> float:
+    """R_T under honest accounting (`emulator.accounting`)."""
+    if not cost.probe_s.any():
+        return float((cost.download_s + cost.train_s + cost.upload_s).max(initial=0.0))
+    before_s = float((cost.download_s + cost.probe_s).max(initial=0.0))
+    return before_s + float((cost.train_s + cost.upload_s)[chosen].max(initial=0.0))
+
+
+def _origin(participants: Sequence[Participant]) -> Origin | None:
+    origins = [one.capture.provenance().origin for one in participants if one.capture is not None]
+    return weakest(origins) if origins else None
+
+
+def fate_of(one: Participant, server: FederatedServer, *, finite: bool, in_time: bool) -> Fate:
+    """How the round ended for a participant.
+
+    Args:
+        one: The participant.
+        server: Of the round.
+        finite: Whether all that it reported and sent are numbers.
+        in_time: Whether it had reported when the choice was made.
+    """
+    if one.error is not None:
+        return Fate.LEFT
+    if not finite:
+        return Fate.DIVERGED
+    if not in_time:
+        return Fate.DEADLINE
+    if server.chosen is not None and one.device not in server.chosen:
+        return Fate.REJECTED
+    return Fate.FINISHED

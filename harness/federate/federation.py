@@ -1,0 +1,339 @@
+"""`Federation`: one federated round after the other on real devices. What `emulator.engine` is to a fleet.
+
+The selector sees a `ServerView` of what devices reported and meters showed; no profile, no truth. Costs are
+those of the phases of that very round, from the power trace aligned with the device's clock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emulator.accounting import round_costs
+from emulator.assembly.assemble import judging_of
+from emulator.chooser import Chooser
+from emulator.learning import RoundLearning
+from emulator.outcome import Fate, RoundOutcome
+from emulator.protocol import Judging
+from emulator.reported import Reported
+from emulator.reporting import file_reports, round_reports
+from emulator.reward import Budgets
+from emulator.selectors.base import Probe
+from emulator.training.base import Score
+from fedjoule.errors import DeviceError, NobodyLeft
+from fedjoule.provenance import Origin
+from fedjoule.seeds import generator
+from harness.bench.job import Bench
+from harness.federate.bench_round import Note, Participant, play_round
+from harness.federate.booking import Booked, book, fate_of
+from harness.federate.cast import Cast
+from harness.federate.choice import ProbeChoice
+from harness.federate.registration import Registered
+from harness.federate.round_record import REGISTRATION, FederatedRoundRecord
+from harness.federate.server import FederatedServer
+from harness.probing.measured import read_part
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from emulator.view import ServerView
+
+    Ids = NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A round that is being played."""
+
+    number: int
+    view: ServerView
+    eligible: int
+    participants: list[Participant]
+    learning: RoundLearning
+    choice: ProbeChoice | None
+
+    @property
+    def probed(self) -> bool:
+        return self.choice is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """A round that is over.
+
+    Attributes:
+        outcome: As the emulator's log takes it.
+        record: Who took part, with which captures.
+        origin: Of the costs; None if nothing was measured.
+        eligible: How many devices could have taken part.
+    """
+
+    outcome: RoundOutcome
+    record: FederatedRoundRecord
+    origin: Origin | None
+    eligible: int
+
+
+class Federation:
+    """Plays rounds.
+
+    Args:
+        bench: Devices and meters.
+        cast: Who and what takes part.
+        note: Told what happens to each part.
+
+    Attributes:
+        round: Number of the last round played.
+        clock_ns: Time that rounds took; the bench's own work between them is not in it.
+        weights: The global model.
+        score: Its score on the split that is rewarded.
+        out: Devices that failed too often in this sitting, and why.
+    """
+
+    def __init__(self, bench: Bench, cast: Cast, note: Note = lambda *_: None) -> None:
+        self._bench = bench
+        self._cast = cast
+        self._note = note
+        n = len(cast.devices)
+        self._size = np.array([cast.data.samples(i) for i in range(n)])
+        self.chooser = Chooser(cast.selector, cast.protocol, cast.seed)
+        self._reported = Reported(self._size, cast.selector.needs, cast.classes)
+        self._check_ins = np.zeros(n)
+        self._in_a_row = dict.fromkeys(cast.devices, 0)
+        self._last_end_s: dict[str, float] = {}
+        self._registered: Registered | None = None
+        self._judging: Judging | None = None
+        self.round = 0
+        self.clock_ns = 0
+        self.weights = cast.uploads.initial()
+        self.score = cast.uploads.evaluate(self.weights, cast.scenario.reward.split)
+        self.out: dict[str, str] = {}
+
+    @property
+    def unregistered(self) -> NDArray[np.int64]:
+        """Devices with data of which the server does not know what a round takes them."""
+        known = False if self._registered is None else self._registered.known()
+        return np.flatnonzero(self._cast.data.trainable() & ~np.asarray(known))
+
+    @property
+    def done(self) -> bool:
+        """Whether every round has been played."""
+        return self.round >= self._cast.protocol.rounds
+
+    @property
+    def budgets(self) -> Budgets:
+        """T and E of the reward, once the devices are registered."""
+        return self._judged().budgets
+
+    def measure_registration(self, stop: threading.Event) -> FederatedRoundRecord:
+        """Those who are not registered play a round by themselves; see `harness.federate.registration`."""
+        cast, ids = self._cast, self.unregistered
+        epochs = np.full(len(ids), cast.protocol.local_epochs)
+        participants = cast.participants(REGISTRATION, ids, epochs, self.weights)
+        server = cast.server(participants, None)
+        play_round(self._bench, server, participants, stop, self._note, self._last_end_s)
+        parts = {
+            one.client: read_part(one.capture, cast.scenario.energy)
+            for one in participants
+            if one.capture is not None
+        }
+        of_all = [parts.get(client) for client in range(len(cast.devices))]
+        found = Registered.measured(of_all, cast.protocol.local_epochs)
+        if self._registered is not None:
+            found = self._registered.filled_by(found)
+        if found.known().any():
+            self.register(found)
+        return cast.record(REGISTRATION, participants, np.ones(len(participants), bool), probed=False)
+
+    def register(self, registered: Registered) -> None:
+        """The server learns what a round takes the devices."""
+        if self._judging is None:  # later ones do not change what rounds are judged by
+            self._judging = judging_of(
+                self._cast.scenario,
+                lambda: registered.budgets(
+                    self._cast.protocol.k,
+                    self._cast.protocol.local_epochs,
+                    generator(self._cast.seed, "budgets"),
+                ),
+            )
+        self._registered = registered
+        registered.tell(self._reported)
+
+    def play(self, stop: threading.Event) -> Played:
+        """The next round.
+
+        Raises:
+            NobodyLeft: Every device is out.
+            KeyboardInterrupt: ``stop`` was set; the round does not count.
+        """
+        opened = self._open()
+        server = self._cast.server(opened.participants, opened.choice)
+        play_round(self._bench, server, opened.participants, stop, self._note, self._last_end_s)
+        now_s = time.monotonic()
+        self._last_end_s |= {one.device: now_s for one in opened.participants}
+        self._count_failures(opened.participants)
+        return self._close(opened, server)
+
+    def test(self) -> Score:
+        """For reports only; nothing is ever chosen or rewarded by it."""
+        return self._cast.uploads.evaluate(self.weights, "test")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later rounds depend on, but for who is out."""
+        return {
+            "round": self.round,
+            "clock_ns": self.clock_ns,
+            "weights": self.weights,
+            "accuracy": self.score.accuracy,
+            "loss": self.score.loss,
+            "registered": None if self._registered is None else self._registered.state_dict(),
+            "reported": self._reported.state_dict(),
+            "check_ins": self._check_ins.copy(),
+            "selector": self._cast.selector.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        if state["registered"] is not None:
+            self.register(Registered(**state["registered"]))
+        self.round, self.clock_ns = state["round"], state["clock_ns"]
+        self.weights, self.score = state["weights"], Score(state["loss"], state["accuracy"])
+        self._reported.load_state_dict(state["reported"])
+        self._check_ins[...] = state["check_ins"]
+        self._cast.selector.load_state_dict(state["selector"])
+
+    def _judged(self) -> Judging:
+        if self._judging is None:
+            raise DeviceError(
+                "not a single device could be asked what a round takes it",
+                hint="the run's journal says why; mend it, then resume",
+            )
+        return self._judging
+
+    def _open(self) -> _Open:
+        """Check-in, candidates, and the choice of a method that does not probe."""
+        cast, number = self._cast, self.round + 1
+        self.chooser.begin()
+        eligible = cast.data.trainable() & np.array([name not in self.out for name in cast.devices])
+        eligible[self.unregistered] = False
+        if not eligible.any():
+            why = "; ".join(f"{name}: {reason}" for name, reason in self.out.items())
+            raise NobodyLeft(f"no device is left for round {number}: {why}", hint="mend them, then resume")
+        self._check_ins += eligible
+        self._reported.put(np.arange(len(eligible)), {"check_ins": self._check_ins / number})
+        view = self._view(number, eligible)
+        ids = self.chooser.candidates(view)
+        probed = cast.selector.probe is Probe.EPOCH
+        epochs = np.full(len(ids), cast.protocol.local_epochs)
+        if not probed:
+            ids, epochs = self.chooser.choose(view, ids)
+        learning = RoundLearning(cast.uploads, number, self.weights, ids, proximal_mu=0.0)
+        participants = cast.participants(number, ids, epochs, self.weights)
+        choice = None
+        if probed and self._registered is not None:
+            choice = ProbeChoice(cast, self.chooser, self._reported, self._registered, view, participants)
+        return _Open(number, view, int(eligible.sum()), participants, learning, choice)
+
+    def _view(self, number: int, eligible: NDArray[np.bool_]) -> ServerView:
+        protocol, budgets = self._cast.protocol, self._judged().budgets
+        return self._reported.view(
+            eligible,
+            round=number,
+            rounds=protocol.rounds,
+            now_ns=self.clock_ns,
+            k=protocol.k,
+            local_epochs=protocol.local_epochs,
+            time_budget_s=budgets.time_s,
+            energy_budget_j=budgets.energy_j,
+        ).restricted(self._cast.selector.needs)
+
+    def _count_failures(self, participants: list[Participant]) -> None:
+        for one in participants:
+            self._in_a_row[one.device] = self._in_a_row[one.device] + 1 if one.error is not None else 0
+            if self._in_a_row[one.device] >= self._cast.settings.retry.attempts:
+                self.out[one.device] = one.reason
+
+    def _close(self, opened: _Open, server: FederatedServer) -> Played:
+        """Aggregate, evaluate, charge, and tell the server and the selector."""
+        participants, learning = opened.participants, opened.learning
+        finite = self._take_in(opened, server)
+        fates = tuple(
+            fate_of(
+                one, server, finite=ok, in_time=opened.choice is None or one.device in opened.choice.heard
+            )
+            for one, ok in zip(participants, finite, strict=True)
+        )
+        chosen = np.array(
+            [server.chosen is None or one.device in server.chosen for one in participants], bool
+        )
+        booked = book(participants, chosen, self._cast.scenario.energy, probed=opened.probed)
+        finished = np.flatnonzero([fate is Fate.FINISHED for fate in fates])
+        before = self.score.accuracy
+        if len(finished):
+            self._aggregate(learning, participants, finished)
+        outcome = self._outcome(opened, booked, fates, finished, self.score.accuracy - before)
+        record = self._cast.record(
+            opened.number, participants, chosen, probed=opened.probed, notes=booked.notes
+        )
+        self.round, self.clock_ns = opened.number, self.clock_ns + booked.elapsed_ns
+        file_reports(self._reported, outcome.clients, outcome.reports)
+        self._reported.count(opened.number, outcome.clients[chosen], outcome.clients[finished])
+        self.chooser.observe(opened.view, outcome)
+        self._cast.uploads.end()
+        return Played(outcome, record, booked.origin, opened.eligible)
+
+    def _take_in(self, opened: _Open, server: FederatedServer) -> list[bool]:
+        """File losses and updates; tells for each participant whether they are all numbers."""
+        finite = []
+        for place, one in enumerate(opened.participants):
+            report = server.reports.get(one.device)
+            ok = report is None or report.is_finite
+            if report is not None and ok:
+                opened.learning.loss[place] = report.loss
+                opened.learning.loss_rms[place] = report.loss_rms
+            if one.error is None and one.model is not None:
+                row = self._cast.data.row(one.model)
+                ok = ok and bool(np.isfinite(row).all())
+                self._cast.uploads.put(one.client, row)
+            finite.append(ok)
+        return finite
+
+    def _aggregate(self, learning: RoundLearning, participants: list[Participant], finished: Ids) -> None:
+        sizes = self._size[[participants[place].client for place in finished.tolist()]]
+        self.weights = learning.aggregate(finished, sizes, self._cast.protocol.aggregation)
+        self.score = self._cast.uploads.evaluate(self.weights, self._judged().split)
+
+    def _outcome(
+        self, opened: _Open, booked: Booked, fates: tuple[Fate, ...], finished: Ids, gain: float
+    ) -> RoundOutcome:
+        cast, judging = self._cast, self._judged()
+        there = np.flatnonzero([one.error is None for one in opened.participants])
+        epochs = np.array([0 if opened.probed else one.local.epochs for one in opened.participants], float)
+        costs = round_costs(booked.cost, booked.chosen, booked.honest_s, probed=opened.probed)
+        return RoundOutcome(
+            round=opened.number,
+            start_ns=self.clock_ns,
+            duration_ns=booked.elapsed_ns,
+            clients=np.array([one.client for one in opened.participants], np.int64),
+            chosen=booked.chosen,
+            fates=fates,
+            cost=booked.cost,
+            reports=round_reports(
+                booked.cost,
+                opened.learning,
+                cast.selector,
+                measured=there if opened.probed else finished,
+                finished=finished,
+                epochs=epochs,
+                weights=self.weights,
+            ),
+            costs=costs,
+            accuracy=self.score.accuracy,
+            accuracy_gain=gain,
+            reward=judging.reward(gain * 100.0, costs[judging.accounting], judging.budgets),
+            global_weights=self.weights if cast.selector.needs_weights else None,
+        )

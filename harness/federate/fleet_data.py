@@ -1,0 +1,104 @@
+"""What each device trains: its shard, the step it runs, the weights it starts from, as bytes for the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from device_agents.workloads.tasks import Task, batch_sizes
+from fedjoule.errors import ConfigError
+from harness.bench.workload import Workload, default_cache
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from emulator.training.layout import Layout
+    from emulator.training.table import TableTrainer
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    samples: int
+    shard: bytes
+    graphs: dict[int, bytes]
+
+
+class FleetData:
+    """The shards of all devices, made ready before any meter runs: exporting takes seconds per graph.
+
+    Args:
+        task: With the scenario's own settings.
+        trainer: Whose clients' data it is.
+        devices: How many.
+        backend: What trains on the devices.
+        cache: Folder of exported graphs; by default the user's.
+
+    Raises:
+        ConfigError: No device has enough data for one step.
+    """
+
+    def __init__(
+        self, task: Task, trainer: TableTrainer, devices: int, backend: str, cache: Path | None = None
+    ) -> None:
+        from device_agents.workloads.models import initial_state
+
+        self.task = task
+        self._layout = trainer.layout
+        self._like = {name: array.dtype for name, array in initial_state(task, 0).items()}
+        self._prepared = [
+            _prepare(task, trainer, i, backend, cache or default_cache()) for i in range(devices)
+        ]
+        if not self.trainable().any():
+            raise ConfigError("not a single device has any data", hint="check task.partition and its options")
+
+    def samples(self, device: int) -> int:
+        """Training samples of a device."""
+        return self._prepared[device].samples
+
+    def trainable(self) -> NDArray[np.bool_]:
+        """Who has enough data for one step."""
+        return np.array([bool(batch_sizes(self.task, one.samples)) for one in self._prepared])
+
+    def model(self, row: NDArray[np.float32]) -> bytes:
+        """Global weights as the devices take them."""
+        from device_agents.payload.tensors import pack
+
+        return pack(_named(row, self._layout, self._like))
+
+    def row(self, model: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """A device's weights as the server takes them."""
+        return self._layout.row(model)
+
+    def workload(self, device: int, model: bytes) -> Workload:
+        """Everything that a device is sent."""
+        mine = self._prepared[device]
+        data_set = self.task.data_set
+        return Workload(data_set, self.task.batch_size, model, mine.graphs, shard=mine.shard)
+
+
+def _prepare(task: Task, trainer: TableTrainer, device: int, backend: str, cache: Path) -> _Prepared:
+    from device_agents.payload.tensors import pack
+
+    x, y = trainer.clients.training(device)
+    shard = pack({"x": np.asarray(x, task.input_dtype), "y": np.asarray(y, np.int64)})
+    graphs: dict[int, bytes] = {}
+    if backend == "onnxruntime" and batch_sizes(task, len(y)):
+        from device_agents.export.cache import GraphCache
+
+        found = GraphCache(cache).shard(task, len(y))
+        graphs = {size: path.read_bytes() for size, path in found.items()}
+    return _Prepared(len(y), shard, graphs)
+
+
+def _named(
+    row: NDArray[np.float32], layout: Layout, dtypes: dict[str, np.dtype[Any]]
+) -> dict[str, NDArray[Any]]:
+    """A flat row as arrays by name; integer buffers travel as integers."""
+    places = {place.name: place for place in (*layout.parameters, *layout.buffers)}
+    return {
+        name: row[places[name].span].reshape(places[name].shape).astype(dtype)
+        for name, dtype in dtypes.items()
+    }

@@ -1,0 +1,101 @@
+"""One device's part of a federated round: a job of the bench with real data, decided by the server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from device_agents.job import Job
+from device_agents.protocol import ProbeDone
+from device_agents.round import RoundResult
+from harness.bench.job import Attempt
+from harness.bench.workload import Workload, agent_job
+from harness.federate.live_energy import LivePower
+from harness.federate.server import FederatedServer, Report
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from power.model import SampleBlock
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWork:
+    """What a device is to train in a round.
+
+    Attributes:
+        work: Weights, data and step.
+        samples: Of the data.
+        epochs: In all, the first included.
+        seed: Of the order of the data.
+        learning_rate: Of SGD.
+        momentum: Of SGD.
+        net: Whether idle power is taken off the energy that is reported.
+    """
+
+    work: Workload
+    samples: int
+    epochs: int
+    seed: int
+    learning_rate: float
+    momentum: float
+    net: bool
+
+
+@dataclass(slots=True)
+class Participation(Attempt):
+    """Like any job of the bench, but the data are real, the server decides and the weights are kept.
+
+    Attributes:
+        server: Decides.
+        local: What is trained.
+        model: The weights that came back; None if the device was told to stop.
+    """
+
+    server: FederatedServer = field(kw_only=True)
+    local: LocalWork = field(kw_only=True)
+    model: dict[str, NDArray[Any]] | None = None
+    _power: LivePower = field(default_factory=LivePower)
+
+    def _order(self, cpus: int | None) -> tuple[Job, Workload]:
+        local = self.local
+        order = agent_job(self.bench.plan, self.job, local.work, local.samples, cpus, self._device.limits)
+        changes = {
+            "epochs": local.epochs,
+            "seed": local.seed,
+            "learning_rate": local.learning_rate,
+            "momentum": local.momentum,
+        }
+        return order.model_copy(update=changes), local.work
+
+    def _listener(self) -> Callable[[SampleBlock], None]:
+        shown = Attempt._listener(self)
+
+        def both(block: SampleBlock) -> None:
+            self._power(block)
+            shown(block)
+
+        return both
+
+    def _decide(self, probe: ProbeDone) -> bool:
+        heard_ns = time.monotonic_ns()
+        board, device = self.bench.board, self.job.cell.device
+        board.set(device, phase="wait", epoch=1)
+        going_on = self.server.decide(device, Report(probe, self._energy_j(probe, heard_ns)), self.ending)
+        board.set(device, phase="epoch" if going_on else "stopped")
+        return going_on
+
+    def _energy_j(self, probe: ProbeDone, heard_ns: int) -> float:
+        """Of the first epoch, which ended when its report left: the fastest clock exchange tells the way."""
+        way_ns = min(ping.round_trip_ns for ping in self._pings) // 2
+        end_ns = heard_ns - way_ns
+        power_w = self._power.mean_w(end_ns - probe.duration_ns, end_ns)
+        if self.local.net:
+            idle = self._idle[0]
+            power_w -= self._power.mean_w(idle.start_ns, idle.end_ns)
+        return power_w * probe.duration_ns * 1e-9
+
+    def _take(self, result: RoundResult) -> None:
+        self.model = result.model

@@ -1,0 +1,116 @@
+"""What the server knows of each device before the first round: what an epoch and a transfer take it.
+
+In the emulator a device's class and a speed test of its network tell. On a bench it is either taken from
+profiles, or every device plays one whole round by itself, before the first. Like the emulator's registration
+this is charged to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from emulator.budgets import budgets_of
+from emulator.fleet.costs import profile_costs
+from fedjoule.errors import ConfigError
+from harness.probing.measured import Part
+from power.profile import DeviceProfile, EnergyKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from emulator.reported import Reported
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Registered:
+    """Seconds and joules, one entry per device; NaN for those that could not be asked."""
+
+    epoch_s: NDArray[np.float64]
+    epoch_j: NDArray[np.float64]
+    comm_s: NDArray[np.float64]
+    comm_j: NDArray[np.float64]
+
+    @classmethod
+    def from_profiles(
+        cls, profiles: Sequence[DeviceProfile], samples: NDArray[np.int64], energy: EnergyKind
+    ) -> Self:
+        """From one profile per device, an epoch in proportion to its samples as in the emulator."""
+        costs = profile_costs(profiles, energy)
+        work = samples / costs.samples
+        # As in the emulator, a transfer that was not profiled costs nothing.
+        down_s, down_j = np.nan_to_num(costs.download_s), np.nan_to_num(costs.download_j)
+        up_s, up_j = np.nan_to_num(costs.upload_s), np.nan_to_num(costs.upload_j)
+        return cls(work * costs.epoch_s, work * costs.epoch_j, down_s + up_s, down_j + up_j)
+
+    @classmethod
+    def measured(cls, parts: Sequence[Part | None], local_epochs: int) -> Self:
+        """From one round of each device; the part of one that failed is None."""
+
+        def column(unit: str, *names: str) -> NDArray[np.float64]:
+            return np.array(
+                [
+                    np.nan if part is None else sum(getattr(part.readings[name], unit) for name in names)
+                    for part in parts
+                ]
+            )
+
+        return cls(
+            column("duration_s", "probe", "train") / local_epochs,
+            column("energy_j", "probe", "train") / local_epochs,
+            column("duration_s", "download", "upload"),
+            column("energy_j", "download", "upload"),
+        )
+
+    def known(self) -> NDArray[np.bool_]:
+        """Of whom something is known."""
+        return ~np.isnan(self.epoch_s)
+
+    def filled_by(self, other: Registered) -> Registered:
+        """The same, with what only the other knows."""
+        mine = self.known()
+        return Registered(
+            **{f.name: np.where(mine, getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        )
+
+    def tell(self, reported: Reported) -> None:
+        """Let the server know; what it has heard since is newer."""
+        everybody = np.arange(len(self.epoch_s))
+        told = {"capability_s": self.epoch_s, "comm_s": self.comm_s, "comm_j": self.comm_j}
+        for name in told.keys() & reported.fields.keys():
+            unheard = np.where(np.isnan(reported.fields[name]), told[name], np.nan)
+            reported.put(everybody, {name: unheard})
+
+    def budgets(self, k: int, local_epochs: int, rng: np.random.Generator) -> tuple[float, float]:
+        """T and E by the 30 % rule, of those who are known."""
+        known = self.known()
+        duration_s = self.comm_s + local_epochs * self.epoch_s
+        energy_j = self.comm_j + local_epochs * self.epoch_j
+        return budgets_of(duration_s[known], energy_j[known], k, rng)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def profiles_by_device(
+    profiles: Sequence[DeviceProfile], devices: Sequence[str], model: str, backend: str
+) -> list[DeviceProfile]:
+    """The one profile of each device, of this model and backend.
+
+    Raises:
+        ConfigError: A device has none, or several.
+    """
+    found = []
+    for device in devices:
+        mine = [p for p in profiles if (p.device, p.model, p.backend) == (device, model, backend)]
+        if len(mine) != 1:
+            raise ConfigError(
+                f"{len(mine) or 'no'} profiles of {device}/{model} with {backend}",
+                hint="one is needed; `fedjoule profile list` shows what there is",
+            )
+        found.append(mine[0])
+    return found

@@ -1,0 +1,121 @@
+"""A federated run on the bench: a scenario with one seed, stored like an emulation, resumed by round."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from emulator.assembly.assemble import learners_of, make_selector, protocol_of, task_of
+from emulator.emulation import Result
+from emulator.outcome import RoundOutcome
+from emulator.scenario.load import scenario_text
+from emulator.selectors.base import Selector
+from fedjoule.runstore import Run, RunStatus, RunStore
+from fedjoule.runstore.run import read_run
+from harness.federate.cast import Cast
+from harness.federate.files import FederateFiles
+from harness.federate.fleet_data import FleetData
+from harness.federate.registration import Registered, profiles_by_device
+from harness.federate.sitting import Listener, Sitting
+from harness.federate.uploads import Uploads
+from harness.profiles.cells import CellKey
+from harness.salvage import salvage
+from power.profile import DeviceProfile
+
+if TYPE_CHECKING:
+    from emulator.training.table import TableTrainer
+
+KIND = "federation"
+SCENARIO_FILE = "scenario.toml"
+SETTINGS_FILE = "federate.toml"
+INVENTORY_FILE = "devices.toml"
+
+
+def federate(
+    files: FederateFiles,
+    root: Path,
+    *,
+    resume: Path | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
+    selector: Selector | None = None,
+    stop: threading.Event | None = None,
+    listener: Listener = lambda *_: None,
+    on_round: Callable[[RoundOutcome], None] = lambda _: None,
+    cache: Path | None = None,
+) -> Result:
+    """Play a scenario on the bench.
+
+    Args:
+        files: What to play.
+        root: Folder of runs, for a new one.
+        resume: A run to take up again: finished rounds are kept.
+        profiles: What the server knows of the devices before the first round; by default it is measured.
+        selector: An object instead of the selector that the scenario names.
+        stop: Ends it cleanly when set; the round that is being played does not count.
+        listener: Told what happens to which job or round.
+        on_round: Called after each round.
+        cache: Folder of exported graphs.
+
+    Raises:
+        KeyboardInterrupt: ``stop`` was set.
+        NobodyLeft: No device is left.
+    """
+    playing = _cast(files, selector, cache)
+    registered = None if profiles is None else _from_profiles(files, playing, profiles)
+    try:
+        with _open(files, root, resume) as run:
+            listener("run", str(run.path), {})
+            sitting = Sitting(run, files, playing, listener, on_round)
+            return sitting.play(registered, stop or threading.Event())
+    finally:
+        playing.uploads.close()
+
+
+def _cast(files: FederateFiles, selector: Selector | None, cache: Path | None) -> Cast:
+    scenario, seed = files.scenario, files.seed
+    task = task_of(scenario.task)
+    learners = learners_of(scenario, task, seed)
+    trainer = cast("TableTrainer", learners.trainer)  # the surrogate, which has no data, was refused
+    backend = files.settings.backend
+    return Cast(
+        scenario=scenario,
+        seed=seed,
+        devices=files.devices,
+        settings=files.settings,
+        protocol=protocol_of(scenario, task),
+        data=FleetData(task, trainer, len(files.devices), backend, cache),
+        uploads=Uploads(trainer, backend),
+        selector=make_selector(scenario) if selector is None else selector,
+        classes=learners.classes,
+        facts=learners.facts,
+    )
+
+
+def _from_profiles(files: FederateFiles, cast: Cast, profiles: Sequence[DeviceProfile]) -> Registered:
+    task = cast.data.task
+    model = CellKey("", task.name, task.data_set, "").model
+    found = profiles_by_device(profiles, files.devices, model, files.settings.backend)
+    samples = np.array([cast.data.samples(i) for i in range(len(files.devices))])
+    return Registered.from_profiles(found, samples, cast.scenario.energy)
+
+
+def _open(files: FederateFiles, root: Path, resume: Path | None) -> Run:
+    if resume is None:
+        config = {
+            SCENARIO_FILE: scenario_text(files.scenario_name),
+            "scenario.resolved.json": files.scenario.to_json(),
+            INVENTORY_FILE: files.inventory_path.read_text(encoding="utf-8"),
+        }
+        if files.settings_path is not None:
+            config[SETTINGS_FILE] = files.settings_path.read_text(encoding="utf-8")
+        return RunStore(root).create(
+            files.scenario.name, kind=KIND, config=config, fingerprint=files.fingerprint
+        )
+    record = read_run(resume)
+    if record.status is RunStatus.RUNNING and record.fingerprint == files.fingerprint:
+        salvage(resume)  # it was killed; refused if it is alive
+    return RunStore(resume.parent).resume(resume, fingerprint=files.fingerprint)

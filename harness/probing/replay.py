@@ -1,0 +1,116 @@
+"""A round of the bench replayed by the emulator: the same devices, load and links, costs from profiles.
+
+This is the emulator's own arithmetic (`emulator.cost.timeline`), not another: what it gets wrong about these
+rounds, it gets wrong about a fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.cost.network import Link, Network
+from emulator.cost.timeline import Timeline
+from emulator.fleet.batteries import Batteries
+from emulator.fleet.conditions import AlwaysThere
+from emulator.fleet.costs import profile_costs
+from emulator.fleet.state import FleetState
+from emulator.outcome import ClientCost
+from emulator.world import World
+from fedjoule.provenance import Origin, weakest
+from power.profile import DeviceProfile, EnergyKind
+from traces.fleet import NetworkRates, Segments
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ids = NDArray[np.int64]
+    Times = NDArray[np.int64]
+    Array = NDArray[np.float64]
+
+
+class Steady(AlwaysThere):
+    """Devices under a load and with a link that do not change during a round.
+
+    Args:
+        load: Background load of each device, 0 to 1.
+        link_bps: What each device's link carries; NaN where it is as it was profiled.
+    """
+
+    def __init__(self, load: Array, link_bps: Array) -> None:
+        super().__init__(len(load))
+        self._load = load.astype(np.float32)
+        self._link_bps = link_bps
+
+    def segments(self, t0_ns: Times, t1_ns: Times, devices: Ids) -> Segments:
+        """One stretch each, with the load."""
+        cpu = self._load[devices]
+        return Segments(
+            np.arange(len(devices) + 1), np.asarray(t0_ns), np.asarray(t1_ns), cpu, np.zeros_like(cpu)
+        )
+
+    def load(self, t_ns: int, devices: Ids | None = None) -> NDArray[np.float32]:
+        """As it was."""
+        return self._load if devices is None else self._load[devices]
+
+    def rates(self, t_ns: Times, devices: Ids) -> NetworkRates | None:
+        """As it was, the same in both directions."""
+        bps = self._link_bps[devices]
+        return NetworkRates(bps, bps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayedRound:
+    """What is replayed, one entry per participant.
+
+    Attributes:
+        profiles: Of the participants.
+        samples: They train on.
+        epochs: Local epochs of those who are chosen, the first included.
+        chosen: Who trains on after the choice.
+        load: Background load, 0 to 1.
+        link_bps: What the links carry; NaN where they are as profiled.
+        model_bytes: Size of the model on the wire.
+        probed: Whether the choice came after the first epoch.
+    """
+
+    profiles: Sequence[DeviceProfile]
+    samples: NDArray[np.int64]
+    epochs: NDArray[np.int64]
+    chosen: NDArray[np.bool_]
+    load: NDArray[np.float64]
+    link_bps: NDArray[np.float64]
+    model_bytes: int
+    probed: bool
+
+
+def replay(wanted: ReplayedRound, energy: EnergyKind) -> ClientCost:
+    """What the emulator charges for a round."""
+    everybody = np.arange(len(wanted.profiles))
+    timeline = Timeline(_world(wanted, energy), everybody, 0)
+    timeline.download(everybody)
+    timeline.first_epoch(everybody, "probe" if wanted.probed else "train")
+    if wanted.probed:
+        timeline.wait_until(int(timeline.t_ns.max(initial=0)), everybody)
+    going_on = np.flatnonzero(wanted.chosen)
+    timeline.epochs(going_on, wanted.epochs - 1, "train")
+    timeline.upload(going_on)
+    return timeline.cost
+
+
+def replayed_origin(profiles: Sequence[DeviceProfile]) -> Origin:
+    """What may be claimed of a replay: a prediction is scaled at best."""
+    return weakest([Origin.SCALED, *(profile.origin for profile in profiles)])
+
+
+def _world(wanted: ReplayedRound, energy: EnergyKind) -> World:
+    n = len(wanted.profiles)
+    origin = replayed_origin(wanted.profiles)
+    index = np.arange(n, dtype=np.int16)
+    fleet = FleetState(profile_costs(wanted.profiles, energy), index, np.ones(n), wanted.samples, origin)
+    conditions = Steady(wanted.load, wanted.link_bps)
+    network = Network(fleet, conditions, Link.TRACE, wanted.model_bytes)
+    return World(fleet, conditions, Batteries(fleet, conditions), network)

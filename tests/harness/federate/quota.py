@@ -1,0 +1,132 @@
+"""Devices of different speed on one machine: each one's agents get a share of a core, and no more.
+
+    python -m tests.harness.federate.quota PID:SHARE ...
+
+``PID`` is a device's SSH server. What runs below it is stopped when it has used up its share and goes on when
+it has earned some: a bucket of processor time. Time that others took away is made up for (up to 0.1 s of it),
+so a device is as fast as its share even on a busy machine. It ends, and lets everything go on, when its
+standard input does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from power.emulated.signals import process_tree
+
+TICK_S = 0.004
+LOOK_S = 0.1
+FULL_S = 0.1
+GO_ON_S = 0.01
+"""How often processor time is read, and processes are looked for; what a bucket holds, and how much has to be
+in it for a stopped device to go on, in seconds of the device's own share."""
+
+
+class Bucket:
+    """The processor time that one device may use."""
+
+    def __init__(self, root: int, share: float) -> None:
+        self._root = root
+        self._share = share
+        self._have_s = 0.0
+        self._used_s: dict[int, float] = {}
+        self._stopped = False
+
+    def look(self) -> None:
+        """Find the processes of the device that are not its SSH server's."""
+        for pid in process_tree(self._root)[1:]:
+            if pid not in self._used_s and not _comm(pid).startswith("sshd"):
+                self._used_s[pid] = _cpu_s(pid)
+                if self._stopped:
+                    _signal(pid, signal.SIGSTOP)
+
+    def pass_by(self, seconds: float) -> None:
+        """Some time has passed: count what was earned and used, and stop or go on."""
+        self._have_s += self._share * seconds
+        for pid, before_s in list(self._used_s.items()):
+            now_s = _cpu_s(pid)
+            if now_s < 0:
+                del self._used_s[pid]
+                continue
+            self._have_s -= now_s - before_s
+            self._used_s[pid] = now_s
+        self._have_s = min(self._have_s, FULL_S * self._share)
+        if self._have_s <= 0 and not self._stopped:
+            self._set(stopped=True)
+        elif self._have_s >= GO_ON_S * self._share and self._stopped:
+            self._set(stopped=False)
+
+    def let_go(self) -> None:
+        """Everything goes on."""
+        self._set(stopped=False)
+
+    def _set(self, *, stopped: bool) -> None:
+        self._stopped = stopped
+        for pid in self._used_s:
+            _signal(pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time of all threads of a process, to the nanosecond; -1 if it is gone."""
+    try:
+        # The clock's number is made as glibc's clock_getcpuclockid() makes it.
+        return time.clock_gettime(((~pid) << 3) | 2)
+    except OSError:
+        return -1.0
+
+
+def _comm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return "sshd: gone"
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def main(arguments: list[str]) -> None:
+    pairs = (argument.split(":") for argument in arguments)
+    buckets = [Bucket(int(pid), float(share)) for pid, share in pairs]
+    looked_s = last_s = 0.0
+    try:
+        while not select.select([sys.stdin], [], [], TICK_S)[0]:
+            now_s = time.monotonic()
+            if now_s - looked_s >= LOOK_S:
+                looked_s = now_s
+                for bucket in buckets:
+                    bucket.look()
+            for bucket in buckets:
+                bucket.pass_by(min(now_s - last_s, FULL_S))
+            last_s = now_s
+    finally:
+        for bucket in buckets:
+            bucket.let_go()
+
+
+@contextlib.contextmanager
+def quotas(shares: Mapping[int, float]) -> Iterator[None]:
+    """Hold the processes below some SSH servers to shares of a core."""
+    command = [sys.executable, "-m", "tests.harness.federate.quota"]
+    command += [f"{pid}:{share}" for pid, share in shares.items()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path(__file__).parents[3]) as process:
+        try:
+            yield
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(10)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
