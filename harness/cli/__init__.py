@@ -20,7 +20,10 @@ READY = {
         "harness.cli.experiment:experiment",
         "The paper's table and figures, one command each.",
     ),
-    "export": ("harness.cli.export:export", "Write a run as CSV, Parquet, Perfetto trace or JUnit XML."),
+    "export": (
+        "harness.cli.export:export",
+        "Write a run as CSV, Parquet or JUnit, for Perfetto, TensorBoard or MLflow.",
+    ),
     "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, commands."),
     "meter": ("harness.cli.meter:meter", "Power meters: find, record, emulate, test."),
     "policy": ("harness.cli.policy:policy", "Train and inspect learned selectors."),
@@ -30,13 +33,11 @@ READY = {
     "runs": ("harness.cli.runs:runs", "Stored runs: list, show, salvage."),
     "traces": ("harness.cli.traces:traces", "Interaction traces: import, validate, synthesise."),
 }
-PLANNED: dict[str, str] = {}
 
 cli = LazyGroup(
     name="fedjoule",
     help="Measure what federated learning costs on real devices, and replay it at scale.",
     ready=READY,
-    planned=PLANNED,
 )
 click.version_option(fedjoule.__version__, prog_name="fedjoule")(cli)
 

@@ -85,6 +85,8 @@ def _data(files: BenchFiles, done: Sitting) -> dict[str, Any]:
         "not_needed": sorted(tally.not_needed),
         "left": done.left,
         "resume": files.command(done.path) if done.left else None,
+        "profiles": [stored.place for stored in done.built.profiles],
+        "profile_problems": list(done.built.problems),
     }
 
 
@@ -94,6 +96,11 @@ def _render(console: Console, files: BenchFiles, done: Sitting) -> None:
     if tally.not_needed:
         console.print(f"{len(tally.not_needed)} repetitions were not needed: the intervals are narrow enough")
     console.print(f"page: {done.path / 'report.html'}", markup=False)
-    console.print(f"next: `fedjoule profile build {done.path}`", markup=False)
+    for stored in done.built.profiles:
+        console.print(f"profile: {stored.place}", markup=False)
+    for problem in done.built.problems:
+        console.print(f"no profile: {problem}", markup=False)
+    if done.built.problems:
+        console.print(f"to build them again: `fedjoule profile build {done.path}`", markup=False)
     if done.left:
         console.print(f"the others: {files.command(done.path)}", markup=False)

@@ -19,24 +19,27 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("runs"),
     show_default=True,
-    help="Where the run goes.",
+    help="Where the runs go.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-def demo(root: Path, seed: int) -> Output:
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the bench.")
+@click.option("--quick", is_flag=True, help="Less of everything: no background load, one seed, few rounds.")
+def demo(root: Path, seed: int, quick: bool) -> Output:
     """The whole tool end to end, here and now, without hardware.
 
-    A process on this machine plays the device and really trains; an emulated Monsoon reads the power
-    that its CPU time stands for; the measured profile then drives a short emulation of a fleet. Every
-    number it prints is emulated, and says so.
+    Act 1: two processes play devices and really train LeNet-5, in torch and in onnxruntime; emulated Monsoons
+    read the power that their processor time stands for. Act 2: the profiles drive a fleet with generated
+    people, FedRank against FedAvg and Oort. Act 3: what early exit saves. Every number says where it is from.
     """
+    from harness.cli.meter_live import stop_on_signals
     from harness.cli.progress import progress
-    from harness.demo import STEPS, run_demo
+    from harness.demo.outcome import as_dict, lines
+    from harness.demo.run import run_demo
+    from harness.demo.size import FULL, QUICK
 
-    with progress("demo", len(STEPS)) as advance:
-        result = run_demo(root, seed, on_step=advance)
+    result = run_demo(root, seed, size=QUICK if quick else FULL, show=progress, stopping=stop_on_signals)
 
     def render(console: Console) -> None:
-        for line in result.summary():
-            console.print(line, markup=False)
+        for line in lines(result):
+            console.print(line, markup=False, soft_wrap=True)
 
-    return Output(result.as_dict(), render)
+    return Output(as_dict(result), render)

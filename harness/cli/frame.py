@@ -89,29 +89,23 @@ class LazyGroup(click.Group):
 
     Args:
         ready: Name to ``(module:attribute, summary)``.
-        planned: Name to summary, for names that are reserved and not built yet.
     """
 
-    def __init__(
-        self, *, ready: Mapping[str, tuple[str, str]], planned: Mapping[str, str], **kwargs: Any
-    ) -> None:
+    def __init__(self, *, ready: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.ready = ready
-        self.planned = planned
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every name, built or reserved."""
-        return sorted([*self.ready, *self.planned])
+        """Every name."""
+        return sorted(self.ready)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command that is called."""
-        if cmd_name in self.ready:
-            module, _, attribute = self.ready[cmd_name][0].partition(":")
-            command: click.Command = getattr(import_module(module), attribute)
-            return command
-        if cmd_name in self.planned:
-            return _planned(cmd_name, self.planned[cmd_name])
-        return None
+        if cmd_name not in self.ready:
+            return None
+        module, _, attribute = self.ready[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -127,26 +121,9 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Two lists: what is there, and what is not yet. Neither imports anything."""
+        """Names and summaries, without importing anything."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in sorted(self.ready.items())])
-        if self.planned:
-            with formatter.section("Planned, not in this version"):
-                formatter.write_dl(sorted(self.planned.items()))
-
-
-def _planned(name: str, summary: str) -> click.Command:
-    def refuse() -> None:
-        raise click.UsageError(
-            f"`fedjoule {name}` is planned and not in this version. `fedjoule --help` lists what is there."
-        )
-
-    return click.Command(
-        name,
-        callback=refuse,
-        help=f"{summary} (planned, not in this version)",
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )
 
 
 def console() -> Console:

@@ -67,19 +67,16 @@ def scenarios() -> Output:
 
 @list_group.command("commands")
 def commands() -> Output:
-    """Commands of this version, and the names reserved for later ones."""
-    from harness.cli import PLANNED, READY
+    """The commands of this version."""
+    from harness.cli import READY
 
-    rows = {
-        **{n: ("ready", s) for n, (_, s) in READY.items()},
-        **{n: ("planned", s) for n, s in PLANNED.items()},
-    }
+    rows = {name: summary for name, (_, summary) in sorted(READY.items())}
 
     def render(console: Console) -> None:
-        for name, (state, summary) in sorted(rows.items()):
-            console.print(f"{name:<12} {state:<8} {summary}")
+        for name, summary in rows.items():
+            console.print(f"{name:<12} {summary}", markup=False)
 
-    return Output({name: {"state": state, "summary": s} for name, (state, s) in rows.items()}, render)
+    return Output(rows, render)
 
 
 def _selector(entry: Entry) -> dict[str, Any]:

@@ -29,11 +29,11 @@ MAX_JOBS = 200
 MAX_HOLES = 500
 
 
-def job_folds(jobs: Sequence[JobCapture]) -> list[Fold]:
-    """The charts of each job; the first are to be seen at once."""
+def job_folds(jobs: Sequence[JobCapture], *, page_points: int | None = None, opened: int = 1) -> list[Fold]:
+    """The charts of each job; the first ``opened`` are to be seen at once. `PAGE_POINTS` by default."""
     shown = jobs[:MAX_JOBS]
-    points = min(MAX_POINTS, PAGE_POINTS // max(1, len(shown)))
-    return [_fold(job, points, is_open=i == 0) for i, job in enumerate(shown)]
+    points = min(MAX_POINTS, (page_points or PAGE_POINTS) // max(1, len(shown)))
+    return [_fold(job, points, is_open=i < opened) for i, job in enumerate(shown)]
 
 
 def _fold(job: JobCapture, points: int, *, is_open: bool) -> Fold:

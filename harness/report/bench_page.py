@@ -10,6 +10,7 @@ from pathlib import Path
 from fedjoule.errors import FedjouleError
 from fedjoule.provenance import Origin
 from harness.bench.matrix import REACHED_BY
+from harness.clock import BurstSeen
 from harness.inventory import load_inventory
 from harness.report.bench_charts import MAX_JOBS, job_folds
 from harness.report.page import Cell, Number, Page, Section, Table
@@ -128,7 +129,15 @@ def _clock(jobs: Sequence[JobCapture]) -> Section:
         *("job", "origin", "method", "offset", "skew"),
         *("regulator", "residual", "standard uncertainty", "exchanges"),
     ]
-    return Section("Clock", text, tables=[_capped(headers, [_clock_row(job) for job in jobs])])
+    tables = [_capped(headers, [_clock_row(job) for job in jobs])]
+    bursts = [_burst_row(job, burst) for job in jobs for burst in job.capture.record.bursts]
+    if bursts:
+        headers = [
+            *("job", "pattern", "correlation", "over the next best", "right edges", "step"),
+            *("from the exchanges", "residual", "verdict"),
+        ]
+        tables.append(_capped(headers, bursts))
+    return Section("Clock", text, tables=tables)
 
 
 def _clock_row(job: JobCapture) -> list[Cell]:
@@ -147,6 +156,23 @@ def _clock_row(job: JobCapture) -> list[Cell]:
         f"{clock.residual_s * 1e3:.3g} ms",
         f"{clock.sync_uncertainty_s * 1e3:.3g} ms",
         exchanges,
+    ]
+
+
+def _burst_row(job: JobCapture, burst: BurstSeen) -> list[Cell]:
+    def shown(value: float | None, unit: str = "", scale: float = 1.0) -> str:
+        return "" if value is None else f"{value * scale:.3g}{unit}"
+
+    return [
+        job.job,
+        f"{burst.when} the work",
+        shown(burst.correlation),
+        shown(burst.peak_to_sidelobe),
+        "" if burst.edges is None else f"{burst.right_edges} of {burst.edges}",
+        shown(burst.step_w, " W"),
+        shown(burst.from_pings_s, " ms", 1e3),
+        shown(burst.residual_s, " ms", 1e3),
+        f"refused: {burst.refused}" if burst.refused else "passed",
     ]
 
 

@@ -59,7 +59,7 @@ def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
     sections = [_warnings(results)] if results.warnings else []
     for summary in summaries:
         if summary.variant.swept is None:
-            sections += [_tables(results, summary), _curves(results, summary)]
+            sections += [variant_tables(results, summary), variant_curves(results, summary)]
     sections += [_sweep(results, swept, summaries) for swept in _series(summaries)]
     sections += _across(results)
     sections.append(_reading(summaries))
@@ -83,25 +83,25 @@ def _warnings(results: ExperimentResults) -> Section:
     return Section("Before you read on", tables=[Table(["warning"], rows)])
 
 
-def _tables(results: ExperimentResults, summary: VariantSummary) -> Section:
+def variant_tables(results: ExperimentResults, summary: VariantSummary) -> Section:
+    """What every method reached and took, beside the paper's numbers where there are some."""
+    reduced = f"Reduced: {summary.reductions}."
+    beside_paper = Table(SHORT_HEADER, [_short_cells(row) for row in summary.rows], f"{SHORT_NOTE} {reduced}")
+    printed = any(row.paper for row in summary.rows)
     return Section(
         summary.variant.title,
         f"{LEGEND}. {basis(results, summary)}.",
         tables=[
-            Table(
-                SHORT_HEADER,
-                [_short_cells(row) for row in summary.rows],
-                f"{SHORT_NOTE} Reduced: {summary.reductions}.",
-            ),
+            *([beside_paper] if printed else []),
             Table(
                 [*HEADER[:-PAPER_COLUMNS], "here"],
                 [[*main_row(row)[:-PAPER_COLUMNS], Origin.EMULATED] for row in summary.rows],
-                f"The same with 95 % intervals. Reduced: {summary.reductions}.",
+                f"{'The same' if printed else 'Means'} with 95 % intervals. {reduced}",
             ),
             Table(
                 [*TARGET_HEADER, "here"],
                 [[*target_row(row), Origin.EMULATED] for row in summary.rows],
-                f"Target {summary.target:.2%}: {summary.target_note}. Reduced: {summary.reductions}.",
+                f"Target {summary.target:.2%}: {summary.target_note}. {reduced}",
             ),
         ],
     )
@@ -131,7 +131,8 @@ def _means(ratios: Mapping[Accounting, Interval], scale: float) -> str:
     return " / ".join("-" if math.isnan(mean) else f"{mean:.3g}" for mean in means)
 
 
-def _curves(results: ExperimentResults, summary: VariantSummary) -> Section:
+def variant_curves(results: ExperimentResults, summary: VariantSummary) -> Section:
+    """How it went: curves, who was chosen, where the energy went, fairness, drop-outs."""
     runs = results.of(summary.variant)
     found = {method: behaviour(by_seed) for method, by_seed in runs.items()}
     return Section(

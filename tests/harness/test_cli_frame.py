@@ -5,10 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from fedjoule.runstore import RunStore
-from harness.cli import PLANNED, READY
+from harness.cli import READY
 
 
 def fedjoule(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -25,14 +23,7 @@ def test_every_reserved_name_is_in_the_help() -> None:
     text = fedjoule("--help").stdout
     for name in reserved:
         assert f"\n  {name} " in text, name
-    assert set(READY) | set(PLANNED) == reserved
-
-
-@pytest.mark.parametrize("name", sorted(PLANNED))
-def test_a_planned_command_says_so(name: str) -> None:
-    result = fedjoule(name, "anything", "--at-all")
-    assert result.returncode == 2
-    assert "planned and not in this version" in result.stderr
+    assert set(READY) == reserved
 
 
 def test_a_misspelt_command_gets_a_suggestion() -> None:

@@ -22,7 +22,7 @@ const figures = (() => {
       const line = document.createElement("div");
       line.className = "heat";
       place.insertBefore(line, note);
-      make(line, "span", "name", row.label);
+      make(line, "span", "name", row.label).title = row.label;
       const cells = make(line, "span", "cells");
       row.values.forEach((value, i) => {
         const cell = make(cells, "i", "");
@@ -41,7 +41,7 @@ const figures = (() => {
     const top = Math.max(...totals, 1e-12);
     chart.rows.forEach((row, r) => {
       const line = make(place, "div", "heat stack");
-      make(line, "span", "name", row.label);
+      make(line, "span", "name", row.label).title = row.label;
       const bar = make(line, "span", "cells");
       row.values.forEach((value, i) => {
         const part = make(bar, "i", "");
@@ -53,8 +53,9 @@ const figures = (() => {
     });
     const legend = make(place, "p", "note legend");
     chart.parts.forEach((part, i) => {
-      make(legend, "i", "").style.background = strokes[i % strokes.length];
-      make(legend, "span", "", part);
+      const item = make(legend, "span", "item");
+      make(item, "i", "").style.background = strokes[i % strokes.length];
+      item.append(part);
     });
   };
 

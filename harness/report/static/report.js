@@ -135,9 +135,9 @@
       scales: { x: { time: false }, y: hasBars || hasRibbons ? { range: rangeWith(chart) } : {} },
       axes: [{ ...axis, label: chart.xLabel }, { ...axis, label: chart.yLabel, size: 60 }],
       series: [
-        { label: chart.xLabel },
+        { label: chart.xLabel, value: shown },
         ...chart.series.map((s, i) => ({
-          label: s.label, stroke: strokes[i % strokes.length], width: 1.5, points: { show: s.points },
+          label: s.label, value: shown, stroke: strokes[i % strokes.length], width: 1.5, points: { show: s.points },
           ...(s.line ? {} : { paths: () => null }),
         })),
       ],
@@ -150,8 +150,15 @@
     // Folded away it has no width.
     const fit = () => place.clientWidth && plot.setSize({ width: place.clientWidth, height: 280 });
     addEventListener("resize", fit);
+    // A canvas does not shrink by itself to the width of paper.
+    addEventListener("beforeprint", () => place.clientWidth && plot.setSize({ width: paperWidth, height: 280 }));
+    addEventListener("afterprint", fit);
     document.documentElement.dataset.drawn = ++drawn;
   };
+
+  // In the legend, while the mouse is over the chart.
+  const shown = (u, value) => (value == null ? "" : Number(value.toPrecision(4)).toString());
+  const paperWidth = 640; // CSS pixels: A4 or Letter within Chromium's margins and ours
 
   let drawn = 0;
   const folds = new Set();

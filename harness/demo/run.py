@@ -1,0 +1,196 @@
+"""The three acts in order, each a run of its own that the other commands can read, and one page of all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from emulator.experiments import runner as experiment
+from emulator.experiments.plan import Planned
+from emulator.experiments.results import ExperimentResults
+from emulator.outcome import RoundOutcome
+from fedjoule.errors import DataQualityError, FedjouleError
+from fedjoule.runstore import Run, RunStore
+from harness.bench.board import Board
+from harness.bench.runner import Runner
+from harness.bench.sitting import BenchFiles, View, sit
+from harness.demo.local_bench import local_bench
+from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
+from harness.demo.savings import ReplayedSavings, predicted_savings, replayed_savings
+from harness.demo.size import FULL, DemoSize
+from harness.experiment_outputs import write_experiment
+from harness.probing.predict import Prediction
+from harness.profiles.library import Stored, build_run_profiles
+from harness.report.page import REPORT_FILE
+from harness.stored_run import StoredRun
+
+PROBING_METHOD = "fedrank"
+ACTS = ("bench", "replay", "probing")
+BUSY = "if this machine was busy with other things, run the demo again when it is not"
+
+
+class Advance(Protocol):
+    """Tells how far an act is."""
+
+    def __call__(self, done: float, note: str = "") -> None:
+        """Set the amount done so far, with a short note."""
+
+
+Show = Callable[[str, float | None], AbstractContextManager[Advance]]
+Stopping = Callable[[], AbstractContextManager[threading.Event]]
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What the demo found, and where it is.
+
+    Attributes:
+        run: Folder of the demo: its page, plan and inventory.
+        bench: Folder of act 1's bench run.
+        replay: Folder of act 2's experiment.
+        profiles: Built in act 1.
+        results: Of act 2.
+        predicted: Act 3, by the formula.
+        replayed: Act 3, in the emulated rounds.
+        took_s: Seconds by act, on the wall.
+    """
+
+    run: Path
+    bench: Path
+    replay: Path
+    profiles: tuple[Stored, ...]
+    results: ExperimentResults
+    predicted: Prediction
+    replayed: ReplayedSavings
+    took_s: dict[str, float]
+
+    @property
+    def report(self) -> Path:
+        """The page."""
+        return self.run / REPORT_FILE
+
+
+def _silent(_what: str, _total: float | None) -> AbstractContextManager[Advance]:
+    return nullcontext(lambda *_: None)
+
+
+def run_demo(
+    root: Path,
+    seed: int = 0,
+    *,
+    size: DemoSize = FULL,
+    show: Show = _silent,
+    stopping: Stopping = lambda: nullcontext(threading.Event()),
+) -> DemoResult:
+    """Run the demo: three runs side by side under ``root``.
+
+    Args:
+        root: Folder of runs.
+        seed: Of the bench.
+        size: How much to do.
+        show: Opens a display of progress.
+        stopping: Opens an event that ends the bench cleanly when it is set, e.g. by a signal.
+
+    Raises:
+        FedjouleError: An act failed; what was measured before is in the runs.
+        KeyboardInterrupt: It was stopped.
+    """
+    from harness.report.demo_page import demo_page
+
+    clock = _Clock()
+    with RunStore(root).create("demo", kind="demo") as run:
+        bench, profiles = _bench(run, root, size, seed, show, stopping)
+        clock.lap(ACTS[0])
+        replay, results = _replay(root, profiles, size, show)
+        clock.lap(ACTS[1])
+        result = DemoResult(
+            run=run.path,
+            bench=bench,
+            replay=replay,
+            profiles=profiles,
+            results=results,
+            predicted=predicted_savings([one.profile for one in profiles], CANDIDATES, CHOSEN, seed),
+            replayed=_replayed(results),
+            took_s=clock.laps_s,
+        )
+        clock.lap(ACTS[2])
+        demo_page(result, StoredRun(bench), run.record).write(result.report)
+    return result
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.laps_s: dict[str, float] = {}
+        self._last_s = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        """An act is over."""
+        now_s = time.monotonic()
+        self.laps_s[name] = now_s - self._last_s
+        self._last_s = now_s
+
+
+def _bench(
+    run: Run, root: Path, size: DemoSize, seed: int, show: Show, stopping: Stopping
+) -> tuple[Path, tuple[Stored, ...]]:
+    """Act 1: plug in, measure, build the profiles."""
+    with (
+        local_bench(run.subfolder("config"), run.subfolder("devices"), size, seed) as files,
+        stopping() as stop,
+        show("act 1, bench", len(files.jobs)) as advance,
+    ):
+        path = _sat(files, root, stop, _view(advance))
+    built = build_run_profiles(path)
+    if built.problems:
+        raise DataQualityError(f"{path}: {'; '.join(built.problems)}", hint=BUSY)
+    return path, built.profiles
+
+
+def _sat(files: BenchFiles, root: Path, stop: threading.Event, view: View) -> Path:
+    try:
+        return sit(files, root, stop=stop, view=view).path
+    except FedjouleError as error:
+        # Its own hint is to resume; but the emulated meters are gone when the demo is.
+        error.hint = BUSY
+        raise
+
+
+def _view(advance: Advance) -> View:
+    def view(runner: Runner, _board: Board, _run: Path) -> AbstractContextManager[None]:
+        def on_change(event: str, job: str, facts: dict[str, object]) -> None:
+            what = str(facts["stage"]) if event == "stage" else event
+            advance(len(runner.tally.finished), f"{job} {what}".replace("_", " "))
+
+        runner.on_change = on_change
+        return nullcontext()
+
+    return view
+
+
+def _replay(
+    root: Path, profiles: tuple[Stored, ...], size: DemoSize, show: Show
+) -> tuple[Path, ExperimentResults]:
+    """Act 2: the profiles' files in a scenario, played with every method and seed."""
+    plan = replay_plan([stored.path.resolve() for stored in profiles if stored.path], size)
+    with (
+        experiment.start(root, plan) as run,
+        show("act 2, replay", size.rounds * len(plan.planned)) as advance,
+    ):
+
+        def on_round(planned: Planned, outcome: RoundOutcome) -> None:
+            before = plan.planned.index(planned) * size.rounds
+            where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
+            advance(before + outcome.round, f"{where}, accuracy {outcome.accuracy:.0%}")
+
+        experiment.play(run, plan, on_round)
+    return run.path, write_experiment(run.path)
+
+
+def _replayed(results: ExperimentResults) -> ReplayedSavings:
+    (variant,) = results.plan.variants
+    return replayed_savings(list(results.of(variant)[PROBING_METHOD].values()))
