@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from benchmarks.trace_queries import HALF_HOUR_NS, random_users
 from emulator.cost.network import Link, Network
@@ -59,12 +60,12 @@ class ProbingRandom(FedAvg):
 
 def run() -> list[Figure]:
     """Rounds per second and peak memory of each size, and how the time grows."""
-    figures, seconds = [], {}
+    figures, seconds = [], dict[str, list[float]]()
     for name, (devices, candidates, k, bar, memory_bar) in SIZES.items():
         command = [sys.executable, "-m", "benchmarks.engine_rounds", str(devices), str(candidates), str(k)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         measured = json.loads(done.stdout)
-        seconds[name] = statistics.median(measured["cpu_s"])
+        seconds[name] = measured["cpu_s"]
         wall = f"wall {1 / statistics.median(measured['wall_s']):.3g} rounds/s"
         rates = [1 / value for value in measured["cpu_s"]]
         figures.append(figure("engine_rounds", name, rates, "rounds/CPU-s", bar=bar, note=wall))
@@ -75,11 +76,10 @@ def run() -> list[Figure]:
             )
         )  # fmt: skip
     small, large, crowded = seconds.values()
-    growth = {"bar": 10.0, "better": "lower"}
-    figures.append(
-        figure("engine_rounds", "time of a round, 10 x candidates", [crowded / small], "x", **growth)
-    )
-    figures.append(figure("engine_rounds", "time of a round, 10 x N", [large / small], "x", **growth))
+    for what, more in (("10 x candidates", crowded), ("10 x N", large)):
+        ratios = [b / a for a, b in zip(small, more, strict=True)]
+        name = f"time of a round, {what}"
+        figures.append(figure("engine_rounds", name, ratios, "x", bar=10.0, better="lower"))
     return figures
 
 
@@ -122,10 +122,7 @@ def measure(devices: int, candidates: int, k: int) -> dict[str, Any]:
             if batch:  # the first one also works the policy out
                 cpu_s.append((time.process_time() - begin_cpu) / ROUNDS_PER_BATCH)
                 wall_s.append((time.perf_counter() - begin_wall) / ROUNDS_PER_BATCH)
-    # From /proc: getrusage would count the parent's.
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    peak_mb = int(status.split("VmHWM:")[1].split()[0]) / 1024
-    return {"cpu_s": cpu_s, "wall_s": wall_s, "peak_mb": peak_mb}
+    return {"cpu_s": cpu_s, "wall_s": wall_s, "peak_mb": peak_rss_mb()}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""Local training of many clients beside Flower, pfl-research and a plain torch loop.
+"""Local training of many clients beside a plain torch loop, Flower, pfl-research, FedJAX and FLGo.
 
 LeNet-5, 100 clients of 600 samples, ten of them at a time, five epochs in batches of 32: client-epochs per
 second of CPU time, every process of a contender counted. All contenders are up at once and take turns, one
-block each, so that they meet the same neighbours. The peers live in an environment of their own, which the
-first run makes::
-
-    python3.11 -m venv .venv-peers-fl
-    .venv-peers-fl/bin/python -m pip install -r benchmarks/peers/requirements.txt
+block each, so that they meet the same neighbours. The peers live in environments of their own
+(``.venv-peers-*``), which the first run makes from ``benchmarks/peers/requirements-*.txt``; one that does not
+install is left out, and the note says so.
 
 Two repeats by default; ``FEDJOULE_BENCH=full`` makes them seven.
 """
@@ -30,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.result import Figure, figure
+from benchmarks.suite.peers import PeerUnavailable, peer_python
 from device_agents.workloads.models import initial_state
 from device_agents.workloads.tasks import TASKS, synthetic_shard
 from emulator.data.sources import load_data_set
@@ -38,21 +37,20 @@ from fedjoule.errors import StorageError
 NAME = "multi_client_training"
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
-PEER_ENVIRONMENT = REPOSITORY / ".venv-peers-fl"
-PEER_PYTHON = str(PEER_ENVIRONMENT / "bin" / "python")
 REPEATS = 7 if os.environ.get("FEDJOULE_BENCH") == "full" else 2
 
 CLIENT_EPOCHS = 50  # in a block: ten clients, five epochs
 SAMPLES = 60_000
 OURS, OURS_ON_TWO = "fedjoule, 1 worker", "fedjoule, 2 workers"
-CONTENDERS = {
-    OURS: [sys.executable, "fedjoule_cpu.py", "1"],
-    OURS_ON_TWO: [sys.executable, "fedjoule_cpu.py", "2"],
-    "plain torch loop": [PEER_PYTHON, "plain_torch.py"],
-    "Flower, 2 actors": [PEER_PYTHON, "flower.py"],
-    "pfl-research": [PEER_PYTHON, "pfl_research.py"],
+OURS_SCRIPTS = {OURS: ["fedjoule_cpu.py", "1"], OURS_ON_TWO: ["fedjoule_cpu.py", "2"]}
+# The environment and the script of each.
+PEERS = {
+    "plain torch loop": ("fl", "plain_torch.py"),
+    "Flower, 2 actors": ("fl", "flower.py"),
+    "pfl-research": ("fl", "pfl_research.py"),
+    "FedJAX": ("fedjax", "fedjax_loop.py"),
+    "FLGo": ("flgo", "flgo_loop.py"),
 }
-PEERS = [name for name in CONTENDERS if not name.startswith("fedjoule")]
 # Two-sided 95 % points of Student's t by degrees of freedom (any table).
 T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
@@ -82,13 +80,13 @@ class Block:
 
 def run(repeats: int = REPEATS) -> list[Figure]:
     """All contenders in turn, after one block each to warm up."""
-    _install_peers()
+    commands, absent = _commands()
     load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="multi-client-") as folder, contextlib.ExitStack() as stack:
         _write_work(Path(folder))
         contenders = {
             name: stack.enter_context(_Contender.started(command, Path(folder)))
-            for name, command in CONTENDERS.items()
+            for name, command in commands.items()
         }
         for contender in contenders.values():
             contender.block()
@@ -96,7 +94,7 @@ def run(repeats: int = REPEATS) -> list[Figure]:
         for _ in range(repeats):
             for name, contender in contenders.items():
                 found[name].append(contender.block())
-    note = f"load average {load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
+    note = "; ".join([f"load average {load_before:.1f} before, {os.getloadavg()[0]:.1f} after", *absent])
     return _figures(found, note)
 
 
@@ -106,9 +104,13 @@ def _figures(found: dict[str, list[Block]], note: str) -> list[Figure]:
         figure(NAME, name, rates[name], "client-ep/CPU-s", note=f"last loss {_loss(found[name]):.3f}")
         for name in found
     ]
-    best = max(PEERS, key=lambda name: statistics.median(rates[name]))
-    ratios = [ours / theirs for ours, theirs in zip(rates[OURS], rates[best], strict=True)]
-    rows.append(figure(NAME, f"ours to the best of them ({best})", ratios, "x", bar=1.3, note=note))
+    peers = [name for name in PEERS if name in rates]
+    if not peers:
+        raise RuntimeError(f"there is nobody to compare with: {note}")
+    rows += [figure(NAME, f"ours to {name}", _ratios(rates, name), "x") for name in peers]
+    best = max(peers, key=lambda name: statistics.median(rates[name]))
+    ratios = _ratios(rates, best)
+    rows.append(figure(NAME, "ours to the best of them", ratios, "x", bar=1.3, note=f"{best}; {note}"))
     if len(ratios) > 1:
         bound = _lower_bound(ratios)
         rows.append(
@@ -124,6 +126,10 @@ def _figures(found: dict[str, list[Block]], note: str) -> list[Figure]:
         )
     )
     return rows
+
+
+def _ratios(rates: dict[str, list[float]], peer: str) -> list[float]:
+    return [ours / theirs for ours, theirs in zip(rates[OURS], rates[peer], strict=True)]
 
 
 def _lower_bound(ratios: list[float]) -> float:
@@ -229,11 +235,13 @@ def _write_work(folder: Path) -> None:
     np.savez(folder / "start.npz", **initial_state(task, 0))  # type: ignore[arg-type]
 
 
-def _install_peers() -> None:
-    if (PEER_ENVIRONMENT / ".installed").exists():
-        return
-    print("  installing the peers into .venv-peers-fl (a few minutes, once)", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", str(PEER_ENVIRONMENT)], check=True)
-    requirements = str(HERE / "peers" / "requirements.txt")
-    subprocess.run([PEER_PYTHON, "-m", "pip", "install", "--quiet", "-r", requirements], check=True)
-    (PEER_ENVIRONMENT / ".installed").touch()
+def _commands() -> tuple[dict[str, list[str]], list[str]]:
+    """How each contender is started, and who cannot take part."""
+    commands = {name: [sys.executable, *script] for name, script in OURS_SCRIPTS.items()}
+    absent = []
+    for name, (environment, script) in PEERS.items():
+        try:
+            commands[name] = [str(peer_python(environment)), script]
+        except PeerUnavailable as error:
+            absent.append(f"{name} does not install: {error}")
+    return commands, absent

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fedjoule.config import ClosedModel
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+RATIO = "x"
+"""Unit of a ratio of two things that were measured side by side in one run."""
+
+
+class Figure(ClosedModel):
     """One line of the table.
 
     Attributes:
         benchmark: Module it comes from.
-        name: What was measured.
+        name: What was measured; the same in every run.
         value: Median over the repeats.
-        unit: ``x`` for a ratio measured in one run.
+        unit: `RATIO` for a ratio measured in one run; anything else depends on the machine.
         low: Smallest of the repeats.
         high: Largest of the repeats.
         repeats: How often.
@@ -44,13 +47,23 @@ class Figure:
         reached = self.value >= self.bar if self.better == "higher" else self.value <= self.bar
         return "ok" if reached else "MISSED"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**asdict(self), "verdict": self.verdict}
+    @property
+    def held_to(self) -> str:
+        """The bar in words, with the verdict; empty without one."""
+        if self.bar is None:
+            return ""
+        return f"{'>=' if self.better == 'higher' else '<='} {self.bar:g} {self.verdict}"
 
 
 def figure(benchmark: str, name: str, values: Sequence[float], unit: str, **more: Any) -> Figure:
     """A figure from the values of several repeats."""
     return Figure(
-        benchmark, name, statistics.median(values), unit, min(values), max(values), len(values), **more
+        benchmark=benchmark,
+        name=name,
+        value=statistics.median(values),
+        unit=unit,
+        low=min(values),
+        high=max(values),
+        repeats=len(values),
+        **more,
     )

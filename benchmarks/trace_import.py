@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from tests.traces import big_input, livelab_dump
 from traces.readers import READERS, ImportReport, ReaderOptions
@@ -96,7 +97,7 @@ def _work(reader: str, source: Path) -> dict[str, Any]:
         "cpu_s": time.process_time() - cpu_s,
         "rows": report.rows,
         "traces": traces,
-        "peak_rss_mb": big_input.peak_rss_mb(),
+        "peak_rss_mb": peak_rss_mb(),
     }
 
 

@@ -21,12 +21,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from traces.devices import DAY_NS, FleetRecipe
 from traces.flat_store import open_flat, write_flat
 from traces.fleet import TraceFleet
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, NetworkSpans
 
+NAME = "trace_queries"
 SIZES = ((37, 28), (1000, 28))  # users and days: as many as ExtraSensory has, and a large set
 DEVICES = 1_000_000
 CANDIDATES = 10_000
@@ -48,6 +50,7 @@ MEMORY_BAR_MB = 2000.0
 def run() -> list[Figure]:
     """Median times over different moments, each size in a process of its own, pinned to one core."""
     figures = []
+    low: dict[str, Any] = {"better": "lower"}
     for users, days in SIZES:
         with tempfile.TemporaryDirectory(prefix="trace-queries-") as name:
             folder = Path(name) / "flat"
@@ -60,12 +63,10 @@ def run() -> list[Figure]:
             times = measured["times"][what]
             wall = f"{note}; wall {statistics.median(times['wall_ms']):.3g} ms"
             figures.append(
-                figure("trace_queries", what, times["cpu_ms"], "ms CPU", bar=bar, better="lower", note=wall)
+                figure(NAME, f"{what}, {users} users", times["cpu_ms"], "ms CPU", bar=bar, note=wall, **low)
             )
-        memory = {"bar": MEMORY_BAR_MB, "better": "lower", "note": note}
-        figures.append(
-            figure("trace_queries", "peak memory of the process", [measured["peak_mb"]], "MB", **memory)
-        )
+        memory = f"peak memory of the process, {users} users"
+        figures.append(figure(NAME, memory, [measured["peak_mb"]], "MB", bar=MEMORY_BAR_MB, note=note, **low))
     return figures
 
 
@@ -117,7 +118,7 @@ def ask(folder: Path) -> dict[str, Any]:
     return {
         "steps": len(flat.state),
         "times": {what: _times(question) for what, question in questions.items()},
-        "peak_mb": _peak_mb(),
+        "peak_mb": peak_rss_mb(),
     }
 
 
@@ -130,12 +131,6 @@ def _times(question: Callable[[int], object]) -> dict[str, list[float]]:
         cpu_ms.append((time.process_time() - cpu_s) * 1e3)
         wall_ms.append((time.perf_counter() - wall_s) * 1e3)
     return {"cpu_ms": cpu_ms, "wall_ms": wall_ms}
-
-
-def _peak_mb() -> float:
-    """Peak resident memory, mapped pages included. From /proc: getrusage would count the parent's."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 if __name__ == "__main__":

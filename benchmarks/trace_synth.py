@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 
 USERS = 100_000
@@ -63,14 +64,8 @@ def generate(seed: int, out: Path) -> dict[str, Any]:
         "cpu_s": time.process_time() - cpu_s,
         "rows": sum(table.rows for table in made.record.tables.values()),
         "size_mb": sum(path.stat().st_size for path in out.iterdir()) / 1e6,
-        "peak_mb": _peak_mb(),
+        "peak_mb": peak_rss_mb(),
     }
-
-
-def _peak_mb() -> float:
-    """Peak resident memory. From /proc: getrusage would count the parent's."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Flower's simulation with two Ray actors of one core; each client runs the plain torch loop."""
 # mypy: ignore-errors
 
-from block import CHOSEN, CLIENTS, SAMPLES, LeNet5, blocks, done, start_weights, train
+from block import CHOSEN, CLIENTS, SAMPLES, blocks, done
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
+from torch_block import LeNet5, start_weights, train
 
 client_app, server_app = ClientApp(), ServerApp()
 

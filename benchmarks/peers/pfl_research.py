@@ -3,19 +3,7 @@
 
 import numpy as np
 import torch
-from block import (
-    BATCH,
-    CHOSEN,
-    EPOCHS,
-    LEARNING_RATE,
-    MOMENTUM,
-    LeNet5,
-    blocks,
-    chosen,
-    done,
-    shard,
-    start_weights,
-)
+from block import BATCH, CHOSEN, EPOCHS, LEARNING_RATE, MOMENTUM, STEPS, blocks, chosen, done
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -23,6 +11,7 @@ from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.model.pytorch import PyTorchModel
+from torch_block import LeNet5, shard, start_weights
 
 
 class Model(LeNet5):
@@ -76,6 +65,5 @@ for block in blocks():
             local_batch_size=BATCH, local_num_epochs=EPOCHS, local_learning_rate=LEARNING_RATE
         ),
     )
-    steps = len(losses) // CHOSEN // EPOCHS
-    assert len(losses) == CHOSEN * EPOCHS * 19
-    done(float(np.mean(np.reshape(losses, (CHOSEN, EPOCHS, steps))[:, -1])))
+    assert len(losses) == CHOSEN * EPOCHS * STEPS
+    done(float(np.mean(np.reshape(losses, (CHOSEN, EPOCHS, STEPS))[:, -1])))

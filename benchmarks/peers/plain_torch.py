@@ -2,7 +2,8 @@
 # mypy: ignore-errors
 
 import torch
-from block import CHOSEN, LeNet5, blocks, chosen, done, start_weights, train
+from block import CHOSEN, blocks, chosen, done
+from torch_block import LeNet5, start_weights, train
 
 for block in blocks():
     total, losses = None, []
