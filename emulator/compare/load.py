@@ -136,12 +136,18 @@ def _final(one: Loaded) -> float:
 
 
 def _means(loaded: Sequence[Loaded]) -> dict[str, float]:
-    methods = dict.fromkeys(one.method for one in loaded)
-    return {m: float(np.nanmean([_final(one) for one in loaded if one.method == m])) for m in methods}
+    """Of the methods with any accuracy: a run that ended early may never have been tested."""
+    finals: dict[str, list[float]] = {}
+    for one in loaded:
+        if not np.isnan(final := _final(one)):
+            finals.setdefault(one.method, []).append(final)
+    return {method: float(np.mean(values)) for method, values in finals.items()}
 
 
 def _default_target(loaded: Sequence[Loaded]) -> float:
     means = _means(loaded)
+    if not means:
+        raise DataQualityError("none of these runs was ever tested", hint="give an accuracy with `--target`")
     return means.get(BASELINE, min(means.values()))
 
 

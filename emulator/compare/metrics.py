@@ -21,7 +21,7 @@ class RunMetrics:
     """What one run of one method with one seed reached.
 
     Attributes:
-        accuracy: Mean test accuracy of the last ten rounds.
+        accuracy: Mean test accuracy of the last ten rounds that were tested (`protocol.test_every`).
         best_accuracy: The best round's.
         time_to_target_s: Sum of R_T until the target was reached, without the time in which nobody was there;
             the run's whole sum if it never was.

@@ -130,6 +130,7 @@ def compare(
         raise DataQualityError(
             f"no run of {absent[0]!r}, which a pair names", hint=f"there are: {', '.join(sorted(runs))}"
         )
+    pairs = tuple(dict.fromkeys(pairs))  # a pair that is named twice is one test
     references = tuple(name for name in references if name in runs)
     cells: dict[str, dict[str, Cell]] = {method: {} for method in runs}
     tested = {}

@@ -11,7 +11,9 @@ from emulator.batch import is_finished
 from emulator.emulation import RECORD, EmulationRecord
 from emulator.experiments.plan import ExperimentPlan
 from emulator.experiments.runner import read_plan
+from emulator.policies.store import packaged_sha256
 from emulator.scenario.model import Scenario
+from emulator.selectors.base import SELECTORS, Family
 from fedjoule.errors import ConfigError
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import Run
@@ -28,7 +30,11 @@ def take_over(run: Run, plan: ExperimentPlan, donors: Sequence[Path]) -> int:
     """
     for donor in donors:
         _check_version(run, donor)
-    there = {_key(record.scenario, record.seed): path for path, record in _finished(donors)}
+    there = {
+        _key(record.scenario, record.seed): path
+        for path, record in _finished(donors)
+        if _has_same_policies(record)
+    }
     taken = 0
     for planned in plan.planned:
         scenario = plan.scenario_of(planned)
@@ -37,12 +43,15 @@ def take_over(run: Run, plan: ExperimentPlan, donors: Sequence[Path]) -> int:
         if source is None or target.exists():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        # The record says that it is finished: it comes last, so that a copy cut short is played instead.
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns(RECORD, "checkpoint*", ".*"))
+        # Beside it first, so that nothing is there of a copy that is cut short.
+        copy = target.with_name(f".{target.name}.copy")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns(RECORD, "checkpoint*", ".*"))
         record = read_record(source / RECORD, EmulationRecord)
         origin = {TAKEN_FROM: f"{source.parents[1].name}/{source.parent.name}/{source.name}"}
         update = {"scenario": scenario, "facts": {**record.facts, **origin}}
-        write_record(target / RECORD, record.model_copy(update=update))
+        write_record(copy / RECORD, record.model_copy(update=update))
+        copy.rename(target)
         taken += 1
     return taken
 
@@ -53,6 +62,13 @@ def _finished(donors: Sequence[Path]) -> Iterator[tuple[Path, EmulationRecord]]:
             folder = donor / planned.folder
             if is_finished(folder):
                 yield folder, read_record(folder / RECORD, EmulationRecord)
+
+
+def _has_same_policies(record: EmulationRecord) -> bool:
+    """Whether a learning selector would begin with the same policies now: they change between releases."""
+    if SELECTORS.load(record.selector).family is not Family.LEARNING:
+        return True
+    return record.facts.get("policies_sha256") == packaged_sha256()
 
 
 def _key(scenario: Scenario, seed: int) -> tuple[str, int]:

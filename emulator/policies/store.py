@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from importlib.resources import files
@@ -96,6 +97,15 @@ def packaged_policies() -> list[str]:
     """Names of the policies that ship with the package."""
     folder = files("emulator.policies") / "trained"
     return sorted(f.name.removesuffix(SUFFIX) for f in folder.iterdir() if f.name.endswith(SUFFIX))
+
+
+def packaged_sha256() -> str:
+    """Hash of all policies that ship with the package: results of learning selectors depend on them."""
+    folder = files("emulator.policies") / "trained"
+    digest = hashlib.sha256()
+    for name in packaged_policies():
+        digest.update(hashlib.sha256((folder / f"{name}{SUFFIX}").read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def any_policy(name: str) -> Policy:

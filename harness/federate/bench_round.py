@@ -158,8 +158,10 @@ class _Part:
             server=self._server,
             local=one.local,
         )
-        work.run()
-        one.model = work.model
+        try:
+            work.run()
+        finally:  # what fails after the capture was finished does not undo the update
+            one.model = work.model
 
     def _begin(self, stage: Stage) -> None:
         one = self._one

@@ -112,4 +112,4 @@ def fate_of(one: Participant, server: FederatedServer, *, finite: bool, in_time:
         return Fate.DEADLINE
     if server.chosen is not None and one.device not in server.chosen:
         return Fate.REJECTED
-    return Fate.FINISHED
+    return Fate.LEFT if one.model is None else Fate.FINISHED

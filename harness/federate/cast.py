@@ -70,7 +70,7 @@ class Cast:
                 seed=torch_seed(self.seed, "federate data", client, number),
                 learning_rate=task.learning_rate,
                 momentum=task.momentum,
-                net=self.scenario.energy != "gross",
+                energy=self.scenario.energy,
             )
             found.append(Participant(client, job, local))
         return found

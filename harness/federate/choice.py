@@ -28,7 +28,7 @@ class ProbeChoice:
         cast: Who and what takes part.
         chooser: Asks the selector.
         reported: What the server knows; the view shows it.
-        registered: Stands in for an energy that the meter has not shown in time.
+        registered: Stands in for an energy that the meter has not shown in time, nor in a round before.
         view: Of this round.
         participants: Of this round.
 
@@ -70,9 +70,11 @@ class ProbeChoice:
     def _columns(self, reports: list[Report], ids: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
         """What the server learns, by field of the view."""
         energy_j = np.array([report.epoch_j for report in reports])
+        last_j = self._view.epoch_j[ids]
+        known_j = np.where(np.isnan(last_j), self._registered.epoch_j[ids], last_j)
         return {
             "loss": np.array([report.loss for report in reports]),
             "loss_rms": np.array([report.loss_rms for report in reports]),
             "epoch_s": np.array([report.probe.duration_ns * 1e-9 for report in reports]),
-            "epoch_j": np.where(np.isnan(energy_j), self._registered.epoch_j[ids], energy_j),
+            "epoch_j": np.where(np.isnan(energy_j), known_j, energy_j),
         }

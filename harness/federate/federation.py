@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,7 +135,7 @@ class Federation:
         epochs = np.full(len(ids), cast.protocol.local_epochs)
         participants = cast.participants(REGISTRATION, ids, epochs, self.weights)
         server = cast.server(participants, None)
-        play_round(self._bench, server, participants, stop, self._note, self._last_end_s)
+        self._play_round(server, participants, stop)
         parts = {
             one.client: read_part(one.capture, cast.scenario.energy)
             for one in participants
@@ -172,9 +172,7 @@ class Federation:
         """
         opened = self._open()
         server = self._cast.server(opened.participants, opened.choice)
-        play_round(self._bench, server, opened.participants, stop, self._note, self._last_end_s)
-        now_s = time.monotonic()
-        self._last_end_s |= {one.device: now_s for one in opened.participants}
+        self._play_round(server, opened.participants, stop)
         self._count_failures(opened.participants)
         return self._close(opened, server)
 
@@ -191,6 +189,7 @@ class Federation:
             "accuracy": self.score.accuracy,
             "loss": self.score.loss,
             "registered": None if self._registered is None else self._registered.state_dict(),
+            "budgets": None if self._judging is None else asdict(self._judging.budgets),
             "reported": self._reported.state_dict(),
             "check_ins": self._check_ins.copy(),
             "selector": self._cast.selector.state_dict(),
@@ -200,6 +199,8 @@ class Federation:
         """Go on from a `state_dict`."""
         if state["registered"] is not None:
             self.register(Registered(**state["registered"]))
+            # By those who were registered first, as before: see `register`.
+            self._judging = replace(self._judged(), budgets=Budgets(**state["budgets"]))
         self.round, self.clock_ns = state["round"], state["clock_ns"]
         self.weights, self.score = state["weights"], Score(state["loss"], state["accuracy"])
         self._reported.load_state_dict(state["reported"])
@@ -251,6 +252,13 @@ class Federation:
             energy_budget_j=budgets.energy_j,
         ).restricted(self._cast.selector.needs)
 
+    def _play_round(
+        self, server: FederatedServer, participants: list[Participant], stop: threading.Event
+    ) -> None:
+        play_round(self._bench, server, participants, stop, self._note, self._last_end_s)
+        now_s = time.monotonic()
+        self._last_end_s |= {one.device: now_s for one in participants}
+
     def _count_failures(self, participants: list[Participant]) -> None:
         for one in participants:
             self._in_a_row[one.device] = self._in_a_row[one.device] + 1 if one.error is not None else 0
@@ -267,9 +275,8 @@ class Federation:
             )
             for one, ok in zip(participants, finite, strict=True)
         )
-        chosen = np.array(
-            [server.chosen is None or one.device in server.chosen for one in participants], bool
-        )
+        told = server.chosen or frozenset()  # nobody, if no probe came in
+        chosen = np.array([not opened.probed or one.device in told for one in participants], bool)
         booked = book(participants, chosen, self._cast.scenario.energy, probed=opened.probed)
         finished = np.flatnonzero([fate is Fate.FINISHED for fate in fates])
         before = self.score.accuracy

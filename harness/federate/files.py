@@ -54,6 +54,7 @@ class FederateFiles:
         words = ["fedjoule", "bench", "federate", self.scenario_name, "--inventory", str(self.inventory_path)]
         words += [] if self.settings_path is None else ["--settings", str(self.settings_path)]
         words += ["--selector", self.scenario.selector.name, "--seed", str(self.seed)]
+        words += ["--rounds", str(self.scenario.protocol.rounds)]
         return shlex.join([*words, "--resume", str(run)])
 
 

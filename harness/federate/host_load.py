@@ -31,7 +31,7 @@ _IDLE, _STEAL = (3, 4), (7,)
 """Columns of the ``cpu`` line (proc(5)): idle and waiting for input or output; taken by a hypervisor."""
 
 
-def read_ticks(path: Path = STAT) -> tuple[int, ...]:
+def read_ticks(path: Path) -> tuple[int, ...]:
     """Clock ticks since boot, over all processors: all, idle, stolen."""
     # Guest time, in the columns after these, is already in user and nice.
     columns = [int(text) for text in path.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
@@ -68,8 +68,10 @@ class HostLoadLog:
         self._table.__exit__(None, None, None)
 
     def _follow(self) -> None:
+        if not STAT.exists():  # no Linux: how busy the host was is not known
+            return
         while True:
-            row = (time.monotonic_ns(), *read_ticks())
+            row = (time.monotonic_ns(), *read_ticks(STAT))
             self._table.append({name: [value] for name, value in zip(COLUMNS, row, strict=True)})
             if self._over.wait(self._period_s):
                 return
@@ -84,21 +86,13 @@ class Contention:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HostLoad:
-    """The readings of a run, by host-monotonic time."""
+class Readings:
+    """Those of one sitting, by host-monotonic time."""
 
     t_ns: NDArray[np.int64]
     ticks: NDArray[np.int64]
     idle: NDArray[np.int64]
     steal: NDArray[np.int64]
-
-    @classmethod
-    def read(cls, run: Path) -> Self:
-        """Of all sittings of a run."""
-        tables = [read_table(run, name) for name in _tables(run)]
-        columns = [[table.column(name).to_numpy() for table in tables] for name in COLUMNS]
-        nothing = np.empty(0, np.int64)
-        return cls(*(np.concatenate([nothing, *column]) for column in columns))
 
     def between(self, start_ns: int, end_ns: int) -> Contention | None:
         """From the reading before a stretch to the one after it; None if there are none."""
@@ -110,3 +104,21 @@ class HostLoad:
             int(column[last] - column[first]) for column in (self.ticks, self.idle, self.steal)
         )
         return Contention(idle / ticks, steal / ticks)
+
+
+@dataclass(frozen=True, slots=True)
+class HostLoad:
+    """The readings of a run, one entry per sitting."""
+
+    sittings: tuple[Readings, ...]
+
+    @classmethod
+    def read(cls, run: Path) -> Self:
+        """Of all sittings of a run."""
+        tables = [read_table(run, name) for name in _tables(run)]
+        return cls(tuple(Readings(*(table.column(name).to_numpy() for name in COLUMNS)) for table in tables))
+
+    def between(self, start_ns: int, end_ns: int) -> Contention | None:
+        """As `Readings.between`; None too if it may be either of two: the clock begins anew with the host."""
+        found = [load for one in self.sittings if (load := one.between(start_ns, end_ns)) is not None]
+        return found[0] if len(found) == 1 else None

@@ -39,10 +39,11 @@ class LivePower:
             self._arrived.notify_all()
 
     def mean_w(self, start_ns: int, end_ns: int) -> float:
-        """Mean power between two moments of host time; NaN if not all of it was recorded."""
+        """Mean power between two moments of host time; NaN if not all of it was recorded, or nothing is."""
         with self._arrived:
             self._arrived.wait_for(lambda: bool(self._t_ns) and self._t_ns[-1] >= end_ns, LAG_S)
-            if not self._t_ns or start_ns < self._t_ns[0] or end_ns > self._t_ns[-1]:
+            known = self._t_ns and self._t_ns[0] <= start_ns < end_ns <= self._t_ns[-1]
+            if not known:
                 return float("nan")
             begin_j, end_j = np.interp([start_ns, end_ns], self._t_ns, self._energy_j)
         return float(end_j - begin_j) / ((end_ns - start_ns) * 1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from power.model import SampleBlock
+    from power.profile import EnergyKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class LocalWork:
         seed: Of the order of the data.
         learning_rate: Of SGD.
         momentum: Of SGD.
-        net: Whether idle power is taken off the energy that is reported.
+        energy: Which energy is reported.
     """
 
     work: Workload
@@ -41,7 +43,7 @@ class LocalWork:
     seed: int
     learning_rate: float
     momentum: float
-    net: bool
+    energy: EnergyKind
 
 
 @dataclass(slots=True)
@@ -83,7 +85,9 @@ class Participation(Attempt):
         heard_ns = time.monotonic_ns()
         board, device = self.bench.board, self.job.cell.device
         board.set(device, phase="wait", epoch=1)
-        going_on = self.server.decide(device, Report(probe, self._energy_j(probe, heard_ns)), self.ending)
+        # Nobody waits for a meter that lags behind if nothing is decided by what it shows.
+        energy_j = self._energy_j(probe, heard_ns) if self.server.chooses else math.nan
+        going_on = self.server.decide(device, Report(probe, energy_j), self.ending)
         board.set(device, phase="epoch" if going_on else "stopped")
         return going_on
 
@@ -91,11 +95,18 @@ class Participation(Attempt):
         """Of the first epoch, which ended when its report left: the fastest clock exchange tells the way."""
         way_ns = min(ping.round_trip_ns for ping in self._pings) // 2
         end_ns = heard_ns - way_ns
-        power_w = self._power.mean_w(end_ns - probe.duration_ns, end_ns)
-        if self.local.net:
-            idle = self._idle[0]
-            power_w -= self._power.mean_w(idle.start_ns, idle.end_ns)
+        start_ns = end_ns - probe.duration_ns
+        power_w = self._power.mean_w(start_ns, end_ns)
+        if self.local.energy != "gross":
+            power_w -= self._power.mean_w(*self._baseline_ns(start_ns))
         return power_w * probe.duration_ns * 1e-9
+
+    def _baseline_ns(self, start_ns: int) -> tuple[int, int]:
+        """When it was idle or, for marginal energy, with its load alone: right before the first epoch."""
+        if self.local.energy == "marginal" and self.job.cell.load.cpu_share:
+            return start_ns - round(self.bench.plan.timing.load_only_s * 1e9), start_ns
+        idle = self._idle[0]
+        return idle.start_ns, idle.end_ns
 
     def _take(self, result: RoundResult) -> None:
         self.model = result.model

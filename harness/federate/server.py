@@ -85,6 +85,11 @@ class FederatedServer:
         self.chosen: frozenset[str] | None = None
         self.failure: Exception | None = None
 
+    @property
+    def chooses(self) -> bool:
+        """Whether anybody may be told to stop after the first epoch."""
+        return self._choose is not None
+
     def wait_for_all(self, device: str, ending: Ending) -> None:
         """A device is ready; returns when all are, or when those who are not have used up their time.
 

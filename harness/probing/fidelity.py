@@ -142,6 +142,8 @@ class _Comparison:
                 f"{len(own)} captures of {self._run} are in the profiles, which would predict themselves",
                 hint="use profiles of an earlier run",
             )
+        if unread := sum(one.what == ROUND and one.contended is None for one in compared):
+            self._notes[f"whether the host was contended is not known of {unread} rounds"] = None
         return Fidelity(
             run=self._run,
             origin=weakest(self._origins),
@@ -250,5 +252,5 @@ class _Comparison:
             changed=any(both.changed(place) for place in places),
             idle=None if host is None else host.idle,
             steal=None if host is None else host.steal,
-            contended=host is not None and (host.idle < IDLE_BELOW or host.steal > STEAL_ABOVE),
+            contended=None if host is None else host.idle < IDLE_BELOW or host.steal > STEAL_ABOVE,
         )

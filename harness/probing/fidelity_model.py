@@ -33,7 +33,7 @@ class Compared:
         changed: Whether it was under a load or on a link that was set for this round.
         idle: Share of the host's processor time that was idle; None if it was not read.
         steal: Share that a hypervisor took; likewise.
-        contended: Whether the host was too busy, by `IDLE_BELOW` and `STEAL_ABOVE`.
+        contended: Whether the host was too busy, by `IDLE_BELOW` and `STEAL_ABOVE`; likewise.
     """
 
     round: int
@@ -47,7 +47,7 @@ class Compared:
     changed: bool
     idle: float | None
     steal: float | None
-    contended: bool
+    contended: bool | None
 
     def row(self) -> dict[str, Any]:
         """As plain data, with the errors."""

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from emulator.emulation import load_result
+from emulator.compare.load import find_emulations
+from emulator.emulation import RECORD, EmulationRecord, load_result
+from emulator.experiments import reuse
 from emulator.experiments.results import load_experiment
 from emulator.experiments.reuse import TAKEN_FROM, take_over
 from emulator.experiments.runner import play, start
 from fedjoule.errors import ConfigError
+from fedjoule.records import read_record, write_record
 from fedjoule.runstore import read_table
 from tests.emulator.small_experiment import played, small_plan
 
@@ -56,4 +59,40 @@ def test_numbers_of_another_version_are_refused(tmp_path: Path) -> None:
     with start(tmp_path, plan) as run:
         with pytest.raises(ConfigError, match=r"was made by fedjoule 0\.0\.0"):
             take_over(run, plan, [donor])
+        play(run, plan)
+
+
+def test_a_copy_that_was_cut_short_is_made_again_or_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    donor = played(tmp_path, small_plan(seeds=(0,)))
+    plan = small_plan(seeds=(0,))
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for again in (True, False):
+        with start(tmp_path, plan) as run:
+            with monkeypatch.context() as patched:
+                patched.setattr(reuse, "write_record", killed)
+                with pytest.raises(KeyboardInterrupt):
+                    take_over(run, plan, [donor])
+            if again:
+                assert take_over(run, plan, [donor]) == len(plan.planned)
+            play(run, plan)
+        assert not load_experiment(run.path).missing
+        assert len(find_emulations([run.path])) == len(plan.planned)
+
+
+def test_other_policies_are_other_results(tmp_path: Path) -> None:
+    """The same version of the package may come with policies that were trained anew."""
+    donor = played(tmp_path, small_plan(seeds=(0,)))
+    plan = small_plan(seeds=(0,))
+    for one in plan.planned:
+        path = donor / one.folder / RECORD
+        record = read_record(path, EmulationRecord)
+        facts = {**record.facts, "policies_sha256": "0" * 64}
+        write_record(path, record.model_copy(update={"facts": facts}), replace=True)
+    with start(tmp_path, plan) as run:
+        assert take_over(run, plan, [donor]) == 2  # of fedavg and oort, but neither of fedrank
         play(run, plan)

@@ -60,8 +60,10 @@ def test_what_went_as_profiled_is_predicted(
     # Both are probed after 0.4 + 2 s, then the chosen one needs 2 s and 0.3 s.
     assert whole.measured_s == pytest.approx(4.7, rel=1e-3)
     assert whole.predicted_s == pytest.approx(4.7, rel=1e-3)
-    assert whole.contended is False
-    assert whole.idle is None, "nothing was read from the host"
+    assert (whole.idle, whole.contended) == (None, None), "nothing was read from the host"
+    assert not found.select("round", contended=False), "so it is not said to have been calm"
+    assert found.select("round") == [whole]
+    assert "whether the host was contended is not known of 1 rounds" in found.notes
 
 
 def test_what_was_slower_than_profiled_shows_as_an_error(

@@ -3,15 +3,20 @@
 import csv
 import io
 import json
+import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from emulator.compare.load import Loaded, _best_heuristic, _default_target
 from emulator.compare.metrics import run_metrics
 from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_text
 from emulator.compare.table import METRICS, compare
+from emulator.emulation import EmulationRecord, Result
 from emulator.outcome import Accounting
+from emulator.scenario.model import Scenario
 from fedjoule.errors import DataQualityError
 
 
@@ -134,6 +139,8 @@ def test_latex_escapes_names() -> None:
 def test_named_pairs_are_corrected_for_their_own_number() -> None:
     table = compare(fleet_of_runs(), ["fedavg"], pairs=[("better", "same"), ("same", "fedavg")])
     found = table.pairs["accuracy"]
+    twice = compare(fleet_of_runs(), ["fedavg"], pairs=[*found, *found])
+    assert twice.pairs["accuracy"] == found, "a pair that is named twice is one test"
     assert list(found) == [("better", "same"), ("same", "fedavg")]
     contrast = found["better", "same"]
     assert contrast.difference.mean == pytest.approx(0.075)
@@ -154,3 +161,17 @@ def test_named_pairs_are_corrected_for_their_own_number() -> None:
 def test_a_pair_that_was_not_run() -> None:
     with pytest.raises(DataQualityError, match="no run of 'worse'"):
         compare(fleet_of_runs(), [], pairs=[("better", "worse")])
+
+
+def test_the_target_is_of_the_runs_that_were_tested() -> None:
+    """One that ended before its first test has no accuracy, which is not the worst of all."""
+
+    def loaded(method: str, accuracy: list[float]) -> Loaded:
+        record = EmulationRecord(scenario=Scenario(name="s"), seed=0, facts={})
+        return Loaded(Path(), method, 0, rounds(accuracy), Result(Path(), record))
+
+    untested = loaded("untested", [math.nan, math.nan])
+    assert _default_target([untested, loaded("a", [0.5]), loaded("b", [0.25])]) == 0.25
+    assert _best_heuristic([loaded("oort", [math.nan]), loaded("tifl", [0.5])]) == "tifl"
+    with pytest.raises(DataQualityError, match="ever tested"):
+        _default_target([untested])

@@ -1,5 +1,6 @@
 """Scenarios and settings for the bench: what is read, what is refused, what a bench makes of a scenario."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,17 @@ def test_files_are_read_together(tmp_path: Path) -> None:
     command = files.command(Path("runs/x"))
     assert command.startswith("fedjoule bench federate quick --inventory")
     assert command.endswith("--resume runs/x")
+    words = shlex.split(command)
+    options = dict(zip(words[4:-1:2], words[5::2], strict=True))
+    again = read_files(
+        words[3],
+        Path(options["--inventory"]),
+        Path(options["--settings"]),
+        selector=options["--selector"],
+        seed=int(options["--seed"]),
+        rounds=int(options["--rounds"]),
+    )
+    assert again.fingerprint == files.fingerprint, "or the run could not be taken up again"
     with pytest.raises(ConfigError, match="no scenario file and no preset"):
         read_files("quickly", INVENTORY)
 

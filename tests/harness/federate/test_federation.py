@@ -1,0 +1,208 @@
+"""What a federation keeps and books, with the devices' part of the work left out."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from device_agents.protocol import ProbeDone
+from device_agents.session import Ping
+from emulator.outcome import Fate
+from fedjoule.errors import DeviceError
+from harness.bench.board import Board
+from harness.bench.ending import Ending
+from harness.bench.job import Bench
+from harness.bench.plan import LoadLevel
+from harness.bench.workload import Workloads
+from harness.capture import CAPTURE_FILE, HostWindow
+from harness.federate import bench_round
+from harness.federate import federation as module
+from harness.federate.bench_round import Participant, play_round
+from harness.federate.booking import fate_of
+from harness.federate.cast import Cast
+from harness.federate.choice import ProbeChoice
+from harness.federate.federation import Federation
+from harness.federate.files import FederateFiles, read_files
+from harness.federate.participant import Participation
+from harness.federate.registration import Registered
+from harness.federate.run import _cast
+from harness.federate.server import FederatedServer, Report
+from power.model import SampleBlock
+from tests.conftest import REPOSITORY
+
+SECOND_NS = 10**9
+TRAINED_S = 7
+SETTINGS = 'backend = "torch"\ndevices = ["pi", "phone", "far", "left"]\n'
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> FederateFiles:
+    settings = tmp_path_factory.mktemp("settings") / "federate.toml"
+    settings.write_text(SETTINGS)
+    return read_files(
+        "quick", REPOSITORY / "examples" / "devices.toml", settings, selector="fedrank", rounds=2
+    )
+
+
+@pytest.fixture
+def cast(files: FederateFiles) -> Cast:
+    return _cast(files, None, None)
+
+
+@pytest.fixture
+def bench(files: FederateFiles, tmp_path: Path) -> Bench:
+    plan = files.settings.plan(files.scenario)
+    board = Board(files.devices)
+    return Bench(tmp_path, "run", plan, files.inventory, files.inventory_path, Workloads(plan, ()), board)
+
+
+def registered(*epoch_s: float) -> Registered:
+    column = np.array(epoch_s)
+    return Registered(column, 2 * column, 0 * column, 0 * column)
+
+
+def ready(cast: Cast, bench: Bench) -> Federation:
+    federation = Federation(bench, cast)
+    federation.register(registered(1.0, 2.0, 3.0, 4.0))
+    return federation
+
+
+def probe(duration_ns: int = SECOND_NS) -> ProbeDone:
+    return ProbeDone(seq=1, job_id="job", loss=1.0, duration_ns=duration_ns, samples=1)
+
+
+def test_a_resumed_run_is_judged_by_the_same_budgets(cast: Cast, bench: Bench) -> None:
+    """Devices that register later change nothing, in the same sitting or after it."""
+    first = Federation(bench, cast)
+    first.register(registered(1.0, np.nan, np.nan, np.nan))
+    judged_by = first.budgets
+    first.register(registered(1.0, 20.0, 30.0, 40.0))
+    assert first.budgets == judged_by
+    second = Federation(bench, cast)
+    second.load_state_dict(first.state_dict())
+    assert second.budgets == judged_by
+    assert not len(second.unregistered)
+
+
+def test_nobody_was_chosen_if_every_probe_failed(
+    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def all_fail(_bench: Bench, _server: FederatedServer, them: Sequence[Participant], *_: Any) -> None:
+        for one in them:
+            one.error = DeviceError("unplugged")
+
+    monkeypatch.setattr(module, "play_round", all_fail)
+    played = ready(cast, bench).play(threading.Event())
+    assert set(played.outcome.fates) == {Fate.LEFT}
+    assert not played.outcome.chosen.any()
+    assert not any(part.chosen for part in played.record.parts)
+
+
+def test_devices_rest_after_their_registration_too(
+    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[dict[str, float]] = []
+
+    def play(_b: Bench, _s: FederatedServer, them: Sequence[Participant], *rest: Any) -> None:
+        ended.append(dict(rest[-1]))
+        for one in them:
+            one.error = DeviceError("unplugged")
+
+    monkeypatch.setattr(module, "play_round", play)
+    federation = Federation(bench, cast)
+    for _ in range(2):
+        federation.measure_registration(threading.Event())
+    assert [set(times) for times in ended] == [set(), set(cast.devices)]
+
+
+def test_an_update_is_kept_if_only_what_follows_the_capture_fails(
+    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its file is there a capture is finished, so the weights that came with it count as well."""
+
+    def run(self: Participation) -> None:
+        self.model = {"w": np.zeros(1)}
+        (self.folder / CAPTURE_FILE).write_text("{}")
+        raise DeviceError("the link broke when it was closed")
+
+    monkeypatch.setattr(Participation, "run", run)
+    monkeypatch.setattr(bench_round, "open_capture", lambda folder: folder)
+    (one,) = cast.participants(1, np.array([0]), np.array([1]), cast.uploads.initial())
+    play_round(bench, cast.server([one], None), [one], threading.Event())
+    assert one.error is None
+    assert one.model is not None
+
+
+def test_who_sent_no_update_has_not_finished(cast: Cast) -> None:
+    (one,) = cast.participants(1, np.array([0]), np.array([1]), cast.uploads.initial())
+    server = cast.server([one], None)
+    assert fate_of(one, server, finite=True, in_time=True) is Fate.LEFT
+    one.model = {"w": np.zeros(1)}
+    assert fate_of(one, server, finite=True, in_time=True) is Fate.FINISHED
+
+
+def part_of_a_round(
+    cast: Cast, bench: Bench, server: FederatedServer, load: LoadLevel | None = None, energy: str = "marginal"
+) -> Participation:
+    """A device that was idle at 1 W, perhaps ran a load at 2 W, trained at 3 W, and has just said so."""
+    playing = replace(cast, scenario=cast.scenario.model_copy(update={"energy": energy}))
+    (one,) = playing.participants(1, np.array([0]), np.array([2]), cast.uploads.initial())
+    job = one.job if load is None else replace(one.job, cell=replace(one.job.cell, load=load))
+    work = Participation(
+        bench, job, 1, bench.run, Ending(), lambda _: None, server=server, local=one.local
+    )  # fmt: skip
+    work._pings.append(Ping(0, 0, 0))
+    work._idle.append(HostWindow(start_ns=0, end_ns=SECOND_NS))
+    for first_s, last_s, watts in ((0, 1, 1.0), (1, TRAINED_S - 1, 2.0), (TRAINED_S - 1, TRAINED_S, 3.0)):
+        ticks = np.arange(first_s * 1000, last_s * 1000 + 1)
+        power = np.full(len(ticks), watts)
+        work._power(SampleBlock(ticks * 10**6, ticks, power, np.ones(len(ticks)), 0, 0))
+    return work
+
+
+def test_the_selector_is_told_the_energy_that_is_charged(cast: Cast, bench: Bench) -> None:
+    """Marginal energy is what the training adds to the load beside it, at the choice as well."""
+    server = FederatedServer(["pi"], lambda _: frozenset(), start_timeout_s=1, report_timeout_s=1)
+    game = LoadLevel(name="game", cpu_share=0.5)
+
+    def told(**changes: Any) -> float:
+        return part_of_a_round(cast, bench, server, **changes)._energy_j(probe(), TRAINED_S * SECOND_NS)
+
+    assert told() == pytest.approx(2.0, rel=1e-2)
+    assert told(load=game) == pytest.approx(1.0, rel=1e-2)
+    assert told(load=game, energy="net") == pytest.approx(2.0, rel=1e-2)
+    assert told(load=game, energy="gross") == pytest.approx(3.0, rel=1e-2)
+
+
+def test_an_epoch_of_no_length_has_no_energy(cast: Cast, bench: Bench) -> None:
+    """A device may report anything."""
+    server = cast.server([], None)
+    assert np.isnan(part_of_a_round(cast, bench, server)._energy_j(probe(0), TRAINED_S * SECOND_NS))
+
+
+def test_without_a_choice_nobody_waits_for_the_meter(
+    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Methods that do not probe would be charged for the meter's lag as waiting."""
+
+    def asked(*_: Any) -> float:
+        raise AssertionError("nobody needs to know")
+
+    monkeypatch.setattr(Participation, "_energy_j", asked)
+    server = FederatedServer(["pi"], None, start_timeout_s=1, report_timeout_s=1)
+    assert part_of_a_round(cast, bench, server)._decide(probe())
+    assert np.isnan(server.reports["pi"].epoch_j)
+
+
+def test_an_energy_that_is_not_known_in_time_is_the_last_one_known(cast: Cast, bench: Bench) -> None:
+    federation = ready(cast, bench)
+    opened = federation._open()
+    assert isinstance(opened.choice, ProbeChoice)
+    ids = np.arange(4)
+    assert opened.choice._columns([Report(probe(), np.nan)] * 4, ids)["epoch_j"].tolist() == [2, 4, 6, 8]
+    federation._reported.put(np.array([1]), {"epoch_j": np.array([5.0])})
+    assert opened.choice._columns([Report(probe(), np.nan)] * 4, ids)["epoch_j"].tolist() == [2, 5, 6, 8]
