@@ -1,5 +1,6 @@
 """A run that is stopped, however, and continued gives the same log, byte by byte."""
 
+import contextlib
 import json
 import os
 import random
@@ -131,7 +132,9 @@ def kill_in_the_middle(process: subprocess.Popen[str], root: Path, rng: random.R
     """Kill once some amount was written; False if the run was faster."""
     wanted = rng.randrange(2_000, 60_000)
     while process.poll() is None:
-        written = sum(file.stat().st_size for file in root.glob("*/*/clients.arrows"))
+        written = 0
+        with contextlib.suppress(FileNotFoundError):  # a new run's folder is renamed once it is complete
+            written = sum(file.stat().st_size for file in root.glob("*/*/clients.arrows"))
         if written > wanted:
             time.sleep(rng.random() * 0.02)
             os.kill(process.pid, signal.SIGKILL)
