@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray import cloudpickle
 
 from benchmarks.selector_decisions import fleet
 from device_agents.workloads.tasks import TASKS
@@ -27,6 +26,7 @@ from emulator.training.choose import open_trainer
 from emulator.view import ServerView
 from fedjoule.errors import ConfigError
 from tests.emulator.plain_training import data_for, ids
+from tests.emulator.ray_here import prepare
 from tests.emulator.test_partition import labelled
 
 LAZY = "dir_client_lazy"
@@ -130,7 +130,11 @@ def test_there_is_no_such_device(device: int) -> None:
         make_partition(LAZY, labelled(100), 4, 0).shard(device)
 
 
-def test_training_is_that_of_the_same_shards_written_down() -> None:
+@pytest.mark.xdist_group("ray")
+def test_training_is_that_of_the_same_shards_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(monkeypatch)  # whoever imports Ray first in a process decides what it finds there
+    from ray import cloudpickle
+
     data = data_for(MLP, 200)
     lazy = make_partition(LAZY, data.train, 6, 0, alpha=1.0, samples_per_client=17)
     shards = [lazy.shard(device) for device in range(6)]
