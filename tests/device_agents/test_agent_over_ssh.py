@@ -40,7 +40,7 @@ def test_devices_of_different_speeds_do_the_same_work(server: SshServer, place: 
         with SshTransport(server.target()) as device, start_agent(device, build_bundle(), place) as channel:
             session = AgentSession(channel)
             with DutyCycle(session.hello.pid, share) as cycle:
-                result = session.run_round(softmax(samples=50_000, epochs=2, upload=True))
+                result = session.run_round(softmax(samples=200_000, epochs=2, upload=True))
         assert result.model is not None
         models.append(result.model["weights"].tobytes())
         epochs = [m.t_dev_ns for m in result.markers if m.kind is Phase.EPOCH]
