@@ -11,6 +11,7 @@ from typing import Any
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.wait import WebDriverWait
 
 FLAGS = (
     "--headless",
@@ -64,3 +65,14 @@ def requested_urls(driver: webdriver.Chrome) -> set[str]:
 def open_page(driver: webdriver.Chrome, path: Path) -> None:
     """Open a file."""
     driver.get(path.absolute().as_uri())
+
+
+def drawn(driver: webdriver.Chrome) -> int:
+    """How many charts the page has drawn."""
+    count: int = driver.execute_script("return Number(document.documentElement.dataset.drawn)")
+    return count
+
+
+def wait_until_drawn(driver: webdriver.Chrome, charts: int) -> None:
+    """Let a page draw what was unfolded: it learns of the toggle in a task of its own, after the click."""
+    WebDriverWait(driver, 30).until(lambda _: drawn(driver) >= charts)

@@ -25,7 +25,7 @@ from harness.outputs import write_outputs
 from harness.report import bench_charts, bench_page
 from harness.report.page import ErrorBar, Number
 from harness.stored_run import StoredRun
-from tests.harness.browser import browser, console_errors, open_page, requested_urls
+from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls, wait_until_drawn
 from tests.harness.local_bench import FAST, local_bench
 from tests.harness.profile_captures import one_round, write
 from tests.harness.stored_bench import HOSTILE, capture_with_a_gap, stored_bench
@@ -224,11 +224,6 @@ def power_charts(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     return charts, [i for i, chart in enumerate(charts) if chart["yLabel"] == "power (W)"]
 
 
-def drawn(driver: WebDriver) -> int:
-    count: int = driver.execute_script("return Number(document.documentElement.dataset.drawn)")
-    return count
-
-
 def test_chromium_shows_a_real_run_and_one_with_several_jobs(
     real_run: Path, bench: Path, tmp_path: Path, require_program: Callable[[str, str], str]
 ) -> None:
@@ -267,9 +262,11 @@ def unfold_a_job(driver: WebDriver, path: Path) -> None:
     open_page(driver, path)
     assert drawn(driver) == len(charts) - 4  # two jobs are folded away, with two charts each
     driver.find_element(By.CSS_SELECTOR, "details:not([open]) summary").click()
+    unfolded = len(charts) - 2
+    wait_until_drawn(driver, unfolded)
     second = driver.find_element(By.CSS_SELECTOR, f'[data-chart="{power[1]}"] canvas')
     assert pixels(driver, second)["band"] > 5000
-    assert drawn(driver) == len(charts) - 2
+    assert drawn(driver) == unfolded
 
 
 def hover_and_zoom(driver: WebDriver, place: Any, chart: dict[str, Any]) -> None:

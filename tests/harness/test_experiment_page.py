@@ -14,7 +14,7 @@ from harness.report.experiment_page import experiment_page
 from harness.report.figures import HeatMap, StackedBars
 from harness.report.page import Page, Section
 from tests.emulator.small_experiment import METHODS, played, small_plan
-from tests.harness.browser import browser, console_errors, open_page, requested_urls
+from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls, wait_until_drawn
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +68,11 @@ def test_chromium_draws_it_without_complaint_or_network(
         require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
     ) as driver:
         open_page(driver, finished / "report.html")
-        drawn = int(driver.execute_script("return document.documentElement.dataset.drawn"))
-        assert drawn == 3 + 2 + 3  # curves, heat map and bars, the series; reward and loss are folded away
+        at_first = drawn(driver)
+        assert at_first == 3 + 2 + 3  # curves, heat map and bars, the series; reward and loss are folded away
         driver.execute_script("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
-        charts = driver.execute_async_script(
-            "const done = arguments[0]; setTimeout(() => done(document.documentElement.dataset.drawn), 300)"
-        )
-        assert int(charts) == drawn + 4
+        wait_until_drawn(driver, at_first + 4)
+        assert drawn(driver) == at_first + 4
         cells = "return document.querySelectorAll('.heat:not(.stack) .cells i').length"
         assert driver.execute_script(cells) == len(METHODS) * 12
         assert driver.execute_script("return document.querySelectorAll('.heat.stack').length") == len(METHODS)
