@@ -18,7 +18,7 @@ from emulator.experiments.sizes import (
 
 SINGLE = ("fedrank_from_oort", "fedrank_from_fedmarl", "fedrank_from_harmony_like")
 METHODS = ("fedavg", "fedrank", *SINGLE, "fedrank_minus_i")
-ELSEWHERE = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i")
+ELSEWHERE = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i", "fedrank_plus")
 
 
 def casts(preset: Preset) -> list[Cast]:

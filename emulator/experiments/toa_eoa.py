@@ -5,11 +5,11 @@ from __future__ import annotations
 from emulator.experiments.plan import Cast, Preset
 from emulator.experiments.sizes import FEW, TASKS, TEN, THREE, full, small_cifar10, smoke
 
-METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i")
+METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i", "fedrank_plus")
 
 
 def casts(preset: Preset) -> list[Cast]:
-    """The methods that the paper's figure compares, and FedRank without its pretraining."""
+    """The methods that the paper's figure compares, FedRank without its pretraining, and FedRank+."""
     if preset is Preset.SMOKE:
         return [Cast(smoke(split), METHODS, FEW) for split in ("iid", "dir-client")]
     if preset is Preset.LAPTOP:

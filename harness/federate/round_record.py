@@ -14,6 +14,8 @@ from harness.bench.runner import JOBS
 from harness.capture import Capture, open_capture, verify_capture
 from harness.probing.round_record import ROUNDS
 
+KIND = "federation"
+"""Of a run that holds such rounds."""
 REGISTRATION = 0
 
 

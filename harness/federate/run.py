@@ -20,6 +20,7 @@ from harness.federate.cast import Cast
 from harness.federate.files import FederateFiles
 from harness.federate.fleet_data import FleetData
 from harness.federate.registration import Registered, profiles_by_device
+from harness.federate.round_record import KIND
 from harness.federate.sitting import Listener, Sitting
 from harness.federate.uploads import Uploads
 from harness.profiles.cells import CellKey
@@ -29,7 +30,6 @@ from power.profile import DeviceProfile
 if TYPE_CHECKING:
     from emulator.training.table import TableTrainer
 
-KIND = "federation"
 SCENARIO_FILE = "scenario.toml"
 SETTINGS_FILE = "federate.toml"
 INVENTORY_FILE = "devices.toml"

@@ -26,8 +26,7 @@ from harness.capture import Capture
 from harness.federate.booking import client_cost, honest_time_s
 from harness.federate.host_load import HostLoad
 from harness.federate.registration import profiles_by_device
-from harness.federate.round_record import FederatedRoundRecord, PartRecord, open_part, read_federated
-from harness.federate.run import KIND
+from harness.federate.round_record import KIND, FederatedRoundRecord, PartRecord, open_part, read_federated
 from harness.probing.fidelity_model import (
     DEVICE,
     IDLE_BELOW,

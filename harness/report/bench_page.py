@@ -11,8 +11,10 @@ from fedjoule.errors import FedjouleError
 from fedjoule.provenance import Origin
 from harness.bench.matrix import REACHED_BY
 from harness.clock import BurstSeen
+from harness.federate.round_record import KIND
 from harness.inventory import load_inventory
 from harness.report.bench_charts import MAX_JOBS, job_folds
+from harness.report.federated_rounds import rounds_section
 from harness.report.page import Cell, Number, Page, Section, Table
 from harness.report.profile_tables import profile_section
 from harness.run_findings import finding_table
@@ -28,9 +30,10 @@ def bench_page(run: StoredRun) -> Page:
     record = run.record
     epochs = epoch_table(run.captures).rows
     return Page(
-        title=f"{record.name}: bench run {record.run_id}",
+        title=f"{record.name}: {record.kind} run {record.run_id}",
         lead=_lead(run, epochs),
         sections=[
+            *([rounds_section(run.path)] if record.kind == KIND else []),
             _jobs(run),
             profile_section(run.device_profiles),
             _traces(run.captures),

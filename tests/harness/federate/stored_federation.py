@@ -10,8 +10,7 @@ from emulator.scenario.model import Scenario
 from fedjoule.records import write_record
 from fedjoule.runstore import RunStore
 from harness.capture import Background, Capture, DeviceFacts
-from harness.federate.round_record import FederatedRoundRecord, PartRecord, federated_file
-from harness.federate.run import KIND
+from harness.federate.round_record import KIND, FederatedRoundRecord, PartRecord, federated_file
 from tests.harness.profile_captures import Stretch, one_round, write
 
 

@@ -25,6 +25,9 @@ from harness.federate.round_record import open_part, read_federated
 from harness.federate.run import federate
 from harness.probing.measured import read_part
 from harness.profiles.library import build_run_profiles
+from harness.report.bench_page import bench_page
+from harness.stored_run import StoredRun
+from tests.harness.federate.stored_federation import StoredFederation
 from tests.harness.local_bench import LocalBench, local_bench
 
 # Meters are recorded in real time: such tests run one after the other, not against each other.
@@ -224,9 +227,17 @@ def test_the_selector_saw_what_was_reported(bench: LocalBench, done: Result) -> 
 
 def test_a_page_and_a_comparison(done: Result, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedjoule(["report", str(done.path)]) == 0
-    assert (done.path / "report.html").stat().st_size > 10_000
+    html = (done.path / "report.html").read_text()
+    assert "energy, selected only" in html
+    for accuracy in done.rounds["test_accuracy"]:
+        assert f"{100 * accuracy:.4g} %" in html
     assert fedjoule(["compare", str(done.path), "--target", "0.3"]) == 0
     assert "fedrank" in capsys.readouterr().out
+
+
+def test_the_page_of_a_run_that_ended_before_its_first_round(tmp_path: Path) -> None:
+    run = StoredFederation(tmp_path)
+    assert "No round has been closed." in bench_page(StoredRun(run.path)).html()
 
 
 def test_a_resumed_run_has_to_be_the_same(bench: LocalBench, done: Result) -> None:
