@@ -6,7 +6,6 @@ Unlike `harness.probing.server` it goes on without those who fail or are late: a
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from device_agents.protocol import ProbeDone
 from fedjoule.errors import CalledOff
 from harness.bench.ending import Ending
-from harness.probing.server import POLL_S
+from harness.probing.gathering import POLL_S, Gathering
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Report:
 Choose = Callable[[Mapping[str, Report]], frozenset[str]]
 
 
-class FederatedServer:
+class FederatedServer(Gathering):
     """Devices talk to it, each from a thread of its own.
 
     Args:
@@ -71,16 +70,8 @@ class FederatedServer:
         start_timeout_s: float,
         report_timeout_s: float,
     ) -> None:
-        self._devices = frozenset(devices)
+        super().__init__(devices, start_timeout_s=start_timeout_s, report_timeout_s=report_timeout_s)
         self._choose = choose
-        self._start_timeout_s = start_timeout_s
-        self._report_timeout_s = report_timeout_s
-        self._changed = threading.Condition()
-        self._ready: set[str] = set()
-        self._gone: set[str] = set()
-        self._began = False
-        self._start_by_s: float | None = None
-        self._report_by_s: float | None = None
         self.reports: dict[str, Report] = {}
         self.chosen: frozenset[str] | None = None
         self.failure: Exception | None = None
@@ -128,12 +119,6 @@ class FederatedServer:
                 else:
                     self._changed.wait(POLL_S)
             return device in self.chosen
-
-    def lost(self, device: str) -> None:
-        """A device has failed; nobody waits for it any longer."""
-        with self._changed:
-            self._gone.add(device)
-            self._changed.notify_all()
 
     def _is_time(self) -> bool:
         waits = self._devices - set(self.reports) - self._gone

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from device_agents.protocol import ProbeDone
 from fedjoule.errors import CalledOff
 from harness.bench.ending import Ending
-
-POLL_S = 0.2
-"""How soon a waiting candidate notices that its job has to end; decisions wake it at once."""
+from harness.probing.gathering import POLL_S, Gathering
 
 Choose = Callable[[Mapping[str, float]], frozenset[str]]
 
 
-class RoundServer:
+class RoundServer(Gathering):
     """Candidates talk to it, each from a thread of its own.
 
     Args:
@@ -39,16 +36,8 @@ class RoundServer:
         start_timeout_s: float,
         report_timeout_s: float,
     ) -> None:
-        self._candidates = frozenset(candidates)
+        super().__init__(candidates, start_timeout_s=start_timeout_s, report_timeout_s=report_timeout_s)
         self._choose = choose
-        self._start_timeout_s = start_timeout_s
-        self._report_timeout_s = report_timeout_s
-        self._changed = threading.Condition()
-        self._ready: set[str] = set()
-        self._gone: set[str] = set()
-        self._began = False
-        self._start_by_s: float | None = None
-        self._report_by_s: float | None = None
         self.reports: dict[str, float] = {}
         self.chosen: frozenset[str] | None = None
         self.late: frozenset[str] = frozenset()
@@ -62,13 +51,13 @@ class RoundServer:
         with self._changed:
             self._ready.add(device)
             self._start_by_s = self._start_by_s or time.monotonic() + self._start_timeout_s
-            self._began = self._began or (self._ready == self._candidates and not self._gone)
+            self._began = self._began or (self._ready == self._devices and not self._gone)
             self._changed.notify_all()
             while not self._began and not self._gone and time.monotonic() < self._start_by_s:
                 self._changed.wait(POLL_S)
                 ending.check()
             if not self._began:
-                missing = ", ".join(sorted(self._candidates - self._ready | self._gone))
+                missing = ", ".join(sorted(self._devices - self._ready | self._gone))
                 raise CalledOff(f"the round did not begin: {missing} not ready")
 
     def decide(self, device: str, probe: ProbeDone, ending: Ending) -> bool:
@@ -84,16 +73,10 @@ class RoundServer:
                 self._changed.wait(POLL_S)
             return self.chosen is not None and device in self.chosen
 
-    def lost(self, device: str) -> None:
-        """A candidate has failed; nobody waits for it any longer."""
-        with self._changed:
-            self._gone.add(device)
-            self._changed.notify_all()
-
     def _is_decided(self, choose: Choose) -> bool:
         """Decide, if it is time to."""
         if self.chosen is None:
-            awaited = self._candidates - set(self.reports) - self._gone
+            awaited = self._devices - set(self.reports) - self._gone
             in_time = self._report_by_s is None or time.monotonic() < self._report_by_s
             if awaited and in_time:
                 return False

@@ -44,6 +44,7 @@ from harness.probing.validation import validate_run
 from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles
 from tests.conftest import REPOSITORY
+from tests.harness.in_threads import in_threads
 from tests.harness.local_bench import LocalBench, local_bench
 from tests.harness.profile_captures import one_round, write
 
@@ -165,24 +166,6 @@ def probe(duration_ns: int = 10**9) -> ProbeDone:
 def serve(candidates: str, k: int | None, *, timeout_s: float = 10.0) -> RoundServer:
     choose = None if k is None else lambda reports: frozenset(sorted(reports, key=reports.__getitem__)[:k])
     return RoundServer(candidates, choose, start_timeout_s=timeout_s, report_timeout_s=timeout_s)
-
-
-def in_threads(calls: dict[str, Callable[[], Any]]) -> dict[str, Any]:
-    """What each call returns or raises, all made at the same time."""
-    found: dict[str, Any] = {}
-
-    def call(name: str, function: Callable[[], Any]) -> None:
-        try:
-            found[name] = function()
-        except Exception as error:
-            found[name] = error
-
-    threads = [threading.Thread(target=call, args=item) for item in calls.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return found
 
 
 def test_the_server_decides_when_all_have_reported() -> None:

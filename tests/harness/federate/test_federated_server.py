@@ -2,8 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from harness.bench.ending import Ending, Stopped
 from harness.federate.live_energy import LivePower
 from harness.federate.server import FederatedServer, Report
 from power.model import SampleBlock
+from tests.harness.in_threads import in_threads
 
 
 def report(duration_s: float = 1.0) -> Report:
@@ -25,24 +24,6 @@ def report(duration_s: float = 1.0) -> Report:
 def serve(devices: str, k: int | None, timeout_s: float = 10.0) -> FederatedServer:
     choose = None if k is None else lambda reports: frozenset(sorted(reports)[:k])
     return FederatedServer(devices, choose, start_timeout_s=timeout_s, report_timeout_s=timeout_s)
-
-
-def in_threads(calls: dict[str, Callable[[], Any]]) -> dict[str, Any]:
-    """What each call returns or raises, all made at the same time."""
-    found: dict[str, Any] = {}
-
-    def call(name: str, function: Callable[[], Any]) -> None:
-        try:
-            found[name] = function()
-        except Exception as error:
-            found[name] = error
-
-    threads = [threading.Thread(target=call, args=item) for item in calls.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return found
 
 
 def test_the_round_begins_without_those_who_are_lost_or_late() -> None:
