@@ -31,14 +31,17 @@ def page(published: Published) -> str:
     modules = published.modules
     missed = [one for module in modules for one in module.figures if one.verdict == "MISSED"]
     parts = [HEAD, COMMANDS, _machines(modules), _summary(missed, modules)]
-    parts += [_module(module) for module in modules]
+    most = max((module.machine.cores for module in modules), default=0)
+    parts += [_module(module, most) for module in modules]
     return "\n".join(part.strip("\n") + "\n" for part in parts)
 
 
 def _machines(modules: Sequence[ModuleResult]) -> str:
     """Each machine once; environments of peers may have been made in the course of the run."""
     lines = ["## Where", ""]
-    for machine in _unique([module.machine.model_copy(update={"peers": {}}) for module in modules]):
+    most = max((module.machine.cores for module in modules), default=0)
+    plain = {"peers": {}, "cores": most}  # a module that was given fewer says so itself
+    for machine in _unique([module.machine.model_copy(update=plain) for module in modules]):
         size = f"{machine.cores} cores, {machine.memory_gb:g} GB"
         lines.append(f"- {machine.cpu}, {size}, {machine.system}, Python {machine.python}")
         lines.append(f"- ours: {_versions(machine.packages)}")
@@ -68,12 +71,13 @@ def _summary(missed: list[Figure], modules: Sequence[ModuleResult]) -> str:
     return "\n".join(lines)
 
 
-def _module(module: ModuleResult) -> str:
+def _module(module: ModuleResult, most_cores: int) -> str:
     minutes = f"{module.took_s / 60:.1f} min" if module.took_s >= 60 else f"{module.took_s:.0f} s"
     when = f"{module.measured_at[:16].replace('T', ' ')} UTC, commit {module.commit or 'unknown'}"
     load = f"load average {module.load_before:g} before and {module.load_after:g} after"
     reduced = "" if module.full else ", reduced repeats"
-    command = f"`python -m benchmarks {module.module}`: {when}, {minutes}, {load}{reduced}."
+    pinned = "" if module.machine.cores == most_cores else f", held to {module.machine.cores} of the cores"
+    command = f"`python -m benchmarks {module.module}`: {when}, {minutes}, {load}{pinned}{reduced}."
     lines = [f"## {module.module}", "", _first_paragraph(module.module), "", command]
     if module.error:
         return "\n".join([*lines, "", f"Failed: {module.error.splitlines()[0]}"])
