@@ -26,6 +26,7 @@ from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_o
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.vdn import Transition, advantages
+from emulator.selectors.options import within
 from emulator.selectors.top_k import top_k
 from fedjoule.errors import ConfigError
 
@@ -91,11 +92,15 @@ class FedMarl(Selector):
     ) -> None:
         if mode not in ("topk", "native"):
             raise ConfigError(f"mode: {mode!r} is neither 'topk' nor 'native'")
+        within(self.name, "explore_rounds", explore_rounds, 0, 1e9)
+        within(self.name, "explore_last", explore_last, 0.0, 1.0)
+        if len(weights) != 3:
+            raise ConfigError(f"selector {self.name!r}: weights has {len(weights)} numbers, not w1, w2 and w3")
         self._mode = mode
         self._online = online
         self._reward_weights = weights
         self._explore = (explore_rounds, explore_last)
-        self._options = learner_options(DEFAULTS, learning)
+        self._options = learner_options(self.name, DEFAULTS, learning)
         self._learner: Learner | None = None
         if policy:
             self._learner = Learner(load_policy(policy, "fedmarl", FEATURES).network, self._options, None)
@@ -117,9 +122,9 @@ class FedMarl(Selector):
         state = self._states(view, candidates)
         if self._learner is None:
             self._learner = Learner(Mlp.made((len(FEATURES), 128, 2), rng), self._options, None)
-        k = min(k, len(candidates))
+        most, k = k, min(k, len(candidates))
         if self._online:
-            self._complete(state, k if self._mode == "topk" else None, rng)
+            self._complete(state, k if self._mode == "topk" else most, rng)
             self._learner.learn(self._seen, rng)
         random = self._online and rng.random() < self._random_share()
         picks = rng.choice(len(candidates), k, replace=False) if random else self._greedy(state, k)
@@ -162,7 +167,7 @@ class FedMarl(Selector):
             self._seen += 1
             self._pending["reward"] = self._reward(outcome, played_at_random=self._pending["random"])
         if view.round >= view.rounds:
-            self._complete(None, None, np.random.default_rng(0))
+            self._complete(None, view.k, np.random.default_rng(0))
             self._history = None
 
     def _reward(self, outcome: RoundOutcome, *, played_at_random: bool) -> float:
@@ -176,15 +181,16 @@ class FedMarl(Selector):
         gain = accuracy_utility(outcome.accuracy) - accuracy_utility(before)
         return float(w1 * gain - w2 * latency_s / typical_s - w3 * upload_j / typical_j)
 
-    def _complete(
-        self, following: NDArray[np.float32] | None, k: int | None, rng: np.random.Generator
-    ) -> None:
+    def _complete(self, following: NDArray[np.float32] | None, k: int, rng: np.random.Generator) -> None:
         pending, self._pending = self._pending, None
         if pending is None or "reward" not in pending or self._learner is None:
             return
         action = np.zeros(len(pending["state"]), bool)
         action[pending["picks"]] = True
-        self._learner.keep(Transition(pending["state"], action, pending["reward"], following, k), rng)
+        # `native` chooses up to so many, `topk` exactly so many.
+        exactly, most = (None, k) if self._mode == "native" else (k, None)
+        seen = Transition(pending["state"], action, pending["reward"], following, exactly, most)
+        self._learner.keep(seen, rng)
 
     @property
     def network(self) -> Mlp | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from numbers import Real
 
 from fedjoule.errors import ConfigError
 
@@ -13,9 +14,9 @@ def within(selector: str, option: str, value: float, low: float, high: float) ->
     Raises:
         ConfigError: It does not, or is not a number.
     """
-    if not low <= value <= high:
+    if not isinstance(value, Real) or not low <= value <= high:
         raise ConfigError(
-            f"selector {selector!r}: {option} is {value}", hint=f"give a number from {low:g} to {high:g}"
+            f"selector {selector!r}: {option} is {value!r}", hint=f"give a number from {low:g} to {high:g}"
         )
 
 

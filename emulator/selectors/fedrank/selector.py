@@ -23,6 +23,7 @@ from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import Transition, advantages
+from emulator.selectors.options import within
 from emulator.selectors.top_k import top_k
 from fedjoule.errors import ConfigError
 
@@ -71,17 +72,19 @@ class FedRank(Selector):
     ) -> None:
         if rank_by not in ("advantage", "q1"):
             raise ConfigError(f"rank_by: {rank_by!r} is neither 'advantage' nor 'q1'")
+        within(self.name, "explore_first", explore_first, 0.0, 1.0)
+        within(self.name, "explore_last", explore_last, 0.0, 1.0)
         self._online = online
         self._rank_by = rank_by
         self._sizes = (len(FEATURES), *hidden, 2)
         self._explore = (explore_first, explore_last)
-        self._options = learner_options(LearnerOptions(), learning)
+        self._options = learner_options(self.name, LearnerOptions(), learning)
         self._learner: Learner | None = None
         self._pending: dict[str, Any] | None = None
         self._drift = float("nan")
         self._imitated: Mlp | None = None
         if policy:
-            loaded = load_policy(policy, "fedrank")
+            loaded = load_policy(policy, "fedrank", FEATURES)
             self._imitated = loaded.network
             self._learner = Learner(loaded.network.copy(), self._options, loaded.demonstrations)
 

@@ -15,6 +15,7 @@ import numpy as np
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.pairs import imitation_loss, rank_loss
 from emulator.selectors.neural.vdn import Transition, advantages, at_outputs, td_slopes
+from emulator.selectors.options import one_of, within
 from fedjoule.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -61,16 +62,36 @@ class LearnerOptions:
     max_others: int = 1000
 
 
-def learner_options(defaults: LearnerOptions, given: dict[str, Any]) -> LearnerOptions:
+WORDS = {"rank_target": ("credited", "literal"), "pairs": ("mixed", "all")}
+BOUNDS = {
+    "discount": (0, 1),
+    "rate": (0, 1),
+    "rank_weight": (0, 1e6),
+    "cache": (1, 1e9),
+    "batch": (1, 1e9),
+    "updates": (0, 1e6),
+    "sync_every": (1, 1e9),
+    "demo_share": (0, 1),
+    "demo_rounds": (0, 1e9),
+    "max_others": (1, 1e9),
+}
+
+
+def learner_options(selector: str, defaults: LearnerOptions, given: dict[str, Any]) -> LearnerOptions:
     """Defaults with a scenario's options on top.
 
     Raises:
-        ConfigError: An option does not exist.
+        ConfigError: An option does not exist, or its value makes no sense.
     """
     known = [field.name for field in fields(LearnerOptions)]
     wrong = sorted(set(given) - set(known))
     if wrong:
         raise ConfigError(f"no option {wrong[0]!r} for learning", hint=f"known: {', '.join(known)}")
+    for name, value in given.items():
+        if name in WORDS:
+            one_of(selector, name, value, WORDS[name])
+        else:
+            within(selector, name, value, *BOUNDS[name])
     return replace(defaults, **given)
 
 
@@ -88,7 +109,9 @@ class Learner:
         self.td_loss = self.ranking_loss = float("nan")
 
     def keep(self, seen: Transition, rng: np.random.Generator) -> None:
-        """Store a finished round."""
+        """Store a finished round; one whose reward is not finite says nothing and would spoil every weight."""
+        if not np.isfinite(seen.reward):
+            return
         most = self.options.max_others
         others, following = np.flatnonzero(~seen.action), seen.next_state
         if len(others) > most:
@@ -103,7 +126,7 @@ class Learner:
 
     def learn(self, round_number: int, rng: np.random.Generator) -> None:
         """This round's updates; the target network follows every few rounds."""
-        if not self._cache:
+        if not self._cache or not self.options.updates:
             return
         losses = [self._update(round_number, rng) for _ in range(self.options.updates)]
         self.td_loss, self.ranking_loss = (float(v) for v in np.mean(losses, axis=0))

@@ -21,10 +21,15 @@ CLIP = 3.0
 MAD_TO_SD = 1.4826
 # Keeps the logarithm finite at 0. Added to values relative to the median, so that units do not matter.
 SHIFT = np.float32(1e-6)
+# Stands for infinity, which has no deviation from anything.
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def robust_log_z(columns: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-    """One row per device, one column per feature; features are not negative, NaN counts as the median."""
+    """One row per device, one column per feature; features are not negative.
+
+    NaN counts as the median; infinity as larger than everything, and as nothing known where all else is too.
+    """
     out = np.zeros((len(columns[0]), len(columns)), np.float32)
     for index, column in enumerate(columns):
         values = _relative(np.asarray(column, np.float64))
@@ -35,17 +40,16 @@ def robust_log_z(columns: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
 
 def _relative(x: NDArray[np.float64]) -> NDArray[np.float32] | None:
     """Values over their median, or over the largest if the median is 0; None if nothing is known."""
-    missing = np.isnan(x)
-    known = x[~missing] if missing.any() else x
+    finite = np.isfinite(x)
+    known = x if finite.all() else x[finite]
     if len(known) == 0:
         return None
     unit = _median(known) or known.max()
     if unit == 0:
         return None
-    relative = (x / unit).astype(np.float32)
     if known is not x:
-        relative[missing] = _median(known) / unit
-    return relative
+        x = np.where(np.isnan(x), _median(known), np.minimum(x, LARGEST * unit))
+    return (x / unit).astype(np.float32)
 
 
 def _standardised(relative: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -33,6 +33,7 @@ class Transition:
         reward: Of the round.
         next_state: The next round's candidates; None at the end of the run.
         next_k: How many are chosen of them; None if their number is free.
+        most: Where their number is free, how many are chosen at most in any round.
     """
 
     state: Array
@@ -40,6 +41,7 @@ class Transition:
     reward: float
     next_state: Array | None
     next_k: int | None
+    most: int | None = None
 
 
 def advantages(q: Array) -> Array:
@@ -52,12 +54,14 @@ def at_outputs(slope: Array) -> Array:
     return np.stack([-slope, slope], axis=1)
 
 
-def best_value(q: Array, k: int | None) -> float:
-    """The largest joint value with exactly ``k`` devices chosen, or with any number."""
-    if k is None:
-        return float(q.max(axis=1).sum())
+def best_value(q: Array, k: int | None, most: int | None = None) -> float:
+    """The largest joint value with exactly ``k`` devices chosen, or with any number from 1 to ``most``."""
     gain = advantages(q)
-    return float(q[:, 0].sum() + gain[top_k(gain, k)].sum())
+    if k is not None:
+        return float(q[:, 0].sum() + gain[top_k(gain, k)].sum())
+    best = gain[top_k(gain, len(gain) if most is None else most)]
+    willing = best[best > 0]
+    return float(q[:, 0].sum() + (willing if len(willing) else best[:1]).sum())
 
 
 def td_slopes(
@@ -66,16 +70,18 @@ def td_slopes(
     """Mean squared TD error of the joint values, and its slope at every device's outputs.
 
     Both sums are divided by the number of devices chosen, so that values are on the scale of one reward
-    whatever K is.
+    whatever K is. Where that number is free they are divided by the most that can be: divided by what was
+    chosen, the reward of a round would count once per device.
     """
     loss = 0.0
     slopes = []
     for values, seen in zip(q, batch, strict=True):
-        chosen = int(seen.action.sum()) or 1
+        chosen = seen.most or int(seen.action.sum()) or 1
         taken = values[np.arange(len(values)), seen.action.astype(np.int64)]
         goal = seen.reward
         if seen.next_state is not None and discount > 0:
-            goal += discount * best_value(target(seen.next_state), seen.next_k) / (seen.next_k or chosen)
+            best = best_value(target(seen.next_state), seen.next_k, seen.most)
+            goal += discount * best / (seen.next_k or chosen)
         error = float(taken.sum()) / chosen - goal
         loss += error**2 / len(batch)
         slope = np.zeros_like(values)
