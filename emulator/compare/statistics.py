@@ -51,8 +51,9 @@ def bootstrap_mean(values: Values, *, resamples: int = RESAMPLES) -> Interval:
     # Half of the ties count as below, or a discrete distribution would look biased.
     below = (np.searchsorted(means, mean, "left") + np.searchsorted(means, mean, "right")) / 2 / resamples
     bias = ndtri(np.clip(below, 1 / resamples, 1 - 1 / resamples))
-    left_out = (values.sum() - values) / (len(values) - 1)
-    gap = left_out.mean() - left_out
+    # From the jackknife, whose values lie as far from their mean, up to a factor. Values that differ by their
+    # last bit only must not vanish here.
+    gap = (values - mean) / np.abs(values - mean).max()
     acceleration = (gap**3).sum() / (6 * ((gap**2).sum()) ** 1.5)
     ends = bias + ndtri(np.array([0.025, 0.975]))
     shares = ndtr(bias + ends / (1 - acceleration * ends))

@@ -25,6 +25,15 @@ def test_bootstrap_of_too_little() -> None:
     assert bootstrap_mean(np.full(5, 2.0)).high == 2.0
 
 
+def test_bootstrap_of_values_that_differ_by_their_last_bit() -> None:
+    """A method that always picks the same devices costs the same in every run, up to the order of a sum."""
+    values = np.full(10, 0.0645)
+    values[3] = np.nextafter(0.0645, 1.0)
+    found = bootstrap_mean(values)
+    assert found.low == pytest.approx(0.0645, rel=1e-12)
+    assert found.high == pytest.approx(0.0645, rel=1e-12)
+
+
 def test_bootstrap_coverage(campaign_count) -> None:
     """Right about 95 % of the time for a skewed distribution of 20 values; a little less is known of BCa."""
     trials = campaign_count(200, 2000)
