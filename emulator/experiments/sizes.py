@@ -101,7 +101,8 @@ def half_mnist(split: str) -> Variant:
     variant = full("mnist-lenet5", split)
     note = f"{samples:,} training images instead of 60,000, so half as many on each device"
     sizes = {"task.train_samples": samples}
-    return derived(variant, variant.name, variant.title, sizes, reductions=(note,))
+    # The paper's 99 % are out of reach with half of the images, for everybody.
+    return derived(variant, variant.name, variant.title, sizes, reductions=(note,), target=None)
 
 
 def small_cifar10() -> Variant:
