@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from emulator.selectors.base import shown_name
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -55,7 +57,7 @@ def rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list[str]
     _, scale, unit = TITLES[metric]
     header = ["method", f"mean [95 %] {unit}".strip(), "n", "rank"]
     for reference in comparison.references:
-        header += [f"vs {reference}", "p (Holm)", "delta"]
+        header += [f"vs {shown_name(reference)}", "p (Holm)", "delta"]
     ordered = sorted(comparison.cells, key=lambda m: (comparison.cells[m][metric].rank, m))
     return header, [_row(comparison, method, metric, scale) for method in ordered]
 
@@ -65,7 +67,9 @@ def pair_rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list
     _, scale, unit = TITLES[metric]
     found = comparison.pairs[metric]
     header = ["pair", f"difference [95 %] {unit}".strip(), f"p (Holm, {len(found)} pairs)", "delta"]
-    return header, [[" vs ".join(pair), *_contrast(contrast, scale)] for pair, contrast in found.items()]
+    return header, [
+        [" vs ".join(map(shown_name, pair)), *_contrast(contrast, scale)] for pair, contrast in found.items()
+    ]
 
 
 def _tables(comparison: Comparison, metric: str) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -80,7 +84,7 @@ def _tables(comparison: Comparison, metric: str) -> list[tuple[str, list[str], l
 def _row(comparison: Comparison, method: str, metric: str, scale: float) -> list[str]:
     cell = comparison.cells[method][metric]
     bound = ">= " if cell.reached is not None and cell.reached < cell.seeds else ""
-    row = [method, bound + interval_text(cell.value, scale), _seeds(cell), f"{cell.rank:.1f}"]
+    row = [shown_name(method), bound + interval_text(cell.value, scale), _seeds(cell), f"{cell.rank:.1f}"]
     by_reference = {contrast.reference: contrast for contrast in cell.contrasts}
     for reference in comparison.references:
         row += _contrast(by_reference.get(reference), scale)

@@ -15,6 +15,7 @@ from emulator.experiments.curves import Axis, along
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
 from emulator.outcome import Accounting
+from emulator.selectors.base import shown_name
 
 HEADER = (
     "method",
@@ -53,11 +54,6 @@ NUMBER_COLUMNS = (
 CURVE_COLUMNS = ("test_accuracy", "reward", "loss", "selector_td_loss", "selector_rank_loss")
 
 
-def method_text(row: MethodRow) -> str:
-    """Oracles are marked everywhere."""
-    return row.method + (" (oracle)" if row.privileged else "")
-
-
 def main_row(row: MethodRow) -> list[str]:
     """Accuracy, energy and speed, beside the paper's."""
     against, paper = row.against, row.paper
@@ -70,7 +66,7 @@ def main_row(row: MethodRow) -> list[str]:
     printed = (
         ["-"] * 3 if paper is None else [paper.accuracy_text, f"{paper.energy_percent:g}", f"{paper.speed:g}"]
     )
-    return [method_text(row), str(row.seeds), interval_text(row.accuracy, 100), *ratios, *printed]
+    return [shown_name(row.method), str(row.seeds), interval_text(row.accuracy, 100), *ratios, *printed]
 
 
 def target_row(row: MethodRow) -> list[str]:
@@ -78,7 +74,7 @@ def target_row(row: MethodRow) -> list[str]:
     against = row.against
     to_target = (row.rounds_to_target, row.time_to_target_s, row.energy_to_target_j)
     return [
-        method_text(row),
+        shown_name(row.method),
         f"{row.reached}/{row.seeds}",
         *(bounded_text(value, row.reached, row.seeds) for value in to_target),
         interval_text(row.time_s),

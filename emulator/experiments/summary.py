@@ -15,7 +15,6 @@ from emulator.experiments.paper import PaperRow, paper_table
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.outcome import Accounting
-from emulator.selectors.base import SELECTORS
 
 UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))
 
@@ -45,7 +44,6 @@ class MethodRow:
 
     Attributes:
         method: The selector.
-        privileged: Knows what no server could.
         seeds: How many.
         accuracy: Mean of the last ten rounds.
         best_accuracy: Of the best round.
@@ -62,7 +60,6 @@ class MethodRow:
     """
 
     method: str
-    privileged: bool
     seeds: int
     accuracy: Interval
     best_accuracy: Interval
@@ -141,7 +138,6 @@ def _row(
         against = _against(method, metrics, p_holm.get(method, float("nan")))
     return MethodRow(
         method=method,
-        privileged=SELECTORS.load(method).privileged,
         seeds=len(honest),
         accuracy=_mean(honest, "accuracy"),
         best_accuracy=_mean(honest, "best_accuracy"),

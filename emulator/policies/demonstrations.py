@@ -15,6 +15,7 @@ import numpy as np
 from emulator.policies.store import Demonstrations
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.fedrank.state import FEATURES, device_states
+from fedjoule.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,7 +89,16 @@ class Demonstrating(Selector):
         return replace(view, eligible=eligible, **known).restricted(self._expert.needs)
 
     def demonstrations(self) -> Demonstrations:
-        """All rounds with as many candidates as most had."""
+        """All rounds with as many candidates as most had.
+
+        Raises:
+            ConfigError: In no round was there anything to choose.
+        """
+        if not self.states:
+            raise ConfigError(
+                "the expert never had to choose: there were never more candidates than participants",
+                hint="give the scenario more devices or candidates, or a smaller k",
+            )
         sizes = [len(state) for state in self.states]
         usual = max(set(sizes), key=sizes.count)
         kept = [i for i, size in enumerate(sizes) if size == usual]

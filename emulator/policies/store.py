@@ -190,4 +190,10 @@ def write_policy(path: Path, policy: Policy) -> None:
         arrays["demo_choices"] = policy.demonstrations.choices
     if policy.projection is not None:
         arrays["basis"], arrays["center"] = policy.projection
-    write_atomic(path, save(arrays, {"manifest": policy.manifest.model_dump_json()}))
+    data = save(arrays, {"manifest": policy.manifest.model_dump_json()})
+    if len(data) > MAX_FILE_BYTES:  # nobody could read it
+        raise ConfigError(
+            f"{path}: the policy takes {len(data) >> 20} MB, files may have {MAX_FILE_BYTES >> 20}",
+            hint="train it on a smaller fleet: what Favor keeps grows with the devices and the model",
+        )
+    write_atomic(path, data)

@@ -9,7 +9,8 @@ cohort at random. Afterwards, for every chosen device,
     r = accuracy - 100                                                        if accuracy did not rise,
         -E_round/mean - e_i/mean + accuracy_weight * accuracy + gain_weight * gain   otherwise,
 
-accuracy and gain in percent, energies relative to their running means, so that no unit matters.
+accuracy and gain in percent; the round's energy is relative to its mean over the rounds so far, a device's to
+the mean of its cohort, so that no unit matters.
 
 Switches:
     epsilon, learning_rate, discount, accuracy_weight, gain_weight: As above.
@@ -115,7 +116,7 @@ class AutoFl(Selector):
         self.table += np.where(count > 0, self.learning_rate * (mean - self.table), 0.0)
 
     def _rewards(self, energy_j: NDArray[np.float64], outcome: RoundOutcome) -> NDArray[np.float64]:
-        energy_j = np.nan_to_num(energy_j)
+        energy_j = np.where(np.isfinite(energy_j), energy_j, 0.0)  # one infinite mean would last for ever
         round_energy_j = float(energy_j.sum())
         self.total_j += round_energy_j
         self.rounds_seen += 1

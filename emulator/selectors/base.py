@@ -65,6 +65,7 @@ class Selector:
         needs: Names of the `ServerView` fields it reads beside ``eligible`` and ``data_size``.
         needs_weights: Whether outcomes must carry the uploaded and the global weights.
         privileged: Uses what no server could know; such oracles are shown as such everywhere.
+        surrogate: Stands in for a method whose description was not published; shown as such everywhere.
         most_devices: The largest fleet that it can serve; ``None`` for any.
         proximal_mu: Weight of the proximal term in the local objective (FedProx).
     """
@@ -78,6 +79,7 @@ class Selector:
     needs: ClassVar[frozenset[str]] = frozenset()
     needs_weights: ClassVar[bool] = False
     privileged: ClassVar[bool] = False
+    surrogate: ClassVar[bool] = False
     most_devices: ClassVar[int | None] = None
     proximal_mu: float = 0.0
 
@@ -227,3 +229,10 @@ SELECTORS: Registry[type[Selector]] = Registry(
         "tifl": ("emulator.selectors.tifl:TiFL", "Tiers of similar speed take turns (Chai et al. 2020)"),
     },
 )
+
+
+def shown_name(method: str) -> str:
+    """A method as people should read it: oracles and surrogates are marked. Options may follow the name."""
+    name = method.partition(" ")[0]
+    kind = SELECTORS.load(name) if name in SELECTORS.entries() else Selector
+    return method + " (oracle)" * kind.privileged + " (surrogate)" * kind.surrogate

@@ -1,9 +1,10 @@
 """Oracle: cohorts that cover all classes, by the devices' true label histograms.
 
-An upper bound for what any data-aware selector can do about label skew. It uses what no server knows, so it
-is ``privileged`` and shown as such. The cohort grows device by device: of the classes, the one with the
-fewest samples in the cohort so far is next, and a device is drawn in proportion to how many samples of that
-class it holds; ties at random. The draw keeps it from choosing the same devices every round. No switches.
+A yardstick for what data-aware selectors can do about label skew, though no proven bound: it covers classes
+one after the other and balances them no further. It uses what no server knows, so it is ``privileged`` and
+shown as such. The cohort grows device by device: of the classes, the one with the fewest samples in the
+cohort so far is next, and a device is drawn in proportion to how many samples of that class it holds; ties at
+random. The draw keeps it from choosing the same devices every round. No switches.
 """
 
 from __future__ import annotations

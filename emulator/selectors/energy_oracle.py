@@ -1,7 +1,8 @@
-"""Oracle: the K devices for which this round would cost the least energy.
+"""Oracle: the K devices for which this round would cost the least energy, as things are now.
 
-A lower bound for the energy of a round, R_E. It uses true costs that no server knows, so it is ``privileged``
-and shown as such. Ties by device number; no switches.
+All but a lower bound for the energy of a round, R_E: it takes every local epoch to cost what one would now,
+and does not foresee how the load will change or who will leave. It uses true costs that no server knows, so
+it is ``privileged`` and shown as such. Ties by device number; no switches.
 """
 
 from __future__ import annotations

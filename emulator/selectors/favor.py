@@ -131,6 +131,7 @@ class Favor(Selector):
         q = network(self._state.reshape(1, -1))[0]
         return candidates[top_k(q[candidates], k)]
 
+    @one_blas_thread
     def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
         """Refresh the components of whoever uploaded, and remember the transitions."""
         weights, global_weights = outcome.reports.weights, outcome.global_weights

@@ -95,7 +95,7 @@ class FedMarl(Selector):
         within(self.name, "explore_rounds", explore_rounds, 0, 1e9)
         within(self.name, "explore_last", explore_last, 0.0, 1.0)
         if len(weights) != 3:
-            raise ConfigError(f"selector {self.name!r}: weights has {len(weights)} numbers, not w1, w2 and w3")
+            raise ConfigError(f"selector {self.name!r}: weights is {weights!r}", hint="give w1, w2 and w3")
         self._mode = mode
         self._online = online
         self._reward_weights = weights

@@ -47,8 +47,12 @@ class FedProx(FedAvg):
         self.work = work
 
     def epochs(self, view: ServerView, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-        """All of them, or with ``partial`` as many as fit into the time budget, at least one."""
+        """All of them, or with ``partial`` as many as fit into the time budget, at least one.
+
+        A device of whose speed nothing is known trains all of them.
+        """
         if self.work == "prox_only" or not np.isfinite(view.time_budget_s):
             return super().epochs(view, chosen)
         fit = (view.time_budget_s - view.comm_s[chosen]) / np.maximum(epoch_s(view)[chosen], 1e-9)
-        return np.clip(np.floor(fit), 1, view.local_epochs).astype(np.int64)
+        fit = np.nan_to_num(np.floor(fit), nan=view.local_epochs)  # NaN has no integer
+        return np.clip(fit, 1, view.local_epochs).astype(np.int64)

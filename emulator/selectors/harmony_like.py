@@ -33,6 +33,9 @@ from emulator.view import ServerView
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+MOST_OVER = 1e12
+"""Excess at which a budget term ends: beside an infinite one, nothing would mark who is chosen already."""
+
 
 class HarmonyLike(Selector):
     """Greedy label balance under budgets: a surrogate."""
@@ -40,6 +43,7 @@ class HarmonyLike(Selector):
     name: ClassVar[str] = "harmony_like"
     family: ClassVar[Family] = Family.EXPERT
     paper: ClassVar[str] = "surrogate for Harmony (Tian et al., MICRO 2022)"
+    surrogate: ClassVar[bool] = True
     deviations: ClassVar[str] = "a surrogate from the abstract alone; no sample reorganisation"
     needs: ClassVar[frozenset[str]] = frozenset(
         {"bias_delta", "capability_s", "epoch_s", "comm_s", "epoch_j", "comm_j"}
@@ -83,7 +87,7 @@ def divergence(shares: NDArray[np.float64], classes: int) -> NDArray[np.float64]
 
 
 def over_budget(values: NDArray[np.float64], budget: float) -> NDArray[np.float64]:
-    """By which share each value exceeds the budget; 0 for unknown values or without a budget."""
+    """By which share each value exceeds the budget; 0 for unknown values or without a budget; finite."""
     if not (np.isfinite(budget) and budget > 0):
         return np.zeros(len(values))
-    return np.nan_to_num(np.maximum(values / budget - 1.0, 0.0))
+    return np.asarray(np.nan_to_num(np.maximum(values / budget - 1.0, 0.0)).clip(max=MOST_OVER))

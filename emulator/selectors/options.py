@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from numbers import Real
+from typing import Any
 
 from fedjoule.errors import ConfigError
 
 
-def within(selector: str, option: str, value: float, low: float, high: float) -> None:
+def within(selector: str, option: str, value: Any, low: float, high: float) -> None:
     """The number lies between both bounds, inclusive.
 
     Raises:
         ConfigError: It does not, or is not a number.
     """
-    if not isinstance(value, Real) or not low <= value <= high:
+    if not isinstance(value, int | float) or not low <= value <= high:
         raise ConfigError(
             f"selector {selector!r}: {option} is {value!r}", hint=f"give a number from {low:g} to {high:g}"
         )

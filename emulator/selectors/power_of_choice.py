@@ -6,7 +6,7 @@ proportion to their data sizes, report their loss, and the K highest are chosen.
 - ``power_of_choice`` (pi_pow-d): candidates receive the model and report its loss on all their data.
 - ``cpow_d`` (pi_cpow-d): on one mini-batch only; cheaper and noisier.
 - ``rpow_d`` (pi_rpow-d): nobody is asked; the loss of the device's last training stands in, and a device that
-  never trained counts as infinite, so it goes first.
+  never trained counts as infinite, so it goes first; ties at random.
 
 Switches:
     d: Number of candidates; 0 (default) takes the scenario's own number of candidates. The paper varies d
@@ -79,5 +79,7 @@ class RememberedPowerOfChoice(PowerOfChoice):
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """The ``k`` highest last losses; devices never heard of go first."""
-        loss = view.loss[candidates]
-        return candidates[top_k(np.where(np.isnan(loss), np.inf, loss), k)]
+        # They all tie, and top_k settles ties by position: in order, low numbers would always be tried first.
+        shuffled = rng.permutation(candidates)
+        loss = view.loss[shuffled]
+        return shuffled[top_k(np.where(np.isnan(loss), np.inf, loss), k)]

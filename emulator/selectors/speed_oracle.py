@@ -1,7 +1,8 @@
-"""Oracle: the K devices that would finish this round first.
+"""Oracle: the K devices that would finish this round first, as things are now.
 
-A lower bound for the duration of a round, R_T. It uses true durations that no server knows, so it is
-``privileged`` and shown as such. Ties by device number; no switches.
+All but a lower bound for the duration of a round, R_T: it takes every local epoch to last as one would now,
+and does not foresee how the load will change or who will leave. It uses true durations that no server knows,
+so it is ``privileged`` and shown as such. Ties by device number; no switches.
 """
 
 from __future__ import annotations

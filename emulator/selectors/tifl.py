@@ -16,7 +16,8 @@ Deviations: credits are ceil(R/m) for every tier (the paper leaves them to the o
 m the adaptive policy therefore visits every tier equally often, its mean round time is fixed and only the
 order changes. Profiling is one local epoch instead of several short tasks. A tier's accuracy is the mean of
 its devices' last reports, not a fresh evaluation of all of them. If a tier has fewer than K eligible devices,
-the neighbouring tiers fill up. Devices that did not answer the profiling belong to no tier and come last.
+the neighbouring tiers fill up. If no tier that is there has credits left, one without them is drawn. Devices
+that did not answer the profiling belong to no tier and come last.
 """
 
 from __future__ import annotations

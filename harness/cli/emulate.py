@@ -190,6 +190,8 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
     """Means over the seeds of each selector, and what they rest on."""
     from rich.table import Table
 
+    from emulator.selectors.base import shown_name
+
     table = Table(box=None, pad_edge=False)
     table.add_column("selector", no_wrap=True)
     for name in ("seeds", "rounds", "accuracy", "time (s)", "energy (J)", "chosen only (J)", "reward"):
@@ -198,7 +200,7 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
         lines = [line for line in summary if line["selector"] == selector]
         accuracy = _mean([line["test_accuracy"] for line in lines])
         table.add_row(
-            selector + (" (oracle)" if lines[0]["privileged"] else ""),
+            shown_name(selector),
             str(len(lines)),
             " to ".join(map(str, sorted({line["rounds"] for line in lines}))),
             "unknown" if accuracy is None else f"{accuracy:.1%}",

@@ -10,6 +10,7 @@ import pytest
 from numpy.random import default_rng
 
 from emulator.assembly.assemble import assemble
+from emulator.policies import store
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
 from emulator.policies.recipes import recipe
@@ -87,6 +88,22 @@ def test_files_that_are_no_policies(tmp_path: Path) -> None:
         any_policy(str(tmp_path / "absent.safetensors"))
     with pytest.raises(ConfigError, match="no policy called"):
         any_policy("absent")
+
+
+def test_a_policy_that_nobody_could_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MAX_FILE_BYTES", 1000)
+    network = Mlp.made((6, 64, 64, 2), default_rng(0))
+    manifest = PolicyManifest(kind="fedrank", command="made up", features=())
+    with pytest.raises(ConfigError, match="the policy takes"):
+        write_policy(tmp_path / "large.safetensors", Policy(network, manifest))
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_expert_that_never_had_to_choose() -> None:
+    with pytest.raises(ConfigError, match="never had to choose"):
+        demonstrating(Oort()).demonstrations()
 
 
 def test_an_expert_sees_no_more_than_without_the_shadow_probes() -> None:

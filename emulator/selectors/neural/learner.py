@@ -109,7 +109,8 @@ class Learner:
         self.td_loss = self.ranking_loss = float("nan")
 
     def keep(self, seen: Transition, rng: np.random.Generator) -> None:
-        """Store a finished round; one whose reward is not finite says nothing and would spoil every weight."""
+        """Store a finished round."""
+        # A reward that is no number says nothing, and one update by it would spoil every weight.
         if not np.isfinite(seen.reward):
             return
         most = self.options.max_others
@@ -191,7 +192,8 @@ class Learner:
     def _standardised(self, reward: float) -> float:
         """A reward against those of the run so far, within 2 standard deviations."""
         spread = float(np.std(self._rewards))
-        if spread == 0:
+        # Equal rewards may have a spread of one rounding, which would pass for a standard deviation.
+        if spread == 0 or np.ptp(self._rewards) == 0:
             return 0.0
         return float(np.clip((reward - np.mean(self._rewards)) / spread, -2.0, 2.0))
 

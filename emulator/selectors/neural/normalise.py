@@ -28,7 +28,7 @@ LARGEST = float(np.finfo(np.float32).max)
 def robust_log_z(columns: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
     """One row per device, one column per feature; features are not negative.
 
-    NaN counts as the median; infinity as larger than everything, and as nothing known where all else is too.
+    NaN counts as the median, infinity as larger than any number; a column of nothing else is 0.
     """
     out = np.zeros((len(columns[0]), len(columns)), np.float32)
     for index, column in enumerate(columns):
@@ -47,9 +47,10 @@ def _relative(x: NDArray[np.float64]) -> NDArray[np.float32] | None:
     unit = _median(known) or known.max()
     if unit == 0:
         return None
+    relative = x / unit
     if known is not x:
-        x = np.where(np.isnan(x), _median(known), np.minimum(x, LARGEST * unit))
-    return (x / unit).astype(np.float32)
+        relative = np.where(np.isnan(x), _median(known) / unit, np.minimum(relative, LARGEST))
+    return relative.astype(np.float32)
 
 
 def _standardised(relative: NDArray[np.float32]) -> NDArray[np.float32]:

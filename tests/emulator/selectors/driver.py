@@ -105,6 +105,7 @@ class World:
         candidates = selector.candidates(self.view(number, eligible, selector.needs), 3 * self.k, rng)
         assert len(set(candidates.tolist())) == len(candidates)
         assert eligible[candidates].all()
+        assert len(candidates) >= min(self.k, eligible.sum())
         if selector.probe is not Probe.NONE:
             candidates = candidates[self._uniform("probe", number)[candidates] >= self.failures]
             self._probe(selector.probe, candidates, number)

@@ -22,6 +22,12 @@ EVERY = pytest.mark.parametrize("name", registered())
 MODES = [("oort", {"mode": "official"}), ("oort", {"mode": "fedscale"}), ("fedprox", {"work": "partial"})]
 MODES += [("tifl", {"policy": policy}) for policy in ("uniform", "random", "fast", "slow")]
 MODES += [("afl", {"initial": "minus_infinity"}), ("eafl", {"mode": "official"})]
+LEARNING = [
+    ("fedmarl", {"policy": "", "online": True, "explore_rounds": 4}),
+    ("fedmarl", {"policy": "", "online": True, "explore_rounds": 4, "mode": "native"}),
+    ("fedrank", {"rank_target": "literal", "pairs": "all", "cache": 3}),
+    ("favor", {"explore_rounds": 3, "cache": 3, "batch": 8, "sync_every": 2}),
+]
 examples = settings(
     max_examples=200 if FULL_COUNTS else 12, deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -101,6 +107,45 @@ def test_what_is_not_declared_does_not_matter(name: str) -> None:
     assert hidden == played(build(name), World(20, 4, 10, hide=False), masks)
 
 
+COSTS = ("capability_s", "comm_s", "comm_j")
+ODD = {
+    "zero": np.zeros,
+    "unknown": lambda n: np.full(n, np.nan),
+    "endless": lambda n: np.full(n, np.inf),
+    "some endless": lambda n: np.where(np.arange(n) % 3, 1.0, np.inf),
+}
+
+
+@EVERY
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_odd_costs_do_not_spoil_a_choice(name: str, odd: str) -> None:
+    """Nor anything learnt from it: the numbers of a network stay numbers."""
+    check_odd_costs(build(name), odd)
+
+
+@pytest.mark.parametrize(("name", "options"), [*MODES, *LEARNING])
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_odd_costs_do_not_spoil_a_choice_in_other_modes(name: str, options: dict[str, Any], odd: str) -> None:
+    check_odd_costs(build(name, **options), odd)
+
+
+def check_odd_costs(selector: Selector, odd: str) -> None:
+    world = World(12, 4, 6)
+    for name in COSTS:
+        world.reported[name][:] = ODD[odd](12)
+    if odd != "unknown":  # who took part has measured something
+        world.epoch_s, world.epoch_j = ODD[odd](12), ODD[odd](12)
+    for decided in played(selector, world, masks_of(6, 12, 7)):
+        assert len(set(decided.chosen)) == len(decided.chosen)
+        assert set(decided.chosen) <= set(decided.candidates)
+        assert all(1 <= epochs <= 5 for epochs in decided.epochs)
+    network = getattr(selector, "network", None)
+    if network is not None:
+        assert all(np.isfinite(values).all() for values in network.parameters())
+
+
 @cache
 def uninterrupted(name: str) -> list[Decided]:
     return played(build(name), World(20, 4, 10), masks_of(10, 20, 5))
@@ -120,6 +165,20 @@ def test_resumed_equals_uninterrupted(name: str, stop: int, tmp_path: Path) -> N
     second.load_state_dict(state)
     after = [world.play(second, r, masks[r - 1]) for r in range(stop + 1, 11)]
     assert before + after == uninterrupted(name)
+
+
+@pytest.mark.parametrize(("name", "options"), [*MODES, *LEARNING])
+def test_resumed_equals_uninterrupted_in_other_modes(
+    name: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    masks = masks_of(10, 20, 5)
+    whole = played(build(name, **options), World(20, 4, 10), masks)
+    first, world = build(name, **options), World(20, 4, 10)
+    before = played(first, world, masks[:6])
+    save_checkpoint(tmp_path, first.state_dict())
+    second = build(name, **options)
+    second.load_state_dict(load_checkpoint(tmp_path) or {})
+    assert before + [world.play(second, r, masks[r - 1]) for r in range(7, 11)] == whole
 
 
 @EVERY

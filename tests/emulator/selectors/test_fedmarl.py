@@ -52,6 +52,16 @@ def test_earlier_transfers_are_remembered(tmp_path: Path) -> None:
     assert sorted(chosen.tolist()) == sorted(np.argsort(before)[:5].tolist())
 
 
+def test_a_native_cohort_of_any_size_is_judged_by_one_measure() -> None:
+    """Up to K are chosen: the next round's best too, and no reward counts once per device."""
+    world = World(40, 5, 4, seed=3, failures=0.0)
+    selector = FedMarl(policy="", online=True, mode="native", explore_rounds=1)
+    for number in range(1, 5):
+        world.play(selector, number, EVERYONE)
+    cache = selector.state_dict()["learner"]["cache"]
+    assert [(seen["next_k"], seen["most"]) for seen in cache] == [(None, 5)] * 4
+
+
 def test_a_policy_of_other_features_is_refused(tmp_path: Path) -> None:
     old = tuple(name for name in FEATURES if name != "comm_s")
     with pytest.raises(ConfigError, match="reads other features than fedmarl has now"):

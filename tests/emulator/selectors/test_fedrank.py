@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from numpy.random import default_rng
 
 from emulator.policies.store import Demonstrations, Policy, PolicyManifest, write_policy
+from emulator.selectors.base import Probe
 from emulator.selectors.fedmarl import FedMarl
 from emulator.selectors.fedrank.plus import FedRankPlus
 from emulator.selectors.fedrank.selector import FedRank
-from emulator.selectors.fedrank.state import FEATURES
+from emulator.selectors.fedrank.state import FEATURES, device_states
 from emulator.selectors.neural.mlp import Mlp
 from fedjoule.errors import ConfigError
 from tests.emulator.selectors.driver import World
@@ -60,6 +62,34 @@ def test_the_order_of_devices_does_not_change_a_choice(policy: str) -> None:
     assert sorted(first) == sorted(second)
 
 
+@pytest.mark.parametrize(("count", "k"), [(1, 1), (7, 3), (10, 4)])
+def test_the_choice_has_the_largest_joint_value_of_all(policy: str, count: int, k: int) -> None:
+    world = World(40, 5, 20, seed=6)
+    candidates = default_rng(count).permutation(40)[:count]
+    world._probe(Probe.EPOCH, candidates, 1)
+    view = world.view(1, EVERYONE, FedRank.needs)
+    selector = FedRank(policy=policy, online=False)
+    q = selector.network(device_states(view, candidates))
+    best = max(
+        combinations(range(count), k),
+        key=lambda picks: sum(q[i, int(i in picks)] for i in range(count)),
+    )
+    found = selector.select(view, candidates, k, default_rng(0))
+    assert set(found.tolist()) == set(candidates[list(best)].tolist())
+
+
+def test_the_literal_ranking_is_by_the_value_of_being_chosen(policy: str) -> None:
+    world = World(40, 5, 20, seed=6)
+    everyone = np.arange(40)
+    world._probe(Probe.EPOCH, everyone, 1)
+    view = world.view(1, EVERYONE, FedRank.needs)
+    literal = FedRank(policy=policy, online=False, rank_by="q1")
+    q = literal.network(device_states(view, everyone))
+    found = set(literal.select(view, everyone, 5, default_rng(0)).tolist())
+    assert found == set(np.argsort(-q[:, 1])[:5].tolist())
+    assert found != set(np.argsort(q[:, 0] - q[:, 1])[:5].tolist())
+
+
 def test_frozen_never_learns_and_online_does(policy: str) -> None:
     frozen, online = FedRank(policy=policy, online=False), FedRank(policy=policy)
     start = Mlp.made((6, 64, 64, 2), default_rng(3)).weights[0]
@@ -103,6 +133,15 @@ def test_options_that_do_not_exist_are_refused(policy: str) -> None:
         FedRank(policy="nope")
     with pytest.raises(ConfigError, match="is for fedrank, not for fedmarl"):
         FedMarl(policy=policy)
+
+
+def test_a_policy_of_other_features_is_refused(tmp_path: Path) -> None:
+    """Seven numbers would not fit the network, and six in another order would be misread."""
+    path = tmp_path / "other.safetensors"
+    manifest = PolicyManifest(kind="fedrank", command="a test", features=FEATURES[::-1])
+    write_policy(path, Policy(Mlp.made((6, 64, 64, 2), default_rng(3)), manifest))
+    with pytest.raises(ConfigError, match="reads other features than fedrank has now"):
+        FedRank(policy=str(path))
 
 
 def test_fedmarl_native_chooses_its_own_number() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emulator.selectors.autofl import AutoFl
-from emulator.selectors.base import Probe
+from emulator.selectors.base import Probe, shown_name
 from emulator.selectors.class_coverage_oracle import ClassCoverageOracle
 from emulator.selectors.fed_cbs import FedCbs, FedCbsExact, qcid
 from emulator.selectors.fedprox import FedProx
@@ -46,6 +46,13 @@ def test_partial_work_fits_the_budget() -> None:
     assert selector.epochs(view, np.arange(4)).tolist() == [5, 3, 1, 4]
 
 
+def test_partial_work_of_a_device_that_nothing_is_known_of() -> None:
+    world, selector = World(2, 2, 10), FedProx(work="partial")
+    world.reported["comm_s"][:] = [np.nan, np.inf]
+    view = world.view(1, np.ones(2, dtype=bool), selector.needs)
+    assert selector.epochs(view, np.arange(2)).tolist() == [LOCAL_EPOCHS, 1]
+
+
 def test_bigger_devices_are_likelier_and_empty_ones_come_last() -> None:
     world = World(40, 4, 10)
     world.data_size[:] = np.where(np.arange(40) < 10, 90, np.where(np.arange(40) < 30, 10, 0))
@@ -70,6 +77,15 @@ def test_rpow_d_asks_nobody_and_tries_everyone_first() -> None:
     assert selector.probe is Probe.NONE
     seen = [d for number in range(1, 11) for d in world.play(selector, number, EVERYONE).chosen]
     assert sorted(seen) == list(range(40))
+
+
+def test_rpow_d_tries_new_devices_in_no_order() -> None:
+    world = World(40, 4, 10)
+    counts = Counter(d for seed in range(100) for d in choose("rpow_d", world, seed))
+    assert len(counts) == 40
+    world.reported["loss"][:] = 1.0
+    world.reported["loss"][[3, 9]] = [2.0, np.nan]
+    assert all(choose("rpow_d", world, seed)[:2] == [9, 3] for seed in range(10))
 
 
 def test_the_oracles_see_the_truth() -> None:
@@ -145,6 +161,7 @@ def test_harmony_likes_terms() -> None:
     assert divergence(np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]), 2) == pytest.approx([0.0, np.log(2)])
     assert over_budget(np.array([1.0, 3.0, np.nan]), 2.0).tolist() == [0.0, 0.5, 0.0]
     assert over_budget(np.array([1.0, 3.0]), np.nan).tolist() == [0.0, 0.0]
+    assert np.isfinite(1e9 * over_budget(np.array([np.inf, 1e300]), 2.0)).all()
 
 
 def test_refl_takes_rare_guests_first() -> None:
@@ -209,11 +226,30 @@ def test_autofl_is_blind_to_units() -> None:
         ("fedprox", {"mu": -1.0}),
         ("fedprox", {"work": "some"}),
         ("power_of_choice", {"d": -1}),
+        ("power_of_choice", {"d": "many"}),
         ("fed_cbs", {"exploration": float("nan")}),
         ("harmony_like", {"time_weight": -1.0}),
         ("autofl", {"epsilon": 2.0}),
+        ("fedrank", {"rank_target": "litteral"}),
+        ("fedrank", {"pairs": "some"}),
+        ("fedrank", {"sync_every": 0}),
+        ("fedrank", {"cache": 0}),
+        ("fedrank", {"explore_first": 2.0}),
+        ("fedmarl", {"explore_last": -0.1}),
+        ("fedmarl", {"batch": 0}),
+        ("fedmarl", {"weights": (1.0, 0.2)}),
+        ("favor", {"sync_every": 0}),
+        ("favor", {"batch": 0}),
+        ("favor", {"cache": 0}),
     ],
 )
 def test_wrong_options_are_explained(name: str, options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"'{name}': {next(iter(options))} is"):
         build(name, **options)
+
+
+def test_oracles_and_surrogates_are_shown_as_such() -> None:
+    assert shown_name("speed_oracle") == "speed_oracle (oracle)"
+    assert shown_name("harmony_like (labels=none)") == "harmony_like (labels=none) (surrogate)"
+    assert shown_name("fedrank") == "fedrank"
+    assert shown_name("somebody_elses") == "somebody_elses"

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
+from emulator.policies.store import Demonstrations
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.learner import Learner, LearnerOptions
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.pairs import imitation_loss, rank_loss
-from emulator.selectors.neural.vdn import Transition, best_value, td_slopes
+from emulator.selectors.neural.vdn import Transition, advantages, best_value, td_slopes
 from fedjoule.errors import ConfigError
 
 
@@ -147,6 +148,28 @@ def test_free_cohort_takes_whoever_gains() -> None:
     assert best_value(np.array([[0, 1], [2, -1], [0, 0]], np.float32), None) == 3.0
 
 
+@given(
+    q=st.lists(st.tuples(st.floats(-9, 9, width=16), st.floats(-9, 9, width=16)), min_size=1, max_size=7),
+    most=st.integers(1, 7),
+)
+@settings(deadline=None, max_examples=100)
+def test_best_value_of_a_free_cohort_is_brute_forces(q: list[tuple[float, float]], most: int) -> None:
+    values = np.array(q, np.float32)
+    brute = max(
+        best_value(values, k) for k in range(1, min(most, len(values)) + 1)
+    )  # of exactly k, which is held against brute force above
+    assert best_value(values, None, most) == pytest.approx(brute, abs=1e-4)
+
+
+def test_a_free_cohorts_reward_counts_once_whatever_its_size() -> None:
+    """Q_tot = reward * most in both rounds: no TD error in either, though one chose 1 device and one 4."""
+    state, target = np.zeros((6, 6), np.float32), Mlp.made((6, 8, 2), default_rng(0))
+    q = np.full((6, 2), 0.3 * 5 / 6, np.float32)
+    batch = [Transition(state, np.arange(6) < n, 0.3, None, None, 5) for n in (1, 4)]
+    loss, _ = td_slopes([q, q], batch, target, 0.9)
+    assert loss == pytest.approx(0.0, abs=1e-10)
+
+
 def test_td_slopes_are_the_gradient_of_the_td_loss() -> None:
     rng = default_rng(4)
     target = Mlp.made((6, 8, 2), rng)
@@ -194,6 +217,16 @@ def test_normalisation_of_odd_columns() -> None:
     assert z[1, 3] == pytest.approx(z[3, 3])
 
 
+def test_infinity_is_larger_than_any_number() -> None:
+    x = np.array([1.0, 2.0, 3.0, 4.0, np.inf])
+    z = robust_log_z([x, np.where(x < 3, x, np.inf), np.full(5, np.inf), np.where(x < 3, np.nan, x)])
+    assert np.isfinite(z).all()
+    assert z[4, 0] == 3.0
+    assert (np.diff(z[:, 0]) >= 0).all()
+    assert z[0, 1] <= z[1, 1] < z[2, 1]
+    assert (z[:, 2] == 0).all()
+
+
 def learner_after(rewards: tuple[float, float], **options: object) -> np.ndarray:
     """Scores of five devices after one round that chose the first two, and one that chose the last two."""
     learner = Learner(Mlp.made((6, 16, 2), default_rng(0)), LearnerOptions(rate=1e-2, **options), None)
@@ -210,6 +243,82 @@ def learner_after(rewards: tuple[float, float], **options: object) -> np.ndarray
 def test_credited_ranking_raises_the_devices_of_the_better_round() -> None:
     moved = learner_after((1.0, -1.0), discount=0.0)
     assert moved[:2].min() > moved[3:].max()
+
+
+def kept_round(learner: Learner, reward: float, chosen: int = 2) -> Transition:
+    seen = Transition(np.eye(5, 6, dtype=np.float32), np.arange(5) < chosen, reward, None, 2)
+    learner.keep(seen, default_rng(0))
+    return seen
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), float("-inf")])
+def test_a_reward_that_is_no_number_teaches_nothing(reward: float) -> None:
+    learner = Learner(Mlp.made((6, 16, 2), default_rng(0)), LearnerOptions(), None)
+    for value in (1.0, reward, -1.0):
+        kept_round(learner, value)
+    learner.learn(1, default_rng(0))
+    assert all(np.isfinite(values).all() for values in learner.network.parameters())
+    assert learner.state_dict()["rewards"].tolist() == [1.0, -1.0]
+
+
+def test_no_updates_are_possible() -> None:
+    learner = Learner(Mlp.made((6, 16, 2), default_rng(0)), LearnerOptions(updates=0), None)
+    before = learner.network.copy()
+    kept_round(learner, 1.0)
+    learner.learn(5, default_rng(0))
+    assert all(map(np.array_equal, learner.network.parameters(), before.parameters()))
+
+
+@pytest.mark.parametrize(("target", "counts"), [("credited", True), ("literal", False)])
+def test_the_reward_is_in_the_rank_target_only_if_credited(target: str, counts: bool) -> None:
+    """As printed, the target is the target network's own value of what was done (item A9)."""
+    learner = Learner(Mlp.made((6, 16, 2), default_rng(0)), LearnerOptions(rank_target=target), None)
+    seen, _ = kept_round(learner, 1.0), kept_round(learner, -1.0)
+    q = learner.network(seen.state)
+    score, goal = learner._scores(q, seen)
+    expected = q[:, 1] - q[:, 0] if counts else np.where(seen.action, q[:, 1], q[:, 0])
+    np.testing.assert_allclose(score, expected, rtol=1e-6)
+    # The target network is still the same one: what it differs by is the standardised reward.
+    np.testing.assert_allclose(goal - score, seen.action * float(counts), atol=1e-6)
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_equal_rewards_earn_no_credit(count: int) -> None:
+    learner = Learner(Mlp.made((6, 16, 2), default_rng(0)), LearnerOptions(), None)
+    for _ in range(count):
+        kept_round(learner, 0.1)  # the standard deviation of three of these is not 0
+    assert learner._standardised(0.1) == 0.0
+
+
+def test_all_pairs_are_more_than_mixed_ones() -> None:
+    """With one target per device, mixed pairs of equals cancel where all pairs do not."""
+    found = []
+    for pairs in ("mixed", "all"):
+        options = LearnerOptions(pairs=pairs, rank_target="literal")
+        learner = Learner(Mlp.made((6, 16, 2), default_rng(0)), options, None)
+        kept_round(learner, 1.0, chosen=5)  # everyone: there is no mixed pair
+        learner.learn(1, default_rng(0))
+        found.append(learner.ranking_loss)
+    assert found[0] == 0.0
+    assert found[1] > 0.0
+
+
+def test_demonstrations_are_replayed_less_and_less() -> None:
+    states = default_rng(0).normal(size=(8, 5, 6)).astype(np.float32)
+    demos = Demonstrations(states, np.tile(np.arange(5) < 2, (8, 1)))
+    options = LearnerOptions(demo_share=0.5, demo_rounds=10, batch=16)
+    learner = Learner(Mlp.made((6, 16, 2), default_rng(0)), options, demos)
+    shown = [len(learner._demonstrated(number, default_rng(0))) for number in (1, 6, 11, 50)]
+    assert shown == [8, 4, 0, 0]
+    moved = []
+    for replayed in (demos, None):
+        learner = Learner(Mlp.made((6, 16, 2), default_rng(0)), options, replayed)
+        kept_round(learner, 0.0)
+        for number in range(1, 6):
+            learner.learn(number, default_rng(number))
+        score = advantages(learner.network(states.reshape(-1, 6))).reshape(8, 5)
+        moved.append(np.mean([imitation_loss(s, np.arange(5) < 2, pairwise=False)[0] for s in score]))
+    assert moved[0] < moved[1]
 
 
 def test_large_rounds_are_kept_within_bounds() -> None:

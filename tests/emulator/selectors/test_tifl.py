@@ -64,6 +64,13 @@ def test_no_tier_is_drawn_more_often_than_it_has_credits(
         world.play(selector, number, there[number - 1])
         tier_of = selector.tier_of
         assert tier_of is not None
+        here = np.unique(tier_of[there[number - 1]])
+        here = here[here >= 0]
+        if number == 1:
+            left[:] = allowed
+        if left[here].any():  # one without credits only where nobody else is there
+            assert left[selector.current] > 0
+            assert selector.credits[selector.current] == left[selector.current] - 1
         if (
             selector.current >= 0
             and there[number - 1].any()
