@@ -20,7 +20,7 @@ METHODS = {
 PANELS = (("time_s", "virtual time, s"), ("energy_j", "energy of all devices, probing included, J"))
 WIDTH, HEIGHT, LEFT, TOP, GAP, BOTTOM = 920, 360, 56, 64, 70, 48
 TITLE = "MNIST, LeNet-5, one or two labels per device: test accuracy against what it costs"
-NOTE = "emulated; 50 rounds each, mean of five seeds, band from the lowest to the highest; every probe is charged"
+NOTE = "emulated; 50 rounds, mean of five seeds, band from the lowest to the highest; every probe is charged"
 
 
 @dataclass(frozen=True)
