@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from emulator.selectors.neural.median import lower_median
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,25 +46,19 @@ def _relative(x: NDArray[np.float64]) -> NDArray[np.float32] | None:
     known = x if finite.all() else x[finite]
     if len(known) == 0:
         return None
-    unit = _median(known) or known.max()
+    unit = lower_median(known) or known.max()
     if unit == 0:
         return None
     relative = x / unit
     if known is not x:
-        relative = np.where(np.isnan(x), _median(known) / unit, np.minimum(relative, LARGEST))
+        relative = np.where(np.isnan(x), lower_median(known) / unit, np.minimum(relative, LARGEST))
     return relative.astype(np.float32)
 
 
 def _standardised(relative: NDArray[np.float32]) -> NDArray[np.float32]:
     relative += SHIFT
     z = np.log(relative, out=relative)
-    z -= _median(z)
-    spread = MAD_TO_SD * _median(np.abs(z)) or float(np.sqrt(np.mean(np.square(z))))
+    z -= lower_median(z)
+    spread = MAD_TO_SD * lower_median(np.abs(z)) or float(np.sqrt(np.mean(np.square(z))))
     z /= np.float32(spread + 1e-6)
     return np.clip(z, -CLIP, CLIP, out=z)
-
-
-def _median(x: NDArray[np.floating]) -> float:
-    """The lower of the middle two for an even count: half the work of an average at a million devices."""
-    middle = (len(x) - 1) // 2
-    return float(np.partition(x, middle)[middle])
