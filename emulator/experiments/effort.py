@@ -16,14 +16,14 @@ FORWARD = 1 / 3
 
 SAMPLES_PER_CPU_S = {
     "mnist-lenet5": 11_200.0,
-    "cifar10-resnet18": 350.0,
+    "cifar10-resnet18": 220.0,
     "digits-mlp": 9_400.0,
 }
 """Training samples per second of processor time, all processes counted; machine: docs/experiments.md.
 
 LeNet-5: six rounds of ``mnist-lenet5-iid`` with FedAvg minus two rounds, everything included. ResNet-18:
-4 clients of 32 random images, three epochs minus one epoch, one worker. Digits: 10 rounds of ``digits-iid``
-with FedRank from start to end, where the emulator itself takes most of the time.
+two whole runs of ``toa-eoa``. Digits: 10 rounds of ``digits-iid`` with FedRank from start to end, where the
+emulator itself takes most of the time.
 """
 ON_ONE_CORE = ("digits-mlp",)
 """Too small to be shared among workers."""
