@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
 from emulator.training.base import OpenTrainer
-from fedjoule.errors import NobodyLeft
+from fedjoule.errors import ConfigError, NobodyLeft
 from fedjoule.records import StoredRecord, read_record, write_record
 from fedjoule.runstore import Run, RunStore, read_table
 from power.profile import DeviceProfile
@@ -127,6 +128,8 @@ def emulate(
     assembly = assemble(exact, seed, selector=selector, profiles=profiles, open_trainer=open_trainer)
     engine = assembly.engine
     try:
+        if known is not None:
+            _check_facts(path, known.facts, assembly.facts)
         record = known or EmulationRecord(scenario=scenario, seed=seed, facts=assembly.facts)
         if known is None:
             write_record(path / RECORD, record)
@@ -150,6 +153,18 @@ def emulate(
 def load_result(path: Path) -> Result:
     """A stored run."""
     return Result(path, read_record(path / RECORD, EmulationRecord))
+
+
+def _check_facts(path: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:
+    """A run goes on with what it was begun with, or not at all."""
+    # As they read back, so that a tuple is no other fact than the list it was stored as.
+    now = json.loads(json.dumps(now))
+    changed = [name for name in now if name not in begun or begun[name] != now[name]]
+    if changed:
+        raise ConfigError(
+            f"{path}: was begun with other facts: {', '.join(changed)}",
+            hint="what it rests on (data, traces, profiles, policies) must be as it was; or run it anew",
+        )
 
 
 def _with_trainer(scenario: Scenario, kind: str) -> Scenario:

@@ -54,9 +54,10 @@ def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> 
     accuracy = rounds["test_accuracy"].to_numpy(float)
     time_s = rounds[f"time_s_{accounting.value}"].to_numpy(float).cumsum()
     energy_j = rounds[f"energy_j_{accounting.value}"].to_numpy(float).cumsum()
-    hits = np.flatnonzero(accuracy >= target)
-    at = int(hits[0]) if len(hits) else len(rounds) - 1
     played = rounds["round"].to_numpy() > 0
+    # The model before the first round is nobody's achievement, and only methods that profile are tested then.
+    hits = np.flatnonzero((accuracy >= target) & played)
+    at = int(hits[0]) if len(hits) else len(rounds) - 1
     known = accuracy[played & ~np.isnan(accuracy)]
     count = max(1, int(played.sum()))
     return RunMetrics(

@@ -25,6 +25,17 @@ class PaperRow:
     speed: float
 
     @property
+    def share(self) -> float:
+        """The accuracy as a share, whichever of the two metrics it is."""
+        return float(self.accuracy.partition("@")[0]) / 100
+
+    @property
+    def reached_in_round(self) -> float | None:
+        """The round in which that accuracy was reached, where that is what the paper prints."""
+        reached = self.accuracy.partition("@")[2]
+        return float(reached) if reached else None
+
+    @property
     def accuracy_text(self) -> str:
         """With its unit, and the mixed metric said in words."""
         value, _, reached = self.accuracy.partition("@")

@@ -101,10 +101,21 @@ def notes(results: ExperimentResults, summary: VariantSummary) -> list[str]:
     """What stands with every table."""
     return [
         f"Reduced: {summary.reductions}",
+        *([few] if (few := few_pairs(summary)) else []),
         f"Target {summary.target:.2%}: {summary.target_note}",
         LEGEND,
         basis(results, summary),
     ]
+
+
+def few_pairs(summary: VariantSummary) -> str:
+    """Methods whose comparison with FedAvg rests on fewer seeds than they have."""
+    fewer = [
+        f"{shown_name(row.method)} {row.against.pairs} of {row.seeds}"
+        for row in summary.rows
+        if row.against is not None and row.against.pairs < row.seeds
+    ]
+    return f"Against FedAvg only seeds that both have: {', '.join(fewer)}" if fewer else ""
 
 
 def as_text(results: ExperimentResults) -> str:
@@ -154,7 +165,9 @@ def across(results: ExperimentResults) -> list[tuple[str, list[str], list[list[s
     by_method = [{row.method: row for row in one.rows} for one in summaries]
 
     def table(read: Callable[[MethodRow], str]) -> list[list[str]]:
-        return [[m, *(read(rows[m]) if m in rows else "-" for rows in by_method)] for m in methods]
+        return [
+            [shown_name(m), *(read(rows[m]) if m in rows else "-" for rows in by_method)] for m in methods
+        ]
 
     honest = Accounting.HONEST
     return [
@@ -190,7 +203,7 @@ def as_data(results: ExperimentResults) -> list[dict[str, Any]]:
     for summary in summarise(results):
         for row in summary.rows:
             start = [summary.variant.name, row.method, row.seeds]
-            for line in _numbers(row):
+            for line in [["target", summary.target, None, None, None], *_numbers(row)]:
                 values = [*start, *line, summary.reductions]
                 lines.append(dict(zip(NUMBER_COLUMNS, values, strict=True)))
     return lines
@@ -209,15 +222,24 @@ def _numbers(row: MethodRow) -> list[list[Any]]:
                 [f"energy_of_fedavg_{accounting.value}", *_ends(row.against.energy[accounting]), None]
             )
             lines.append([f"speed_x_fedavg_{accounting.value}", *_ends(row.against.speed[accounting]), None])
+    if row.against is not None:
+        lines.append(["accuracy_minus_fedavg", *_ends(row.against.accuracy), None])
+        lines.append(["accuracy_minus_fedavg_p_holm", _known(row.against.p_holm), None, None, None])
     if row.paper is not None:
-        lines.append(["paper_accuracy_percent", row.paper.accuracy, None, None, None])
+        lines.append(["paper_accuracy", row.paper.share, None, None, None])
+        if row.paper.reached_in_round is not None:
+            lines.append(["paper_accuracy_in_round", row.paper.reached_in_round, None, None, None])
         lines.append(["paper_energy_of_fedavg", row.paper.energy_percent / 100, None, None, None])
         lines.append(["paper_speed_x_fedavg", row.paper.speed, None, None, None])
     return lines
 
 
 def _ends(value: Interval) -> list[Any]:
-    return [None if math.isnan(number) else number for number in (value.mean, value.low, value.high)]
+    return [_known(number) for number in (value.mean, value.low, value.high)]
+
+
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else number
 
 
 def curves_csv(results: ExperimentResults) -> str:

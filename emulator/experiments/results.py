@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +18,16 @@ from emulator.experiments.plan import ExperimentPlan, Planned, Variant
 from emulator.experiments.runner import read_plan
 from emulator.outcome import Accounting
 from fedjoule.errors import DataQualityError
+from fedjoule.runstore import RunStatus
+from fedjoule.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COSTS = tuple(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting)
+COSTS = (*(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting), "energy_j")
+PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "upload"))
+COLUMNS = {"rounds": ("round", "test_accuracy", *COSTS), "clients": ("device", "chosen", "fate", *PARTS)}
+"""Without which no table or figure can be made."""
 SHOWN = 5
 """Of a long list of problems, so many are named."""
 
@@ -106,10 +113,9 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
         names = _listed([one.folder for one in missing])
         raise DataQualityError(
             f"{path}: {len(missing)} of {len(plan.planned)} runs are missing or were interrupted: {names}",
-            hint=f"`fedjoule experiment run {plan.name} --preset {plan.preset.value} --resume` continues; "
-            "`--partial` shows what is there",
+            hint=f"{_how_to_go_on(path)}; `--partial` shows what is there",
         )
-    _check_alike(runs)
+    _check_alike(plan, runs)
     warnings = [f"{len(missing)} of {len(plan.planned)} runs are not here: this is a part of the experiment"]
     early = [f"{run.planned.folder}: {run.record.ended_early}" for run in runs if run.record.ended_early]
     return ExperimentResults(
@@ -118,6 +124,15 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
         tuple(missing),
         (*(warnings if missing else ()), *early, *_seed_warnings(runs)),
     )
+
+
+def _how_to_go_on(path: Path) -> str:
+    """A command that plays what is missing, made from the one that made the run."""
+    record = read_run(path)
+    command = shlex.join(word for word in record.command if word != "--resume")
+    if record.status is RunStatus.COMPLETE:
+        return f"`{command} --reuse {path}` takes over the rest and plays these anew"
+    return f"`{command} --resume` continues"
 
 
 def _read(path: Path, plan: ExperimentPlan, planned: Planned) -> FinishedRun | None:
@@ -135,20 +150,23 @@ def _read(path: Path, plan: ExperimentPlan, planned: Planned) -> FinishedRun | N
             f"{folder}: is of another scenario than the plan says ({', '.join(parts)})",
             hint="an experiment's folder holds its own runs only; run it anew",
         )
-    rounds = result.rounds.sort_values("round").reset_index(drop=True)
-    _check_numbers(folder, result.record, rounds)
+    rounds, clients = result.rounds, result.clients
+    for name, table in (("rounds", rounds), ("clients", clients)):
+        missing = [column for column in COLUMNS[name] if column not in table]
+        if missing:
+            raise _damaged(folder, f"{name}.parquet has no column {', '.join(missing)}")
+    rounds = rounds.sort_values("round").reset_index(drop=True)
+    _check_rounds(folder, result.record, rounds)
+    _check_clients(folder, rounds, clients)
     return FinishedRun(planned, result.record, rounds, folder)
 
 
-def _check_numbers(folder: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
+def _check_rounds(folder: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
     """Costs are numbers in every row; accuracies in every round that was tested."""
     played = rounds[rounds["round"] > 0]
     if len(played) != record.rounds:
-        raise DataQualityError(
-            f"{folder}: {len(played)} rounds are stored, {record.rounds} were played",
-            hint="the table is damaged; run it anew",
-        )
-    wrong = [name for name in COSTS if name not in rounds or not np.isfinite(rounds[name]).all()]
+        raise _damaged(folder, f"{len(played)} rounds are stored, {record.rounds} were played")
+    wrong = [name for name in COSTS if not np.isfinite(rounds[name]).all()]
     every = record.scenario.protocol.test_every
     number = played["round"].to_numpy()
     tested = number % every == 0 if every else np.zeros(len(number), bool)
@@ -158,16 +176,38 @@ def _check_numbers(folder: Path, record: EmulationRecord, rounds: pd.DataFrame) 
     if not len(accuracy) or not np.isfinite(accuracy).all():
         wrong.append("test_accuracy")
     if wrong:
-        raise DataQualityError(
-            f"{folder}: {', '.join(wrong)} of rounds.parquet hold values that are not numbers",
-            hint="no table can be made from it; run it anew",
-        )
+        raise _damaged(folder, f"{', '.join(wrong)} of rounds.parquet hold values that are not numbers")
 
 
-def _check_alike(runs: Sequence[FinishedRun]) -> None:
-    """Within a variant: one trainer, one kind of costs; with one seed also one data set and partition."""
-    _check_same(runs, lambda run: run.planned.variant, ("trainer", "cost_origin", "energy", "traces"))
-    _check_same(runs, lambda run: (run.planned.variant, run.planned.seed), ("data", "partition"))
+def _check_clients(folder: Path, rounds: pd.DataFrame, clients: pd.DataFrame) -> None:
+    """What the participants spent is what the rounds cost; that also finds rows that are missing."""
+    parts_j = clients[list(PARTS)].to_numpy(float)
+    if not np.isfinite(parts_j).all():
+        raise _damaged(folder, "energies of clients.parquet hold values that are not numbers")
+    spent_j, cost_j = float(parts_j.sum()), float(rounds["energy_j"].sum())
+    if not math.isclose(spent_j, cost_j, rel_tol=1e-6, abs_tol=1e-9):
+        raise _damaged(folder, f"participants spent {spent_j:.6g} J in all, their rounds cost {cost_j:.6g} J")
+
+
+def _damaged(folder: Path, what: str) -> DataQualityError:
+    return DataQualityError(
+        f"{folder}: {what}",
+        hint=f"remove {folder}, then `fedjoule experiment table` says how to play it anew",
+    )
+
+
+def _check_alike(plan: ExperimentPlan, runs: Sequence[FinishedRun]) -> None:
+    """Whatever stands in one table rests on the same: also a FedAvg that another variant has lent."""
+
+    def table(run: FinishedRun) -> str:
+        variant = plan.variant(run.planned.variant)
+        return variant.baseline or variant.name
+
+    _check_same(runs, table, ("trainer", "cost_origin", "energy", "traces"))
+    _check_same(runs, lambda run: (table(run), run.planned.seed), ("data", "partition", "profiles"))
+    _check_same(runs, lambda run: (run.planned.variant, run.planned.seed), ("budgets",))
+    learned = [run for run in runs if run.record.facts.get("policies_sha256")]
+    _check_same(learned, table, ("policies_sha256",))
 
 
 def _check_same(runs: Sequence[FinishedRun], group: Any, facts: Sequence[str]) -> None:
@@ -180,7 +220,8 @@ def _check_same(runs: Sequence[FinishedRun], group: Any, facts: Sequence[str]) -
                 raise DataQualityError(
                     f"{first.planned.folder} and {run.planned.folder} rest on different {fact}: "
                     f"{one!s:.80} and {other!s:.80}",
-                    hint="a variant's runs must come from the same data, profiles and trainer; run them anew",
+                    hint="runs of one table must come from the same data, profiles, policies and trainer; "
+                    "run them anew",
                 )
 
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from emulator.assembly.assemble import task_of
 from emulator.batch import is_finished
 from emulator.emulation import RECORD, EmulationRecord
 from emulator.experiments.plan import ExperimentPlan
-from emulator.experiments.runner import read_plan
+from emulator.experiments.runner import check_software, read_plan
 from emulator.policies.store import packaged_sha256
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import SELECTORS, Family
-from fedjoule.errors import ConfigError
+from emulator.training.choose import best_for
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import Run
-from fedjoule.runstore.run import read_run
 
 TAKEN_FROM = "taken_from"
 
@@ -26,14 +26,13 @@ def take_over(run: Run, plan: ExperimentPlan, donors: Sequence[Path]) -> int:
     """Copy what donors hold of a plan and its run does not; returns how many emulations that were.
 
     Raises:
-        ConfigError: A donor was made by another version, whose numbers may differ.
+        ConfigError: See `check_donors`.
     """
-    for donor in donors:
-        _check_version(run, donor)
+    check_donors(donors)
     there = {
         _key(record.scenario, record.seed): path
         for path, record in _finished(donors)
-        if _has_same_policies(record)
+        if _has_same_policies(record) and _has_same_trainer(record)
     }
     taken = 0
     for planned in plan.planned:
@@ -56,6 +55,18 @@ def take_over(run: Run, plan: ExperimentPlan, donors: Sequence[Path]) -> int:
     return taken
 
 
+def check_donors(donors: Sequence[Path]) -> None:
+    """Before anything is made.
+
+    Raises:
+        ConfigError: A donor was made by another version, whose numbers may differ.
+        StorageError: It is no experiment.
+    """
+    for donor in donors:
+        read_plan(donor)
+        check_software(donor, hint="leave out --reuse, and it is all played anew")
+
+
 def _finished(donors: Sequence[Path]) -> Iterator[tuple[Path, EmulationRecord]]:
     for donor in donors:
         for planned in read_plan(donor).planned:
@@ -71,16 +82,15 @@ def _has_same_policies(record: EmulationRecord) -> bool:
     return record.facts.get("policies_sha256") == packaged_sha256()
 
 
+def _has_same_trainer(record: EmulationRecord) -> bool:
+    """Whether ``auto`` would become the same here: with a GPU it is another one, and other bits."""
+    scenario = record.scenario
+    if scenario.trainer.kind != "auto":
+        return True
+    return bool(record.facts["trainer"] == best_for(task_of(scenario.task)))
+
+
 def _key(scenario: Scenario, seed: int) -> tuple[str, int]:
     """Everything that decides a result; the scenario's name does not."""
     plain: dict[str, Any] = {"name": "any"}
     return scenario.model_copy(update=plain).sha256(), seed
-
-
-def _check_version(run: Run, donor: Path) -> None:
-    own, other = (read_run(path).host.get("fedjoule") for path in (run.path, donor))
-    if own != other:
-        raise ConfigError(
-            f"{donor}: was made by fedjoule {other}, this is {own}: their numbers may differ",
-            hint="leave out --reuse, and it is all played anew",
-        )

@@ -10,12 +10,15 @@ from emulator.batch import is_finished
 from emulator.emulation import emulate
 from emulator.experiments.plan import ExperimentPlan, Planned, Preset
 from emulator.outcome import RoundOutcome
-from fedjoule.errors import StorageError
+from fedjoule.errors import ConfigError, StorageError
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import Run, RunStatus, RunStore
+from fedjoule.runstore.run import host_facts, read_run
 
 KIND = "experiment"
 PLAN_FILE = "experiment.json"
+DECIDING = ("fedjoule", "torch")
+"""Packages of which another version gives other numbers."""
 
 
 def check_methods(plan: ExperimentPlan) -> None:
@@ -37,22 +40,43 @@ def resume(root: Path, plan: ExperimentPlan) -> Run:
 
     Raises:
         StorageError: There is none.
+        ConfigError: It was begun with other software.
     """
     fingerprint = plan.sha256()
+    complete = None
     for summary in reversed(RunStore(root).list()):
         record = summary.record
         if record is None or record.kind != KIND or record.fingerprint != fingerprint:
             continue
-        if record.status is RunStatus.COMPLETE:
-            raise StorageError(
-                f"{summary.path}: is complete, nothing to resume",
-                hint=f"`fedjoule experiment table {summary.path}` shows it; without --resume it runs anew",
-            )
-        return RunStore(root).resume(summary.path, fingerprint=fingerprint)
+        if record.status is not RunStatus.COMPLETE:
+            check_software(summary.path, hint="start it anew, without --resume")
+            return RunStore(root).resume(summary.path, fingerprint=fingerprint)
+        complete = complete or summary.path
+    if complete:
+        raise StorageError(
+            f"{complete}: is complete, nothing to resume",
+            hint=f"`fedjoule experiment table {complete}` shows it; without --resume it runs anew",
+        )
     raise StorageError(
         f"{root}: no unfinished run of {plan.name} with preset {plan.preset.value}, these variants and seeds",
         hint="give the preset, seeds and variants that it was started with, or start it without --resume",
     )
+
+
+def check_software(path: Path, hint: str) -> None:
+    """Runs of one table come from the same software.
+
+    Raises:
+        ConfigError: A run was made by another version, whose numbers may differ.
+    """
+    theirs, ours = read_run(path).host, host_facts()
+    for package in DECIDING:
+        if theirs.get(package) != ours.get(package):
+            raise ConfigError(
+                f"{path}: was made by {package} {theirs.get(package)}, this is {ours.get(package)}: "
+                "their numbers may differ",
+                hint=hint,
+            )
 
 
 def read_plan(path: Path) -> ExperimentPlan:

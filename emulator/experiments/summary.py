@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from emulator.assembly.assemble import task_of
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import RunMetrics, run_metrics
 from emulator.compare.statistics import Interval, bootstrap_mean, holm, permutation_p
@@ -30,12 +31,14 @@ class AgainstBaseline:
         speed: How many times as fast a round is, likewise.
         accuracy: Difference of the accuracies.
         p_holm: Of the paired permutation test of that difference, corrected for the number of methods.
+        pairs: How many seeds both have.
     """
 
     energy: Mapping[Accounting, Interval]
     speed: Mapping[Accounting, Interval]
     accuracy: Interval
     p_holm: float
+    pairs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,12 @@ def _target(variant: Variant, runs: Mapping[str, Mapping[int, FinishedRun]]) -> 
         return variant.target, "fixed in advance"
     source = BASELINE if BASELINE in runs else next(iter(runs))
     finals = [run_metrics(r.rounds, 2.0, Accounting.HONEST).accuracy for r in runs[source].values()]
-    return float(np.mean(finals)), f"taken from these runs: what {source} ends with (mean over seeds)"
+    target = float(np.mean(finals))
+    note = f"taken from these runs: what {source} ends with (mean over seeds)"
+    chance = 1 / task_of(variant.scenario.task).classes
+    if target < 2 * chance:
+        note += f"; hardly better than guessing ({chance:.0%}), so what it takes to get there says nothing"
+    return target, note
 
 
 def _row(
@@ -168,7 +176,8 @@ def _against(
         energy[accounting] = _ratio([(mine[s].round_energy_j, base[s].round_energy_j) for s in common])
         speed[accounting] = _ratio([(base[s].round_time_s, mine[s].round_time_s) for s in common])
     gaps = _gaps(metrics[Accounting.HONEST], method)
-    return AgainstBaseline(energy, speed, bootstrap_mean(gaps) if len(gaps) else UNKNOWN, p_holm)
+    gap = bootstrap_mean(gaps) if len(gaps) else UNKNOWN
+    return AgainstBaseline(energy, speed, gap, p_holm, len(gaps))
 
 
 def _ratio(pairs: list[tuple[float, float]]) -> Interval:

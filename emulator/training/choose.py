@@ -62,10 +62,10 @@ def resolved(task: Task, data: DataSet, implementation: str) -> str:
         import torch  # noqa: F401 - whatever trains needs it
     except ModuleNotFoundError as error:
         raise MissingExtra("training needs torch", hint="pip install 'fedjoule[train]'") from error
-    return _best(task) if implementation == "auto" else implementation
+    return best_for(task) if implementation == "auto" else implementation
 
 
-def _best(task: Task) -> str:
+def best_for(task: Task) -> str:
     """Stacked on a GPU and for very small models, else one client at a time on each core."""
     import torch
 

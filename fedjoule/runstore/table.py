@@ -324,17 +324,26 @@ def table_path(directory: Path, name: str) -> Path:
 
 
 def read_table(directory: Path, name: str) -> pa.Table:
-    """A whole table, closed or not."""
+    """A whole table, closed or not.
+
+    Raises:
+        StorageError: There is none, or it was damaged after it was closed.
+    """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     path = table_path(directory, name)
-    batches = list(iter_batches(path))
-    if not batches:
-        import pyarrow.parquet as pq
-
+    try:
+        batches = list(iter_batches(path))
+        if batches:
+            return pa.Table.from_batches(batches)
         schema = pq.read_schema(path) if path.suffix == PARQUET_SUFFIX else stream_schema(path)
-        return (schema or pa.schema([])).empty_table()
-    return pa.Table.from_batches(batches)
+    except pa.ArrowException as error:
+        raise StorageError(
+            f"{path}: is damaged ({error})",
+            hint="restore it from a copy, or make the run anew",
+        ) from error
+    return (schema or pa.schema([])).empty_table()
 
 
 def table_rows(path: Path) -> int:

@@ -85,7 +85,7 @@ def run_experiment(
     from emulator.experiments import runner
     from emulator.experiments.catalogue import plan_experiment
     from emulator.experiments.plan import Preset
-    from emulator.experiments.reuse import take_over
+    from emulator.experiments.reuse import check_donors, take_over
     from fedjoule.runstore import find_run
 
     check_engine(engine, ray_address)
@@ -94,6 +94,7 @@ def run_experiment(
         runner.check_methods(plan)
         return _dry_run(plan)
     donors = [find_run(root, reference) for reference in reuse]
+    check_donors(donors)
     with (
         ray_cluster(engine, ray_address) as cluster,
         runner.resume(root, plan) if resumed else runner.start(root, plan) as run,

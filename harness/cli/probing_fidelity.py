@@ -129,10 +129,16 @@ def _render(found: Fidelity, console: Console) -> None:
     for name, stretches in _groups(found):
         if stretches:
             errors = _errors(stretches)
-            table.add_row(name, str(len(stretches)), *_cells(errors["time"]), *_cells(errors["energy"]))
+            table.add_row(name, _count(errors), *_cells(errors["time"]), *_cells(errors["energy"]))
     console.print(table)
     for line in (*_verdicts(found), *_remarks(), *found.notes, *(f"left out: {x}" for x in found.left_out)):
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _count(errors: dict[str, Distribution | None]) -> str:
+    """How many stretches the numbers rest on; one without energy has no error of it."""
+    counts = dict.fromkeys(0 if one is None else one.n for one in errors.values())
+    return "/".join(map(str, counts))
 
 
 def _cells(errors: Distribution | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from emulator.experiments.curves import Axis, Curves, along
 from emulator.experiments.results import FinishedRun
 from emulator.experiments.summary import MethodRow
 from emulator.outcome import Accounting
+from emulator.selectors.base import shown_name
 from fedjoule.provenance import Origin
 from harness.report.charts import Chart, Series
 from harness.report.figures import HeatMap, StackedBars
@@ -55,7 +57,7 @@ def learning_charts(runs: Runs) -> list[Chart]:
 
 def _chart(curves: Curves, title: str, x_label: str, y_label: str, scale: float) -> Chart:
     series = [
-        Series(method, curve.mean * scale, low=curve.low * scale, high=curve.high * scale)
+        Series(shown_name(method), curve.mean * scale, low=curve.low * scale, high=curve.high * scale)
         for method, curve in curves.methods.items()
     ]
     return Chart(f"{title}; bands hold all seeds", x_label, y_label, curves.x, series, EMULATED)
@@ -63,14 +65,19 @@ def _chart(curves: Curves, title: str, x_label: str, y_label: str, scale: float)
 
 def selection_map(runs: Runs) -> HeatMap:
     """Who is chosen how often, with one seed: a device is the same for every method, not for every seed."""
-    seed = min(next(iter(runs.values())))
-    rows = {m: 100 * chosen_share(by_seed[seed]) for m, by_seed in runs.items() if seed in by_seed}
-    return HeatMap(f"How often each device was chosen, seed {seed}", rows, "device", "% of rounds", EMULATED)
+    counts = Counter(seed for by_seed in runs.values() for seed in by_seed)
+    seed = min(counts, key=lambda one: (-counts[one], one))
+    rows = {
+        shown_name(m): 100 * chosen_share(by_seed[seed]) for m, by_seed in runs.items() if seed in by_seed
+    }
+    without = ", ".join(shown_name(m) for m, by_seed in runs.items() if seed not in by_seed)
+    title = f"How often each device was chosen, seed {seed}" + (f" (without {without})" if without else "")
+    return HeatMap(title, rows, "device", "% of rounds", EMULATED)
 
 
 def energy_bars(behaviours: Mapping[str, Behaviour]) -> StackedBars:
     """Where the energy of a whole run goes."""
-    rows = {m: [one.energy_j[part] for part in ENERGY_PARTS] for m, one in behaviours.items()}
+    rows = {shown_name(m): [one.energy_j[part] for part in ENERGY_PARTS] for m, one in behaviours.items()}
     return StackedBars(
         "Energy of all devices in a whole run, by what it went into", ENERGY_PARTS, rows, "J", EMULATED
     )

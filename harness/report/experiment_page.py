@@ -15,6 +15,7 @@ from emulator.experiments.render import (
     TARGET_HEADER,
     across,
     basis,
+    few_pairs,
     main_row,
     target_row,
 )
@@ -22,6 +23,7 @@ from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
 from emulator.experiments.switches import switches
 from emulator.outcome import Accounting
+from emulator.selectors.base import shown_name
 from fedjoule.provenance import Origin
 from fedjoule.runstore import RunRecord
 from harness.report.experiment_charts import (
@@ -86,6 +88,8 @@ def _warnings(results: ExperimentResults) -> Section:
 def variant_tables(results: ExperimentResults, summary: VariantSummary) -> Section:
     """What every method reached and took, beside the paper's numbers where there are some."""
     reduced = f"Reduced: {summary.reductions}."
+    if few := few_pairs(summary):
+        reduced += f" {few}."
     beside_paper = Table(SHORT_HEADER, [_short_cells(row) for row in summary.rows], f"{SHORT_NOTE} {reduced}")
     printed = any(row.paper for row in summary.rows)
     return Section(
@@ -146,7 +150,7 @@ def variant_curves(results: ExperimentResults, summary: VariantSummary) -> Secti
 
 def _fairness(found: Mapping[str, Behaviour]) -> Table:
     rows = [
-        [m, f"{one.gini:.3f}", f"{one.jain:.3f}", f"{one.energy_gini:.3f}", Origin.EMULATED]
+        [shown_name(m), f"{one.gini:.3f}", f"{one.jain:.3f}", f"{one.energy_gini:.3f}", Origin.EMULATED]
         for m, one in found.items()
     ]
     header = ["method", "Gini of times chosen", "Jain of times chosen", "Gini of energy spent", ""]
@@ -157,7 +161,12 @@ def _fairness(found: Mapping[str, Behaviour]) -> Table:
 
 def _dropped(found: Mapping[str, Behaviour]) -> Table:
     rows = [
-        [m, f"{one.participations:.0f}", *(f"{one.dropped[fate]:.4g}" for fate in DROPPED), Origin.EMULATED]
+        [
+            shown_name(m),
+            f"{one.participations:.0f}",
+            *(f"{one.dropped[fate]:.4g}" for fate in DROPPED),
+            Origin.EMULATED,
+        ]
         for m, one in found.items()
     ]
     header = ["method", "participations", *(fate.value for fate in DROPPED), ""]

@@ -10,7 +10,7 @@ import numpy as np
 
 from emulator.outcome import Accounting
 from fedjoule.errors import StorageError
-from fedjoule.provenance import Origin
+from fedjoule.provenance import Origin, weakest
 from fedjoule.runstore import read_table
 from harness.federate.round_record import FederatedRoundRecord, read_federated
 from harness.report.charts import Chart, Series
@@ -66,7 +66,7 @@ def _shown(value: float, unit: str, origin: Origin) -> str:
 
 def _charts(rows: list[dict[str, Any]]) -> list[Chart]:
     number = np.array([row["round"] for row in rows], dtype=np.float64)
-    origin = str(rows[-1]["cost_origin"])
+    origin = weakest(Origin(row["cost_origin"]) for row in rows).value
 
     def series(label: str, column: str, scale: float = 1.0) -> Series:
         return Series(label, scale * np.array([row[column] for row in rows], dtype=np.float64), points=True)

@@ -1,10 +1,15 @@
 """Tables of an experiment: right where the runs are, refused where they are not."""
 
+import io
 import json
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,8 +22,8 @@ from emulator.experiments.results import load_experiment
 from emulator.experiments.runner import play, resume, start
 from emulator.experiments.summary import summarise
 from emulator.experiments.switches import switches
-from emulator.outcome import Accounting
-from fedjoule.errors import DataQualityError, StorageError
+from emulator.outcome import Accounting, RoundOutcome
+from fedjoule.errors import ConfigError, DataQualityError, StorageError
 from tests.emulator.small_experiment import played, small_plan, variant
 
 
@@ -102,7 +107,7 @@ def test_missing_runs_are_an_error_or_are_named(copy: Path) -> None:
         DataQualityError, match=r"1 of 8 runs are missing or were interrupted: plain/oort_s1"
     ) as found:
         load_experiment(copy)
-    assert "--resume" in found.value.hint
+    assert f"--reuse {copy}` takes over the rest" in found.value.hint  # it was complete: nothing to resume
     results = load_experiment(copy, partial=True)
     assert "1 of 8 runs are not here" in as_text(results)
     assert {row.method: row.seeds for row in summarise(results)[0].rows} == {
@@ -152,6 +157,60 @@ def test_runs_from_different_data_or_trainers_are_refused(copy: Path, fact: str)
         load_experiment(copy)
 
 
+def edit_facts(folder: Path, **changes: object) -> None:
+    facts = json.loads((folder / RECORD).read_text())["facts"]
+    edit_record(folder, facts={**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [("trainer", "batched"), ("cost_origin", "measured"), ("profiles", {"Nokia 3310": 12})],
+)
+def test_a_fedavg_that_another_variant_lends_rests_on_the_same(copy: Path, fact: str, value: object) -> None:
+    for seed in (0, 1):
+        edit_facts(copy / "candidates-9" / f"fedrank_s{seed}", **{fact: value})
+    with pytest.raises(DataQualityError, match=f"candidates-9/fedrank_s0 rest on different {fact}"):
+        load_experiment(copy)
+
+
+@pytest.mark.parametrize(("fact", "value"), [("policies_sha256", "0" * 64), ("budgets", {"time_s": 1.0})])
+def test_policies_and_budgets_are_the_same_for_all(copy: Path, fact: str, value: object) -> None:
+    edit_facts(copy / "plain" / "fedrank_s1", **{fact: value})
+    with pytest.raises(DataQualityError, match=f"rest on different {fact}"):
+        load_experiment(copy)
+
+
+def edit_table(folder: Path, name: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    path = folder / f"{name}.parquet"
+    pq.write_table(pa.Table.from_pandas(change(pq.read_table(path).to_pandas()), preserve_index=False), path)
+
+
+def test_participants_that_are_missing_or_no_numbers_are_refused(copy: Path) -> None:
+    folder = copy / "plain" / "oort_s1"
+    edit_table(folder, "clients", lambda table: table.iloc[:3])
+    with pytest.raises(DataQualityError, match=r"oort_s1: participants spent .* J in all, their rounds cost"):
+        load_experiment(copy)
+    edit_table(folder, "clients", lambda table: table.assign(train_j=np.nan))
+    with pytest.raises(DataQualityError, match=r"oort_s1: energies of clients.parquet hold values that are"):
+        load_experiment(copy)
+
+
+@pytest.mark.parametrize(
+    ("name", "column"), [("rounds", "round"), ("rounds", "test_accuracy"), ("clients", "wait_j")]
+)
+def test_a_column_that_is_not_there_is_named(copy: Path, name: str, column: str) -> None:
+    edit_table(copy / "plain" / "oort_s1", name, lambda table: table.drop(columns=column))
+    with pytest.raises(DataQualityError, match=f"oort_s1: {name}.parquet has no column {column}"):
+        load_experiment(copy)
+
+
+def test_half_a_file_is_named(copy: Path) -> None:
+    path = copy / "plain" / "oort_s1" / "rounds.parquet"
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(StorageError, match=r"oort_s1/rounds.parquet: is damaged"):
+        load_experiment(copy)
+
+
 @pytest.mark.parametrize("column", ["energy_j_honest", "time_s_free", "test_accuracy"])
 def test_a_column_that_is_not_a_number_is_refused(copy: Path, column: str) -> None:
     edit_column(copy / "plain" / "oort_s1", column, np.nan)
@@ -194,8 +253,9 @@ def test_a_killed_experiment_continues_to_the_same_bytes(finished: Path, tmp_pat
     rounds = 0
     with pytest.raises(Killed), start(tmp_path, plan) as run:
         play(run, plan, after_some)
-    with pytest.raises(DataQualityError, match="7 of 8 runs are missing or were interrupted"):
+    with pytest.raises(DataQualityError, match="7 of 8 runs are missing or were interrupted") as found:
         load_experiment(run.path)
+    assert "--resume` continues" in found.value.hint
     with resume(tmp_path, plan) as again:
         assert again.path == run.path
         play(again, plan)
@@ -206,6 +266,71 @@ def test_a_killed_experiment_continues_to_the_same_bytes(finished: Path, tmp_pat
         resume(tmp_path, plan)
     with pytest.raises(StorageError, match="no unfinished run of small"):
         resume(tmp_path, small_plan((7,)))
+
+
+def test_an_older_unfinished_run_is_found_behind_a_complete_one(tmp_path: Path) -> None:
+    plan = small_plan((0,))
+    with pytest.raises(RuntimeError), start(tmp_path, plan) as older:
+        raise RuntimeError
+    time.sleep(1.1)  # folders are named by the second
+    played(tmp_path, plan)
+    with resume(tmp_path, plan) as run:
+        assert run.path == older.path
+        play(run, plan)
+
+
+def test_another_software_does_not_go_on(tmp_path: Path) -> None:
+    plan = small_plan((0,))
+    with pytest.raises(RuntimeError), start(tmp_path, plan) as run:
+        raise RuntimeError
+    record = json.loads((run.path / "run.json").read_text())
+    record["host"]["torch"] = "1.0"
+    (run.path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match=r"was made by torch 1\.0, this is"):
+        resume(tmp_path, plan)
+
+
+def test_other_facts_do_not_go_on(tmp_path: Path) -> None:
+    plan = small_plan((0,))
+
+    def stop(_: object, outcome: RoundOutcome) -> None:
+        if outcome.round == 2:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError), start(tmp_path, plan) as run:
+        play(run, plan, stop)
+    edit_facts(run.path / plan.planned[0].folder, traces={"users": 12, "sha256": "0" * 64})
+    with (
+        pytest.raises(ConfigError, match="was begun with other facts: traces"),
+        resume(tmp_path, plan) as again,
+    ):
+        play(again, plan)
+
+
+def test_a_method_with_other_seeds_than_fedavg_says_so(copy: Path) -> None:
+    shutil.rmtree(copy / "plain" / "fedavg_s0")
+    results = load_experiment(copy, partial=True)
+    assert "Against FedAvg only seeds that both have: oort 1 of 2, fedrank 1 of 2" in as_text(results)
+
+
+def test_every_number_of_the_csv_is_one(finished: Path) -> None:
+    results = load_experiment(finished)
+    table = pd.read_csv(io.StringIO(as_csv(results)))
+    assert table["mean"].dtype == np.float64
+    found = table[table["variant"] == "plain"].set_index(["method", "quantity"])["mean"]
+    assert found["fedrank", "paper_accuracy"] == pytest.approx(0.9367)
+    assert found["fedrank", "target"] == summarise(results)[0].target
+    assert found["fedrank", "accuracy_minus_fedavg"] == pytest.approx(
+        found["fedrank", "accuracy"] - found["fedavg", "accuracy"]
+    )
+
+
+def test_a_target_no_better_than_guessing_says_so(copy: Path) -> None:
+    for seed in (0, 1):
+        edit_table(
+            copy / "plain" / f"fedavg_s{seed}", "rounds", lambda table: table.assign(test_accuracy=0.11)
+        )
+    assert "hardly better than guessing (10%)" in as_text(load_experiment(copy))
 
 
 def test_a_folder_that_is_no_experiment(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from emulator.experiments import reuse
 from emulator.experiments.results import load_experiment
 from emulator.experiments.reuse import TAKEN_FROM, take_over
 from emulator.experiments.runner import play, start
+from emulator.scenario.model import TrainerSection
 from fedjoule.errors import ConfigError
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import read_table
@@ -96,3 +97,19 @@ def test_other_policies_are_other_results(tmp_path: Path) -> None:
     with start(tmp_path, plan) as run:
         assert take_over(run, plan, [donor]) == 2  # of fedavg and oort, but neither of fedrank
         play(run, plan)
+
+
+def test_a_run_trained_otherwise_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a GPU, ``auto`` is another trainer, and the table would be refused after hours."""
+    plan = small_plan(seeds=(0,))
+    scenario = plan.variants[0].scenario
+    record = EmulationRecord(
+        scenario=scenario.model_copy(update={"trainer": TrainerSection(kind="auto")}),
+        seed=0,
+        facts={"selector": "oort", "trainer": "batched"},
+    )
+    monkeypatch.setattr(reuse, "best_for", lambda _: "cpu")
+    assert not reuse._has_same_trainer(record)
+    monkeypatch.setattr(reuse, "best_for", lambda _: "batched")
+    assert reuse._has_same_trainer(record)
+    assert reuse._has_same_trainer(record.model_copy(update={"scenario": scenario}))  # it names its trainer

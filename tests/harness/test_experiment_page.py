@@ -1,5 +1,6 @@
 """The page of an experiment, and what a real browser makes of it."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from emulator.experiments.results import load_experiment
 from fedjoule.runstore.run import read_run
 from harness.experiment_outputs import write_experiment
 from harness.report.charts import Chart, Series
+from harness.report.experiment_charts import selection_map
 from harness.report.experiment_page import experiment_page
 from harness.report.figures import HeatMap, StackedBars
 from harness.report.page import Page, Section
@@ -52,6 +54,18 @@ def test_a_series_starts_from_its_base(finished: Path) -> None:
     chart = series.charts[0].as_data()
     assert chart["data"][0] == [6.0, 9.0]
     assert len(chart["series"][0]["low"]) == 2
+
+
+def test_the_heat_map_names_who_is_not_on_it(finished: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(finished, tmp_path / "part"))
+    shutil.rmtree(copy / "plain" / "fedavg_s0")
+    results = load_experiment(copy, partial=True)
+    heat = selection_map(results.of(results.plan.variants[0]))
+    assert (heat.title, list(heat.rows)) == ("How often each device was chosen, seed 1", list(METHODS))
+    shutil.rmtree(copy / "plain" / "oort_s1")
+    results = load_experiment(copy, partial=True)
+    heat = selection_map(results.of(results.plan.variants[0]))
+    assert heat.title.endswith("seed 0 (without fedavg)")
 
 
 def test_figures_are_plain_data() -> None:

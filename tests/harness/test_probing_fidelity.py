@@ -12,6 +12,7 @@ from emulator.outcome import Accounting
 from fedjoule.errors import ConfigError, DataQualityError
 from fedjoule.runstore import RunStore
 from harness.cli import run as fedjoule
+from harness.cli.probing_fidelity import _count
 from harness.federate.round_record import PartRecord
 from harness.probing.emulated import emulate_rounds
 from harness.probing.expected import Expectation, RunRound
@@ -157,6 +158,13 @@ def test_a_distribution_by_hand() -> None:
     assert (found.n, found.median, found.p95) == (10, pytest.approx(0.55), pytest.approx(0.955))
     assert found.bias == pytest.approx(np.median(errors))
     assert Distribution.of([float("nan")]) is None
+
+
+def test_the_count_is_of_the_errors_that_are_known() -> None:
+    known, some = Distribution.of([0.1, 0.2]), Distribution.of([0.1, float("nan")])
+    assert _count({"time": known, "energy": known}) == "2"
+    assert _count({"time": known, "energy": some}) == "2/1"
+    assert _count({"time": known, "energy": None}) == "2/0"
 
 
 def test_the_command(

@@ -151,7 +151,9 @@ def test_rounds_are_predicted_from_profiles_of_an_earlier_run(
     assert said["origin"] == said["predicted_origin"] == "emulated"
     compared = [one for one in said["compared"] if one["what"] == "device"]
     assert len(compared) + len(said["left_out"]) == size.rounds * len(size.shares)
-    assert {one["device"] for one in compared if one["load"] > 0} <= {size.loaded}
+    loaded = {one["device"] for one in compared if one["load"] > 0}
+    # Where every part of the loaded device failed, the run says so.
+    assert loaded == {size.loaded} or (not loaded and size.loaded in "".join(said["left_out"]))
     assert all(one["predicted_s"] > 0 for one in compared)
 
 

@@ -49,10 +49,13 @@ def test_a_run_that_does_not_counts_whole_and_says_so() -> None:
     assert (found.reached, found.time_to_target_s) == (False, 20.0)
 
 
-def test_profiling_is_a_cost_but_no_round() -> None:
+@pytest.mark.parametrize("untrained", [np.nan, 0.1, 0.95])
+def test_profiling_is_a_cost_but_no_round(untrained: float) -> None:
+    """Not even where the model before the first round happens to be above the target."""
     table = rounds([0.5, 0.9])
-    table = pd.concat([pd.DataFrame([{**table.iloc[0], "round": 0, "test_accuracy": np.nan}]), table])
+    table = pd.concat([pd.DataFrame([{**table.iloc[0], "round": 0, "test_accuracy": untrained}]), table])
     found = run_metrics(table, 0.8, Accounting.HONEST)
+    assert found.rounds_to_target == 2
     assert found.time_to_target_s == 30.0
     assert found.round_time_s == 15.0
     assert found.accuracy == pytest.approx(0.7)

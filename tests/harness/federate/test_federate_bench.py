@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from emulator.compare.load import compare_emulations
@@ -16,6 +18,7 @@ from emulator.log import clients_schema
 from emulator.outcome import Accounting, Fate
 from emulator.scenario.load import load_scenario
 from fedjoule.errors import ConfigError, DeviceError
+from fedjoule.provenance import Origin
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import RunRecord, RunStatus, RunStore, read_journal, read_table
 from harness.bench.failures import AttemptRecord
@@ -26,6 +29,7 @@ from harness.federate.run import federate
 from harness.probing.measured import read_part
 from harness.profiles.library import build_run_profiles
 from harness.report.bench_page import bench_page
+from harness.report.federated_rounds import rounds_section
 from harness.stored_run import StoredRun
 from tests.harness.federate.stored_federation import StoredFederation
 from tests.harness.local_bench import LocalBench, local_bench
@@ -233,6 +237,23 @@ def test_a_page_and_a_comparison(done: Result, capsys: pytest.CaptureFixture[str
         assert f"{100 * accuracy:.4g} %" in html
     assert fedjoule(["compare", str(done.path), "--target", "0.3"]) == 0
     assert "fedrank" in capsys.readouterr().out
+
+
+def test_curves_claim_no_more_than_their_weakest_round(tmp_path: Path) -> None:
+    """An emulated meter may take part in one round, and only real ones in the last."""
+    columns = (
+        "test_accuracy",
+        "loss",
+        *(f"{q}_{a.value}" for q in ("time_s", "energy_j") for a in Accounting),
+    )
+    rows = [
+        {"round": number, "cost_origin": origin, **dict.fromkeys(columns, 1.0)}
+        for number, origin in ((1, "emulated"), (2, "measured"))
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rounds.parquet")
+    section = rounds_section(tmp_path)
+    assert {chart.origin for chart in section.charts} == {"emulated"}
+    assert [row[-1] for row in section.tables[0].rows] == [Origin.EMULATED, Origin.MEASURED]
 
 
 def test_the_page_of_a_run_that_ended_before_its_first_round(tmp_path: Path) -> None:
