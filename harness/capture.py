@@ -101,7 +101,7 @@ class CaptureRecord(StoredRecord):
         capture_id: Unique name, also the source id in provenance.
         workload: ``softmax``, or a task of `device_agents.workloads.tasks`; a profile calls it the model.
         dataset: The data set that the task is named for.
-        synthetic_data: Whether the samples were random ones of the same shape, which cost the same work.
+        synthetic_data: Whether the samples were random ones of the same shape.
         local_epochs: Epochs of the round, the probe included; 0 in captures of several rounds.
         warmup_epochs: Trained before the probe, as phase ``warmup``; they count nowhere.
         repetition: From 1 on within its cell (device, workload, backend, background).

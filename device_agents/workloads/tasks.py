@@ -95,7 +95,10 @@ def batch_sizes(task: Task, samples: int) -> list[int]:
 def synthetic_shard(
     task: Task, samples: int, rng: np.random.Generator
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Random data of the right shape: costs the same work as real data, teaches nothing."""
+    """Random data of the right shape: the same arithmetic as real data, but not always the same time.
+
+    It teaches nothing. Where the time of a step hangs on the values, as with max-pooling, it takes longer.
+    """
     shape = (samples, *task.input_shape)
     labels = rng.integers(0, task.classes, samples)
     if task.vocabulary:

@@ -11,6 +11,7 @@ from device_agents.job import Backend, BackgroundLoad, SyncPattern
 from fedjoule.config import ClosedModel, load_toml
 from harness.inventory import nearest
 
+SampleKind = Literal["random", "real"]
 Label = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
 
@@ -133,6 +134,8 @@ class Plan(ClosedModel):
         local_epochs: Of a round, the probe included.
         samples: Training samples on each device.
         device_samples: Other numbers for some of the devices.
+        data: What they are: ``random`` numbers of the right shape, which need no data set, or ``real`` ones
+            of the task's data set, which the host sends. Some models train on random numbers more slowly.
         batch_size: Samples per step; 0 for the task's own.
         threads: Of the backend; 0 leaves it to the backend.
         warmup_epochs: Trained before the probe; they count nowhere.
@@ -153,6 +156,7 @@ class Plan(ClosedModel):
     local_epochs: int = Field(default=5, ge=1, le=10_000)
     samples: int = Field(default=320, gt=0, le=10_000_000)
     device_samples: dict[str, Annotated[int, Field(gt=0, le=10_000_000)]] = Field(default_factory=dict)
+    data: SampleKind = "random"
     batch_size: int = Field(default=0, ge=0, le=1_000_000)
     threads: int = Field(default=0, ge=0, le=1024)
     warmup_epochs: int = Field(default=1, ge=0, le=1000)
@@ -179,6 +183,7 @@ class Plan(ClosedModel):
         for model in self.models:
             for backend in self.backends:
                 check_pair(model, backend)
+            check_data(model, self.data)
         return self
 
 
@@ -196,6 +201,16 @@ def check_pair(model: str, backend: str) -> None:
         raise ValueError(
             f"backends: {backend!r} does not train {model!r}; numpy trains softmax and nothing else"
         )
+
+
+def check_data(model: str, data: SampleKind) -> None:
+    """Whether there are such samples for a model.
+
+    Raises:
+        ValueError: There are none.
+    """
+    if model == "softmax" and data == "real":
+        raise ValueError("data: 'softmax' has no data set; leave it at 'random'")
 
 
 def load_plan(path: Path) -> Plan:

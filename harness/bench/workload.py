@@ -6,13 +6,17 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from device_agents.job import BlobRef, Job
 from fedjoule.errors import ConfigError, MissingExtra
-from fedjoule.seeds import torch_seed
+from fedjoule.seeds import generator, torch_seed
 from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import DeviceLimits
+
+if TYPE_CHECKING:
+    from device_agents.workloads.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,8 @@ class Workloads:
             found = GraphCache(self._cache).shard(task, samples)
             graphs = {size: path.read_bytes() for size, path in found.items()}
         weights = pack(initial_state(task, torch_seed(self._plan.seed, "bench weights", model)))
-        return Workload(task.data_set, task.batch_size, weights, graphs)
+        shard = _real_samples(task, samples, self._plan.seed) if self._plan.data == "real" else None
+        return Workload(task.data_set, task.batch_size, weights, graphs, shard)
 
 
 def _softmax(batch_size: int) -> Workload:
@@ -101,6 +106,22 @@ def _softmax(batch_size: int) -> Workload:
 
     model = Softmax()
     return Workload("synthetic", batch_size or model.batch_size, pack({"weights": model.initial()}), {})
+
+
+def _real_samples(task: Task, samples: int, seed: int) -> bytes:
+    """Training samples of the task's data set, drawn without replacement; the same on every device."""
+    from device_agents.payload.tensors import pack
+    from emulator.data.sources import load_data_set
+
+    data = load_data_set(task.data_set)
+    if samples > len(data.train):
+        raise ConfigError(
+            f"{task.data_set} has {len(data.train):,} training samples, the plan asks for {samples:,}",
+            hint='fewer `samples`, or `data = "random"`',
+        )
+    drawn = generator(seed, "bench samples", task.name).choice(len(data.train), samples, replace=False)
+    x, y = data.inputs(data.train.x[drawn]), data.train.y[drawn]
+    return pack({"x": x.astype(task.input_dtype), "y": y.astype("int64")})
 
 
 def default_cache() -> Path:

@@ -17,7 +17,9 @@ from harness.bench.plan import (
     Plan,
     Repetitions,
     Retry,
+    SampleKind,
     Timing,
+    check_data,
     check_pair,
 )
 
@@ -60,6 +62,7 @@ class ProbingPlan(ClosedModel):
         local_epochs: Of a round, the probe included.
         samples: Training samples on each device.
         device_samples: Other numbers for some of the devices.
+        data: ``random`` or ``real`` ones, as in a plan of `fedjoule bench run`.
         batch_size: Samples per step; 0 for the task's own.
         threads: Of the backend; 0 leaves it to the backend.
         repetitions: How often everything is run. One gives no interval.
@@ -82,6 +85,7 @@ class ProbingPlan(ClosedModel):
     local_epochs: int = Field(default=5, ge=2, le=10_000)
     samples: int = Field(default=320, gt=0, le=10_000_000)
     device_samples: dict[str, Annotated[int, Field(gt=0, le=10_000_000)]] = Field(default_factory=dict)
+    data: SampleKind = "random"
     batch_size: int = Field(default=0, ge=0, le=1_000_000)
     threads: int = Field(default=0, ge=0, le=1024)
     repetitions: int = Field(default=5, ge=1, le=1000)
@@ -109,6 +113,7 @@ class ProbingPlan(ClosedModel):
                 f"candidates: of {min(self.candidates)} no {min(self.chosen)} can go on, which is the least K"
             )
         check_pair(self.task, self.backend)
+        check_data(self.task, self.data)
         return self
 
     def pairs(self) -> list[tuple[int, int]]:
@@ -126,6 +131,7 @@ class ProbingPlan(ClosedModel):
             local_epochs=self.local_epochs,
             samples=self.samples,
             device_samples=self.device_samples,
+            data=self.data,
             batch_size=self.batch_size,
             threads=self.threads,
             warmup_epochs=0,  # the probe of a real round finds the device as it is

@@ -158,7 +158,9 @@ class _Builder:
         """What was noticed on the way."""
         problems = [problem for level in levels for capture in level.captures for problem in capture.problems]
         if self.captures[0].record.synthetic_data:
-            problems.append("trained on random samples of the right shape, which cost the same work")
+            problems.append(
+                "trained on random samples of the right shape, which may take longer than real ones"
+            )
         return tuple(dict.fromkeys([*self.notes, *problems]))
 
 
