@@ -95,6 +95,7 @@ def fleet(n: int) -> ServerView:
         "epoch_s": epoch_s,
         "capability_s": epoch_s * rng.lognormal(0.0, 0.3, n),
         "comm_s": rng.lognormal(0.0, 0.5, n),
+        "failures": np.zeros(n),
         "global_loss": np.where(heard, rng.lognormal(0.0, 0.3, n), np.nan),
         "loss_rms": np.where(heard, rng.lognormal(0.0, 0.3, n), np.nan),
     }

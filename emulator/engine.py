@@ -303,5 +303,6 @@ class Engine:
         self.round, self.clock_ns, self.eligible = opened.number, work.end_ns, opened.eligible
         file_reports(self.reported, devices, reports)
         self.reported.count(opened.number, devices[work.places], devices[work.finished])
+        self.reported.count_failures(devices, outcome.failed)
         self.chooser.observe(opened.view, outcome)
         return outcome

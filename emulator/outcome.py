@@ -159,6 +159,11 @@ class RoundOutcome:
     global_weights: NDArray[np.float32] | None = None
 
     @property
+    def failed(self) -> NDArray[np.bool_]:
+        """Which of the clients left or were late; an empty battery shows when they check in."""
+        return np.array([fate in (Fate.LEFT, Fate.DEADLINE) for fate in self.fates], dtype=bool)
+
+    @property
     def energy_j(self) -> float:
         """Everything every participant spent, rejected work and waiting included."""
         cost = self.cost

@@ -14,7 +14,7 @@ Ids = NDArray[np.int64]
 
 ROWS = frozenset({"bias_delta", "label_histogram"})
 """Fields with one column per class."""
-COUNTED = frozenset({"last_round", "times_chosen", "check_ins"})
+COUNTED = frozenset({"last_round", "times_chosen", "failures", "check_ins"})
 """Fields that start at 0, not unknown."""
 
 
@@ -57,6 +57,12 @@ class Reported:
             self.fields["times_chosen"][chosen] += 1
         if "last_round" in self.fields and number:
             self.fields["last_round"][finished] = number
+
+    def count_failures(self, participants: Ids, failed: NDArray[np.bool_]) -> None:
+        """Who left or was late in a row; whoever did what was asked begins anew."""
+        if "failures" in self.fields:
+            failures = self.fields["failures"]
+            failures[participants] = np.where(failed, failures[participants] + 1, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""

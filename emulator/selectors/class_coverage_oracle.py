@@ -2,9 +2,9 @@
 
 A yardstick for what data-aware selectors can do about label skew, though no proven bound: it covers classes
 one after the other and balances them no further. It uses what no server knows, so it is ``privileged`` and
-shown as such. The cohort grows device by device: of the classes, the one with the fewest samples in the
-cohort so far is next, and a device is drawn in proportion to how many samples of that class it holds; ties at
-random. The draw keeps it from choosing the same devices every round. No switches.
+shown as such. The cohort grows device by device: of the classes that others still hold, the one with the
+fewest samples in the cohort so far is next, and a device is drawn in proportion to how many samples of that
+class it holds; ties at random. The draw keeps it from choosing the same devices every round. No switches.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ class ClassCoverageOracle(Selector):
         samples = np.nan_to_num(view.label_histogram[candidates]) * view.data_size[candidates, np.newaxis]
         # argmin takes the first of equals: with fewer devices than classes the same ones would always lack.
         samples = samples[:, rng.permutation(samples.shape[1])]
-        present = samples.sum(axis=0) > 0
-        covered = np.where(present, 0.0, np.inf)
+        covered = np.zeros(samples.shape[1])
+        holders = np.count_nonzero(samples, axis=0)
         free = np.ones(len(candidates), dtype=bool)
         chosen = []
         for _ in range(min(k, len(candidates))):
             left = np.flatnonzero(free)
-            scarcest = int(np.argmin(covered))
+            scarcest = int(np.argmin(np.where(holders > 0, covered, np.inf)))
             one = left[draw_weighted(rng, log_of(samples[left, scarcest]), 1)[0]]
             free[one] = False
             covered += samples[one]
+            holders -= samples[one] > 0
             chosen.append(one)
         return candidates[np.array(chosen, dtype=np.int64)]

@@ -9,6 +9,8 @@ Two registered methods:
 
 - ``fed_cbs``: label shares are estimated from the output bias of each device's last update (see
   `emulator.selectors.label_estimate`); a device that sent none counts as balanced.
+  Devices without data, and those that failed lately, are left out while there are others
+  (`emulator.selectors.reliable`); so they are below.
 - ``fed_cbs_exact``: true histograms, which the publication gathers under homomorphic encryption. Nothing of
   the kind is reported here, so this one is ``privileged`` and shown as such.
 
@@ -27,6 +29,7 @@ from emulator.selectors.base import Family, Selector
 from emulator.selectors.draws import draw_weighted
 from emulator.selectors.label_estimate import label_shares
 from emulator.selectors.options import within
+from emulator.selectors.reliable import choose_reliable
 from emulator.view import ServerView
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ class FedCbs(Selector):
     family: ClassVar[Family] = Family.CONTROL
     paper: ClassVar[str] = "Zhang et al., ICML 2023, arXiv 2209.15245"
     deviations: ClassVar[str] = "label shares estimated from output-bias changes instead of encrypted sums"
-    needs: ClassVar[frozenset[str]] = frozenset({"bias_delta", "times_chosen"})
+    needs: ClassVar[frozenset[str]] = frozenset({"bias_delta", "times_chosen", "failures"})
 
     def __init__(self, *, exploration: float = 10.0) -> None:
         within(self.name, "exploration", exploration, 0.0, 1e9)
@@ -53,6 +56,13 @@ class FedCbs(Selector):
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """Grow the cohort to ``k``."""
+        return choose_reliable(
+            view, candidates, k, rng, lambda ids, count: self._grown(view, ids, count, rng)
+        )
+
+    def _grown(
+        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
         samples = self.shares(view)[candidates] * view.data_size[candidates, np.newaxis]
         # Of a million devices, few have told anything yet: what is the same for many is worked out once.
         distinct, kind = np.unique(samples, axis=0, return_inverse=True)
@@ -60,7 +70,7 @@ class FedCbs(Selector):
         cohort = np.zeros(samples.shape[1])
         left = np.arange(len(candidates))
         chosen = []
-        for m in range(1, min(k, len(candidates)) + 1):
+        for m in range(1, k + 1):
             log_weights = (-m * np.log(qcid(cohort + distinct) + PERFECT))[kind[left]]
             if m == 1:
                 log_weights = np.log(np.exp(log_weights) + self.exploration * bonus[left])
@@ -80,7 +90,7 @@ class FedCbsExact(FedCbs):
 
     name: ClassVar[str] = "fed_cbs_exact"
     deviations: ClassVar[str] = "true histograms in the clear instead of encrypted sums"
-    needs: ClassVar[frozenset[str]] = frozenset({"label_histogram", "times_chosen"})
+    needs: ClassVar[frozenset[str]] = frozenset({"label_histogram", "times_chosen", "failures"})
     privileged: ClassVar[bool] = True
 
     def shares(self, view: ServerView) -> NDArray[np.float64]:

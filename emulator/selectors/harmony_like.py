@@ -10,7 +10,8 @@ that minimises
 
 with q the label shares estimated from the output bias of each device's last update
 (`emulator.selectors.label_estimate`), t and e what the device last reported for a round, T the time budget
-and E the energy budget of a round divided by K. Ties at random.
+and E the energy budget of a round divided by K. Ties at random. Devices without data, and those that failed
+lately, are left out while there are others (`emulator.selectors.reliable`).
 
 Switches:
     time_weight, energy_weight: Of the two budget terms; 1 by default.
@@ -28,6 +29,7 @@ from emulator.selectors.base import Family, Selector
 from emulator.selectors.expected import round_j, round_s
 from emulator.selectors.label_estimate import label_shares
 from emulator.selectors.options import within
+from emulator.selectors.reliable import choose_reliable
 from emulator.view import ServerView
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class HarmonyLike(Selector):
     surrogate: ClassVar[bool] = True
     deviations: ClassVar[str] = "a surrogate from the abstract alone; no sample reorganisation"
     needs: ClassVar[frozenset[str]] = frozenset(
-        {"bias_delta", "capability_s", "epoch_s", "comm_s", "epoch_j", "comm_j"}
+        {"bias_delta", "failures", "capability_s", "epoch_s", "comm_s", "epoch_j", "comm_j"}
     )
 
     def __init__(self, *, time_weight: float = 1.0, energy_weight: float = 1.0) -> None:
@@ -58,6 +60,13 @@ class HarmonyLike(Selector):
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
         """Grow the cohort to ``k``."""
+        return choose_reliable(
+            view, candidates, k, rng, lambda ids, count: self._grown(view, ids, count, rng)
+        )
+
+    def _grown(
+        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
+    ) -> NDArray[np.int64]:
         order = rng.permutation(candidates)  # argmin takes the first of equals, so the order must be random
         shares = label_shares(view.bias_delta)[order]
         # Of a million devices, few have told anything yet: what is the same for many is worked out once.
@@ -65,7 +74,7 @@ class HarmonyLike(Selector):
         seen = shares.max(axis=0, initial=0.0) > 0
         penalty = self._penalty(view)[order]
         total = np.zeros(shares.shape[1])
-        chosen = np.empty(min(k, len(order)), dtype=np.int64)
+        chosen = np.empty(k, dtype=np.int64)
         for i in range(len(chosen)):
             score = divergence((total + distinct) / (i + 1), int(seen.sum()))[kind] + penalty
             chosen[i] = best = int(np.argmin(score))

@@ -2,8 +2,9 @@
 
 The gradient of the output layer's bias is the mean of (softmax - one-hot), so over a local training the bias
 of a class rises where the device holds more of it than the model predicted. The rises, normalised, are the
-estimate. A device that has sent no update yet, or whose update raised no bias, counts as balanced: neutral,
-so it is neither sought nor avoided for its labels.
+estimate. A device that has sent no update yet, or whose update raised no bias, counts as balanced. Methods
+that look for balance therefore try whom they do not know; devices that have no data or never deliver have to
+be told apart before (`emulator.selectors.reliable`).
 """
 
 from __future__ import annotations

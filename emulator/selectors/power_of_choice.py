@@ -6,7 +6,7 @@ proportion to their data sizes, report their loss, and the K highest are chosen.
 - ``power_of_choice`` (pi_pow-d): candidates receive the model and report its loss on all their data.
 - ``cpow_d`` (pi_cpow-d): on one mini-batch only; cheaper and noisier.
 - ``rpow_d`` (pi_rpow-d): nobody is asked; the loss of the device's last training stands in, and a device that
-  never trained counts as infinite, so it goes first; ties at random.
+  never trained counts as infinite, so it goes first, unless it has no data or failed lately; ties at random.
 
 Switches:
     d: Number of candidates; 0 (default) takes the scenario's own number of candidates. The paper varies d
@@ -25,6 +25,7 @@ import numpy as np
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.draws import draw_weighted, log_of
 from emulator.selectors.options import within
+from emulator.selectors.reliable import worth_asking
 from emulator.selectors.top_k import top_k
 from emulator.view import ServerView
 
@@ -73,7 +74,7 @@ class RememberedPowerOfChoice(PowerOfChoice):
     name: ClassVar[str] = "rpow_d"
     deviations: ClassVar[str] = "remembers the loss of the first local epoch only"
     probe: ClassVar[Probe] = Probe.NONE
-    needs: ClassVar[frozenset[str]] = frozenset({"loss"})
+    needs: ClassVar[frozenset[str]] = frozenset({"loss", "failures"})
 
     def select(
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
@@ -81,5 +82,6 @@ class RememberedPowerOfChoice(PowerOfChoice):
         """The ``k`` highest last losses; devices never heard of go first."""
         # They all tie, and top_k settles ties by position: in order, low numbers would always be tried first.
         shuffled = rng.permutation(candidates)
-        loss = view.loss[shuffled]
-        return shuffled[top_k(np.where(np.isnan(loss), np.inf, loss), k)]
+        loss = np.where(np.isnan(view.loss[shuffled]), np.inf, view.loss[shuffled])
+        loss[~worth_asking(view, shuffled, rng)] = -np.inf
+        return shuffled[top_k(loss, k)]

@@ -289,6 +289,7 @@ class Federation:
         self.round, self.clock_ns = opened.number, self.clock_ns + booked.elapsed_ns
         file_reports(self._reported, outcome.clients, outcome.reports)
         self._reported.count(opened.number, outcome.clients[chosen], outcome.clients[finished])
+        self._reported.count_failures(outcome.clients, outcome.failed)
         self.chooser.observe(opened.view, outcome)
         self._cast.uploads.end()
         return Played(outcome, record, booked.origin, opened.eligible)

@@ -6,7 +6,7 @@ Three repairs, each with its switch:
    are probed instead of three times K.
 2. Known speeds before probing. Candidates come from the fastest ``fast_share`` of the devices with data, by
    what is known of their time per sample, in proportion to their data; nobody is probed only to be found slow
-   or empty.
+   or empty, and whoever failed lately is seldom asked (`emulator.selectors.reliable`).
 3. A cohort, not a list. An additive score picks the same kind of device K times; on skewed labels such
    cohorts miss classes. The cohort grows greedily: the device that best balances the labels, estimated from
    the output bias of earlier updates, with FedRank's rank as the other half of the score (``coverage``).
@@ -27,6 +27,7 @@ from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.harmony_like import divergence
 from emulator.selectors.label_estimate import label_shares
 from emulator.selectors.options import within
+from emulator.selectors.reliable import worth_asking
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +50,7 @@ class FedRankPlus(FedRank):
     deviations: ClassVar[str] = (
         "set-aware choice, fewer probes, known speeds before probing; not in the paper"
     )
-    needs: ClassVar[frozenset[str]] = FedRank.needs | {"bias_delta", "capability_s"}
+    needs: ClassVar[frozenset[str]] = FedRank.needs | {"bias_delta", "capability_s", "failures"}
 
     def __init__(
         self, *, probe_factor: float = 1.5, fast_share: float = 0.6, coverage: float = 1.0, **options: Any
@@ -66,12 +67,10 @@ class FedRankPlus(FedRank):
         """The best balanced of a random pool of devices that are fast enough, in proportion to their data."""
         ids = view.eligible_ids
         m = min(m, math.ceil(self._probe_factor * view.k), len(ids))
-        with_data = ids[view.data_size[ids] > 0]
-        if m >= len(with_data):
-            return (
-                ids if m == len(ids) else np.sort(np.concatenate([with_data, _rest(ids, with_data, m, rng)]))
-            )
-        ids = with_data
+        worth = ids[worth_asking(view, ids, rng)]
+        if m >= len(worth):
+            return ids if m == len(ids) else np.sort(np.concatenate([worth, _rest(ids, worth, m, rng)]))
+        ids = worth
         # Per sample: a device with little data is not a fast one.
         sample_s = epoch_s(view)[ids] / view.data_size[ids]
         fast = np.argsort(sample_s, kind="stable")[: max(m, math.ceil(self._fast_share * len(ids)))]
@@ -106,5 +105,5 @@ class FedRankPlus(FedRank):
 def _rest(
     ids: NDArray[np.int64], taken: NDArray[np.int64], m: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Devices without data, where those with data are too few."""
+    """Devices that are not worth asking, where the others are too few."""
     return draw_uniform(rng, np.setdiff1d(ids, taken, assume_unique=True), m - len(taken))

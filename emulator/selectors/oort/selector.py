@@ -17,7 +17,8 @@ Switches:
 Deviations: T is a percentile of the fleet's durations and scores are normalised before the uncertainty term
 is added, as in the published class; losses are those of the first local epoch. Round 1 is uniformly random,
 as in the authors' driver, and so is every round until someone has reported. Devices that were cut as surplus
-are credited with the round's mean utility, as there. In ``fedscale`` mode duplicates are dropped and the
+or at the deadline are credited with the round's mean utility, as stragglers are there: they would stay
+unexplored otherwise, and be tried for ever. In ``fedscale`` mode duplicates are dropped and the
 cohort is cut or filled to K.
 """
 
@@ -99,18 +100,19 @@ class Oort(Selector):
         return None
 
     def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
-        """Feed back utilities and durations of those that finished, and of the surplus."""
+        """Feed back utilities and durations of those that finished, and of the stragglers."""
         self._register(view)
         fates = np.array(outcome.fates, dtype=object)
         finished = outcome.clients[outcome.chosen & (fates == Fate.FINISHED)]
-        surplus = outcome.clients[outcome.chosen & (fates == Fate.SURPLUS)]
+        late = (fates == Fate.SURPLUS) | (fates == Fate.DEADLINE)
+        stragglers = outcome.clients[outcome.chosen & late]
         if outcome.round == 0 or len(finished) == 0:
             return
         utility = np.nan_to_num(view.data_size[finished] * view.loss_rms[finished])
         duration_s = round_s(view)
         self.rules.arms.feed_back(finished, utility, duration_s[finished], outcome.round)
-        mean = np.full(len(surplus), utility.mean())
-        self.rules.arms.feed_back(surplus, mean, duration_s[surplus], outcome.round)
+        mean = np.full(len(stragglers), utility.mean())
+        self.rules.arms.feed_back(stragglers, mean, duration_s[stragglers], outcome.round)
 
     def metrics(self) -> dict[str, float]:
         """Where exploration and the pacer stand."""

@@ -69,7 +69,7 @@ class World:
             "capability_s": self.epoch_s * rng.lognormal(0.0, 0.3, self.n),
             "comm_s": self.comm_s, "comm_j": self.comm_j,
             "battery": rng.uniform(0.1, 1.0, self.n), "check_ins": np.ones(self.n),
-            "last_round": np.zeros(self.n), "times_chosen": np.zeros(self.n),
+            "last_round": np.zeros(self.n), "times_chosen": np.zeros(self.n), "failures": np.zeros(self.n),
             "label_histogram": self.histogram,
         }  # fmt: skip
         for name, values in known.items():
@@ -137,8 +137,10 @@ class World:
         took_part = chosen if selector.probe is Probe.NONE else candidates
         clients = np.union1d(took_part, chosen).astype(np.int64)
         unlucky = sorted(set(chosen.tolist()) - set(finished.tolist()))
-        view = self.view(number, eligible, selector.needs)
-        selector.observe(view, self.outcome(selector, number, clients, chosen, unlucky))
+        outcome = self.outcome(selector, number, clients, chosen, unlucky)
+        failures = self.reported["failures"]
+        failures[clients] = np.where(outcome.failed, failures[clients] + 1, 0)
+        selector.observe(self.view(number, eligible, selector.needs), outcome)
 
     def outcome(
         self, selector: Selector, number: int, clients: np.ndarray, chosen: np.ndarray, unlucky: list[int]

@@ -115,6 +115,66 @@ def test_label_aware_methods_cover_every_class(name: str) -> None:
     assert len(cohorts) > 5  # and not always with the same devices
 
 
+LABEL_AWARE = ("class_coverage_oracle", "fed_cbs_exact", "fed_cbs", "harmony_like")
+
+
+@pytest.mark.parametrize("name", LABEL_AWARE)
+def test_devices_without_data_are_not_taken_for_balanced_ones(name: str) -> None:
+    world = one_class_each(40, CLASSES)
+    world.data_size[20:] = 0
+    world.reported["label_histogram"][20:] = np.nan
+    world.reported["bias_delta"][20:] = 0.0  # they sent the model back as it was
+    for seed in range(10):
+        assert max(choose(name, world, seed)) < 20
+    world.data_size[3:] = 0  # too few to fill a cohort: all of them, and some others
+    assert {0, 1, 2} < set(choose(name, world))
+    assert len(choose(name, world)) == CLASSES
+
+
+@pytest.mark.parametrize("name", ["fed_cbs_exact", "fed_cbs", "harmony_like", "rpow_d"])
+def test_whoever_never_delivers_is_asked_less_and_less_but_not_never(name: str) -> None:
+    world = one_class_each(40, CLASSES)
+    world.reported["loss"][:] = 1.0
+    for field in ("bias_delta", "loss"):
+        world.reported[field][:10] = np.nan  # nothing is known of them
+    asked = {}
+    for failures in (0, 1, 6):
+        world.reported["failures"][:10] = failures
+        asked[failures] = sum(d < 10 for seed in range(100) for d in choose(name, world, seed))
+    assert asked[6] < 0.15 * asked[0]
+    assert asked[6] < asked[1] < asked[0]
+    assert asked[6] > 0
+
+
+def test_fedrank_plus_probes_less_often_whoever_fails() -> None:
+    world = one_class_each(40, 4)
+    world.reported["bias_delta"][:10] = np.nan
+    selector = build("fedrank_plus")
+    everyone = np.ones(40, dtype=bool)
+
+    def asked() -> int:
+        found = 0
+        for seed in range(50):
+            view = world.view(2, everyone, selector.needs)
+            found += int((selector.candidates(view, 12, np.random.default_rng(seed)) < 10).sum())
+        return found
+
+    before = asked()
+    world.reported["failures"][:10] = 4
+    assert asked() < 0.2 * before
+    view = world.view(2, np.arange(40) < 12, selector.needs)  # hardly anybody else is there
+    assert len(selector.candidates(view, 12, np.random.default_rng(0))) == 6
+
+
+def test_the_coverage_oracle_goes_on_with_classes_that_somebody_still_has() -> None:
+    world = one_class_each(30, 6)
+    world.data_size[:] = 0
+    world.data_size[0], world.data_size[1:11] = 1, 100
+    world.reported["label_histogram"][1:11] = np.eye(CLASSES)[1]
+    for seed in range(10):
+        assert max(choose("class_coverage_oracle", world, seed)) <= 10
+
+
 def test_the_coverage_oracle_prefers_no_class() -> None:
     world = one_class_each(40, 2)  # fewer devices than classes
     counts = Counter(d % CLASSES for seed in range(200) for d in choose("class_coverage_oracle", world, seed))

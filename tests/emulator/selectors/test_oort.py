@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from emulator.outcome import Fate
 from emulator.selectors.eafl import Eafl
 from emulator.selectors.oort.draws import EngineDraws
 from emulator.selectors.oort.fedscale import FedScaleRules
@@ -93,6 +96,20 @@ def test_surplus_devices_are_credited_with_the_mean_and_lost_ones_with_nothing()
     assert lost
     assert arms.utility[surplus] == pytest.approx(mean)
     assert not arms.count[lost].any()
+
+
+def test_devices_cut_at_the_deadline_are_stragglers_too() -> None:
+    """Or they would stay unexplored, and take the whole share of exploration in every round."""
+    world, selector = World(30, 5, 20), Oort()
+    everyone = np.ones(30, dtype=bool)
+    chosen = np.arange(5)
+    world._measure(chosen, 1)
+    outcome = world.outcome(selector, 1, chosen, chosen, [])
+    late = replace(outcome, fates=(Fate.FINISHED, Fate.DEADLINE, Fate.LEFT, Fate.FINISHED, Fate.FINISHED))
+    selector.observe(world.view(1, everyone, selector.needs), late)
+    arms = selector.rules.arms
+    assert np.flatnonzero(arms.count).tolist() == [0, 1, 3, 4]
+    assert arms.utility[1] == pytest.approx(arms.utility[[0, 3, 4]].mean())
 
 
 def test_each_mode_has_its_own_defaults_and_options_override_them() -> None:
