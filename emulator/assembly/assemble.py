@@ -123,6 +123,7 @@ def assemble(
         "model_bytes": model_bytes,
         "energy": scenario.energy,
         "policies_sha256": packaged_sha256() if _learns(chooser) else None,
+        **_policy_file_facts(chooser),
         **_fleet_facts(fleet),
         **_trace_facts(scenario),
         **learners.facts,
@@ -253,6 +254,12 @@ def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
 def _learns(selector: Selector) -> bool:
     # One under development may not say yet what it is.
     return getattr(selector, "family", None) is Family.LEARNING
+
+
+def _policy_file_facts(selector: Selector) -> dict[str, Any]:
+    """Nothing without a file, so that facts of all other runs keep their names."""
+    found = getattr(selector, "policy_file_sha256", None)
+    return {} if found is None else {"policy_file_sha256": found}
 
 
 def _fleet_facts(fleet: FleetState) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from emulator.batch import is_finished
 from emulator.emulation import RECORD, EmulationRecord
 from emulator.experiments.plan import ExperimentPlan
 from emulator.experiments.runner import check_software, read_plan
-from emulator.policies.store import packaged_sha256
+from emulator.policies.store import packaged_sha256, policy_file_sha256
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import SELECTORS, Family
 from emulator.training.choose import best_for
@@ -76,10 +76,16 @@ def _finished(donors: Sequence[Path]) -> Iterator[tuple[Path, EmulationRecord]]:
 
 
 def _has_same_policies(record: EmulationRecord) -> bool:
-    """Whether a learning selector would begin with the same policies now: they change between releases."""
+    """Whether a learning selector would begin with the same policies now.
+
+    Those of the package change between releases; a file may be another one under the same name.
+    """
     if SELECTORS.load(record.selector).family is not Family.LEARNING:
         return True
-    return record.facts.get("policies_sha256") == packaged_sha256()
+    if record.facts.get("policies_sha256") != packaged_sha256():
+        return False
+    now = policy_file_sha256(record.scenario.selector.options.get("policy"))
+    return bool(record.facts.get("policy_file_sha256") == now)
 
 
 def _has_same_trainer(record: EmulationRecord) -> bool:

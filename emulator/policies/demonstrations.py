@@ -65,13 +65,18 @@ class Demonstrating(Selector):
         return chosen
 
     def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
-        """The expert learns from the devices it chose, and from nobody else."""
-        own = outcome if self._expert.probe is Probe.EPOCH else of_the_chosen(outcome)
+        """The expert learns from the devices it chose, and from all of them where it profiles."""
+        # Nobody is chosen in a profiling, and it is the expert's own: no shadow probe is in it.
+        whole = outcome.round == 0 or self._expert.probe is Probe.EPOCH
+        own = outcome if whole else of_the_chosen(outcome)
         seen = self._as_seen(view, np.flatnonzero(view.eligible))
-        for name, column in self._known.items():
-            values = getattr(own.reports, name)
+        for name in REPORTED:
+            values, column = getattr(own.reports, name), self._known[name]
             if values is not None:
                 column[own.clients] = np.where(np.isnan(values), column[own.clients], values)
+        # The engine counts whoever was late with a shadow probe, too.
+        failures = self._known["failures"]
+        failures[own.clients] = np.where(own.failed, failures[own.clients] + 1, 0)
         self._expert.observe(seen, own)
 
     def _as_seen(self, view: ServerView, candidates: NDArray[np.int64]) -> ServerView:
@@ -83,6 +88,7 @@ class Demonstrating(Selector):
                 name: getattr(view, name).copy() if name.startswith("comm_") else blank.copy()
                 for name in REPORTED
             }
+            self._known["failures"] = np.zeros(len(view))
         eligible = np.zeros(len(view), bool)
         eligible[candidates] = True
         known: dict[str, Any] = {} if self._expert.probe is Probe.EPOCH else self._known
@@ -114,12 +120,25 @@ def _choice(expert: Selector, seen: ServerView, k: int, rng: np.random.Generator
 
 
 def demonstrating(expert: Selector) -> Demonstrating:
-    """Wrap an expert; the wrapper asks for what the expert needs and for FedRank's state."""
+    """Wrap an expert; the wrapper asks for what the expert needs and for FedRank's state.
+
+    Raises:
+        ConfigError: The shadow probes cannot give it what it decides by.
+    """
+    if "global_loss" in expert.needs or expert.probe in (Probe.LOSS, Probe.BATCH):
+        # A probe trains an epoch and reports the loss over it; the received model itself is never evaluated.
+        raise ConfigError(
+            f"{expert.name!r} cannot be imitated: it chooses by the loss of the received model, "
+            "which the probes of FedRank's state do not measure",
+            hint="name others, such as oort, tifl or fedmarl; rpow_d goes by remembered losses",
+        )
     declared = {
         "needs": expert.needs | (frozenset(FEATURES) - {"data_size"}),
         "profiling": expert.profiling,
         "needs_weights": expert.needs_weights,
         "privileged": expert.privileged,
+        "most_devices": expert.most_devices,
+        "proximal_mu": expert.proximal_mu,
     }
     made: Demonstrating = type("DemonstratingExpert", (Demonstrating,), declared)(expert)
     return made

@@ -101,6 +101,8 @@ def mean_loss(network: Mlp, demos: Demonstrations, options: CloningOptions) -> f
 def recall(score: Callable[[NDArray[np.float32]], NDArray[np.floating]], demos: Demonstrations) -> float:
     """Share of the experts' certain choices that are among the K best-scored of the same candidates.
 
+    NaN if no choice was certain.
+
     Args:
         score: One number per row of a state.
         demos: Rounds that the scorer has not learnt from.
@@ -114,10 +116,11 @@ def recall(score: Callable[[NDArray[np.float32]], NDArray[np.floating]], demos: 
 
 
 def chance(demos: Demonstrations) -> float:
-    """The recall of random scores."""
+    """The recall of random scores; NaN if no choice was certain."""
     share = demos.choices.mean(axis=1)
     counted = _certain(demos).sum(axis=1)
-    return float((share * counted).sum() / max(1, counted.sum()))
+    total = int(counted.sum())
+    return float((share * counted).sum()) / total if total else float("nan")
 
 
 def _certain(demos: Demonstrations) -> NDArray[np.bool_]:

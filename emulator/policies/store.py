@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from pydantic import Field
 from emulator.selectors.neural.mlp import Mlp
 from fedjoule.config import ClosedModel
 from fedjoule.errors import ConfigError, StorageError
-from fedjoule.records import write_atomic
+from fedjoule.records import file_sha256, write_atomic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +40,8 @@ class PolicyManifest(ClosedModel):
         client_epochs: Local epochs that were run for it. What an expert's own policy took stands in the
             manifest of that one.
         cpu_s: Processor seconds it took.
-        results: What it reached on the held-out runs.
+        results: What it reached on the held-out runs, as far as they tell: an expert without a certain choice
+            has none.
     """
 
     kind: str
@@ -85,12 +86,14 @@ class Policy:
         demonstrations: For imitated ones: some of the rounds they learnt from.
         projection: For Favor: principal components (weights by components) and the weights they start from.
             Its network reads these components and no others.
+        file_sha256: Of the file it was read from; None for a policy of the package or one just made.
     """
 
     network: Mlp
     manifest: PolicyManifest
     demonstrations: Demonstrations | None = None
     projection: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    file_sha256: str | None = None
 
 
 def packaged_policies() -> list[str]:
@@ -108,6 +111,20 @@ def packaged_sha256() -> str:
     return digest.hexdigest()
 
 
+def policy_file_sha256(name: object) -> str | None:
+    """Hash of a policy that is named as a file, as it is now.
+
+    Args:
+        name: As for `any_policy`; anything else is no file.
+
+    Returns:
+        None for a policy of the package, and if there is no such file.
+    """
+    if not (isinstance(name, str) and name.endswith(SUFFIX) and Path(name).is_file()):
+        return None
+    return file_sha256(Path(name))
+
+
 def any_policy(name: str) -> Policy:
     """A policy of the package by name, or a file by path.
 
@@ -115,7 +132,8 @@ def any_policy(name: str) -> Policy:
         ConfigError: There is none.
     """
     if name.endswith(SUFFIX):
-        return read_policy(Path(name).read_bytes() if Path(name).is_file() else b"", name)
+        data = Path(name).read_bytes() if Path(name).is_file() else b""
+        return replace(read_policy(data, name), file_sha256=hashlib.sha256(data).hexdigest())
     if name not in packaged_policies():
         raise ConfigError(
             f"no policy called {name!r}",

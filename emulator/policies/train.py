@@ -6,7 +6,7 @@ before it starts, how many it took stands in the policy's manifest.
 
 from __future__ import annotations
 
-import os
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -17,7 +17,8 @@ from emulator.assembly.assemble import assemble
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
 from emulator.policies.store import Demonstrations, Policy, PolicyManifest
-from emulator.selectors.base import SELECTORS, Probe, Selector
+from emulator.policies.training_cost import TrainingCost
+from emulator.selectors.base import SELECTORS, Profiling, Selector
 from emulator.selectors.favor import Favor
 from emulator.selectors.fedmarl import FEATURES as FEDMARL_FEATURES
 from emulator.selectors.fedmarl import FedMarl
@@ -66,6 +67,12 @@ class Recipe:
         """That of one run."""
         return self.scenarios[index % len(self.scenarios)]
 
+    @property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """FedRank's policies by label, and whom each imitates: all experts, and each of several alone."""
+        alone = self.experts if len(self.experts) > 1 else ()
+        return {"": self.experts} | {name: (name,) for name in alone}
+
     def runs(self, kind: str) -> list[Scenario]:
         """Those of all runs that a policy of this kind takes."""
         if kind != "fedrank":
@@ -80,13 +87,44 @@ def client_epochs(recipe: Recipe, kind: str) -> int:
     for scenario in recipe.runs(kind):
         k, epochs = scenario.protocol.k, scenario.protocol.local_epochs
         per_round = k * epochs if kind == "favor" else scenario.candidates + k * (epochs - 1)
-        total += scenario.protocol.rounds * per_round + (scenario.fleet.devices if kind == "favor" else 0)
-    return total
+        total += scenario.protocol.rounds * per_round
+    return total + _profiling_epochs(recipe, kind)
+
+
+def _profiling_epochs(recipe: Recipe, kind: str) -> int:
+    """One epoch of every device in each run of a method that profiles."""
+    players = recipe.experts if kind == "fedrank" else (kind,)
+    profiling = sum(SELECTORS.load(name).profiling is not Profiling.NONE for name in players)
+    # Every expert plays the same runs.
+    return profiling * sum(scenario.fleet.devices for scenario in recipe.runs(kind)) // len(players)
+
+
+def check_experts(recipe: Recipe) -> None:
+    """Refuse whom FedRank cannot imitate, before hours go into the others.
+
+    Raises:
+        ConfigError: There is no such expert or no such policy for it, it cannot be shown, or is named twice.
+        StorageError: FedMarl's policy is no policy file.
+    """
+    for name in recipe.experts:
+        if recipe.experts.count(name) > 1:
+            raise ConfigError(f"the expert {name!r} is named twice", hint="experts count in equal parts")
+        demonstrating(_expert(name, recipe))
+
+
+def _expert(name: str, recipe: Recipe) -> Selector:
+    if name != "fedmarl":
+        return SELECTORS.load(name)()
+    if not recipe.experts_policy:  # FedMarl itself would begin with random weights
+        raise ConfigError(
+            "the expert FedMarl needs a policy", hint="`fedjoule policy train fedmarl` makes one"
+        )
+    return FedMarl(policy=recipe.experts_policy)
 
 
 def train_by_trying(kind: str, recipe: Recipe, on_round: OnRound = lambda *_: None) -> Policy:
     """FedMarl or Favor: one agent through all episodes, each on another seed."""
-    started, count = _cpu_s(), _Counter()
+    cost = TrainingCost()
     rounds = sum(scenario.protocol.rounds for scenario in recipe.runs(kind))
     # Random at first, then less and less; the last half of the rounds uses what was learnt.
     agent: FedMarl | Favor
@@ -97,9 +135,10 @@ def train_by_trying(kind: str, recipe: Recipe, on_round: OnRound = lambda *_: No
     else:
         raise ConfigError(f"no policy of kind {kind!r}", hint="known: fedrank, fedmarl, favor")
     rewards = []
-    for index, seed in enumerate(recipe.seeds):
-        outcomes = _play(recipe.scenario(index), seed, agent, f"episode {index + 1}", count, on_round)
-        rewards.append(float(np.mean([o.reward for o in outcomes])))
+    with cost.timed():
+        for index, seed in enumerate(recipe.seeds):
+            outcomes = _play(recipe.scenario(index), seed, agent, f"episode {index + 1}", cost, on_round)
+            rewards.append(float(np.mean([o.reward for o in outcomes])))
     if agent.network is None:
         raise ConfigError("no episode was long enough to learn from", hint="give more rounds or seeds")
     tenth = max(1, len(rewards) // 10)
@@ -109,7 +148,7 @@ def train_by_trying(kind: str, recipe: Recipe, on_round: OnRound = lambda *_: No
     }
     features = FEDMARL_FEATURES if kind == "fedmarl" else ("principal components",)
     projection = agent.projection if isinstance(agent, Favor) else None
-    manifest = _manifest(kind, recipe, features, count, started, results)
+    manifest = _manifest(kind, recipe, features, cost, results)
     return Policy(agent.network, manifest, projection=projection)
 
 
@@ -120,28 +159,31 @@ def train_fedrank(
 
     Returns:
         The policy of all experts together under ``""``, and of each alone under its name: the demonstrations
-        cost far more than the cloning.
+        cost far more than the cloning. Each states the cost of its own experts' rounds and of its cloning.
+
+    Raises:
+        ConfigError, StorageError: See `check_experts`.
     """
-    started, count = _cpu_s(), _Counter()
-    shown: dict[str, Demonstrations] = {}
-    stop: dict[str, Demonstrations] = {}
-    judge: dict[str, Demonstrations] = {}
-    for name in recipe.experts:
-        shown[name] = _demonstrate(name, recipe, recipe.seeds, count, on_round)
-        stop[name] = _demonstrate(name, recipe, recipe.stop, count, on_round)
-        judge[name] = _demonstrate(name, recipe, recipe.judge, count, on_round)
-    groups = {"": recipe.experts} | {name: (name,) for name in recipe.experts if len(recipe.experts) > 1}
-    made = {}
-    for label, experts in groups.items():
-        mixture, checked = (joined([part[name] for name in experts]) for part in (shown, stop))
-        seed = recipe.seeds[0]
-        network = clone(mixture, checked, options, generator(seed, "imitation"))
-        results = _recalls(network, mixture, {name: judge[name] for name in experts}, seed)
-        manifest = _manifest("fedrank", recipe, FEDRANK_FEATURES, count, started, results)
-        made[label] = Policy(
-            network, manifest.model_copy(update={"experts": experts}), _to_replay(mixture, seed)
+    check_experts(recipe)
+    shown = {name: _shown_by(name, recipe, on_round) for name in recipe.experts}
+    return {
+        label: _imitating({name: shown[name] for name in experts}, recipe, options)
+        for label, experts in recipe.groups.items()
+    }
+
+
+def _imitating(shown: dict[str, _Shown], recipe: Recipe, options: CloningOptions) -> Policy:
+    """The policy of these experts."""
+    seed = recipe.seeds[0]
+    cost = sum((one.cost for one in shown.values()), TrainingCost())
+    mixture = joined([one.learn for one in shown.values()])
+    with cost.timed():
+        network = clone(
+            mixture, joined([one.stop for one in shown.values()]), options, generator(seed, "imitation")
         )
-    return made
+        results = _recalls(network, mixture, {name: one.judge for name, one in shown.items()}, seed)
+    manifest = _manifest("fedrank", recipe, FEDRANK_FEATURES, cost, results)
+    return Policy(network, manifest.model_copy(update={"experts": tuple(shown)}), _to_replay(mixture, seed))
 
 
 def _to_replay(shown: Demonstrations, seed: int) -> Demonstrations:
@@ -161,42 +203,44 @@ def _recalls(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Rounds of one expert, to learn from, to stop by and to judge by, and what they took."""
+
+    learn: Demonstrations
+    stop: Demonstrations
+    judge: Demonstrations
+    cost: TrainingCost
+
+
+def _shown_by(name: str, recipe: Recipe, on_round: OnRound) -> _Shown:
+    cost = TrainingCost()
+    groups = (recipe.seeds, recipe.stop, recipe.judge)
+    with cost.timed():
+        learn, stop, judge = (_demonstrate(name, recipe, seeds, cost, on_round) for seeds in groups)
+    return _Shown(learn, stop, judge, cost)
+
+
 def _demonstrate(
-    name: str, recipe: Recipe, seeds: Sequence[int], count: _Counter, on_round: OnRound
+    name: str, recipe: Recipe, seeds: Sequence[int], cost: TrainingCost, on_round: OnRound
 ) -> Demonstrations:
     parts = []
     for index, seed in enumerate(seeds):
-        expert = FedMarl(policy=recipe.experts_policy) if name == "fedmarl" else SELECTORS.load(name)()
-        shadow = demonstrating(expert)
-        _play(recipe.scenario(index), seed, shadow, f"{name}, seed {seed}", count, on_round)
+        shadow = demonstrating(_expert(name, recipe))
+        _play(recipe.scenario(index), seed, shadow, f"{name}, seed {seed}", cost, on_round)
         parts.append(shadow.demonstrations())
     return joined(parts)
 
 
-@dataclass(slots=True)
-class _Counter:
-    client_epochs: int = 0
-
-    def add(self, outcome: RoundOutcome, scenario: Scenario, probe: Probe) -> None:
-        chosen = int(outcome.chosen.sum())
-        epochs = scenario.protocol.local_epochs
-        if outcome.round == 0:
-            self.client_epochs += len(outcome.clients)
-        elif probe is Probe.EPOCH:
-            self.client_epochs += len(outcome.clients) + chosen * (epochs - 1)
-        else:
-            self.client_epochs += chosen * epochs
-
-
 def _play(
-    scenario: Scenario, seed: int, selector: Selector, label: str, count: _Counter, on_round: OnRound
+    scenario: Scenario, seed: int, selector: Selector, label: str, cost: TrainingCost, on_round: OnRound
 ) -> list[RoundOutcome]:
     engine = assemble(scenario, seed, selector=selector).engine
     outcomes = []
     try:
         while not engine.done:
             outcome = engine.play()
-            count.add(outcome, scenario, selector.probe)
+            cost.count(outcome, scenario, selector.probe)
             # Weights of whole fleets would add up over a run.
             outcomes.append(
                 replace(outcome, global_weights=None, reports=replace(outcome.reports, weights=None))
@@ -207,17 +251,11 @@ def _play(
     return outcomes
 
 
-def _cpu_s() -> float:
-    """Processor time of this process and of the workers that have ended."""
-    return sum(os.times()[:4])
-
-
 def _manifest(
     kind: str,
     recipe: Recipe,
     features: Sequence[str],
-    count: _Counter,
-    started: float,
+    cost: TrainingCost,
     results: dict[str, float],
 ) -> PolicyManifest:
     tasks = {f"{s.task.data or s.task.name}, {s.task.partition}" for s in recipe.scenarios}
@@ -230,7 +268,8 @@ def _manifest(
         held_out_seeds=recipe.judge,
         scenario=" + ".join(s.name for s in recipe.scenarios),
         data="; ".join(sorted(tasks)),
-        client_epochs=count.client_epochs,
-        cpu_s=round(_cpu_s() - started, 1),
-        results={name: round(value, 4) for name, value in results.items()},
+        client_epochs=cost.client_epochs,
+        cpu_s=round(cost.cpu_s, 1),
+        # What nothing can be said about is no number, and none that a manifest may hold.
+        results={name: round(value, 4) for name, value in results.items() if math.isfinite(value)},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -67,7 +68,9 @@ class Selector:
         privileged: Uses what no server could know; such oracles are shown as such everywhere.
         surrogate: Stands in for a method whose description was not published; shown as such everywhere.
         most_devices: The largest fleet that it can serve; ``None`` for any.
+        option_defaults: Options that the constructor passes on without naming them, and what they are then.
         proximal_mu: Weight of the proximal term in the local objective (FedProx).
+        policy_file_sha256: Hash of the file that its policy was read from; ``None`` without such a file.
     """
 
     name: ClassVar[str]
@@ -81,7 +84,9 @@ class Selector:
     privileged: ClassVar[bool] = False
     surrogate: ClassVar[bool] = False
     most_devices: ClassVar[int | None] = None
+    option_defaults: ClassVar[Mapping[str, Any]] = {}
     proximal_mu: float = 0.0
+    policy_file_sha256: str | None = None
 
     def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Eligible devices to consider, unique.

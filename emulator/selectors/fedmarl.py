@@ -14,6 +14,8 @@ for free.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -78,6 +80,7 @@ class FedMarl(Selector):
     )
     probe: ClassVar[Probe] = Probe.EPOCH
     needs: ClassVar[frozenset[str]] = frozenset({"loss", "epoch_s", "comm_s", "comm_j"})
+    option_defaults: ClassVar[Mapping[str, Any]] = asdict(DEFAULTS)
 
     def __init__(
         self,
@@ -103,7 +106,9 @@ class FedMarl(Selector):
         self._options = learner_options(self.name, DEFAULTS, learning)
         self._learner: Learner | None = None
         if policy:
-            self._learner = Learner(load_policy(policy, "fedmarl", FEATURES).network, self._options, None)
+            loaded = load_policy(policy, "fedmarl", FEATURES)
+            self.policy_file_sha256 = loaded.file_sha256
+            self._learner = Learner(loaded.network, self._options, None)
         self._history: NDArray[np.float32] | None = None
         self._pending: dict[str, Any] | None = None
         self._seen = 0

@@ -106,10 +106,10 @@ def _one_selector(name: str) -> Output:
     import inspect
 
     from emulator.selectors.base import SELECTORS
+    from emulator.selectors.listed_options import options_of
 
     selector = SELECTORS.load(name)
-    parameters = inspect.signature(selector).parameters.values()
-    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    options = options_of(selector)
     text = inspect.getdoc(inspect.getmodule(selector)) or inspect.getdoc(selector) or ""
     row = {**_selector(SELECTORS.entries()[name]), "options": options, "description": text}
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedjoule.errors import ConfigError
 from harness.cli.frame import Group, Output
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from emulator.outcome import RoundOutcome
     from emulator.policies.store import PolicyManifest
+    from emulator.policies.train import Recipe
+
+PACKAGED_FEDMARL = "fedmarl"
 
 
 @click.group(cls=Group)
@@ -40,7 +47,7 @@ def show(name: str | None) -> Output:
 @click.option("--task", default="mnist-lenet5", show_default=True, help="Model and settings.")
 @click.option("--experts", default="harmony_like,oort,fedmarl", show_default=True,
               help="Whom fedrank imitates.")  # fmt: skip
-@click.option("--fedmarl-policy", default="fedmarl", show_default=True,
+@click.option("--fedmarl-policy", default=PACKAGED_FEDMARL, show_default=True,
               help="Policy of the expert FedMarl.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=1), help="Episodes, or runs per expert.")
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each.")
@@ -64,32 +71,36 @@ def train(
 ) -> Output:
     """Make a policy. How many client-epochs it takes is printed first.
 
-    For fedrank with several experts, one policy of all of them and one of each alone are written.
+    For fedrank with several experts, one policy of all of them and one of each alone are written. Whoever
+    chooses by the loss of the received model (afl, power_of_choice, cpow_d) cannot be imitated.
     """
     from emulator.policies.imitation import CloningOptions
     from emulator.policies.recipes import recipe
-    from emulator.policies.store import SUFFIX, write_policy
-    from emulator.policies.train import client_epochs, train_by_trying, train_fedrank
-    from fedjoule.errors import ConfigError
+    from emulator.policies.store import write_policy
+    from emulator.policies.train import check_experts, client_epochs, train_by_trying, train_fedrank
     from harness.cli.progress import progress
 
-    if out.suffix != SUFFIX or out.exists():
-        raise ConfigError(f"--out {out}: a new {SUFFIX} file is needed")
+    names = tuple(name.strip() for name in experts.split(","))
     given = {"data": data, "task": task, "runs": runs, "rounds": rounds, "samples": samples}
     words = [f"--{name} {value}" for name, value in given.items() if value is not None]
     if kind == "fedrank":
-        words += [f"--experts {experts}", f"--loss {loss}"]
+        words += [f"--experts {','.join(names)}", f"--loss {loss}"]
+        words += [] if fedmarl_policy == PACKAGED_FEDMARL else [f"--fedmarl-policy {quote(fedmarl_policy)}"]
     made = recipe(
         kind,
         data=data,
         task=task,
-        experts=tuple(experts.split(",")),
+        experts=names,
         experts_policy=fedmarl_policy,
         runs=runs,
         rounds=rounds,
         samples=samples,
         command=" ".join(["fedjoule policy train", kind, *words]),
     )
+    # All that can be wrong is found now: training takes hours.
+    files = _files(out, made, kind)
+    if kind == "fedrank":
+        check_experts(made)
     budget = client_epochs(made, kind)
     click.echo(f"{kind}: at most {budget:,} client-epochs", err=True)
     if dry_run:
@@ -97,21 +108,50 @@ def train(
     with progress(f"training {kind}", sum(s.protocol.rounds for s in made.runs(kind))) as advance:
         done = 0
 
-        def on_round(label: str, _: Any) -> None:
+        def on_round(label: str, outcome: RoundOutcome) -> None:
             nonlocal done
-            done += 1
+            done += outcome.round > 0  # a profiling is no round of the plan
             advance(done, label)
 
         if kind == "fedrank":
             results = train_fedrank(made, CloningOptions(loss=loss), on_round)
         else:
             results = {"": train_by_trying(kind, made, on_round)}
-    files = {label: out if not label else out.with_stem(f"{out.stem}_from_{label}") for label in results}
     for label, result in results.items():
         write_policy(files[label], result)
     found = {str(files[label]): result.manifest for label, result in results.items()}
     data_of = {name: manifest.model_dump(mode="json") for name, manifest in found.items()}
     return Output(data_of, lambda console: _render(console, found))
+
+
+def _files(out: Path, made: Recipe, kind: str) -> dict[str, Path]:
+    """Where each policy goes, by its label.
+
+    Raises:
+        ConfigError: One of them is there already, or could not be written there.
+    """
+    from emulator.policies.store import SUFFIX
+
+    if out.suffix != SUFFIX:
+        raise ConfigError(f"--out {out}: a new {SUFFIX} file is needed")
+    labels = made.groups if kind == "fedrank" else {"": ()}
+    files = {label: out if not label else out.with_stem(f"{out.stem}_from_{label}") for label in labels}
+    for path in files.values():
+        if path.exists():
+            raise ConfigError(
+                f"--out {out}: {path} is there already",
+                hint=f"a new {SUFFIX} file is needed; choose another name",
+            )
+    try:
+        # Asking for permissions would not do: root has them all, also where nothing can be written.
+        with TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"--out {out}: nothing can be written to {out.parent} ({error.strerror})",
+            hint="make the folder first, or choose another",
+        ) from error
+    return files
 
 
 def _render(console: Console, found: dict[str, PolicyManifest]) -> None:

@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from emulator.compare.load import find_emulations
-from emulator.emulation import RECORD, EmulationRecord, load_result
+from emulator.emulation import RECORD, EmulationRecord, emulate, load_result
 from emulator.experiments import reuse
 from emulator.experiments.results import load_experiment
 from emulator.experiments.reuse import TAKEN_FROM, take_over
 from emulator.experiments.runner import play, start
-from emulator.scenario.model import TrainerSection
+from emulator.policies.store import any_policy, packaged_sha256, policy_file_sha256, write_policy
+from emulator.scenario.model import SelectorSection, TrainerSection
 from fedjoule.errors import ConfigError
 from fedjoule.records import read_record, write_record
-from fedjoule.runstore import read_table
+from fedjoule.runstore import RunStore, read_table
 from tests.emulator.small_experiment import played, small_plan
 
 
@@ -97,6 +98,37 @@ def test_other_policies_are_other_results(tmp_path: Path) -> None:
     with start(tmp_path, plan) as run:
         assert take_over(run, plan, [donor]) == 2  # of fedavg and oort, but neither of fedrank
         play(run, plan)
+
+
+def test_another_policy_file_under_the_same_name_is_another_result(tmp_path: Path) -> None:
+    path = tmp_path / "own.safetensors"
+    write_policy(path, any_policy("fedrank"))
+    section = SelectorSection(name="fedrank", options={"policy": str(path)})
+    scenario = small_plan().variants[0].scenario.model_copy(update={"selector": section})
+    facts = {"selector": "fedrank", "policies_sha256": packaged_sha256()}
+    unknown = EmulationRecord(scenario=scenario, seed=0, facts=facts)
+    assert not reuse._has_same_policies(unknown), "it does not say which file it was"
+    record = unknown.model_copy(
+        update={"facts": {**facts, "policy_file_sha256": policy_file_sha256(str(path))}}
+    )
+    assert reuse._has_same_policies(record)
+    path.unlink()
+    assert not reuse._has_same_policies(record)
+    write_policy(path, any_policy("fedrank_from_oort"))
+    assert not reuse._has_same_policies(record)
+
+
+def test_a_run_goes_on_with_the_policy_file_it_was_begun_with(tmp_path: Path) -> None:
+    path = tmp_path / "own.safetensors"
+    write_policy(path, any_policy("fedrank"))
+    section = SelectorSection(name="fedrank", options={"policy": str(path)})
+    scenario = small_plan().variants[0].scenario.model_copy(update={"selector": section})
+    with RunStore(tmp_path).create("own", kind="emulation", fingerprint=scenario.sha256()) as run:
+        emulate(run, scenario, 0)
+        path.unlink()
+        write_policy(path, any_policy("fedrank_from_oort"))
+        with pytest.raises(ConfigError, match="begun with other facts: policy_file_sha256"):
+            emulate(run, scenario, 0)
 
 
 def test_a_run_trained_otherwise_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

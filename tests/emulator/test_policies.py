@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from numpy.random import default_rng
 
 from emulator.assembly.assemble import assemble
-from emulator.policies import store
+from emulator.outcome import RoundOutcome
+from emulator.policies import demonstrations, store, train
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
 from emulator.policies.recipes import recipe
@@ -22,12 +25,17 @@ from emulator.policies.store import (
     load_policy,
     write_policy,
 )
-from emulator.policies.train import Recipe, client_epochs, train_by_trying, train_fedrank
+from emulator.policies.train import Recipe, check_experts, client_epochs, train_by_trying, train_fedrank
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
+from emulator.selectors.base import SELECTORS, Profiling, Selector
 from emulator.selectors.favor import Favor
+from emulator.selectors.fedavg import FedAvg
+from emulator.selectors.fedmarl import FedMarl
+from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import advantages
 from emulator.selectors.oort.selector import Oort
+from emulator.selectors.tifl import TiFL
 from emulator.selectors.top_k import top_k
 from fedjoule.errors import ConfigError, StorageError
 
@@ -106,27 +114,32 @@ def test_an_expert_that_never_had_to_choose() -> None:
         demonstrating(Oort()).demonstrations()
 
 
+class WatchedOort(Oort):
+    """Writes down what it is shown; a deep copy, which only tries again, has notes of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[dict[str, Any]] = []
+
+    def select(self, view, candidates, k, rng):
+        known = {
+            name: set(np.flatnonzero(~np.isnan(getattr(view, name)))) for name in ("epoch_s", "loss_rms")
+        }
+        self.seen.append({**known, "eligible": int(view.eligible.sum())})
+        return super().select(view, candidates, k, rng)
+
+
 def test_an_expert_sees_no_more_than_without_the_shadow_probes() -> None:
-    """Whatever the shadow probes of devices it never chose report, Oort decides the same."""
-    shadow = demonstrating(Oort())
-    seen = []
-    ask = shadow._expert.select
-
-    def spy(view, candidates, k, rng):
-        seen.append((view.epoch_s.copy(), view.loss_rms.copy(), view.eligible.sum()))
-        return ask(view, candidates, k, rng)
-
-    shadow._expert.select = spy  # type: ignore[method-assign]
+    """Every candidate is probed, but Oort knows only those it has chosen before."""
+    expert = WatchedOort()
+    shadow = demonstrating(expert)
     engine = assemble(SMALL, 0, selector=shadow).engine
     chosen: set[int] = set()
     try:
         while not engine.done:
             outcome = engine.play()
-            epoch_s, loss_rms, eligible = seen[len(seen) - 1 - 4] if False else seen[(outcome.round - 1) * 5]
-            known = set(np.flatnonzero(~np.isnan(epoch_s)).tolist())
-            assert known <= chosen
-            assert set(np.flatnonzero(~np.isnan(loss_rms)).tolist()) <= chosen
-            assert eligible == 9
+            assert len(expert.seen) == outcome.round, "one look per round, whatever its copies do"
+            assert expert.seen[-1] == {"epoch_s": chosen, "loss_rms": chosen, "eligible": 9}
             chosen |= set(outcome.clients[outcome.chosen].tolist())
     finally:
         engine.trainer.close()
@@ -135,6 +148,142 @@ def test_an_expert_sees_no_more_than_without_the_shadow_probes() -> None:
     assert (demos.choices.sum(axis=1) == 3).all()
     assert demos.certain is not None
     assert not (demos.certain & ~demos.choices).any()
+
+
+class ProfilingExpert(FedAvg):
+    """Asks everybody once, and writes down what it is told."""
+
+    profiling: ClassVar[Profiling] = Profiling.EPOCH
+    needs: ClassVar[frozenset[str]] = frozenset({"epoch_s"})
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+        self.known: list[int] = []
+
+    def observe(self, view, outcome):
+        self.told.append(len(outcome.clients))
+        self.known.append(int(np.count_nonzero(~np.isnan(view.epoch_s))))
+
+
+class WatchfulExpert(FedAvg):
+    """Writes down who has failed it, as far as it is told."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"failures"})
+
+    def __init__(self) -> None:
+        self.failed: set[int] = set()
+
+    def observe(self, view, outcome):
+        self.failed = set(np.flatnonzero(view.failures))
+
+
+def test_who_is_late_with_a_shadow_probe_has_not_failed_the_expert() -> None:
+    cost = first_round(SMALL, FedRank()).cost
+    usual_s = float(np.median(cost.download_s + cost.probe_s))
+    protocol = SMALL.protocol.model_copy(update={"probe_deadline_s": usual_s})
+    expert = WatchfulExpert()
+    outcome = first_round(SMALL.model_copy(update={"protocol": protocol}), demonstrating(expert))
+    assert outcome.failed.any()
+    assert not outcome.chosen[outcome.failed].any()
+    assert expert.failed == set()
+
+
+def first_round(scenario: Scenario, selector: Selector) -> RoundOutcome:
+    engine = assemble(scenario, 0, selector=selector).engine
+    try:
+        return engine.play()
+    finally:
+        engine.trainer.close()
+
+
+def play_rounds(selector: Selector, rounds: int) -> None:
+    engine = assemble(SMALL, 0, selector=selector).engine
+    try:
+        for _ in range(rounds):
+            engine.play()
+    finally:
+        engine.trainer.close()
+
+
+def test_an_expert_keeps_what_its_profiling_told() -> None:
+    """Nobody is chosen in it, and yet all of it is the expert's own."""
+    expert = ProfilingExpert()
+    play_rounds(demonstrating(expert), 3)
+    assert expert.told == [20, 3, 3]
+    assert expert.known == [20, 20, 20]
+
+
+def test_tifl_has_tiers_and_favor_a_state_when_they_demonstrate() -> None:
+    tifl, favor = TiFL(), Favor()
+    for expert in (tifl, favor):
+        play_rounds(demonstrating(expert), 2)
+    assert tifl.tier_of is not None
+    assert set(tifl.tier_of) == {0, 1, 2, 3, 4}
+    components = favor.state_dict()["state"]
+    assert np.any(components[1:] != 0, axis=1).all(), "of every device"
+
+
+@pytest.mark.parametrize("name", ["afl", "power_of_choice", "cpow_d"])
+def test_experts_whose_loss_no_shadow_probe_measures_are_refused(name: str) -> None:
+    with pytest.raises(
+        ConfigError, match=f"'{name}' cannot be imitated: .*loss of the received model"
+    ) as raised:
+        demonstrating(SELECTORS.load(name)())
+    assert "rpow_d" in raised.value.hint
+
+
+def test_what_cannot_be_imitated_is_refused_before_anything_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "assemble", lambda *_, **__: pytest.fail("it has begun"))
+    made = Recipe((SMALL,), seeds=(0,), stop=(1,), judge=(2,), experts=("oort", "ort"))
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({}, "no selector called 'ort'"),
+        ({"experts": ("oort", "afl")}, "'afl' cannot be imitated"),
+        ({"experts": ("oort", "oort")}, "'oort' is named twice"),
+        ({"experts": ("oort", "fedmarl"), "experts_policy": "fedmral"}, "no policy called 'fedmral'"),
+        ({"experts": ("oort", "fedmarl"), "experts_policy": "fedrank"}, "is for fedrank, not for fedmarl"),
+        ({"experts": ("oort", "fedmarl"), "experts_policy": ""}, "needs a policy"),
+    ]
+    for changes, message in wrong:
+        with pytest.raises(ConfigError, match=message):
+            train_fedrank(replace(made, **changes), CloningOptions())
+    absent = replace(made, experts=("oort", "fedmarl"), experts_policy=str(tmp_path / "absent.safetensors"))
+    with pytest.raises(StorageError, match="no policy file"):
+        check_experts(absent)
+
+
+def test_what_is_never_certain_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random choices cannot be found again: their recall is no number, and all else is still written."""
+    never = replace(expert_rounds(2, 0), certain=np.zeros((2, 30), bool))
+    assert np.isnan(recall(lambda state: state[:, 0], never))
+    assert np.isnan(chance(never))
+    monkeypatch.setattr(demonstrations, "REPEATS", 40)  # none is made so often again by chance
+    made = Recipe((SMALL,), seeds=(0,), stop=(1,), judge=(2,), experts=("fedavg",), command="test")
+    policy = train_fedrank(made, CloningOptions(epochs=2))[""]
+    write_policy(tmp_path / "p.safetensors", policy)
+    manifest = any_policy(str(tmp_path / "p.safetensors")).manifest
+    assert manifest.experts == ("fedavg",)
+    assert manifest.results == {}
+
+
+def test_the_budget_counts_what_experts_profile() -> None:
+    made = Recipe((SMALL,), seeds=(0, 1), stop=(2,), judge=(3,), experts=("oort", "tifl"))
+    assert client_epochs(made, "fedrank") == 2 * 4 * 6 * (9 + 3) + 4 * 20
+
+
+def test_a_policy_from_a_file_is_known_by_its_hash(tmp_path: Path) -> None:
+    path = tmp_path / "fedmarl.safetensors"
+    write_policy(path, any_policy("fedmarl"))
+    assert FedMarl().policy_file_sha256 is None
+    assert FedRank().policy_file_sha256 is None
+    assert "policy_file_sha256" not in assemble(SMALL, 0, selector=FedMarl()).facts
+    given = FedMarl(policy=str(path))
+    assert given.policy_file_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    facts = assemble(SMALL, 0, selector=given).facts
+    assert facts["policy_file_sha256"] == given.policy_file_sha256
+    write_policy(tmp_path / "fedrank.safetensors", any_policy("fedrank"))
+    assert FedRank(policy=str(tmp_path / "fedrank.safetensors")).policy_file_sha256
 
 
 def test_policies_from_scratch(tmp_path: Path) -> None:
@@ -150,6 +299,7 @@ def test_policies_from_scratch(tmp_path: Path) -> None:
     assert policies[""].manifest.experts == ("harmony_like", "oort", "fedmarl")
     assert policies[""].manifest.client_epochs == client_epochs(made, "fedrank")
     for name in ("harmony_like", "oort", "fedmarl"):
+        assert policies[name].manifest.client_epochs == 5 * 6 * (9 + 3), "its own alone"
         assert 0 <= policies[""].manifest.results[f"recall_{name}"] <= 1
     repeated = train_fedrank(made, CloningOptions(epochs=5))
     np.testing.assert_array_equal(policies[""].network.weights[0], repeated[""].network.weights[0])

@@ -7,6 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from emulator.selectors.base import SELECTORS, Family
+from emulator.selectors.fedrank.selector import FedRank
+from emulator.selectors.listed_options import options_of
 from fedjoule.errors import ConfigError
 from harness.cli.list import UNLOADABLE, list_group
 
@@ -55,6 +57,58 @@ def test_one_selector_is_shown_with_its_options() -> None:
     assert "Goetz" in text
     assert "Switches:" in text
     assert "options: none" in listed("fedavg")
+
+
+def test_options_that_are_passed_on_are_shown() -> None:
+    fedrank = json.loads(listed("fedrank", "--json"))["options"]
+    assert {
+        "policy": "fedrank",
+        "explore_first": 0.1,
+        "rank_weight": 0.5,
+        "demo_rounds": 50,
+    }.items() <= fedrank.items()
+    plus = json.loads(listed("fedrank_plus", "--json"))["options"]
+    assert plus == {"probe_factor": 1.5, "fast_share": 0.6, "coverage": 1.0, **fedrank}
+    fedmarl = json.loads(listed("fedmarl", "--json"))["options"]
+    assert {"policy": "fedmarl", "mode": "topk", "cache": 2000, "rank_weight": 0.0}.items() <= fedmarl.items()
+    oort = json.loads(listed("oort", "--json"))["options"]
+    assert {"mode": "paper", "cut_off": 0.95, "blacklist_after": 10}.items() <= oort.items()
+    assert json.loads(listed("eafl", "--json"))["options"] == oort
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("minus_i", {"policy": ""}),
+        ("minus_p", {"rank_weight": 0.0}),
+        ("minus_ip", {"policy": "", "rank_weight": 0.0}),
+        ("frozen", {"online": False}),
+        ("from_oort", {"policy": "fedrank_from_oort"}),
+        ("from_fedmarl", {"policy": "fedrank_from_fedmarl"}),
+        ("from_harmony_like", {"policy": "fedrank_from_harmony_like"}),
+        ("literal", {"rank_by": "q1", "rank_target": "literal"}),
+    ],
+)
+def test_a_variant_of_fedrank_has_its_options_and_own_defaults(name: str, changed: dict[str, Any]) -> None:
+    assert options_of(SELECTORS.load(f"fedrank_{name}")) == {**options_of(FedRank), **changed}
+
+
+@pytest.mark.parametrize("name", sorted(SELECTORS.builtin))
+def test_every_option_that_is_shown_can_be_given(name: str) -> None:
+    selector = SELECTORS.load(name)
+    selector(**options_of(selector))
+
+
+def test_what_a_variant_of_fedrank_says_it_does_differently() -> None:
+    rows: dict[str, dict[str, Any]] = json.loads(listed("--json"))
+    said = {name: row["deviations"] for name, row in rows.items() if name.startswith("fedrank")}
+    options = {name: options_of(SELECTORS.load(name)) for name in said if name != "fedrank_plus"}
+    for name, given in options.items():
+        learns_ranks = given["online"] and given["rank_weight"] > 0
+        assert ("ranks by advantage" in said[name]) == (given["rank_by"] == "advantage"), name
+        credited = learns_ranks and given["rank_target"] == "credited"
+        assert ("credited rank target" in said[name]) == credited, name
+        assert ("exploration" in said[name]) == given["online"], name
 
 
 def test_an_unknown_selector_is_answered_with_the_known() -> None:

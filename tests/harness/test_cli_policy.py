@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.policies.store import any_policy, packaged_policies
+from emulator.policies import train
+from emulator.policies.store import any_policy, packaged_policies, write_policy
 from harness.cli import run
 
 
@@ -61,6 +62,55 @@ def test_a_policy_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     manifest = json.loads(capsys.readouterr().out)[str(out)]
     assert manifest["client_epochs"] == 2 * (30 + 10 * 4)
     assert run([*arguments, "--json"]) == 3, "never overwritten"
+
+
+SMALL = ["--data", "digits", "--task", "digits-softmax", "--samples", "5", "--runs", "1", "--rounds", "2"]
+
+
+def test_what_would_fail_after_training_is_refused_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "assemble", lambda *_, **__: pytest.fail("it has begun"))
+    (tmp_path / "there_from_oort.safetensors").write_text("somebody's")
+
+    def refused(out: Path, *arguments: str) -> str:
+        command = ["policy", "train", "fedrank", "--out", str(out), *SMALL, *arguments]
+        assert run(command) == run([*command, "--dry-run"]) == 3
+        return capsys.readouterr().err
+
+    assert "no/folder" in refused(tmp_path / "no" / "folder" / "p.safetensors")
+    assert "nothing can be written to /proc" in refused(Path("/proc/p.safetensors"))
+    assert "there_from_oort.safetensors is there already" in refused(tmp_path / "there.safetensors")
+    new = tmp_path / "p.safetensors"
+    assert "did you mean 'oort'" in refused(new, "--experts", "harmony_like,ort")
+    assert "'afl' cannot be imitated" in refused(new, "--experts", "oort,afl")
+    assert "no policy called 'fedmral'" in refused(new, "--fedmarl-policy", "fedmral")
+    assert [path.name for path in tmp_path.iterdir()] == ["there_from_oort.safetensors"]
+
+
+def test_one_expert_does_not_look_for_files_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "p_from_oort.safetensors").write_text("somebody's")
+    out = str(tmp_path / "p.safetensors")
+    assert run(["policy", "train", "fedrank", "--out", out, *SMALL, "--experts", "oort", "--dry-run"]) == 0
+
+
+def test_a_policy_of_given_experts_says_how_it_was_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one whose choices are all random, of which there may be nothing to report."""
+    given, out = tmp_path / "marl.safetensors", tmp_path / "p.safetensors"
+    write_policy(given, any_policy("fedmarl"))
+    command = ["policy", "train", "fedrank", "--out", str(out), *SMALL, "--experts", "fedavg, fedmarl"]
+    assert run([*command, "--fedmarl-policy", str(given), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert set(made) == {
+        str(out),
+        *(str(tmp_path / f"p_from_{name}.safetensors") for name in ("fedavg", "fedmarl")),
+    }
+    manifest = made[str(out)]
+    assert f"--experts fedavg,fedmarl --loss bce --fedmarl-policy {given}" in manifest["command"]
+    assert "recall_fedmarl" in manifest["results"]
+    assert manifest["client_epochs"] == 2 * made[str(tmp_path / "p_from_fedavg.safetensors")]["client_epochs"]
 
 
 def test_unknown_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

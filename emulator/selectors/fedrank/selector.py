@@ -12,6 +12,8 @@ the next probe, when its next state exists (item A18); one pick is swapped at ra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -58,6 +60,7 @@ class FedRank(Selector):
     deviations: ClassVar[str] = "ranks by advantage, credited rank target, normalised state, exploration"
     probe: ClassVar[Probe] = Probe.EPOCH
     needs: ClassVar[frozenset[str]] = frozenset(FEATURES) - {"data_size"}
+    option_defaults: ClassVar[Mapping[str, Any]] = asdict(LearnerOptions())
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class FedRank(Selector):
         self._imitated: Mlp | None = None
         if policy:
             loaded = load_policy(policy, "fedrank", FEATURES)
+            self.policy_file_sha256 = loaded.file_sha256
             self._imitated = loaded.network
             self._learner = Learner(loaded.network.copy(), self._options, loaded.demonstrations)
 

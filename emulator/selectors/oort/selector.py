@@ -24,6 +24,7 @@ cohort is cut or filled to K.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -76,6 +77,8 @@ class Oort(Selector):
         "T as a percentile of durations; scores normalised before the uncertainty term"
     )
     needs: ClassVar[frozenset[str]] = frozenset({"capability_s", "comm_s", "epoch_s", "loss_rms"})
+    # Those of the default mode; the others' stand in docs/selectors.md.
+    option_defaults: ClassVar[Mapping[str, Any]] = asdict(DEFAULTS["paper"])
 
     def __init__(self, *, mode: str = "paper", **options: float) -> None:
         one_of(self.name, "mode", mode, RULES)
