@@ -20,11 +20,10 @@ from emulator.data.partition import Holdings, make_partition
 from emulator.engine import Engine
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.state import FleetState, fleet_from_profiles
-from emulator.policies.store import packaged_sha256
 from emulator.protocol import Judging, Protocol
 from emulator.reward import REWARDS, Budgets
 from emulator.scenario.model import Scenario, TaskSection
-from emulator.selectors.base import SELECTORS, Family, Selector
+from emulator.selectors.base import SELECTORS, Selector
 from emulator.training.base import OpenTrainer, Trainer
 from emulator.world import World
 from fedjoule.errors import ConfigError
@@ -122,8 +121,7 @@ def assemble(
         "trainer": learners.trainer.implementation,
         "model_bytes": model_bytes,
         "energy": scenario.energy,
-        "policies_sha256": packaged_sha256() if _learns(chooser) else None,
-        **_policy_file_facts(chooser),
+        "policy_sha256": chooser.policy_sha256,
         **_fleet_facts(fleet),
         **_trace_facts(scenario),
         **learners.facts,
@@ -249,17 +247,6 @@ def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
         validation=cut("validation", "server_samples", section.server_samples),
         test=cut("test", "server_samples", section.server_samples),
     )
-
-
-def _learns(selector: Selector) -> bool:
-    # One under development may not say yet what it is.
-    return getattr(selector, "family", None) is Family.LEARNING
-
-
-def _policy_file_facts(selector: Selector) -> dict[str, Any]:
-    """Nothing without a file, so that facts of all other runs keep their names."""
-    found = getattr(selector, "policy_file_sha256", None)
-    return {} if found is None else {"policy_file_sha256": found}
 
 
 def _fleet_facts(fleet: FleetState) -> dict[str, Any]:

@@ -206,8 +206,7 @@ def _check_alike(plan: ExperimentPlan, runs: Sequence[FinishedRun]) -> None:
     _check_same(runs, table, ("trainer", "cost_origin", "energy", "traces"))
     _check_same(runs, lambda run: (table(run), run.planned.seed), ("data", "partition", "profiles"))
     _check_same(runs, lambda run: (run.planned.variant, run.planned.seed), ("budgets",))
-    learned = [run for run in runs if run.record.facts.get("policies_sha256")]
-    _check_same(learned, table, ("policies_sha256",))
+    _check_same(runs, lambda run: (table(run), run.planned.selector), ("policy_sha256",))
 
 
 def _check_same(runs: Sequence[FinishedRun], group: Any, facts: Sequence[str]) -> None:

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.assembly.assemble import task_of
+from emulator.assembly.assemble import make_selector, task_of
 from emulator.batch import is_finished
 from emulator.emulation import RECORD, EmulationRecord
 from emulator.experiments.plan import ExperimentPlan
 from emulator.experiments.runner import check_software, read_plan
-from emulator.policies.store import packaged_sha256, policy_file_sha256
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import SELECTORS, Family
 from emulator.training.choose import best_for
+from fedjoule.errors import ConfigError, StorageError
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import Run
 
@@ -32,7 +31,7 @@ def take_over(run: Run, plan: ExperimentPlan, donors: Sequence[Path]) -> int:
     there = {
         _key(record.scenario, record.seed): path
         for path, record in _finished(donors)
-        if _has_same_policies(record) and _has_same_trainer(record)
+        if _has_same_policy(record) and _has_same_trainer(record)
     }
     taken = 0
     for planned in plan.planned:
@@ -75,17 +74,16 @@ def _finished(donors: Sequence[Path]) -> Iterator[tuple[Path, EmulationRecord]]:
                 yield folder, read_record(folder / RECORD, EmulationRecord)
 
 
-def _has_same_policies(record: EmulationRecord) -> bool:
-    """Whether a learning selector would begin with the same policies now.
+def _has_same_policy(record: EmulationRecord) -> bool:
+    """Whether its selector would begin with the same policy now.
 
-    Those of the package change between releases; a file may be another one under the same name.
+    Those of the package change between releases; a file may be another one under the same name, or gone.
     """
-    if SELECTORS.load(record.selector).family is not Family.LEARNING:
-        return True
-    if record.facts.get("policies_sha256") != packaged_sha256():
+    try:
+        now = make_selector(record.scenario).policy_sha256
+    except (ConfigError, StorageError):
         return False
-    now = policy_file_sha256(record.scenario.selector.options.get("policy"))
-    return bool(record.facts.get("policy_file_sha256") == now)
+    return bool(record.facts.get("policy_sha256") == now)
 
 
 def _has_same_trainer(record: EmulationRecord) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from pydantic import Field
 from emulator.selectors.neural.mlp import Mlp
 from fedjoule.config import ClosedModel
 from fedjoule.errors import ConfigError, StorageError
-from fedjoule.records import file_sha256, write_atomic
+from fedjoule.records import write_atomic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,43 +86,20 @@ class Policy:
         demonstrations: For imitated ones: some of the rounds they learnt from.
         projection: For Favor: principal components (weights by components) and the weights they start from.
             Its network reads these components and no others.
-        file_sha256: Of the file it was read from; None for a policy of the package or one just made.
+        sha256: Of the file it was read from; None for one just made.
     """
 
     network: Mlp
     manifest: PolicyManifest
     demonstrations: Demonstrations | None = None
     projection: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
-    file_sha256: str | None = None
+    sha256: str | None = None
 
 
 def packaged_policies() -> list[str]:
     """Names of the policies that ship with the package."""
     folder = files("emulator.policies") / "trained"
     return sorted(f.name.removesuffix(SUFFIX) for f in folder.iterdir() if f.name.endswith(SUFFIX))
-
-
-def packaged_sha256() -> str:
-    """Hash of all policies that ship with the package: results of learning selectors depend on them."""
-    folder = files("emulator.policies") / "trained"
-    digest = hashlib.sha256()
-    for name in packaged_policies():
-        digest.update(hashlib.sha256((folder / f"{name}{SUFFIX}").read_bytes()).digest())
-    return digest.hexdigest()
-
-
-def policy_file_sha256(name: object) -> str | None:
-    """Hash of a policy that is named as a file, as it is now.
-
-    Args:
-        name: As for `any_policy`; anything else is no file.
-
-    Returns:
-        None for a policy of the package, and if there is no such file.
-    """
-    if not (isinstance(name, str) and name.endswith(SUFFIX) and Path(name).is_file()):
-        return None
-    return file_sha256(Path(name))
 
 
 def any_policy(name: str) -> Policy:
@@ -132,8 +109,7 @@ def any_policy(name: str) -> Policy:
         ConfigError: There is none.
     """
     if name.endswith(SUFFIX):
-        data = Path(name).read_bytes() if Path(name).is_file() else b""
-        return replace(read_policy(data, name), file_sha256=hashlib.sha256(data).hexdigest())
+        return read_policy(Path(name).read_bytes() if Path(name).is_file() else b"", name)
     if name not in packaged_policies():
         raise ConfigError(
             f"no policy called {name!r}",
@@ -194,7 +170,7 @@ def read_policy(data: bytes, name: str) -> Policy:
     if "demo_states" in arrays:
         demos = Demonstrations(arrays["demo_states"].astype(np.float32), arrays["demo_choices"].astype(bool))
     projection = (arrays["basis"], arrays["center"]) if {"basis", "center"} <= set(arrays) else None
-    return Policy(network, manifest, demos, projection)
+    return Policy(network, manifest, demos, projection, hashlib.sha256(data).hexdigest())
 
 
 def write_policy(path: Path, policy: Policy) -> None:

@@ -70,7 +70,8 @@ class Selector:
         most_devices: The largest fleet that it can serve; ``None`` for any.
         option_defaults: Options that the constructor passes on without naming them, and what they are then.
         proximal_mu: Weight of the proximal term in the local objective (FedProx).
-        policy_file_sha256: Hash of the file that its policy was read from; ``None`` without such a file.
+        policy_sha256: Hash of the policy file that it begins with, of the package or its own; ``None`` if it
+            begins without.
     """
 
     name: ClassVar[str]
@@ -86,7 +87,7 @@ class Selector:
     most_devices: ClassVar[int | None] = None
     option_defaults: ClassVar[Mapping[str, Any]] = {}
     proximal_mu: float = 0.0
-    policy_file_sha256: str | None = None
+    policy_sha256: str | None = None
 
     def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Eligible devices to consider, unique.

@@ -94,7 +94,7 @@ class Favor(Selector):
                 hint="make it again: `fedjoule policy train favor`",
             )
         self._given = None if given is None else given.network
-        self.policy_file_sha256 = None if given is None else given.file_sha256
+        self.policy_sha256 = None if given is None else given.sha256
         self._online = online
         self._target_accuracy = target_accuracy
         self._components = components

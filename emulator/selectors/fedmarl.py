@@ -107,7 +107,7 @@ class FedMarl(Selector):
         self._learner: Learner | None = None
         if policy:
             loaded = load_policy(policy, "fedmarl", FEATURES)
-            self.policy_file_sha256 = loaded.file_sha256
+            self.policy_sha256 = loaded.sha256
             self._learner = Learner(loaded.network, self._options, None)
         self._history: NDArray[np.float32] | None = None
         self._pending: dict[str, Any] | None = None

@@ -173,7 +173,7 @@ def test_a_fedavg_that_another_variant_lends_rests_on_the_same(copy: Path, fact:
         load_experiment(copy)
 
 
-@pytest.mark.parametrize(("fact", "value"), [("policies_sha256", "0" * 64), ("budgets", {"time_s": 1.0})])
+@pytest.mark.parametrize(("fact", "value"), [("policy_sha256", "0" * 64), ("budgets", {"time_s": 1.0})])
 def test_policies_and_budgets_are_the_same_for_all(copy: Path, fact: str, value: object) -> None:
     edit_facts(copy / "plain" / "fedrank_s1", **{fact: value})
     with pytest.raises(DataQualityError, match=f"rest on different {fact}"):

@@ -11,10 +11,10 @@ from emulator.experiments import reuse
 from emulator.experiments.results import load_experiment
 from emulator.experiments.reuse import TAKEN_FROM, take_over
 from emulator.experiments.runner import play, start
-from emulator.policies.store import any_policy, packaged_sha256, policy_file_sha256, write_policy
+from emulator.policies.store import any_policy, write_policy
 from emulator.scenario.model import SelectorSection, TrainerSection
 from fedjoule.errors import ConfigError
-from fedjoule.records import read_record, write_record
+from fedjoule.records import file_sha256, read_record, write_record
 from fedjoule.runstore import RunStore, read_table
 from tests.emulator.small_experiment import played, small_plan
 
@@ -93,7 +93,7 @@ def test_other_policies_are_other_results(tmp_path: Path) -> None:
     for one in plan.planned:
         path = donor / one.folder / RECORD
         record = read_record(path, EmulationRecord)
-        facts = {**record.facts, "policies_sha256": "0" * 64}
+        facts = {**record.facts, "policy_sha256": "0" * 64 if record.facts["policy_sha256"] else None}
         write_record(path, record.model_copy(update={"facts": facts}), replace=True)
     with start(tmp_path, plan) as run:
         assert take_over(run, plan, [donor]) == 2  # of fedavg and oort, but neither of fedrank
@@ -105,17 +105,14 @@ def test_another_policy_file_under_the_same_name_is_another_result(tmp_path: Pat
     write_policy(path, any_policy("fedrank"))
     section = SelectorSection(name="fedrank", options={"policy": str(path)})
     scenario = small_plan().variants[0].scenario.model_copy(update={"selector": section})
-    facts = {"selector": "fedrank", "policies_sha256": packaged_sha256()}
-    unknown = EmulationRecord(scenario=scenario, seed=0, facts=facts)
-    assert not reuse._has_same_policies(unknown), "it does not say which file it was"
-    record = unknown.model_copy(
-        update={"facts": {**facts, "policy_file_sha256": policy_file_sha256(str(path))}}
-    )
-    assert reuse._has_same_policies(record)
+    unknown = EmulationRecord(scenario=scenario, seed=0, facts={"selector": "fedrank"})
+    assert not reuse._has_same_policy(unknown), "it does not say which file it was"
+    record = unknown.model_copy(update={"facts": {"policy_sha256": file_sha256(path)}})
+    assert reuse._has_same_policy(record)
     path.unlink()
-    assert not reuse._has_same_policies(record)
+    assert not reuse._has_same_policy(record)
     write_policy(path, any_policy("fedrank_from_oort"))
-    assert not reuse._has_same_policies(record)
+    assert not reuse._has_same_policy(record)
 
 
 def test_a_run_goes_on_with_the_policy_file_it_was_begun_with(tmp_path: Path) -> None:
@@ -127,7 +124,7 @@ def test_a_run_goes_on_with_the_policy_file_it_was_begun_with(tmp_path: Path) ->
         emulate(run, scenario, 0)
         path.unlink()
         write_policy(path, any_policy("fedrank_from_oort"))
-        with pytest.raises(ConfigError, match="begun with other facts: policy_file_sha256"):
+        with pytest.raises(ConfigError, match="begun with other facts: policy_sha256"):
             emulate(run, scenario, 0)
 
 

@@ -272,18 +272,16 @@ def test_the_budget_counts_what_experts_profile() -> None:
     assert client_epochs(made, "fedrank") == 2 * 4 * 6 * (9 + 3) + 4 * 20
 
 
-def test_a_policy_from_a_file_is_known_by_its_hash(tmp_path: Path) -> None:
+def test_a_run_says_which_policy_it_began_with(tmp_path: Path) -> None:
     path = tmp_path / "fedmarl.safetensors"
     write_policy(path, any_policy("fedmarl"))
-    assert FedMarl().policy_file_sha256 is None
-    assert FedRank().policy_file_sha256 is None
-    assert "policy_file_sha256" not in assemble(SMALL, 0, selector=FedMarl()).facts
     given = FedMarl(policy=str(path))
-    assert given.policy_file_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    facts = assemble(SMALL, 0, selector=given).facts
-    assert facts["policy_file_sha256"] == given.policy_file_sha256
-    write_policy(tmp_path / "fedrank.safetensors", any_policy("fedrank"))
-    assert FedRank(policy=str(tmp_path / "fedrank.safetensors")).policy_file_sha256
+    assert given.policy_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert given.policy_sha256 == FedMarl().policy_sha256, "of the package: the same policy, the same bytes"
+    assert assemble(SMALL, 0, selector=given).facts["policy_sha256"] == given.policy_sha256
+    assert FedRank().policy_sha256 not in (None, FedMarl().policy_sha256)
+    assert FedRank(policy="").policy_sha256 is None
+    assert assemble(SMALL, 0, selector=FedRank(policy="")).facts["policy_sha256"] is None
 
 
 def test_policies_from_scratch(tmp_path: Path) -> None:

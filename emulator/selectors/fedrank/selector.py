@@ -88,7 +88,7 @@ class FedRank(Selector):
         self._imitated: Mlp | None = None
         if policy:
             loaded = load_policy(policy, "fedrank", FEATURES)
-            self.policy_file_sha256 = loaded.file_sha256
+            self.policy_sha256 = loaded.sha256
             self._imitated = loaded.network
             self._learner = Learner(loaded.network.copy(), self._options, loaded.demonstrations)
 
