@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.selectors.base import shown_name
+from fedjoule.rounding import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,8 +100,12 @@ def interval_text(value: Any, scale: float = 1.0) -> str:
     """``12.3 [11.9, 12.8]``, without an interval where there is one seed."""
     if np.isnan(value.mean):
         return "-"
-    mean = f"{value.mean * scale:.4g}"
-    return mean if np.isnan(value.low) else f"{mean} [{value.low * scale:.4g}, {value.high * scale:.4g}]"
+    mean = rounded(value.mean * scale)
+    return (
+        mean
+        if np.isnan(value.low)
+        else f"{mean} [{rounded(value.low * scale)}, {rounded(value.high * scale)}]"
+    )
 
 
 def _contrast(contrast: Contrast | None, scale: float) -> list[str]:

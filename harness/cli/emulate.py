@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fedjoule.rounding import rounded
 from harness.cli.engine_options import check_engine, engine_options, ray_cluster
 from harness.cli.frame import Command, Output
 
@@ -204,9 +205,9 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
             str(len(lines)),
             " to ".join(map(str, sorted({line["rounds"] for line in lines}))),
             "unknown" if accuracy is None else f"{accuracy:.1%}",
-            f"{_mean([line['virtual_time_s'] for line in lines]):.4g}",
-            f"{_mean([line['energy_j']['honest'] for line in lines]):.4g}",
-            f"{_mean([line['energy_j']['selected_only'] for line in lines]):.4g}",
+            rounded(_mean([line["virtual_time_s"] for line in lines])),
+            rounded(_mean([line["energy_j"]["honest"] for line in lines])),
+            rounded(_mean([line["energy_j"]["selected_only"] for line in lines])),
             f"{_mean([line['mean_reward'] for line in lines]):.3g}",
         )
     console.print(table)

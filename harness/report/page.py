@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedjoule import __version__
 from fedjoule.provenance import Origin
 from fedjoule.records import write_atomic
+from fedjoule.rounding import rounded
 from harness.report.charts import Chart
 from harness.report.figures import HeatMap, StackedBars
 
@@ -37,7 +38,7 @@ class Number:
     def text(self) -> str:
         """``1.234 ± 0.012 J``, rounded to what the interval supports."""
         if self.half_width is None:
-            return f"{self.value:.4g} {self.unit}".strip()
+            return f"{rounded(self.value)} {self.unit}".strip()
         if self.half_width <= 0:
             return f"{self.value:.6g} ± 0 {self.unit}".strip()
         from math import floor, log10
