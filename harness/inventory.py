@@ -124,10 +124,9 @@ class Inventory(ClosedModel):
         device, meter = self.device(name), self.meter_of(name)
         if meter is None:
             return ""
-        if device.shared_meter:
-            return f"shared:{device.shared_meter}"
-        # An instrument that is named by neither port nor serial number is the only one of its kind.
-        return f"{meter.kind}:{meter.serial or meter.port}"
+        # Of the instrument, not of its entry: one under [meters] may also be written as a device's own. One
+        # that is named by neither serial number nor port, nor shared by name, is the only one of its kind.
+        return f"{meter.kind}:{meter.serial or meter.port or device.shared_meter}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -70,6 +70,25 @@ def test_one_instrument_written_twice_is_still_one(tmp_path: Path) -> None:
     assert inventory.meter_key("a") == inventory.meter_key("b")
 
 
+@pytest.mark.parametrize("named", ['port = "/dev/ttyUSB0"', 'serial = "7"'])
+def test_a_shared_instrument_is_known_under_every_name(tmp_path: Path, named: str) -> None:
+    meter = f'{{kind = "ina219", {named}, voltage_v = 5, voltage_max_v = 5, current_limit_a = 1}}'
+    own = {"a": 'shared_meter = "bench"', "b": 'shared_meter = "other"', "c": f"meter = {meter}"}
+    text = "".join(f'[devices.{name}]\nhost = "{name}"\n{line}\n' for name, line in own.items())
+    text += f"[meters]\nbench = {meter}\nother = {meter}\n"
+    (tmp_path / "devices.toml").write_text(text)
+    inventory = load_inventory(tmp_path / "devices.toml")
+    assert len({inventory.meter_key(name) for name in "abc"}) == 1
+
+
+def test_shared_meters_without_port_and_number_are_told_apart_by_name(tmp_path: Path) -> None:
+    meter = '{kind = "ina219", voltage_v = 5, voltage_max_v = 5, current_limit_a = 1}'
+    text = "".join(f'[devices.{name}]\nhost = "{name}"\nshared_meter = "{name}"\n' for name in "ab")
+    (tmp_path / "devices.toml").write_text(text + f"[meters]\na = {meter}\nb = {meter}\n")
+    inventory = load_inventory(tmp_path / "devices.toml")
+    assert inventory.meter_key("a") != inventory.meter_key("b")
+
+
 def test_a_device_has_one_meter(tmp_path: Path) -> None:
     (tmp_path / "devices.toml").write_text(
         EXAMPLE.read_text().replace('host = "raspberrypi.local"', 'host = "x"\nshared_meter = "bench"')
