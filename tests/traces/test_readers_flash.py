@@ -13,6 +13,7 @@ import pytest
 from fedjoule.errors import ConfigError, DataQualityError
 from tests.traces.importing import imported, seconds
 from traces.model import NetworkKind
+from traces.query import TraceQuery
 
 ZONE = "Asia/Shanghai"
 BEGIN_S = datetime(2020, 1, 29, tzinfo=ZoneInfo(ZONE)).timestamp()
@@ -68,6 +69,39 @@ def test_log_becomes_channels(tmp_path: Path) -> None:
     assert (trace.device, trace.time_zone, trace.licence) == ("MI 8", ZONE, "BSD-2-Clause")
     assert report.rows == 11
     assert dict(report.notes) == {"screen_lock events, not kept": 1}
+
+
+def test_a_phone_that_is_switched_off_is_unknown_until_it_tells_again(tmp_path: Path) -> None:
+    """On the charger and on Wi-Fi in the evening, off through the night."""
+    night = """2020-01-29 00:00:00\tbattery_charged_on
+2020-01-29 00:00:00\twifi
+2020-01-29 00:00:00\tscreen_off
+2020-01-29 00:01:00\tphone_off
+2020-01-29 00:01:00\t80.0%
+2020-01-29 08:00:00\tphone_on
+2020-01-29 08:01:00\tbattery_charged_on
+2020-01-29 08:02:00\twifi
+2020-01-29 08:03:00\tscreen_on
+2020-01-29 09:00:00\t90.0%
+"""
+    traces, report = imported("flash", written(tmp_path, {"0": phone(night)}), time_zone=ZONE)
+    trace = traces["g0"]
+    assert trace.screen is not None
+    assert trace.plugged is not None
+    assert trace.network is not None
+    morning, end = 8 * 3600, 9 * 3600
+    # The reading in the second in which the phone went off is no sign that it is on again.
+    assert seconds(trace.coverage) == [after(0, 60), after(morning, end)]
+    # What was so in the evening need not be so in the morning: each state waits for its own message.
+    assert seconds(trace.plugged.known) == [after(0, 60), after(morning + 60, end)]
+    assert seconds(trace.network.intervals) == [after(0, 60), after(morning + 120, end)]
+    assert seconds(trace.screen.known) == [after(0, 60), after(morning + 180, end)]
+    may_train = TraceQuery(trace).eligible_intervals("charging and wifi")
+    assert seconds(may_train) == [after(0, 60), after(morning + 120, end)]
+    assert dict(report.notes) == {
+        "phone_off events, unknown until the next message": 1,
+        "phone_on events, not kept": 1,
+    }
 
 
 def test_the_zone_is_not_guessed(tmp_path: Path) -> None:

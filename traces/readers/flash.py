@@ -2,7 +2,9 @@
 
 ``state_traces.json`` holds ``{"0": {"guid", "model", "messages"}}``; the messages are lines of
 ``YYYY-mm-dd HH:MM:SS``, a tab and a state: ``battery_charged_on/off``, ``screen_on/off/lock/unlock``,
-``wifi``, ``2G`` to ``5G``, ``Unknown`` (network) or ``NN.N%`` (battery). ``cached_timers.json`` holds
+``wifi``, ``2G`` to ``5G``, ``Unknown`` (network), ``NN.N%`` (battery) or ``phone_on/off``. A phone that is
+off tells nothing, so from ``phone_off`` on each state is unknown until a message tells it again; ``phone_on``
+says no more than that the recorder runs. ``cached_timers.json`` holds
 ``{guid: {"isSuccess", "trace_start", "trace_end", "ready_time": [[begin, end], ...]}}`` in seconds since
 2020-01-02 00:00 on the same wall clock; a phone is "ready" when it is locked, charging and on Wi-Fi.
 
@@ -46,7 +48,8 @@ _STATES = {
     "5g": (Kind.NETWORK, int(NetworkKind.CELLULAR_5G)),
     "unknown": (Kind.NETWORK, UNKNOWN),
 }
-_WITHOUT_CHANNEL = {"screen_lock", "screen_unlock", "battery_low", "battery_okay", "phone_on", "phone_off"}
+_WITHOUT_CHANNEL = {"screen_lock", "screen_unlock", "battery_low", "battery_okay", "phone_on"}
+_POWERED_OFF = "phone_off"
 
 
 class _Meaning(NamedTuple):
@@ -169,6 +172,8 @@ def _meaning(text: str) -> _Meaning:
         return _Meaning(known[0], code=known[1])
     if state.endswith("%"):
         return _Meaning(Kind.LEVEL, level=within("battery", state[:-1], 100.0) / 100.0)
+    if state == _POWERED_OFF:
+        return _Meaning(Kind.STOPPED, note=f"{state} events, unknown until the next message")
     if state in _WITHOUT_CHANNEL:
         return _Meaning(Kind.SEEN, note=f"{state} events, not kept")
     raise ValueError(f"state {state[:40]!r} is not known")

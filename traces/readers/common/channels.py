@@ -82,7 +82,11 @@ class Channels:
         if self._rules.hold_ns is None and not self._has(Kind.STOPPED):
             return None
         is_span = np.isin(self._records["kind"], _SPANS)
-        moments, spans = self._records[~is_span], self._records[is_span]
+        is_stop = self._records["kind"] == Kind.STOPPED
+        spans = self._records[is_span]
+        # At one time a stop counts last, as in the readings: what a phone logs while it shuts down, on a
+        # clock of whole seconds, does not say that it runs again.
+        moments = np.concatenate([self._records[~is_span & ~is_stop], self._records[is_stop]])
         runs, running = self._runs(moments, moments["kind"] != Kind.STOPPED)
         return union(_where(runs, running), Intervals(spans["t_ns"], spans["end_ns"]))
 

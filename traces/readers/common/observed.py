@@ -52,7 +52,7 @@ class Kind(IntEnum):
     RATE = 12
     """The network gives ``x`` bits per second down and ``y`` up; NaN where not measured."""
     STOPPED = 13
-    """The recorder stops here; it runs again from the next record on."""
+    """The recorder stops here; it runs again from the next later record on."""
     SEEN = 14
     """The recorder ran; nothing else is told."""
 
