@@ -41,11 +41,17 @@ class DeviceReport(ClosedModel):
 
 
 class Problem(ClosedModel):
-    """Something that keeps the agent from running well, and what to do on the device."""
+    """Something that keeps the agent from running well, and what to do on the device.
+
+    Attributes:
+        fatal: It cannot run at all.
+        installable: `install_environment` cures it.
+    """
 
     what: str
     fix: str
     fatal: bool = True
+    installable: bool = False
 
 
 def examine(transport: Transport, installation: Installation) -> DeviceReport:
@@ -75,7 +81,8 @@ def problems(report: DeviceReport, backend: Backend) -> list[Problem]:
         found.append(Problem(what=f"Python {have} is too old", fix="install Python 3.9 or newer"))
     missing = [name for name in NEEDS[backend] if report.modules.get(name) is None]
     if missing:
-        found.append(Problem(what=f"missing: {', '.join(missing)}", fix=_install_hint(report, missing)))
+        fix = _install_hint(report, missing)
+        found.append(Problem(what=f"missing: {', '.join(missing)}", fix=fix, installable=True))
     if report.free_bytes is not None and report.free_bytes < MIN_FREE_BYTES:
         megabytes = report.free_bytes // 1_000_000
         found.append(

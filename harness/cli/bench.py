@@ -90,7 +90,9 @@ def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bo
     with connect(login, inventory) as transport:
         report = examine(transport, place)
         found = problems(report, backend)
-        made = install_environment(transport, place, backend) if install and found else ""
+        # An environment has the same Python: it is of no use while something else stands in the way.
+        cured = all(p.installable for p in found if p.fatal) and any(p.installable for p in found)
+        made = install_environment(transport, place, backend) if install and cured else ""
         removed = remove_payloads(transport, place, keep=build_bundle()) if clean else []
 
     def render(console: Console) -> None:
@@ -112,5 +114,5 @@ def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bo
         "environment": made,
         "removed": removed,
     }
-    blocked = any(p.fatal for p in found) and not made
+    blocked = any(p.fatal and not (made and p.installable) for p in found)
     return Output(data, render, exit_code=EXIT_DEVICE if blocked else 0)

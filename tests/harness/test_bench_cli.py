@@ -129,6 +129,46 @@ def test_what_is_missing(device: DeviceAnswer, meter: MeterAnswer | None, words:
     assert (words in found[0]) if words else found == []
 
 
+FAKE_PYTHON = """#!/bin/sh
+echo "$@" >> {folder}/called
+case "$1 $2" in
+"-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+"- ") echo '{report}' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "installs"),
+    [
+        ({"modules": {"numpy": None}}, 0, True),
+        ({"modules": {"numpy": None}, "version": (3, 7, 3)}, 4, False),
+        ({"version": (3, 7, 3)}, 4, False),
+        ({"free_bytes": 10**6}, 0, False),
+        ({}, 0, False),
+    ],
+)
+def test_prepare_installs_only_what_cures(
+    tmp_path: Path, ask: Ask, changes: dict[str, Any], code: int, installs: bool
+) -> None:
+    report = {
+        "python": "python3", "version": (3, 11, 2), "machine": "aarch64", "system": "Linux", "venv": True,
+        "modules": {"numpy": "2.0"}, "home": "/root", "free_bytes": 10**10, "termux": False,
+        "wake_lock": False,
+    }  # fmt: skip
+    python, inventory = tmp_path / "python", tmp_path / "devices.toml"
+    python.write_text(FAKE_PYTHON.format(folder=tmp_path, report=json.dumps({**report, **changes})))
+    python.chmod(0o755)
+    inventory.write_text(
+        f'[devices.here]\ntransport = "local"\npython = "{python}"\nstate = "{tmp_path}/state"\n'
+    )
+    options = ("--backend", "numpy", "--install", "--inventory", str(inventory), "here")
+    said = ask("prepare", *options, code=code)
+    called = (tmp_path / "called").read_text()
+    assert ("-m pip install" in called) == ("-m venv" in called) == installs
+    assert said["environment"] == (f"{tmp_path}/state/venv-numpy/bin/python" if installs else "")
+
+
 LIMITS = ["--voltage", "5", "--voltage-max", "5.1", "--current-limit", "2"]
 
 
