@@ -90,9 +90,10 @@ def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bo
     with connect(login, inventory) as transport:
         report = examine(transport, place)
         found = problems(report, backend)
-        # An environment has the same Python: it is of no use while something else stands in the way.
-        cured = all(p.installable for p in found if p.fatal) and any(p.installable for p in found)
-        made = install_environment(transport, place, backend) if install and cured else ""
+        fatal = [p for p in found if p.fatal]
+        # An environment is no cure for anything else, such as the Python that it is made of.
+        curable = bool(fatal) and all(p.installable for p in fatal)
+        made = install_environment(transport, place, backend) if install and curable else ""
         removed = remove_payloads(transport, place, keep=build_bundle()) if clean else []
 
     def render(console: Console) -> None:
@@ -114,5 +115,4 @@ def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bo
         "environment": made,
         "removed": removed,
     }
-    blocked = any(p.fatal and not (made and p.installable) for p in found)
-    return Output(data, render, exit_code=EXIT_DEVICE if blocked else 0)
+    return Output(data, render, exit_code=EXIT_DEVICE if fatal and not made else 0)
