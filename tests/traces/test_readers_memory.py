@@ -1,4 +1,4 @@
-"""Memory does not grow with the input: peak RSS of importing a little and of importing much more."""
+"""Memory does not grow with the input, or by no more than is promised: a little imported, and much more."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import json
 import pickle
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from traces.readers import READERS, ImportReport, ReaderOptions
 from traces.readers.common import spool
 
 # Megabytes in CI and in the campaign; in CI the spool spills early, so that it spills at all.
@@ -82,3 +85,23 @@ def test_pickles_are_read_in_constant_memory(
     record_property("peak_rss_mb", peaks_mb)
     # What may grow is the set of names; the times of ten thousand more clients would be 40 MB.
     assert peaks_mb[1] - peaks_mb[0] < 8
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_a_matrix_is_held_once_and_no_wider_than_it_was_stored(tmp_path: Path, dtype: type) -> None:
+    steps, devices = 20_000, 200
+    available = np.zeros((steps, devices), dtype)
+    available[::1000] = 1
+    np.savez(tmp_path / "m.npz", available=available, start="2020-01-29T00:00:00Z", step_minutes=30)
+    stored_bytes = available.nbytes
+    del available
+    read = READERS.load("availability")
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in read(tmp_path / "m.npz", ReaderOptions(), ImportReport()))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == devices
+    # Beside the matrix, the records of one device at a time.
+    assert stored_bytes < peak_bytes < 1.3 * stored_bytes

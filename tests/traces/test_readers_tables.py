@@ -282,12 +282,24 @@ def test_availability_matrix(tmp_path: Path) -> None:
     assert list(imported("availability", named)[0]) == ["a", "b"]
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u8", "i8"])
+def test_a_matrix_of_any_integers(tmp_path: Path, dtype: str) -> None:
+    unknown = -1 if dtype == "i1" else 255
+    source = matrix(tmp_path / "m.npz", np.array([[1], [unknown], [0], [1]], dtype))
+    available = imported("availability", source, time_zone="UTC")[0]["m-00000"].available
+    assert available is not None
+    begin = datetime(2020, 1, 29, tzinfo=UTC).timestamp()
+    assert seconds(available.on) == [(begin, begin + 1800), (begin + 5400, begin + 7200)]
+    assert seconds(available.known) == [(begin, begin + 1800), (begin + 3600, begin + 7200)]
+
+
 @pytest.mark.parametrize(
     ("members", "problem"),
     [
         ({"available": np.zeros((2, 2, 2), np.uint8)}, "not a matrix"),
         ({"available": np.zeros((2, 2))}, "not a matrix of integers"),
         ({"available": np.full((2, 2), 7, np.uint8)}, "'available' holds 7"),
+        ({"available": np.array([[0, 1], [-1, -2]], np.int8)}, "'available' holds -2"),
         ({"available": np.zeros((2, 2), np.uint8), "start": "noon"}, "not an ISO 8601 time"),
         ({"available": np.zeros((2, 2), np.uint8), "start": "9999-01-01"}, "not an ISO 8601 time"),
         ({"available": np.zeros((9999, 1), np.uint8), "step_minutes": 99999}, "do not end in this century"),

@@ -31,8 +31,8 @@ from traces.readers.common.sources import files_of, stem
 from traces.readers.common.spool import UserSpool
 from traces.readers.common.tables import Table
 
-MAX_CELLS = 1 << 30
-"""Largest matrix held in memory, one byte per cell: 20,000 devices for three years of half-hours."""
+MAX_BYTES = 1 << 30
+"""Largest array that is read into memory: one-byte cells of 20,000 devices for three years of half-hours."""
 
 _CELLS = {"1": 1, "1.0": 1, "0": 0, "0.0": 0, "": UNKNOWN, "255": UNKNOWN}
 
@@ -54,23 +54,24 @@ def _from_npz(
     path: Path, options: ReaderOptions, where_from: Origin, report: ImportReport
 ) -> Iterator[InteractionTrace]:
     members = _members(path)
-    codes, step_ns = _codes(path, members["available"]), _step_ns(path, members["step_minutes"])
+    matrix, step_ns = _matrix(path, members["available"]), _step_ns(path, members["step_minutes"])
     start_ns = _start_ns(path, str(members["start"][()]), options)
-    steps, count = codes.shape
+    steps, count = matrix.shape
     if start_ns + steps * step_ns >= LIMIT_NS:
         raise DataQualityError(f"{path.name}: {steps} steps of that length do not end in this century")
     names = members.get("devices", np.array([f"{stem(path)}-{number:05d}" for number in range(count)]))
     if names.shape != (count,) or len(set(names.tolist())) != count:
         raise DataQualityError(f"{path.name}: devices are not {count} different names")
-    for name, column in zip(names.tolist(), codes.T, strict=True):
+    for name, column in zip(names.tolist(), matrix.T, strict=True):
         report.rows += steps
-        if np.all(column == UNKNOWN):
+        codes = _codes(path, column)
+        if np.all(codes == UNKNOWN):
             report.note("devices that are unknown all the time, left out")
             continue
         observed = Observed()
-        changes = np.flatnonzero(np.append(True, column[1:] != column[:-1]))
+        changes = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
         for step in changes.tolist():
-            observed.add(Kind.AVAILABLE, start_ns + step * step_ns, code=int(column[step]))
+            observed.add(Kind.AVAILABLE, start_ns + step * step_ns, code=int(codes[step]))
         trace = assemble(
             str(name), observed, where_from, report, limits_ns=(start_ns, start_ns + steps * step_ns)
         )
@@ -88,8 +89,8 @@ def _members(path: Path) -> dict[str, NDArray[Any]]:
                 if name not in archive.files:
                     raise DataQualityError(f"{path.name}: has no array {name!r}")
             for info in archive.zip.infolist():
-                if info.file_size > MAX_CELLS + 4096:
-                    raise DataQualityError(f"{path.name}: {info.filename} has more than {MAX_CELLS} bytes")
+                if info.file_size > MAX_BYTES + 4096:
+                    raise DataQualityError(f"{path.name}: {info.filename} has more than {MAX_BYTES} bytes")
             return {name: archive[name] for name in archive.files}
     except (zipfile.BadZipFile, ValueError, EOFError, OSError) as error:
         raise DataQualityError(
@@ -97,13 +98,21 @@ def _members(path: Path) -> dict[str, NDArray[Any]]:
         ) from error
 
 
-def _codes(path: Path, matrix: NDArray[Any]) -> NDArray[np.int8]:
+def _matrix(path: Path, matrix: NDArray[Any]) -> NDArray[Any]:
     if matrix.ndim != 2 or matrix.dtype.kind not in "biu" or not matrix.size:
         raise DataQualityError(f"{path.name}: 'available' is not a matrix of integers or booleans")
-    strange = np.setdiff1d(matrix.astype(np.int64, copy=False), [0, 1, 255, -1])
+    return matrix
+
+
+def _codes(path: Path, column: NDArray[Any]) -> NDArray[np.int8]:
+    """What the cells of one device say; a device at a time, since a copy of the whole might not fit."""
+    yes, no = column == 1, column == 0
+    strange = column[~(yes | no | (column == 255) | (column == -1))]
     if len(strange):
         raise DataQualityError(f"{path.name}: 'available' holds {strange[0]}, which is not 0, 1, 255 or -1")
-    return np.where(matrix == 1, 1, np.where(matrix == 0, 0, UNKNOWN)).astype(np.int8)
+    codes = yes.astype(np.int8)
+    codes[~(yes | no)] = UNKNOWN
+    return codes
 
 
 def _step_ns(path: Path, step: NDArray[Any]) -> int:
