@@ -121,6 +121,10 @@ class FindingLog:
         return tuple(self._by_code.values())
 
 
+SILENT_PERIODS = 5
+"""An instrument that misses so many readings in a row is silent, however slow it is."""
+
+
 class Timing(StrEnum):
     """Whose clock the sample times come from."""
 
@@ -184,6 +188,10 @@ class InstrumentInfo(ClosedModel):
     loss: Loss = Loss.COUNTED
     accuracy: Accuracy
     facts: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+    def patience_s(self, at_least_s: float) -> float:
+        """How long to wait for a reading: at least so long, and longer for an instrument that is slow."""
+        return max(at_least_s, SILENT_PERIODS / self.rate_hz)
 
     def instrument(self) -> Instrument:
         """The part that provenance keeps."""

@@ -17,7 +17,8 @@ from power.model import Finding, SampleBlock, Severity
 from power.recording import OPENING_FILE, SALVAGE_HINT, RecordingRecord, RecordingWriter, block_part
 
 FIRST_SAMPLE_S = 30.0
-"""Longest wait for the first sample: an HVPM calibrates for some 6 s before it delivers one."""
+"""Longest wait for the first sample: an HVPM calibrates for some 6 s before it delivers one. More for an
+instrument so slow that this would be less than `power.model.SILENT_PERIODS`."""
 
 _WATCH_PERIOD_S = 0.1
 
@@ -53,7 +54,7 @@ def record(
     with _hold(folder):
         writer = RecordingWriter(folder, meter.info, config, started_ns=time.monotonic_ns())
         intake = _Intake(writer, SampleChecks(meter.info, config), on_block)
-        limit = _TimeLimit(seconds, stop)
+        limit = _TimeLimit(seconds, stop, first_sample_s=meter.info.patience_s(FIRST_SAMPLE_S))
         failure: BaseException | None = None
         try:
             _stream(meter, intake, limit)
@@ -113,7 +114,8 @@ class _Intake:
 class _TimeLimit:
     """When to stop: by the samples' own time (a replay may outrun the clock) and by the host's clock."""
 
-    def __init__(self, seconds: float | None, stop: threading.Event | None) -> None:
+    def __init__(self, seconds: float | None, stop: threading.Event | None, *, first_sample_s: float) -> None:
+        self._first_sample_ns = round(first_sample_s * 1e9)
         self._limit_ns = None if seconds is None else round(seconds * 1e9)
         self._stop = stop
         self._began_ns = time.monotonic_ns()
@@ -133,7 +135,7 @@ class _TimeLimit:
             return True
         now_ns = time.monotonic_ns()
         if self._first_arrival_ns is None:
-            return now_ns - self._began_ns > FIRST_SAMPLE_S * 1e9
+            return now_ns - self._began_ns > self._first_sample_ns
         return self._limit_ns is not None and now_ns - self._first_arrival_ns >= self._limit_ns
 
 

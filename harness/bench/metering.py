@@ -14,8 +14,11 @@ from power.recorder import FIRST_SAMPLE_S, record
 if TYPE_CHECKING:
     from power.model import SampleBlock
 
-START_TIMEOUT_S = FIRST_SAMPLE_S + 15.0
-"""Opening an instrument and its first sample; the recorder gives up on the latter by itself."""
+OPENING_S = 135.0
+"""Longest time that an instrument takes to open: a slow sketch may be listened to for 120 s."""
+
+START_TIMEOUT_S = OPENING_S + FIRST_SAMPLE_S
+"""Opening an instrument and its first sample; drivers and recorder give up by themselves before."""
 
 LAG_S = 15.0
 """How far the samples of an instrument may lag behind before it is stopped all the same."""

@@ -9,7 +9,8 @@ it draws less from the main output. Only the mode ``off`` is accepted: ``auto`` 
 sampling, but the unit cannot be asked then. Options:
 
 ``calibration_ms``
-    Time between the unit's own calibrations (default 1250, the vendor's). The first sample comes after five.
+    Time between the unit's own calibrations (default 1250, the vendor's; at most 5000). The first sample
+    comes after five.
 ``ignore_dac_check``
     Let `MonsoonHvpm.set_voltage` work although the unit fails the vendor's DAC check.
 ``usb_passthrough_off``
@@ -47,6 +48,10 @@ SWITCH_INTERVAL_S = 0.0005
 """How long another thread of this process may keep the reader waiting. The unit's queue overflows after
 3.2 ms; Python's own 5 ms would lose samples whenever something else computes."""
 
+MAX_CALIBRATION_MS = 5000
+"""The unit takes up to 65535, but the first sample comes after five, and a recording waits 30 s for it
+(`power.recorder.FIRST_SAMPLE_S`)."""
+
 VOLTAGE_TOLERANCE_V = 0.005
 """Settings agree within half a step of the LVPM's 10 mV; the HVPM's own steps are 1 uV."""
 
@@ -73,8 +78,11 @@ class Options:
             if type(value) is not type(known[name]):
                 raise ConfigError(f"{KIND}: option {name} = {value!r} is not like {known[name]!r}")
         options = cls(**config.options)  # type: ignore[arg-type]  # checked by the loop above
-        if not 1 <= options.calibration_ms <= 0xFFFF:
-            raise ConfigError(f"{KIND}: calibration_ms {options.calibration_ms} is not within 1 and 65535")
+        if not 1 <= options.calibration_ms <= MAX_CALIBRATION_MS:
+            raise ConfigError(
+                f"{KIND}: calibration_ms {options.calibration_ms} is not within 1 and {MAX_CALIBRATION_MS}",
+                hint="the first sample comes after five calibrations; leave it out for the vendor's 1250",
+            )
         return options
 
 

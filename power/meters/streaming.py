@@ -21,7 +21,7 @@ DECODE_PERIOD_S = 0.05
 """How long bytes may wait to be decoded together; vectorised decoding wants large portions."""
 
 STALL_S = 3.0
-"""No byte for this long while sampling is an error, not a pause."""
+"""No byte for this long while sampling is an error, not a pause; see `StreamingMeter.stall_s`."""
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,11 @@ class StreamingMeter(ABC):
     def findings(self) -> tuple[Finding, ...]:
         """What driver and decoder noticed so far."""
         return (*self._own_findings.as_tuple(), *self._decoder.findings)
+
+    @property
+    def stall_s(self) -> float:
+        """The longest silence that is a pause; a sketch may print a reading every few seconds only."""
+        return self.info.patience_s(STALL_S)
 
     def __enter__(self) -> Self:
         return self
@@ -106,9 +111,9 @@ class StreamingMeter(ABC):
                     self._pending.append((now_ns, data))
                     self._arrived.set()
                     last_ns = now_ns
-                elif now_ns - last_ns > STALL_S * 1e9:
+                elif now_ns - last_ns > self.stall_s * 1e9:
                     raise MeterSilent(
-                        f"{self.info.kind}: no data for {STALL_S:g} s while sampling",
+                        f"{self.info.kind}: no data for {self.stall_s:g} s while sampling",
                         hint="check the cable, then power-cycle the instrument",
                     )
         except BaseException as error:  # handed to the consumer, which raises it

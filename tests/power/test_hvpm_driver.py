@@ -37,13 +37,14 @@ from power.emulated.usb_backend import EmulatedBackend
 from power.emulated.usb_socket import ControlRequest, SocketHandle, TransferError
 from power.meter import MeterConfig, open_meter
 from power.meters.hvpm_unit import USB_ID, HvpmUnit
-from power.meters.monsoon_hvpm import MonsoonHvpm, decoder_for
+from power.meters.monsoon_hvpm import MAX_CALIBRATION_MS, MonsoonHvpm, decoder_for
 from power.meters.thread_switching import restore_turns, shorten_turns
 from power.meters.usb_link import UsbId, UsbLink, scan_usb, usb_error
 from power.model import SampleBlock, Severity
-from power.recorder import record
+from power.recorder import FIRST_SAMPLE_S, record
 from power.recording import open_recording
 from power.redecode import compare
+from power.wire.hvpm_calibration import WINDOW
 from power.wire.hvpm_control import Opcode, Request, RequestType, UsbPassthrough, encode_set
 from tests.conftest import REPOSITORY
 
@@ -388,8 +389,13 @@ def test_unknown_options_are_refused() -> None:
     assert "calibration_ms" in caught.value.hint
     with pytest.raises(ConfigError, match="not like"):
         open_unit("", options={"calibration_ms": True})
-    with pytest.raises(ConfigError, match="within 1 and 65535"):
-        open_unit("", options={"calibration_ms": 0})
+    for never in (0, MAX_CALIBRATION_MS + 1):
+        with pytest.raises(ConfigError, match="within 1 and 5000"):
+            open_unit("", options={"calibration_ms": never})
+
+
+def test_a_recording_waits_for_the_slowest_calibration() -> None:
+    assert WINDOW * MAX_CALIBRATION_MS * 1e-3 < FIRST_SAMPLE_S - 3.0
 
 
 def test_a_unit_that_a_dead_client_left_sampling(emulated: EmulatedHvpm) -> None:

@@ -87,6 +87,24 @@ def test_it_stops_by_the_host_clock(tmp_path: Path) -> None:
     assert done.n_samples > 0
 
 
+def slow() -> Iterator[bytes]:
+    """A reading every 0.4 s, which is a long silence between them."""
+    for i in range(3):
+        for _ in range(8):
+            time.sleep(0.05)
+            yield b""
+        yield frames(i, NOISE[i : i + 1])
+
+
+def test_a_slow_instrument_is_not_a_silent_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("power.meters.streaming.STALL_S", 0.1)
+    monkeypatch.setattr("power.recorder.FIRST_SAMPLE_S", 0.1)
+    with BytesMeter(slow(), rate_hz=2.5) as meter:
+        assert record(meter, tmp_path / "slow").n_samples == 3
+    with BytesMeter(slow()) as meter, pytest.raises(MeterSilent):  # a thousand readings per second
+        record(meter, tmp_path / "silent")
+
+
 def test_a_disconnect_keeps_every_sample_and_says_where(tmp_path: Path) -> None:
     lost = MeterDisconnected("unplugged", hint="plug it in")
     with (
