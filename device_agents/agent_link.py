@@ -23,7 +23,7 @@ from device_agents.protocol import (
     parse_line,
 )
 from device_agents.transport import Channel
-from fedjoule.errors import DeviceError, DeviceFull, DeviceProtocolError
+from fedjoule.errors import DeviceBusy, DeviceError, DeviceFull, DeviceProtocolError
 
 M = TypeVar("M", bound=Message)
 
@@ -125,7 +125,7 @@ def _check_version(line: bytes) -> None:
     """Before anything else: a hello of another version may look different in every other way."""
     try:
         hello = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # not JSON, or nested without end: the next check says so
         return
     if not isinstance(hello, dict) or hello.get("type") != "hello":
         return
@@ -139,7 +139,6 @@ def _check_version(line: bytes) -> None:
 _HINTS = {
     "backend_missing": "`fedjoule bench prepare` says what the device lacks",
     "python_too_old": "install Python 3.9 or newer there, and name it in the inventory: `python = ...`",
-    "busy": "wait for the job that is running, or cancel it",
     "storage": "is the agent's folder on the device writable?",
 }
 
@@ -148,6 +147,10 @@ def error_of(code: str, message: str) -> DeviceError:
     """An agent's refusal as a typed error."""
     if code == "storage_full":
         return DeviceFull(f"no space left on the device: {message}", hint="free some space there")
+    if code == "busy":
+        return DeviceBusy(
+            f"the device is busy: {message}", hint="resuming the run that has started a job ends it, too"
+        )
     if code == "protocol":
         return DeviceProtocolError(f"the agent did not understand this host: {message}")
     return DeviceError(f"the agent failed: {message}", hint=_HINTS.get(code, ""))

@@ -1,7 +1,8 @@
 """The wire between host and agent: JSON lines, versioned, numbered, bounded; raw blocks behind their headers.
 
 Host to agent: ``hello``, ``ping``, ``job``, ``blob``, ``decide``, ``got``, ``cancel``, ``cancel_orphan``,
-``attach``, ``collect``, ``fetch``, ``forget``, ``clear_cache``. Agent to host: the classes below.
+``require_free``, ``attach``, ``collect``, ``fetch``, ``forget``, ``clear_cache``. Agent to host: the classes
+below.
 
 What a device sends is untrusted: every line is bounded in size and validated before anything looks at it.
 """

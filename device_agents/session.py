@@ -119,6 +119,7 @@ class AgentSession:
 
         Raises:
             DeviceError: The job failed; its markers are in `markers`.
+            DeviceBusy: Another job runs on the device.
             DeviceUnreachable: The link is down; a new session can `attach` to the job.
         """
         job_id = job_id or new_job_id()
@@ -140,6 +141,15 @@ class AgentSession:
     def cancel_orphan(self, job_id: str) -> None:
         """End a job that outlived the link it was started over."""
         self._link.send({"type": "cancel_orphan", "job_id": job_id})
+        self._link.expect(Ok)
+
+    def require_free(self) -> None:
+        """Make sure that no job runs on the device, whoever has started it.
+
+        Raises:
+            DeviceBusy: One does; says which.
+        """
+        self._link.send({"type": "require_free"})
         self._link.expect(Ok)
 
     def attach(self, job_id: str, *, wait_s: float) -> JobRecord:

@@ -11,6 +11,7 @@
     │   ├── DeviceUnreachable     4   transient: the link, not the device's answer
     │   ├── DeviceProtocolError   4   an agent of another version, or something that is no agent
     │   ├── DeviceFull            4   transient: no space left on the device; its journal stays readable
+    │   ├── DeviceBusy            4   transient: a job runs there that is not this one
     │   └── CalledOff             4   a round that could not begin, because another device is not there
     ├── MeterError                5   a power instrument
     │   ├── MeterNotFound         5
@@ -107,6 +108,10 @@ class DeviceProtocolError(DeviceError):
 
 class DeviceFull(DeviceError, Transient):
     """No space left on the device."""
+
+
+class DeviceBusy(DeviceError, Transient):
+    """Another job runs on the device; a second one would be measured together with it."""
 
 
 class CalledOff(DeviceError):

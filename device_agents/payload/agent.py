@@ -51,6 +51,7 @@ class Agent:
             "attach": self._attach,
             "fetch": self._fetch,
             "cancel_orphan": self._cancel_orphan,
+            "require_free": self._require_free,
             "forget": self._forget,
             "clear_cache": self._clear_cache,
         }
@@ -98,19 +99,17 @@ class Agent:
 
     def _run_job(self, command: dict[str, Any]) -> None:
         spec = parse_job(command)
-        folder = self._device.state.new_job(command.get("job_id"))
-        lock = folder.create()
-        try:
-            self._device.output.redirect(folder.log)
-            self._job = JobRun(self._device, spec, command["job_id"], folder)
-            if self._cancelled_id == self._job.job_id:  # it came before the job was there to hear of it
-                self._job.cancel()
-            self._job.run()
-        finally:
-            self._job = None
-            os.close(lock)
-            self._device.output.relay()
-            self._device.output.redirect(self._device.state.log)
+        with self._device.state.working_on(command.get("job_id")) as folder:
+            try:
+                self._device.output.redirect(folder.log)
+                self._job = JobRun(self._device, spec, command["job_id"], folder)
+                if self._cancelled_id == self._job.job_id:  # it came before the job was there to hear of it
+                    self._job.cancel()
+                self._job.run()
+            finally:
+                self._job = None
+                self._device.output.relay()
+                self._device.output.redirect(self._device.state.log)
 
     def _cancel(self, job_id: str) -> None:
         """From the reader thread: end the job, running or next in the queue. There is no answer."""
@@ -164,6 +163,10 @@ class Agent:
             raise JobFault("unknown_job", f"job {_name(command)!r} has left no result")
         data = _read(folder.result, 0, MAX_BLOB_BYTES)
         self._device.sender.send({"type": "blob", "job_id": _name(command), "name": "result", **result}, data)
+
+    def _require_free(self, command: dict[str, Any]) -> None:
+        self._device.state.require_free()
+        self._ok(command)
 
     def _forget(self, command: dict[str, Any]) -> None:
         self._device.state.forget(command.get("job_id"))

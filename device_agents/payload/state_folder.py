@@ -3,6 +3,7 @@
 ::
 
     <state>/agent.log
+    <state>/lock                            held while a process works on any job
     <state>/cache/<sha256>
     <state>/jobs/<job id>/journal.jsonl     markers, decision, end
                           telemetry.jsonl   telemetry and power blocks
@@ -20,6 +21,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,45 @@ class StateFolder:
         if not (folder.path / "lock").exists():
             raise JobFault("unknown_job", f"no job {job_id!r} on this device")
         return folder
+
+    @contextlib.contextmanager
+    def working_on(self, job_id: object) -> Iterator[JobFolder]:
+        """The folder of a new job, and for that time the whole device: two jobs would be measured as one.
+
+        Raises:
+            JobFault: That is no job id, or not a new one; ``busy`` if another process works on a job.
+        """
+        folder = self.new_job(job_id)
+        device = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.require_free()
+                raise JobFault("busy", "another job begins or ends at this moment") from None
+            job = folder.create()
+        except BaseException:
+            os.close(device)
+            raise
+        try:
+            yield folder
+        finally:
+            os.close(device)  # first: who waits for the job may begin the next one at once
+            os.close(job)
+
+    def require_free(self) -> None:
+        """Make sure that no process works on a job.
+
+        Raises:
+            JobFault: ``busy``: one does; says which.
+        """
+        for lock in (self.root / "jobs").glob("*/lock"):
+            worker = None
+            with contextlib.suppress(FileNotFoundError):  # forgotten by another process meanwhile
+                worker = JobFolder(lock.parent).worker()
+            if worker is not None:
+                how = f"wait until it ends, or end it there: kill {worker}"
+                raise JobFault("busy", f"job {lock.parent.name!r} is running on the device ({how})")
 
     def forget(self, job_id: object) -> None:
         """Remove a job that no process works on.

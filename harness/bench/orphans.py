@@ -1,7 +1,7 @@
 """What earlier attempts have left on a device: ended if it still runs, fetched as evidence, removed.
 
 A link that was cut may be noticed late on the other side. Until then the old job goes on, and would be
-measured together with the new one.
+measured together with the new one. So would a job of another run, which is not ours to end.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def device_job_id(run_id: str, number: int, attempt: int) -> str:
 
 
 def settle_orphans(session: AgentSession, run: Path, run_id: str, device: str, settled: set[str]) -> None:
-    """Settle every failed attempt of this run on a device, each once per sitting.
+    """Settle every failed attempt of this run on a device, each once per sitting; then it has to be free.
 
     Raises:
+        DeviceBusy: A job of another run is on it.
         DeviceUnreachable: The link is down.
         DeviceError: An old job does not end.
     """
@@ -39,6 +40,7 @@ def settle_orphans(session: AgentSession, run: Path, run_id: str, device: str, s
         if job_id not in settled:
             _settle(session, job_id, folder)
             settled.add(job_id)
+    session.require_free()
 
 
 def _settle(session: AgentSession, job_id: str, folder: Path) -> None:

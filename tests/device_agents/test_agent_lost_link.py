@@ -18,7 +18,7 @@ from device_agents.protocol import EpochMarker, Phase
 from device_agents.round import read_model
 from device_agents.session import AgentSession
 from device_agents.transport.local import LocalChannel
-from fedjoule.errors import DeviceError, DeviceUnreachable
+from fedjoule.errors import DeviceBusy, DeviceError, DeviceUnreachable
 from tests.device_agents.agents import cut, kill, open_agent, session_on, softmax, wait_for_exit
 from tests.device_agents.phases import (
     BEFORE_THE_MODEL_IS_THERE,
@@ -176,6 +176,39 @@ def test_an_orphan_can_be_watched_and_cancelled(tmp_path: Path) -> None:
         assert ended.end.outcome == "cancelled"
         assert is_prefix(list(running.markers), ended.markers)
     assert wait_for_exit(channel) == 0
+
+
+def test_no_second_job_beside_one_that_outlived_its_host(tmp_path: Path) -> None:
+    """Both would train at once, and each would be charged for the other."""
+    channel = open_agent(tmp_path)
+    session = AgentSession(channel)
+    endless = softmax(samples=50_000, epochs=10_000, probe=False, on_disconnect="finish")
+    session._link.send({"type": "job", "job_id": "orphan", **endless.model_dump(mode="json")})
+    cut(channel)
+    with session_on(tmp_path) as other:
+        while not (tmp_path / "jobs/orphan/journal.jsonl").exists():
+            time.sleep(0.05)
+        named = rf"job 'orphan' is running on the device \(.* kill {session.hello.pid}\)"
+        with pytest.raises(DeviceBusy, match=named) as caught:
+            other.require_free()
+        assert caught.value.transient
+        with pytest.raises(DeviceBusy, match=named):
+            other.run_round(softmax(), job_id="second")
+        assert [folder.name for folder in (tmp_path / "jobs").iterdir()] == ["orphan"]
+        os.kill(session.hello.pid, signal.SIGTERM)  # as the message says
+        assert other.attach("orphan", wait_s=30).state == "done"
+        other.require_free()
+        assert other.run_round(softmax(), job_id="second").done.outcome == "finished"
+    assert wait_for_exit(channel) == 0
+
+
+def test_the_device_is_free_again_when_an_agent_is_killed(tmp_path: Path) -> None:
+    channel = open_agent(tmp_path)
+    with channel:
+        interrupt(channel, "epochs", "finish", kill)
+    with session_on(tmp_path) as session:
+        session.require_free()
+        assert session.run_round(softmax()).done.outcome == "finished"
 
 
 def test_a_host_that_goes_before_the_job_begins(tmp_path: Path) -> None:

@@ -1,17 +1,34 @@
 """Jobs that outlived the link they were started over."""
 
-import threading
+import contextlib
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from device_agents.session import AgentSession
-from fedjoule.errors import FedjouleError
+from fedjoule.errors import DeviceBusy
+from harness.bench.failures import retryable
 from harness.bench.orphans import device_job_id, settle_orphans
-from tests.device_agents.agents import cut, open_agent, session_on, softmax
+from tests.device_agents.agents import cut, open_agent, session_on, softmax, wait_for_exit
 
 # Meters are recorded in real time: such tests run one after the other, not against each other.
 pytestmark = pytest.mark.xdist_group("bench")
+
+
+@contextlib.contextmanager
+def orphaned(state: Path, job_id: str) -> Iterator[None]:
+    """A job that has lost its host, and would go on for minutes; on leaving, it has to have ended."""
+    channel = open_agent(state)
+    job = softmax(samples=100_000, epochs=10_000, probe=False, on_disconnect="finish")
+    AgentSession(channel)._link.send({"type": "job", "job_id": job_id, **job.model_dump(mode="json")})
+    journal = state / "jobs" / job_id / "journal.jsonl"
+    while not journal.exists() or "epoch" not in journal.read_text():
+        time.sleep(0.05)
+    cut(channel)
+    yield
+    wait_for_exit(channel)
 
 
 def test_a_job_that_still_runs_is_ended_and_fetched(tmp_path: Path) -> None:
@@ -22,28 +39,22 @@ def test_a_job_that_still_runs_is_ended_and_fetched(tmp_path: Path) -> None:
     for folder in (left, never_begun, elsewhere):
         folder.mkdir(parents=True)
     job_id = device_job_id("abcd1234", 7, 2)
-    channel = open_agent(state)
-    began = threading.Event()
-
-    def run_round() -> None:
-        # Not quiet, so that its beginning shows; it would go on for minutes without a host.
-        job = softmax(samples=100_000, epochs=10_000, probe=False, quiet=False, on_disconnect="finish")
-        try:
-            AgentSession(channel, on_marker=lambda _: began.set()).run_round(job, job_id=job_id)
-        except (FedjouleError, ValueError, OSError):
-            return
-
-    thread = threading.Thread(target=run_round)
-    thread.start()
-    assert began.wait(30)
-    cut(channel)
     settled: set[str] = set()
-    with session_on(state) as session:
+    with orphaned(state, job_id), session_on(state) as session:
         settle_orphans(session, run, "abcd1234", "pi", settled)
         assert not (state / "jobs" / job_id).exists()
-    thread.join()
     assert settled == {job_id, device_job_id("abcd1234", 8, 1)}
     assert "setup" in (left / "device_markers.jsonl").read_text()
     assert (left / "agent.log").exists()
     assert list(never_begun.iterdir()) == list(elsewhere.iterdir()) == []
-    channel._process.wait(timeout=30)
+
+
+def test_a_job_of_another_run_is_named_and_left_alone(tmp_path: Path) -> None:
+    """A new run where the old one should have been resumed, or a second host."""
+    job_id = device_job_id("abcd1234", 7, 2)
+    with orphaned(tmp_path, job_id), session_on(tmp_path) as session:
+        with pytest.raises(DeviceBusy, match=f"job '{job_id}' is running on the device") as caught:
+            settle_orphans(session, tmp_path / "run", "ef567890", "pi", set())
+        assert retryable(caught.value)  # it may end while the others' jobs are done
+        assert session.attach(job_id, wait_s=0.0).state == "running"
+        session.cancel_orphan(job_id)
