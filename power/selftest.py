@@ -242,19 +242,23 @@ def measure_step(recording: Recording) -> StepResult:
     t_s = (np.concatenate([b.t_ns for b in blocks]) - blocks[0].t_ns[0]) * 1e-9
     current_a = np.concatenate([b.current_a for b in blocks]).astype(np.float64)
     middle_a = (float(current_a.min()) + float(current_a.max())) / 2
-    above = current_a > middle_a
-    at = int(np.argmax(above))
+    at = int(np.argmax(current_a > middle_a))
+    no_step = DataQualityError(
+        f"{recording.folder}: no step of the current from one level to a higher one",
+        hint="begin with the load disconnected, and connect it while the test records",
+    )
+    if at == 0:  # high from the first sample on: nothing to rise from
+        raise no_step
     tail = current_a[at:]
-    low_a, high_a = float(np.median(current_a[:at])) if at else middle_a, float(np.median(tail))
+    low_a, high_a = float(np.median(current_a[:at])), float(np.median(tail))
     noise_a = 8.0 * float(np.median(np.abs(tail - high_a)))
     height_a = high_a - low_a
-    if height_a <= 2 * noise_a or height_a <= 0:
-        raise DataQualityError(
-            f"{recording.folder}: no step of the current from one level to a higher one",
-            hint="begin with the load disconnected, and connect it while the test records",
-        )
+    if height_a <= 2 * noise_a:
+        raise no_step
     start_s = _crossing(t_s, current_a, low_a + 0.1 * height_a, last_before=at)
     risen_s = _crossing(t_s[at - 1 :], current_a[at - 1 :], low_a + 0.9 * height_a)
+    if start_s is None or risen_s is None:  # a spike set the middle, not the step
+        raise no_step
     unsettled = np.flatnonzero(np.abs(tail - high_a) > max(SETTLED_SHARE * height_a, noise_a))
     settled_s = float(t_s[min(at + int(unsettled[-1]) + 1, len(t_s) - 1)]) if len(unsettled) else risen_s
     return StepResult(
@@ -264,10 +268,12 @@ def measure_step(recording: Recording) -> StepResult:
 
 def _crossing(
     t_s: NDArray[np.float64], current_a: NDArray[np.float64], level_a: float, last_before: int | None = None
-) -> float:
-    """When the current rises through a level: for the first time, or the last one before a sample."""
+) -> float | None:
+    """When the current rises through a level, if ever: for the first time, or the last before a sample."""
     rising = (current_a[:-1] <= level_a) & (current_a[1:] > level_a)
     found = np.flatnonzero(rising if last_before is None else rising[:last_before])
+    if not len(found):
+        return None
     i = int(found[0 if last_before is None else -1])
     share = (level_a - current_a[i]) / (current_a[i + 1] - current_a[i])
     return float(t_s[i] + share * (t_s[i + 1] - t_s[i]))

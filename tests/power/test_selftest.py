@@ -83,10 +83,22 @@ def test_a_step_between_two_samples(tmp_path: Path) -> None:
     assert step.settle_s <= 0.002
 
 
-NO_STEPS = (np.full(3000, 0.4), RNG.normal(0.4, 0.01, 3000), 0.4 - 1e-4 * np.arange(3000))
+def levels(*currents_a: float, samples: int = 1000) -> np.ndarray:
+    return np.repeat(currents_a, samples) + RNG.normal(0, 1e-4, samples * len(currents_a))
 
 
-@pytest.mark.parametrize("current", NO_STEPS, ids=["flat", "noise", "falling"])
+NO_STEPS = {
+    "flat": np.full(3000, 0.4),
+    "noise": RNG.normal(0.4, 0.01, 3000),
+    "falling": 0.4 - 1e-4 * np.arange(3000),
+    "on, then off": levels(0.4, 0.4, 0.0),
+    "on, off, on": levels(0.4, 0.0, 0.4, 0.4),
+    "a negative spike before the step": np.concatenate([levels(0.0), [-1.0], levels(0.0, 0.4, 0.4, 0.4)]),
+    "a spike after the step": np.concatenate([levels(0.0), np.full(9, 0.4), [2.0], levels(0.4)]),
+}
+
+
+@pytest.mark.parametrize("current", NO_STEPS.values(), ids=NO_STEPS)
 def test_no_step(tmp_path: Path, current: np.ndarray) -> None:
     with pytest.raises(DataQualityError, match="no step"):
         measure_step(write_recording(tmp_path, [block(current)]))
