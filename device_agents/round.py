@@ -152,7 +152,7 @@ def read_model(data: bytes, like: bytes | None) -> dict[str, NDArray[Any]]:
 
     try:
         arrays = unpack(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DeviceProtocolError(f"the agent sent weights that do not parse: {error}") from error
     if like is not None:
         sent = unpack(like)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,10 +80,10 @@ def fetch_host_key(
     """Ask a server for its key without logging in."""
     import paramiko
 
-    from device_agents.transport.ssh_errors import explain
+    from device_agents.transport.ssh_errors import dial, explain
 
     try:
-        link = via if via is not None else socket.create_connection((host, port), timeout=timeout_s)
+        link = via if via is not None else dial(host, port, timeout_s)
         transport = paramiko.Transport(link)
     except (OSError, paramiko.SSHException) as error:
         raise explain(error, host_name(host, port)) from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +13,13 @@ from device_agents.transport.base import MAX_OUTPUT_BYTES, SEND_TIMEOUT_S, Compl
 from device_agents.transport.host_keys import HostKey, check_key
 from device_agents.transport.inbox import Inbox
 from device_agents.transport.sftp import SftpFiles
-from device_agents.transport.ssh_errors import bounded, explain
+from device_agents.transport.ssh_errors import bounded, dial, explain
 from device_agents.transport.ssh_login import SshTarget, log_in
 from fedjoule.errors import DeviceError
 
 if TYPE_CHECKING:
+    import socket
+
     import paramiko
 
 __all__ = ["SshChannel", "SshTarget", "SshTransport"]
@@ -151,7 +152,7 @@ class SshTransport:
 
     def _link(self) -> socket.socket | paramiko.Channel:
         if self._jump is None:
-            return socket.create_connection((self.target.host, self.target.port), timeout=self._timeout_s)
+            return dial(self.target.host, self.target.port, self._timeout_s)
         return self._jump.forward(self.target.host, self.target.port)
 
     def forward(self, host: str, port: int) -> paramiko.Channel:

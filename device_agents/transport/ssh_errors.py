@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     import paramiko
 
 
+def dial(host: str, port: int, timeout_s: float) -> socket.socket:
+    """A connection to a server; every way in which its name can be wrong is a `socket.gaierror`."""
+    try:
+        return socket.create_connection((host, port), timeout=timeout_s)
+    except UnicodeError as error:  # from the codec for host names, which refuses "192.168.1..5" unasked
+        raise socket.gaierror(f"not a host name: {error}") from error
+
+
 @contextlib.contextmanager
 def bounded(channel: paramiko.Channel, timeout_s: float) -> Iterator[None]:
     """A deadline for requests on a channel, which paramiko waits for without one: closing it wakes the wait.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass
@@ -9,12 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_agents.session import AgentSession, Ping
-from fedjoule.errors import FedjouleError
+from fedjoule.errors import DeviceError, FedjouleError, MeterError
+from harness.bench.failures import describe
 from harness.inventory import Device, connect, installation
 from power.meter import MeterConfig, PowerMeter, open_meter
 
 if TYPE_CHECKING:
     from device_agents.protocol import Hello
+
+log = logging.getLogger(__name__)
 
 LIVE_S = 2.0
 """How long the watts are read: enough for a mean that a person believes, short enough for ten seconds."""
@@ -84,8 +88,8 @@ def _try_device(device: Device, inventory_path: Path, count: int, answer: Device
             session = AgentSession(channel)
             answer.pings = tuple(session.ping(count))
             answer.hello = session.hello
-    except FedjouleError as error:
-        answer.error = error
+    except Exception as error:
+        answer.error = _explained(error, DeviceError)
 
 
 def _try_meter(config: MeterConfig, answer: MeterAnswer) -> None:
@@ -101,8 +105,16 @@ def _try_meter(config: MeterConfig, answer: MeterAnswer) -> None:
                 _read(meter, answer, began_s)
             finally:
                 silence.cancel()
-    except FedjouleError as error:
-        answer.error = error
+    except Exception as error:
+        answer.error = _explained(error, MeterError)
+
+
+def _explained(error: Exception, kind: type[FedjouleError]) -> FedjouleError:
+    """Any error as an answer: one that ends a thread is a traceback to the person and silence to `ping`."""
+    if isinstance(error, FedjouleError):
+        return error
+    log.info("while trying a device or meter", exc_info=error)
+    return kind(f"unexpected {describe(error)}", hint="run again with -v and report the traceback")
 
 
 def _read(meter: PowerMeter, answer: MeterAnswer, began_s: float) -> None:

@@ -40,7 +40,7 @@ def ping(inventory: Path, device: str, count: int) -> Output:
         "meter": None if meter is None else _meter_data(meter),
         "missing": missing_cables(found, meter),
     }
-    code = EXIT_DEVICE if found.error is not None else 0
+    code = EXIT_DEVICE if found.error is not None or found.hello is None else 0
     if meter is not None and (meter.error is not None or meter.power_w is None):
         code = code or EXIT_METER
     return Output(data, lambda console: render_ping(console, data), exit_code=code)

@@ -1,6 +1,7 @@
 """Things in the place of an agent that are none: each ends in a typed error, in bounded memory and time."""
 
 import json
+import struct
 import tracemalloc
 
 import numpy as np
@@ -11,7 +12,7 @@ from device_agents.job_record import read_job
 from device_agents.payload.tensors import pack
 from device_agents.payload.wire import MAX_JOURNAL_BYTES
 from device_agents.protocol import JobStatus
-from device_agents.round import MAX_RESULT_BYTES
+from device_agents.round import MAX_RESULT_BYTES, read_model
 from device_agents.session import AgentSession
 from fedjoule.errors import DeviceError, DeviceProtocolError, DeviceUnreachable
 from tests.device_agents.agents import a_model, kill, session_with, softmax
@@ -45,6 +46,14 @@ def test_garbage_in_place_of_a_hello() -> None:
     ):
         AgentSession(channel)
     assert not caught.value.transient
+
+
+def test_a_hello_nested_without_end() -> None:
+    with (
+        session_with("print('[' * 60_000)") as channel,
+        pytest.raises(DeviceProtocolError, match="no message"),
+    ):
+        AgentSession(channel)
 
 
 @pytest.mark.parametrize("version", [0, 2, "'1'", None])
@@ -149,6 +158,11 @@ def test_weights_that_are_not_what_was_asked_for(program: str, message: str) -> 
         job = softmax(upload=True, model=BlobRef.of(a_model()))
         with pytest.raises(DeviceError, match=message):
             session.run_round(job, job_id="j", blobs={"model": a_model()})
+
+
+def test_weights_nested_without_end() -> None:
+    with pytest.raises(DeviceProtocolError, match="do not parse"):
+        read_model(struct.pack("<Q", 100_000) + b"[" * 100_000, None)
 
 
 TWO_PROBES = """

@@ -232,9 +232,12 @@ def test_nobody_there() -> None:
         SshTransport(target)
 
 
-def test_no_such_host() -> None:
+@pytest.mark.parametrize("host", ["host.invalid", "192.168.1..5", "x" * 64])  # the last two are no names
+def test_no_such_host(host: str) -> None:
     with pytest.raises(DeviceError, match="no such host"):
-        SshTransport(SshTarget(host="host.invalid", known_hosts=Path("none")))
+        SshTransport(SshTarget(host=host, known_hosts=Path("none")))
+    with pytest.raises(DeviceError, match="no such host"):
+        fetch_host_key(host, 22)
 
 
 def test_a_server_that_only_knows_sha1_is_explained(tmp_path: Path, sshd: str) -> None:

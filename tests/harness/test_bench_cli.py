@@ -104,6 +104,29 @@ def test_ping_names_the_cable_that_is_missing(tmp_path: Path, server: SshServer,
         assert "output is off" in said["missing"][0]
 
 
+def test_ping_of_a_mistyped_address(tmp_path: Path, ask: Ask) -> None:
+    inventory = tmp_path / "devices.toml"
+    inventory.write_text('[devices.pi]\nhost = "192.168.1..5"\n')
+    said = ask("ping", "--inventory", str(inventory), "pi", code=4)
+    assert "no such host" in said["error"]["message"]
+
+
+def test_ping_survives_what_nobody_expected(
+    tmp_path: Path, server: SshServer, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    inventory = inventory_of(tmp_path, server, "/dev/pts/none")
+    monkeypatch.setattr("harness.bench.live_check.open_meter", broken)
+    said = ask("ping", "--inventory", inventory, "pi", code=5)
+    assert said["meter"]["error"] == "unexpected ZeroDivisionError: a bug"
+    monkeypatch.setattr("harness.bench.live_check.connect", broken)
+    said = ask("ping", "--inventory", inventory, "pi", code=4)
+    assert said["error"] == "unexpected ZeroDivisionError: a bug"
+    assert "-v" in said["hint"]
+
+
 HERE = DeviceAnswer(pings=(Ping(0, 1, 2),))
 GONE = DeviceAnswer(error=DeviceUnreachable("x"))
 REFUSED = DeviceAnswer(error=DeviceError("no key"))
