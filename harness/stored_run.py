@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emulator.emulation import RECORD as EMULATION_FILE
 from fedjoule.errors import ConfigError, DataQualityError, FedjouleError, StorageError
 from fedjoule.provenance import Origin, weakest
 from fedjoule.records import read_record
@@ -105,8 +106,10 @@ class StoredRun:
 
     @property
     def origin(self) -> Origin | None:
-        """The weakest claim of its captures; None without any."""
+        """The weakest claim of its captures, or `EMULATED` for emulations; None without any."""
         origins = [job.origin for job in self.captures]
+        if not origins and next(self.path.rglob(EMULATION_FILE), None) is not None:
+            return Origin.EMULATED
         return weakest(origins) if origins else None
 
     def tables(self) -> tuple[RunTable, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedjoule.records import storage_error
+from harness.export.emulations import JoinedTable, check_has_tables, emulation_tables
 from harness.run_tables import JobCapture
 from harness.stored_run import StoredRun
 from harness.thinning import thin
@@ -41,7 +42,7 @@ class Written:
 
 
 def export_csv(run: StoredRun, out: Path, *, max_rows: int = MAX_ROWS) -> tuple[Written, ...]:
-    """Write every table of a run, and its power, into a new folder.
+    """Write every table of a run, and the power of its jobs, into a new folder.
 
     Args:
         run: The run.
@@ -50,17 +51,32 @@ def export_csv(run: StoredRun, out: Path, *, max_rows: int = MAX_ROWS) -> tuple[
 
     Raises:
         StorageError: The folder exists already or cannot be written.
+        DataQualityError: The run has nothing that could be written.
     """
+    check_has_tables(run)
     written = []
     with new_folder(out) as folder:
-        for table in run.tables():
+        for joined in emulation_tables(run):
+            note = "the first rows; Parquet has all" if joined.rows > max_rows else ""
+            lines = islice(_lines(joined), max_rows)
+            count = _write(folder / _file(joined.name, note), joined.schema.names, lines)
+            written.append(Written(_file(joined.name, note), count, joined.rows, note))
+        for table in run.tables() if run.job_lines else ():
             rows = ([_safe(row.get(name)) for name in table.columns] for row in table.rows[:max_rows])
             note = "the first rows; Parquet has all" if len(table.rows) > max_rows else ""
             count = _write(folder / _file(table.name, note), list(table.columns), rows)
             written.append(Written(_file(table.name, note), count, len(table.rows), note))
-        written.append(_write_power(run.captures, folder, max_rows))
+        if run.job_lines:
+            written.append(_write_power(run.captures, folder, max_rows))
         (folder / ABOUT_FILE).write_text(_about(run, written), encoding="utf-8")
     return tuple(written)
+
+
+def _lines(table: JoinedTable) -> Iterator[Sequence[Any]]:
+    for part in table.parts():
+        for batch in part.to_batches(max_chunksize=10_000):
+            columns = [[_safe(cell) for cell in column.to_pylist()] for column in batch.columns]
+            yield from zip(*columns, strict=True)
 
 
 def _file(name: str, note: str) -> str:

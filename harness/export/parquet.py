@@ -1,4 +1,4 @@
-"""A run as Parquet files: every table, and every sample of the power."""
+"""A run as Parquet files: every table, and every sample of the power of its jobs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedjoule.records import canonical_json
+from harness.export.emulations import check_has_tables, emulation_tables
 from harness.run_tables import JobCapture
 from harness.stored_run import StoredRun
 from traces.new_folder import new_folder
@@ -21,17 +22,28 @@ def export_parquet(run: StoredRun, out: Path) -> dict[str, int]:
 
     Raises:
         StorageError: The folder exists already or cannot be written.
+        DataQualityError: The run has nothing that could be written.
     """
     import pyarrow.parquet as pq
 
+    check_has_tables(run)
     about = _about(run)
     rows = {}
     with new_folder(out) as folder:
-        for table in run.tables():
+        for joined in emulation_tables(run):
+            file = f"{joined.name}.parquet"
+            with pq.ParquetWriter(
+                folder / file, joined.schema.with_metadata(about), compression="zstd"
+            ) as writer:
+                for part in joined.parts():
+                    writer.write_table(part.replace_schema_metadata(about))
+            rows[file] = joined.rows
+        for table in run.tables() if run.job_lines else ():
             file = f"{table.name}.parquet"
             pq.write_table(table.arrow().replace_schema_metadata(about), folder / file, compression="zstd")
             rows[file] = len(table.rows)
-        rows["power.parquet"] = _write_power(run.captures, folder / "power.parquet", about)
+        if run.job_lines:
+            rows["power.parquet"] = _write_power(run.captures, folder / "power.parquet", about)
     return rows
 
 

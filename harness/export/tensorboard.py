@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedjoule.errors import MissingExtra
+from fedjoule.extras import install_hint
 from harness.export.series import Curves, RunCurves, run_curves
 from harness.stored_run import StoredRun
 from traces.new_folder import new_folder
@@ -35,7 +36,7 @@ def export_tensorboard(run: StoredRun, out: Path) -> dict[str, int]:
         from tensorboard.compat.proto import event_pb2  # noqa: F401 - asked for before anything is read
     except ImportError as error:
         raise MissingExtra(
-            "writing TensorBoard files needs the package tensorboard", hint="pip install 'fedjoule[tracking]'"
+            "writing TensorBoard files needs the package tensorboard", hint=install_hint("tracking")
         ) from error
     found = run_curves(run)
     points = {}

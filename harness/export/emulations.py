@@ -1,0 +1,93 @@
+"""Every round and every participant of a run's emulations: two tables, with method and seed in each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emulator.emulation import RECORD, EmulationRecord
+from fedjoule.errors import DataQualityError
+from fedjoule.records import read_record
+from fedjoule.runstore import read_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from harness.stored_run import StoredRun
+
+TABLES = ("rounds", "clients")
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTable:
+    """One table of all emulations of a run, read one emulation at a time.
+
+    Attributes:
+        name: As in each of them.
+        schema: Columns of all of them; what only some selectors tell is empty for the others.
+        rows: In all.
+        run: Folder of the run.
+        folders: Of its emulations.
+    """
+
+    name: str
+    schema: pa.Schema
+    rows: int
+    run: Path
+    folders: tuple[Path, ...]
+
+    def parts(self) -> Iterator[pa.Table]:
+        """Its rows, one emulation after the other."""
+        import pyarrow as pa
+
+        for folder in self.folders:
+            part = _labelled(self.run, folder, self.name)
+            missing = [field for field in self.schema if field.name not in part.column_names]
+            for field in missing:
+                part = part.append_column(field, pa.nulls(len(part), field.type))
+            yield part.select(self.schema.names)
+
+
+def emulation_tables(run: StoredRun) -> tuple[JoinedTable, ...]:
+    """Rounds and participants of a run; nothing if it has no emulation."""
+    import pyarrow as pa
+
+    folders = tuple(file.parent for file in sorted(run.path.rglob(RECORD)))
+    if not folders:
+        return ()
+    found = []
+    for name in TABLES:
+        parts = [
+            (part.schema, len(part)) for part in (_labelled(run.path, folder, name) for folder in folders)
+        ]
+        schema = pa.unify_schemas([schema.remove_metadata() for schema, _ in parts])
+        found.append(JoinedTable(name, schema, sum(rows for _, rows in parts), run.path, folders))
+    return tuple(found)
+
+
+def check_has_tables(run: StoredRun) -> None:
+    """Before a folder is made that would hold empty tables only.
+
+    Raises:
+        DataQualityError: The run has neither jobs nor emulations.
+    """
+    if not run.job_lines and next(run.path.rglob(RECORD), None) is None:
+        raise DataQualityError(
+            f"{run.path}: a run of kind {run.record.kind!r} without jobs or rounds: nothing to write",
+            hint="runs of `fedjoule emulate`, `fedjoule experiment` and `fedjoule bench` have some",
+        )
+
+
+def _labelled(run: Path, folder: Path, name: str) -> pa.Table:
+    """One table of one emulation, behind the columns ``emulation``, ``selector`` and ``seed``."""
+    import pyarrow as pa
+
+    record = read_record(folder / RECORD, EmulationRecord)
+    table = read_table(folder, name)
+    labels = {"emulation": folder.relative_to(run).as_posix(), "selector": record.selector}
+    columns = [pa.array([label] * len(table), pa.string()) for label in labels.values()]
+    columns.append(pa.array([record.seed] * len(table), pa.int64()))
+    names = [*labels, "seed", *table.column_names]
+    return pa.table([*columns, *table.columns], names=names)
