@@ -20,12 +20,13 @@ from emulator.scenario.model import Scenario
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.view import ServerView
 from fedjoule.errors import ConfigError, MissingExtra, NobodyLeft
+from fedjoule.extras import install_hint
 
 try:
     import gymnasium
     from gymnasium import spaces
 except ImportError as problem:
-    raise MissingExtra("the environment needs gymnasium", hint="pip install 'fedjoule[train]'") from problem
+    raise MissingExtra("the environment needs gymnasium", hint=install_hint("train")) from problem
 
 ID = "fedjoule-emulator-v0"
 STATE = ("epoch_s", "comm_s", "epoch_j", "comm_j", "loss", "data_size")

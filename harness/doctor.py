@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedjoule.errors import ConfigError
+from fedjoule.extras import install_hint
 
 Verdict = Literal["ok", "warn", "fail"]
 
@@ -23,6 +24,7 @@ EXTRAS = {
     "monsoon": ("pyusb", "libusb-package"),
     "scale": ("ray",),
     "plots": ("matplotlib",),
+    "tracking": ("tensorboard",),
 }
 BASE = ("numpy", "scipy", "pandas", "pyarrow", "pydantic", "click", "rich", "jinja2", "paramiko", "pyserial")
 MIN_FREE_GB = 2.0
@@ -92,7 +94,7 @@ def check_python() -> Iterator[Check]:
             "warn",
             found + ", no virtual environment",
             "other packages may be called `power` or `traces` too",
-            "python3.11 -m venv .venv && .venv/bin/pip install -c constraints.txt fedjoule",
+            f"python3.11 -m venv .venv && . .venv/bin/activate; then {install_hint('all')}",
         )
     else:
         yield Check("python", "ok", found)
@@ -103,7 +105,7 @@ def check_packages() -> Iterator[Check]:
     missing = [name for name in BASE if _version(name) is None]
     if missing:
         yield Check(
-            "base", "fail", f"missing: {', '.join(missing)}", "nothing works without them", _install("")
+            "base", "fail", f"missing: {', '.join(missing)}", "nothing works without them", install_hint()
         )
     else:
         yield Check("base", "ok", ", ".join(f"{name} {_version(name)}" for name in BASE))
@@ -115,14 +117,10 @@ def check_packages() -> Iterator[Check]:
                 "warn",
                 f"missing: {', '.join(missing)}",
                 "its commands will refuse",
-                _install(extra),
+                install_hint(extra),
             )
         else:
             yield Check(f"extra {extra}", "ok", ", ".join(f"{name} {_version(name)}" for name in names))
-
-
-def _install(extra: str) -> str:
-    return f"pip install -c constraints.txt 'fedjoule{f'[{extra}]' if extra else ''}'"
 
 
 def _version(name: str) -> str | None:

@@ -7,6 +7,7 @@ import numpy as np
 from emulator.data.model import DataSet, Split, image_data_set
 from emulator.data.sources import Source
 from fedjoule.errors import MissingExtra
+from fedjoule.extras import install_hint
 
 _TRAIN, _VALIDATION = 0.7, 0.1  # shares; the rest is the test split
 
@@ -16,7 +17,7 @@ def digits(source: Source) -> DataSet:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise MissingExtra("the digits need scikit-learn", hint="pip install 'fedjoule[train]'") from error
+        raise MissingExtra("the digits need scikit-learn", hint=install_hint("train")) from error
     x, y = load_digits(return_X_y=True)
     pixels = (x / 16).astype(np.float32).reshape(-1, 1, 8, 8)  # the file counts to 16
     parts = _parts(Split(pixels, y.astype(np.int64)), source.rng("digits"))

@@ -14,6 +14,7 @@ import numpy as np
 from emulator.data.model import DataSet, Split, halves, image_data_set
 from emulator.data.sources import Source
 from fedjoule.errors import DataQualityError, MissingExtra, StorageError
+from fedjoule.extras import install_hint
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,7 +109,7 @@ def _decoded(root: _Tree, part: str, names: list[str], pixels: int) -> NDArray[n
     try:
         from PIL import Image
     except ImportError as error:
-        raise MissingExtra("reading images needs Pillow", hint="pip install 'fedjoule[train]'") from error
+        raise MissingExtra("reading images needs Pillow", hint=install_hint("train")) from error
     if not names:
         raise StorageError(f"{root.path}: no images in {part!r}", hint="is it the data set's own folder?")
     images = np.empty((len(names), 3, pixels, pixels), np.uint8)

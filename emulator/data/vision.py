@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import cast
 
 from fedjoule.errors import MissingExtra
+from fedjoule.extras import install_hint
 
 _SCHEMAS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -69,4 +70,4 @@ def _load_compiled_operators() -> None:
 
 
 def _missing() -> MissingExtra:
-    return MissingExtra("torch and torchvision are not installed", hint="pip install 'fedjoule[train]'")
+    return MissingExtra("torch and torchvision are not installed", hint=install_hint("train"))

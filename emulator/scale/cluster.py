@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fedjoule.errors import FedjouleError, MissingExtra
+from fedjoule.extras import install_hint
 
 
 class Cluster:
@@ -61,7 +62,7 @@ def connected(address: str | None = None, **options: Any) -> Iterator[Cluster]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise MissingExtra("--engine ray needs ray", hint="pip install 'fedjoule[scale]'") from error
+        raise MissingExtra("--engine ray needs ray", hint=install_hint("scale")) from error
     if ray.is_initialized():
         raise FedjouleError(
             "this process is connected to a Ray cluster already", hint="call ray.shutdown() first"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from emulator.training.client_data import ClientData
 from fedjoule.errors import ConfigError, MissingExtra
+from fedjoule.extras import install_hint
 
 if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
@@ -61,7 +62,7 @@ def resolved(task: Task, data: DataSet, implementation: str) -> str:
     try:
         import torch  # noqa: F401 - whatever trains needs it
     except ModuleNotFoundError as error:
-        raise MissingExtra("training needs torch", hint="pip install 'fedjoule[train]'") from error
+        raise MissingExtra("training needs torch", hint=install_hint("train")) from error
     return best_for(task) if implementation == "auto" else implementation
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from device_agents.job import BlobRef, Job
 from fedjoule.errors import ConfigError, MissingExtra
+from fedjoule.extras import install_hint
 from fedjoule.seeds import generator, torch_seed
 from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
@@ -76,7 +77,7 @@ class Workloads:
             return self._task(model, backend, samples)
         except ImportError as error:
             raise MissingExtra(
-                f"the weights of {model} are made with torch: {error}", hint="pip install 'fedjoule[train]'"
+                f"the weights of {model} are made with torch: {error}", hint=install_hint("train")
             ) from error
         except ValueError as error:
             raise ConfigError(f"{model} with {samples} samples: {error}") from error

@@ -16,6 +16,7 @@ from fedjoule.errors import (
     MeterProtocolError,
     MissingExtra,
 )
+from fedjoule.extras import install_hint
 
 if TYPE_CHECKING:
     import usb.core
@@ -171,7 +172,7 @@ def _backend(wanted: UsbId, port: str) -> Any:
     except ImportError as error:
         raise MissingExtra(
             f"{wanted.kind}: USB support is not installed ({error.name})",
-            hint="pip install 'fedjoule[monsoon]'",
+            hint=install_hint("monsoon"),
         ) from error
     if port:
         raise MeterNotFound(

@@ -111,7 +111,7 @@ def test_without_a_cluster_nothing_is_begun(
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "ray", None)
         assert run(asked) == 2
-        assert "fedjoule[scale]" in capsys.readouterr().err
+        assert "-e '.[scale]'" in capsys.readouterr().err
     assert run([*asked, "--ray-address", "nonsense"]) == 1
     assert "no Ray cluster at nonsense" in capsys.readouterr().err
     assert not (tmp_path / "e").exists()

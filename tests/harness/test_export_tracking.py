@@ -146,7 +146,7 @@ def test_without_tensorboard_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     error = call(capsys, "export", emulated, "--tensorboard", tmp_path / "logs", code=2)["error"]
     assert "needs the package tensorboard" in error["message"]
-    assert "fedjoule[tracking]" in error["hint"]
+    assert "-e '.[tracking]'" in error["hint"]
     assert not list(tmp_path.iterdir())
 
 

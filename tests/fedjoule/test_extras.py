@@ -1,0 +1,47 @@
+"""Extras are named alike everywhere, and installed from the clone: no package index has fedjoule."""
+
+import re
+import tomllib
+
+from fedjoule.extras import install_hint
+from harness.doctor import EXTRAS
+from tests.conftest import REPOSITORY
+
+DECLARED: dict[str, list[str]] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
+    "optional-dependencies"
+]
+TEXTS = [
+    path
+    for folder in ("docs", "examples", "fedjoule", "harness", "emulator", "device_agents", "power", "traces")
+    for path in (REPOSITORY / folder).rglob("*")
+    if path.suffix in (".md", ".py", ".toml", ".txt")
+] + [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"]
+
+
+def test_what_is_to_be_typed() -> None:
+    assert install_hint("train").endswith(": pip install -c constraints.txt -e '.[train]'")
+    assert install_hint().endswith(" -e '.'")
+
+
+def test_all_is_all_of_them_and_the_doctor_knows_each() -> None:
+    (everything,) = DECLARED["all"]
+    extras = set(DECLARED) - {"all"}
+    assert set(everything.removeprefix("fedjoule[").removesuffix("]").split(",")) == extras
+    assert {name: set(packages) for name, packages in EXTRAS.items()} == {
+        name: {re.split(r"[<>=]", item)[0] for item in DECLARED[name]} for name in extras
+    }
+    adr = (REPOSITORY / "docs" / "decisions" / "0003-dependencies.md").read_text()
+    assert {name for name in extras if f"`{name}`" not in adr} == set()
+
+
+def test_nothing_tells_anybody_to_install_a_strangers_package() -> None:
+    bare = re.compile(r"pip install[^\n`]*\bfedjoule\b(?!'s)")
+    found = [(path, match[0]) for path in TEXTS if (match := bare.search(path.read_text()))]
+    assert found == []
+    named = {
+        extra
+        for path in TEXTS
+        for match in re.findall(r"""install_hint\("(\w+)"\)|-e '\.\[([\w,]+)\]'""", path.read_text())
+        for extra in "".join(match).split(",")
+    }
+    assert {"train", "scale", "tracking", "monsoon"} <= named <= set(DECLARED)
