@@ -113,7 +113,7 @@ def _play(
         _say(f"{what}: {text}")
 
     def on_round(outcome: RoundOutcome) -> None:
-        _say(f"round {outcome.round}: accuracy {outcome.accuracy:.1%}, {outcome.energy_j:.3g} J")
+        _say(f"round {outcome.round}: validation accuracy {outcome.accuracy:.1%}, {outcome.energy_j:.3g} J")
 
     with stop_on_signals() as stop:
         try:
