@@ -161,9 +161,10 @@ class Timeline:
         self._advance(places, progress, stage)
 
     def _there(self, places: Places) -> Places:
-        """Those who are still there; who has reached its limit is not."""
+        """Those who are still there; who is past its limit is not."""
         places = places[self.under_way[places]]
-        late = self.t_ns[places] >= self._limit_ns[places]
+        # At the limit itself what takes no time is still done, such as an upload that was not measured.
+        late = self.t_ns[places] > self._limit_ns[places]
         self._fate[places[late]] = self._limit_fate[places[late]]
         return places[~late]
 

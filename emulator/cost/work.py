@@ -115,7 +115,8 @@ def _compute(
 
     # Row by row, so that nobody's result depends on who else is asked about.
     possible_s = np.cumsum(table((found.end_ns - found.start_ns) * 1e-9 / slowdown, 0.0), axis=1)
-    target_s = work.duration_s[:, None]
+    # Who starts at its limit does nothing; its window is a nanosecond only because windows have a length.
+    target_s = np.where(start_ns < limit_ns, work.duration_s, 0.0)[:, None]
     done_s = np.minimum(possible_s, target_s)
     step_s = np.diff(done_s, axis=1, prepend=0.0)
     begin_ns = table(found.start_ns, np.iinfo(np.int64).max)
@@ -123,7 +124,7 @@ def _compute(
     # Beyond the end of the work (or of the window) every moment is that end.
     t_ns = np.maximum.accumulate(np.where(step_s > 0, begin_ns + spent_ns, start_ns[:, None]), axis=1)
     done = done_s[:, -1] >= work.duration_s * (1.0 - 1e-12)
-    t_ns[~done, -1] = window_ns[~done]
+    t_ns[~done, -1] = np.minimum(window_ns, limit_ns)[~done]
     with np.errstate(invalid="ignore", divide="ignore"):
         power_w = np.where(work.duration_s > 0, work.energy_j / work.duration_s, 0.0)
     energy_j = np.cumsum(step_s * table(factor, 0.0), axis=1) * power_w[:, None]

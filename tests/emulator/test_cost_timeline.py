@@ -61,6 +61,16 @@ def test_the_earlier_of_two_reasons_counts() -> None:
     assert whole_round(timeline(person, policy="charging", deadline_s=7)).fates() == (Fate.LEFT,)
 
 
+def test_at_the_limit_only_what_takes_no_time_is_done() -> None:
+    """The download ends at 0.5 s, and so does the round."""
+    line = whole_round(timeline(deadline_s=0.5))
+    assert line.fates() == (Fate.DEADLINE,)
+    assert line.t_ns.tolist() == [SECOND_NS // 2]
+    assert line.cost.train_s[0] == line.cost.train_j[0] == 0
+    line = whole_round(timeline(deadline_s=10.5, phone={"upload": None}))
+    assert line.under_way.all()
+
+
 def test_waiting_costs_awake_power_and_may_be_left() -> None:
     line = timeline(user(charging=[(0, 60)]), policy="charging")
     line.download(EVERYBODY)

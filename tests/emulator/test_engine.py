@@ -283,6 +283,17 @@ def test_over_commitment_ends_with_the_first_k() -> None:
     assert outcome.cost.train_s[np.argsort(rank)] == pytest.approx([5.0, 10.0, 10.5, 10.5])
 
 
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_over_commitment_ends_with_the_first_k_where_sending_takes_no_time(k: int) -> None:
+    """The last one wanted finishes in the very moment in which its round is closed."""
+    phones = [profile(epoch_s=float(i), upload=None, device=f"d{i}") for i in (1, 2, 3, 4)]
+    place = world(fleet(phones, [100] * 4))
+    outcome = engine(Everybody(), place=place, devices=4, k=k, candidates=4, over_commit=4 / k).play()
+    rank = np.argsort(place.fleet.profile[outcome.clients])
+    assert [outcome.fates[i] for i in rank] == [Fate.FINISHED] * k + [Fate.SURPLUS] * (4 - k)
+    assert outcome.duration_ns == (5 * k * SECOND_NS) + SECOND_NS // 2
+
+
 def test_over_commitment_is_not_rounded_up_by_the_floating_point() -> None:
     assert 50 * 1.1 > 55
     place = world(fleet([profile()], [100] * 60))
