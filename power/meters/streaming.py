@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -21,9 +22,17 @@ DECODE_PERIOD_S = 0.05
 """How long bytes may wait to be decoded together; vectorised decoding wants large portions."""
 
 STALL_S = 3.0
-"""No byte for this long while sampling is an error, not a pause; see `StreamingMeter.stall_s`."""
+"""No byte for this long while sampling is an error, not a pause; see `StreamingMeter.stall_s`. After
+twice as long an HVPM's count of lost samples may have wrapped (`power.wire.hvpm_continuity.A_FALL`)."""
 
 log = logging.getLogger(__name__)
+
+
+def _sleepless_ns() -> int:
+    """A clock that goes on while the machine sleeps, where there is one."""
+    if sys.platform == "linux":
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return time.monotonic_ns()
 
 
 class StreamingMeter(ABC):
@@ -102,24 +111,37 @@ class StreamingMeter(ABC):
 
     def _read_loop(self) -> None:
         """Only append: anything slower here, such as a disk, would lose bytes in the instrument."""
-        last_ns = time.monotonic_ns()
+        last_ns, stall_ns = _sleepless_ns(), self.stall_s * 1e9
         try:
             while not self._stop.is_set():
                 data = self.read_bytes()
-                now_ns = time.monotonic_ns()
+                arrival_ns, now_ns = time.monotonic_ns(), _sleepless_ns()
+                if now_ns - last_ns > stall_ns:
+                    raise self._stalled((now_ns - last_ns) * 1e-9, bool(data))
                 if data:
-                    self._pending.append((now_ns, data))
+                    self._pending.append((arrival_ns, data))
                     self._arrived.set()
                     last_ns = now_ns
-                elif now_ns - last_ns > self.stall_s * 1e9:
-                    raise MeterSilent(
-                        f"{self.info.kind}: no data for {self.stall_s:g} s while sampling",
-                        hint="check the cable, then power-cycle the instrument",
-                    )
         except BaseException as error:  # handed to the consumer, which raises it
             self._failure = error
         finally:
             self._arrived.set()
+
+    def _stalled(self, seconds: float, goes_on: bool) -> MeterSilent:
+        """Why the stream ends: for good, or because nobody was there to read it.
+
+        What follows a pause cannot be placed in time: the instruments' counters of what was lost wrap after
+        seconds, and the host's clock stands still while the machine sleeps.
+        """
+        if goes_on:
+            return MeterSilent(
+                f"{self.info.kind}: was not read for {seconds:.1f} s while sampling",
+                hint="record again; the program (Ctrl-Z) and the machine must not be suspended meanwhile",
+            )
+        return MeterSilent(
+            f"{self.info.kind}: no data for {self.stall_s:g} s while sampling",
+            hint="check the cable, then power-cycle the instrument",
+        )
 
     def _take_portions(self) -> list[tuple[int, bytes]]:
         """What has arrived, in the portions in which it is kept and decoded.

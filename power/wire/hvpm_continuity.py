@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COUNTER_MODULUS: Final = 2**16
 A_FALL: Final = COUNTER_MODULUS // 2
 """A count that rises by this much or more in one packet has rather fallen: it would be 6.5 s without data,
-and a capture ends long before that."""
+and a capture ends long before that (`power.meters.streaming.STALL_S`)."""
 
 NO_COUNT_YET: Final = 0xFFFF
 """What units often report as dropped when they start (ACTS ``sampling/hvpm/transformers.py``)."""

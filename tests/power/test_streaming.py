@@ -1,0 +1,64 @@
+"""What the capture pipeline does when nobody reads the instrument for a while."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedjoule.errors import MeterSilent
+from power.meters import streaming
+from power.recorder import record
+from power.recording import open_recording
+from power.wire.hvpm_continuity import A_FALL
+from power.wire.hvpm_control import SAMPLE_RATE_HZ
+from tests.power.synthetic import BytesMeter, frames
+
+CURRENT_A = np.random.default_rng(7).normal(0.5, 0.01, 300)
+
+
+def paused_after_100(seconds: float) -> Iterator[bytes]:
+    """An instrument that goes on while its reader does not: what it sends next has lost count."""
+    yield frames(0, CURRENT_A[:100])
+    time.sleep(seconds)
+    yield frames(100, CURRENT_A[100:200])
+
+
+def assert_ends_after_100(folder: Path) -> None:
+    recording = open_recording(folder)
+    assert recording.record.n_samples == 100
+    assert [f.code for f in recording.record.findings] == ["capture_failed"]
+
+
+def test_a_reader_that_was_paused_ends_the_stream_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "STALL_S", 0.5)
+    with (
+        BytesMeter(paused_after_100(1.0)) as meter,
+        pytest.raises(MeterSilent, match=r"was not read for 1\.\d s") as caught,
+    ):
+        record(meter, tmp_path)
+    assert "suspended" in caught.value.hint
+    assert_ends_after_100(tmp_path)
+
+
+def test_a_short_pause_is_none(tmp_path: Path) -> None:
+    with BytesMeter(paused_after_100(0.2)) as meter:
+        assert record(meter, tmp_path).n_samples == 200
+
+
+def test_a_machine_that_slept_ends_the_stream_although_its_clock_stood_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept_ns = itertools.chain([0, 0], itertools.repeat(1800 * 10**9))
+    monkeypatch.setattr(streaming, "_sleepless_ns", lambda: time.monotonic_ns() + next(slept_ns))
+    with BytesMeter(paused_after_100(0.0)) as meter, pytest.raises(MeterSilent, match="not read for 1800"):
+        record(meter, tmp_path)
+    assert_ends_after_100(tmp_path)
+
+
+def test_the_stream_ends_long_before_an_hvpm_loses_count() -> None:
+    assert streaming.STALL_S * SAMPLE_RATE_HZ < A_FALL / 2
