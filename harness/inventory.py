@@ -17,6 +17,7 @@ from power.profile import Battery
 
 if TYPE_CHECKING:
     from device_agents.transport import Transport
+    from device_agents.transport.host_keys import HostKey
     from device_agents.transport.ssh import SshTarget
 
 
@@ -160,6 +161,17 @@ def connect(device: Device, inventory: Path) -> Transport:
     from device_agents.transport.ssh import SshTransport
 
     return SshTransport(ssh_target(device, inventory))
+
+
+def fetch_device_key(device: Device, inventory: Path) -> HostKey:
+    """The host key that a device shows, asked for on the same way on which it is connected to."""
+    from device_agents.transport.host_keys import fetch_host_key
+    from device_agents.transport.ssh import SshTransport
+
+    if device.jump is None:
+        return fetch_host_key(device.host, device.port)
+    with SshTransport(ssh_target(device.jump, inventory)) as gateway:
+        return fetch_host_key(device.host, device.port, via=gateway.forward(device.host, device.port))
 
 
 def ssh_target(login: Login, inventory: Path) -> SshTarget:

@@ -17,6 +17,9 @@ from harness.cli.frame import Group, Output
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from device_agents.transport.host_keys import HostKey
+    from harness.inventory import Login
+
 _inventory = click.option(
     "--inventory",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -41,28 +44,43 @@ for _command in (federate, init, ping, run, schema, show, status):
 @click.option("--yes", is_flag=True, help="Pin the key without asking; for keys that were compared before.")
 @click.option("--replace", is_flag=True, help="Replace a key that is pinned already.")
 def trust(inventory: Path, device: str, yes: bool, replace: bool) -> Output:
-    """Show a device's host key and pin it, after you compared the fingerprint with the device's own."""
-    from device_agents.transport.host_keys import fetch_host_key, host_name
-    from device_agents.transport.host_keys import trust as pin
+    """Show a device's host key and pin it, after you compared the fingerprint with the device's own.
+
+    A jump host on the way comes first: only through it is the key that answers the device's.
+    """
+    from device_agents.transport.host_keys import fetch_host_key
     from fedjoule.errors import ConfigError
-    from harness.inventory import find_device, known_hosts_file
+    from harness.inventory import fetch_device_key, find_device, known_hosts_file
 
     login = find_device(inventory, device)
     if login.transport != "ssh":
         raise ConfigError(f"{device}: a local device has no host key")
-    key = fetch_host_key(login.host, login.port)
-    name = host_name(login.host, login.port)
-    click.echo(f"{device} ({name}) shows {key.kind} {key.fingerprint}", err=True)
-    if not yes:
-        click.echo(
-            "On the device: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub (Termux: under $PREFIX)",
-            err=True,
-        )
-        click.confirm("Is that the same fingerprint?", abort=True, err=True)
     path = known_hosts_file(inventory)
-    pin(path, login.host, login.port, key, replace=replace)
+    jump = login.jump
+    if jump is not None:
+        key = fetch_host_key(jump.host, jump.port)
+        _pin(path, f"the jump host of {device}", jump, key, yes=yes, replace=replace)
+    key = fetch_device_key(login, inventory)
+    name = _pin(path, device, login, key, yes=yes, replace=replace)
     data = {"device": device, "host": name, "fingerprint": key.fingerprint, "known_hosts": str(path)}
     return Output(data, lambda console: console.print(f"pinned in {path}", markup=False))
+
+
+def _pin(path: Path, what: str, login: Login, key: HostKey, *, yes: bool, replace: bool) -> str:
+    """Show a server's key, and pin it if it is what the person sees there; returns the server's name."""
+    from device_agents.transport.host_keys import host_name, known_keys, trust
+
+    name = host_name(login.host, login.port)
+    click.echo(f"{what} ({name}) shows {key.kind} {key.fingerprint}", err=True)
+    if key in known_keys(path, login.host, login.port).values():
+        return name  # as that of a gateway is for the second device behind it
+    if not yes:
+        click.echo(
+            f"On {what}: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub (Termux: under $PREFIX)", err=True
+        )
+        click.confirm("Is that the same fingerprint?", abort=True, err=True)
+    trust(path, login.host, login.port, key, replace=replace)
+    return name
 
 
 @bench.command("prepare")

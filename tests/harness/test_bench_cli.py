@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from device_agents.session import Ping
-from device_agents.transport.host_keys import fetch_host_key, trust
+from device_agents.transport.host_keys import fetch_host_key, known_keys, trust
 from fedjoule.errors import DeviceError, DeviceUnreachable, MeterNotFound
 from harness.bench.board import Board
 from harness.bench.live_check import DeviceAnswer, MeterAnswer, missing_cables
@@ -27,6 +27,7 @@ from harness.cli.bench_live import Eta, clock, table
 from harness.inventory import load_inventory
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
+from tests.device_agents.netns import host
 from tests.device_agents.ssh_server import SshServer, ssh_server
 
 # Meters are recorded in real time: such tests run one after the other, not against each other.
@@ -102,6 +103,40 @@ def test_ping_names_the_cable_that_is_missing(tmp_path: Path, server: SshServer,
         assert "not through this meter" in said["missing"][0]
         said = ask("ping", "--inventory", inventory_of(tmp_path, server, instrument.address, 1), "pi", code=4)
         assert "output is off" in said["missing"][0]
+
+
+def test_a_device_behind_a_jump_host_is_trusted_through_it(tmp_path: Path, sshd: str, ask: Ask) -> None:
+    """Its address is local to the gateway's network; in ours, another machine answers there."""
+    with (
+        host() as far,
+        ssh_server(tmp_path / "gate", sshd, host=far) as gate,
+        ssh_server(tmp_path / "device", sshd, "ListenAddress 127.0.0.1", host=far) as device,
+        ssh_server(tmp_path / "stranger", sshd, f"Port {device.port}"),
+    ):
+        inventory = tmp_path / "devices.toml"
+        inventory.write_text(
+            f"""
+[devices.far]
+host = "127.0.0.1"
+port = {device.port}
+key = "{device.folder}/client"
+python = "{sys.executable}"
+state = "{tmp_path}/state"
+jump = {{host = "{gate.host}", port = {gate.port}, key = "{gate.folder}/client"}}
+"""
+        )
+        command = [sys.executable, "-m", "harness", "bench", "trust", "--inventory", str(inventory), "far"]
+        known_hosts = inventory.with_suffix(".known_hosts")
+        refused = subprocess.run(command, input="n\n", capture_output=True, text=True)
+        assert refused.returncode == 130
+        assert not known_hosts.exists()
+        subprocess.run(command, input="y\ny\n", text=True, check=True)
+        assert known_keys(known_hosts, gate.host, gate.port)
+        (pinned,) = known_keys(known_hosts, "127.0.0.1", device.port).values()
+        assert pinned == fetch_host_key(device.host, device.port)
+        said = ask("trust", "--inventory", str(inventory), "far")  # nothing new: nothing is asked
+        assert said["fingerprint"] == pinned.fingerprint
+        assert ask("ping", "--inventory", str(inventory), "far")["round_trip_min_ms"] > 0
 
 
 def test_ping_of_a_mistyped_address(tmp_path: Path, ask: Ask) -> None:
