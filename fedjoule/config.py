@@ -73,7 +73,9 @@ def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
         return f"{where}: unknown key", hint
     if detail["type"] == "missing":
         return f"{where}: missing", ""
-    return f"{where}: {detail['msg']}, got {detail['input']!r:.80}", ""
+    # A rule about several keys is given the whole table, which says nothing to the reader.
+    got = "" if isinstance(detail["input"], dict) else f", got {detail['input']!r:.80}"
+    return f"{where}: {detail['msg']}{got}", ""
 
 
 def dotted(loc: Iterable[int | str]) -> str:

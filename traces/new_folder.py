@@ -21,7 +21,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """
     path = path.resolve()
     if path.exists():
-        raise StorageError(f"{path}: exists already, not overwritten", hint="choose another --out")
+        raise StorageError(f"{path}: exists already, not overwritten", hint="choose another folder")
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         hidden.mkdir(parents=True)

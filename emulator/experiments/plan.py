@@ -59,7 +59,7 @@ class Variant(ClosedModel):
         name: Of its folder.
         title: For people.
         scenario: All but who chooses.
-        reductions: What is smaller than in the paper; shown with every table.
+        reductions: What differs from the paper, mostly smaller; shown with every table.
         paper_task: Column of the paper's table to stand beside; empty for none.
         paper_split: ``iid`` or ``noniid``, likewise.
         target: Accuracy to reach; by default what FedAvg ends with here.

@@ -100,7 +100,7 @@ def basis(results: ExperimentResults, summary: VariantSummary) -> str:
 def notes(results: ExperimentResults, summary: VariantSummary) -> list[str]:
     """What stands with every table."""
     return [
-        f"Reduced: {summary.reductions}",
+        f"Unlike the paper: {summary.reductions}",
         *([few] if (few := few_pairs(summary)) else []),
         f"Target {summary.target:.2%}: {summary.target_note}",
         LEGEND,

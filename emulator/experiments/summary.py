@@ -96,8 +96,8 @@ class VariantSummary:
 
     @property
     def reductions(self) -> str:
-        """What is smaller than in the paper, in one line."""
-        return "; ".join(self.variant.reductions) or "none: the paper's N, K, rounds, epochs and samples"
+        """What differs from the paper, in one line."""
+        return "; ".join(self.variant.reductions) or "nothing; the paper's N, K, rounds, epochs and samples"
 
 
 @lru_cache(maxsize=1)

@@ -57,7 +57,7 @@ def resolved(task: Task, data: DataSet, implementation: str) -> str:
     if implementation not in IMPLEMENTATIONS:
         raise ConfigError(
             f"no training implementation called {implementation!r}",
-            hint=f"known: {', '.join(IMPLEMENTATIONS)}",
+            hint=f"known: {', '.join(IMPLEMENTATIONS)}; in scenarios also surrogate, which trains nothing",
         )
     try:
         import torch  # noqa: F401 - whatever trains needs it

@@ -43,7 +43,9 @@ def init(out: Path, **given: Any) -> Output:
         devices.append(_device(dict.fromkeys(given), asking=True))
     write_inventory(out, devices)
     names = [device.name for device in devices]
-    text = f"wrote {out}\nnext: `fedjoule bench trust {names[0]}`, then `fedjoule bench ping {names[0]}`"
+    # Only a device over SSH has a host key.
+    trust = "" if devices[0].transport == "local" else f"`fedjoule bench trust {names[0]}`, then "
+    text = f"wrote {out}\nnext: {trust}`fedjoule bench ping {names[0]}`"
     return Output({"path": str(out), "devices": names}, lambda console: console.print(text, markup=False))
 
 
@@ -123,7 +125,7 @@ def _show_instruments() -> None:
 
 
 @click.command("schema", cls=Command)
-@click.argument("which", type=click.Choice(["plan", "devices", "probing", "federate"]))
+@click.argument("which", type=click.Choice(["plan", "devices", "probing", "federate", "scenario"]))
 def schema(which: str) -> Output:
     """Print the JSON schema of a file that people write; docs/schemas holds the same."""
     from harness.bench.schemas import schema as schema_of

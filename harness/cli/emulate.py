@@ -224,7 +224,7 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
     made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
     early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
     return [
-        "means   test accuracy in the end, virtual time, energy with every probe (honest), with the chosen's only",
+        "means   test accuracy in the end, virtual time, energy with every probe (honest), with the chosen's",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
         *(f"early   {reason}" for reason in early),
     ]

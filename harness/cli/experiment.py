@@ -201,7 +201,7 @@ def _dry_run(plan: ExperimentPlan) -> Output:
         for one in variants:
             console.print(f"{one['name']:<28} {', '.join(one['methods'])}", markup=False)
             for reduction in one["reduced"]:
-                console.print(f"{'':<28} reduced: {reduction}", markup=False)
+                console.print(f"{'':<28} unlike the paper: {reduction}", markup=False)
         console.print(f"would run  {_size_text(size)}", markup=False)
         console.print(f"times      {MEASURED}", markup=False)
 

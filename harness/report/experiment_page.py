@@ -87,7 +87,7 @@ def _warnings(results: ExperimentResults) -> Section:
 
 def variant_tables(results: ExperimentResults, summary: VariantSummary) -> Section:
     """What every method reached and took, beside the paper's numbers where there are some."""
-    reduced = f"Reduced: {summary.reductions}."
+    reduced = f"Unlike the paper: {summary.reductions}."
     if few := few_pairs(summary):
         reduced += f" {few}."
     beside_paper = Table(SHORT_HEADER, [_short_cells(row) for row in summary.rows], f"{SHORT_NOTE} {reduced}")
@@ -141,7 +141,7 @@ def variant_curves(results: ExperimentResults, summary: VariantSummary) -> Secti
     found = {method: behaviour(by_seed) for method, by_seed in runs.items()}
     return Section(
         f"{summary.variant.title}: curves",
-        f"Reduced against the paper: {summary.reductions}. Click a name below a chart to hide its line.",
+        f"Unlike the paper: {summary.reductions}. Click a name below a chart to hide its line.",
         charts=[*accuracy_charts(runs), selection_map(runs), energy_bars(found)],
         tables=[_fairness(found), _dropped(found)],
         folds=[Fold("Reward and loss", "of the rounds and of the learned selectors", learning_charts(runs))],
@@ -190,7 +190,7 @@ def _sweep(results: ExperimentResults, swept: Swept, summaries: Sequence[Variant
         f"{title}: over {swept.quantity}",
         f"{LEGEND}. {basis(results, own[0])}.",
         charts=[chart for series in points.values() for chart in sweep_charts(swept.quantity, series)],
-        tables=[Table(header, rows, f"Reduced: {own[0].reductions}.")],
+        tables=[Table(header, rows, f"Unlike the paper: {own[0].reductions}.")],
     )
 
 

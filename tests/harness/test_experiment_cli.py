@@ -47,7 +47,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
         == 0
     )
     out = capsys.readouterr().out
-    assert "reduced: 100 samples a device instead of 500, 20 rounds instead of 50" in out
+    assert "unlike the paper: 100 samples a device instead of 500, 20 rounds instead of 50" in out
     assert "18 runs on 1 scenario," in out
     assert not (tmp_path / "e").exists()
 
