@@ -43,6 +43,8 @@ class World:
                     f"after {now_ns * 1e-9:.0f} s of virtual time no device is eligible, nor will be",
                     hint="check the policy against the traces (`fedjoule traces stats`), or wrap them",
                 )
+            if next_ns <= now_ns:  # or it would wait here for ever
+                raise RuntimeError(f"the clock would go from {now_ns} ns to {next_ns} ns")
             now_ns = next_ns
 
     def _eligible(self, now_ns: int) -> tuple[NDArray[np.bool_], Ids]:

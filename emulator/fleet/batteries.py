@@ -21,6 +21,11 @@ from emulator.fleet.state import FleetState
 
 Array = NDArray[np.float64]
 
+MINUTE_NS = 60 * 10**9
+HOUR_NS = 60 * MINUTE_NS
+_FOR_EVER_NS = 2.0**62
+"""More than any wait, and still a time when it is added to one."""
+
 
 class Batteries:
     """The debts of all devices; the only part of the fleet that changes.
@@ -48,11 +53,12 @@ class Batteries:
         self._restart = max(floor, restart)
         n = len(fleet)
         recorded = conditions.has_level
-        self._modelled = conditions.has_charger & ~recorded
-        finite = np.isfinite(fleet.costs.capacity_j)
-        self.active = bool(finite.any() and (recorded.any() or self._modelled.any()))
+        # A board without a battery has no level and owes nothing, whatever was recorded of its user's phone.
+        self._has_battery = np.isfinite(fleet.costs.capacity_j)[fleet.profile]
+        self._modelled = conditions.has_charger & ~recorded & self._has_battery
+        self.active = bool((self._modelled | recorded & self._has_battery).any())
         self._debt_j = np.zeros(n)
-        ids = np.flatnonzero(self._modelled & finite[fleet.profile])
+        ids = np.flatnonzero(self._modelled)
         self._debt_j[ids] = self._capacity_j(ids) * (1.0 - initial)
         self._since_ns = np.zeros(n, np.int64)
         self._empty = np.empty(0, np.int64)
@@ -81,7 +87,7 @@ class Batteries:
         return self._empty
 
     def recovers_at(self, t_ns: int, barred: Ids) -> int:
-        """The earliest time at which a device that is out may have been charged enough; `NEVER_NS` for never.
+        """When to ask again, since a device that is out may have been charged enough; `NEVER_NS` for never.
 
         Args:
             t_ns: Now.
@@ -96,9 +102,16 @@ class Batteries:
         # A charger pays back what training took; what the recording itself lacks it cannot add.
         payable_j = np.minimum(missing_j, self._debt_j[ids])
         charge_w = self._fleet.costs.charge_w[self._fleet.profile[ids]]
-        charged_ns = t_ns + (payable_j / charge_w * 1e9).astype(np.int64) + 1
+        with np.errstate(all="ignore"):  # next to no charger, or none
+            wait_ns = np.fmin(payable_j / charge_w * 1e9, _FOR_EVER_NS)
+        charged_ns = t_ns + wait_ns.astype(np.int64) + 1
         helps = plugged & (payable_j > 0)
-        return int(np.where(helps, np.minimum(charged_ns, change_ns), change_ns).min())
+        until_ns = np.where(helps, np.minimum(charged_ns, change_ns), change_ns)
+        # How much of the debt the policy wants back, and what the recorded level adds meanwhile, only the
+        # policy can tell: it is asked again about those whom it bars, and about those on a charger soon.
+        again_ns = t_ns + np.where(plugged, MINUTE_NS, HOUR_NS)
+        again_ns[: len(self._empty)] = NEVER_NS
+        return int(np.minimum(until_ns, again_ns).min())
 
     def ends_at(self, start_ns: int, devices: Ids, t_ns: Times, spent_j: Array) -> Times:
         """When each battery ends during work; `NEVER_NS` if it lasts.
@@ -126,7 +139,7 @@ class Batteries:
     def spend(self, devices: Ids, energy_j: Array, ran_out: NDArray[np.bool_]) -> None:
         """Add what a round took; debts were settled at its begin."""
         if self.active:
-            self._debt_j[devices] += energy_j
+            self._debt_j[devices] += np.where(self._has_battery[devices], energy_j, 0.0)
             self._empty = np.union1d(self._empty, devices[ran_out])
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,7 +163,7 @@ class Batteries:
         return np.nan_to_num(base, nan=np.inf) - np.maximum(debt_j, 0.0) / self._capacity_j(devices)[:, None]
 
     def _base(self, t_ns: Times, devices: Ids) -> Array:
-        recorded = self._conditions.level(t_ns, devices)
+        recorded = np.where(self._has_battery[devices], self._conditions.level(t_ns, devices), np.nan)
         return np.where(self._modelled[devices], 1.0, recorded)
 
     def _capacity_j(self, devices: Ids) -> Array:

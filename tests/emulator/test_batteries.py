@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from emulator.fleet.batteries import Batteries
+from emulator.fleet.conditions import NEVER_NS
 from power.profile import Battery
-from tests.emulator.worlds import HOUR_S, SECOND_NS, fleet, profile, replay, user
+from tests.emulator.worlds import HOUR_S, SECOND_NS, fleet, profile, replay, user, world
 
 PHONE = Battery(capacity_j=1000, charge_w=0.1)
 ONE = np.arange(1)
@@ -65,6 +66,55 @@ def test_where_no_level_was_recorded_it_is_modelled() -> None:
 def test_without_any_record_or_battery_it_never_ends() -> None:
     assert not batteries(user()).active
     assert not batteries(user(battery=[(0, 0.5)], charging=[]), None).active
+
+
+def test_a_board_without_a_battery_is_not_at_the_level_of_the_phone_that_it_replays() -> None:
+    """Beside a phone, so that levels count at all; the users' level was recorded, or only their charger."""
+    for person in ({"battery": [(0, 0.0), (86400, 0.0)], "charging": []}, {"charging": [(1, 2)]}):
+        state = fleet([profile(battery=PHONE), profile(device="board")], [100, 100])
+        cells = Batteries(state, replay([user("a", **person), user("b", **person)]), initial=0.0)
+        board = np.flatnonzero(state.profile == 1)
+        assert cells.exhausted(0, np.arange(2)).tolist() == (state.profile == 0).tolist()
+        moments = np.array([[0, 1800]]) * SECOND_NS
+        assert cells.ends_at(0, board, moments, np.array([[0.0, 1e6]])).tolist() == [NEVER_NS]
+        cells.spend(board, np.array([1e6]), NO)
+        assert np.isnan(cells.level(HOUR_S * SECOND_NS, board)).all()
+        assert board not in cells.indebted(np.ones(2, bool))
+
+
+def test_a_charger_of_next_to_nothing_takes_for_ever_and_not_less_than_no_time() -> None:
+    person = user(battery=[(0, 0.5), (86400, 0.5)], charging=[(0, 86400)])
+    cells = batteries(person, Battery(capacity_j=1e4, charge_w=1e-9))
+    level(cells, 0)
+    cells.spend(ONE, np.array([5e3]), ~NO)
+    assert cells.empty(SECOND_NS).tolist() == [0]
+    assert cells.recovers_at(SECOND_NS, ONE[:0]) == 24 * HOUR_S * SECOND_NS
+
+
+def test_a_phone_that_the_policy_bars_is_back_as_soon_as_its_level_will_do() -> None:
+    """60 % recorded, 13.89 % spent, 0.1 W: 50 % are there after 389 s, all of it after 1389 s."""
+    person = user(battery=[(0, 0.6), (86400, 0.6)], charging=[(0, 86400)])
+    state = fleet([profile(battery=PHONE)], [100])
+    place = world(state, replay([person], "charging and battery >= 50 %"))
+    place.batteries.level(0, ONE)
+    place.batteries.spend(ONE, np.array([138.9]), NO)
+    assert 389 * SECOND_NS <= place.check_in(0)[0] <= (389 + 60) * SECOND_NS
+
+
+def test_a_barred_phone_is_back_when_its_recorded_level_has_risen() -> None:
+    """No charger was recorded, so nothing is paid back: 55 % at first, 10 % of it owed; 95 % at noon."""
+    person = user(battery=[(0, 0.55), (43200, 0.95), (86400, 0.95)])
+    place = world(fleet([profile(battery=PHONE)], [100]), replay([person], "battery >= 50 %"))
+    place.batteries.level(0, ONE)
+    place.batteries.spend(ONE, np.array([100.0]), NO)
+    assert place.check_in(0)[0] == 2 * HOUR_S * SECOND_NS
+
+
+def test_the_clock_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = world(fleet([profile(battery=PHONE)], [100]), replay([user(charging=[])], "charging"))
+    monkeypatch.setattr(Batteries, "recovers_at", lambda *_: -1)
+    with pytest.raises(RuntimeError, match="clock"):
+        place.check_in(0)
 
 
 def test_an_empty_phone_comes_back_when_it_is_charged() -> None:
