@@ -12,7 +12,7 @@ from device_agents.session import Ping
 from harness.bench.device_state import DeviceState
 from harness.bench.matrix import BenchJob
 from harness.bench.telemetry import read_heat, write_telemetry
-from harness.bench.verify import device_findings, require_phases, require_power
+from harness.bench.verify import device_findings, require_load, require_phases, require_power
 from harness.bench.workload import Workload
 from harness.capture import (
     Background,
@@ -63,6 +63,7 @@ def bind(evidence: Evidence) -> CaptureRecord:
     recording = open_recording(evidence.folder)
     end = record.end
     require_phases(record.markers, order.epochs, stopped=end is not None and end.outcome == "stopped")
+    require_load(end, order.background)
     alignment = align(recording, evidence.pings, burst_runs(record.markers))
     require_power(recording, record.markers, alignment.fit, evidence.idle)
     write_telemetry(evidence.folder, record)

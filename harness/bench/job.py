@@ -171,17 +171,16 @@ class Attempt:
 
     def _measure(self, session: AgentSession, channel: Channel, state: DeviceState) -> Evidence:
         """From the first idle second to the last record collected."""
-        plan = self.bench.plan
         order, work = self._order(session.hello.cpus)
         self._at(Stage.IDLE_BEFORE)
         self._pings += session.ping(PINGS)
-        self._idle.append(leave_alone(plan.timing.idle_s, self.ending))
+        self._idle.append(self._left_alone(channel))
         self._at(Stage.ROUND)
         with self._cancelled_from_outside(session, channel), self._log_rescued(session):
             result = session.run_round(order, self._decide, blobs=work.blobs(), job_id=self.job_id)
         self._take(result)
         self._at(Stage.IDLE_AFTER)
-        self._idle.append(leave_alone(plan.timing.idle_s, self.ending))
+        self._idle.append(self._left_alone(channel))
         self._pings += session.ping(PINGS)
         self._at(Stage.COLLECT)
         record = session.collect(self.job_id)
@@ -200,6 +199,12 @@ class Attempt:
             pings=tuple(self._pings),
             idle=tuple(self._idle),
         )
+
+    def _left_alone(self, channel: Channel) -> HostWindow:
+        """An idle window: the baseline of the round, so its link is as silent as the round's."""
+        plan = self.bench.plan
+        with channel.without_keepalive() if plan.quiet else contextlib.nullcontext():
+            return leave_alone(plan.timing.idle_s, self.ending)
 
     def _order(self, cpus: int | None) -> tuple[Job, Workload]:
         """What the agent is told to do, and what it takes for that."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from device_agents.job import Job
+from device_agents.job import BackgroundLoad, Job
 from device_agents.job_record import JobRecord
-from device_agents.protocol import EpochMarker, Phase, Sources
+from device_agents.protocol import EpochMarker, JobEnd, Phase, Sources
 from fedjoule.errors import DataQualityError
 from harness.capture import HostWindow
 from harness.clock import ClockFit
@@ -61,6 +61,24 @@ def require_power(
     ):
         if not energy.valid:
             raise DataQualityError(f"{window.label}: {'; '.join(energy.problems)}", hint=MEASURE_AGAIN)
+
+
+def require_load(end: JobEnd | None, load: BackgroundLoad | None) -> None:
+    """The background load was there to the end: each of its workers has told what it used.
+
+    Raises:
+        DataQualityError: One did not, so it had died before, and nobody knows when.
+    """
+    if load is None:
+        return
+    report = end.background if end is not None else None
+    if report is None:
+        raise DataQualityError("the background load has left no report", hint=MEASURE_AGAIN)
+    if report.workers != load.cores:
+        lost = load.cores - report.workers
+        raise DataQualityError(
+            f"{lost} of {load.cores} workers of the background load died during the round", hint=MEASURE_AGAIN
+        )
 
 
 def device_findings(record: JobRecord, order: Job) -> tuple[Finding, ...]:

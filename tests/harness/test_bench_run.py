@@ -1,5 +1,6 @@
 """Plans run for real: OpenSSH servers on this machine as devices, emulated meters that see what they use."""
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 import harness
 from device_agents.protocol import Phase
 from device_agents.session import Ping
+from device_agents.transport.ssh import SshTransport
 from fedjoule.errors import ConfigError, FedjouleError, StorageError
 from fedjoule.provenance import Origin
 from fedjoule.records import read_record
@@ -259,6 +261,53 @@ def test_a_device_cut_and_a_meter_unplugged_are_survived(bench: LocalBench) -> N
             assert open_recording(kept).record.n_samples > 0
             assert (kept / "markers.jsonl").exists()
     assert min(open_capture(f).record.attempt for f in done.tally.finished.values()) >= 2
+
+
+def load_workers(bench: LocalBench, device: str) -> list[int]:
+    tree = process_tree(bench.servers[device].process.pid)
+    return [pid for pid in tree if b"load_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_background_load_that_dies_is_measured_again(bench: LocalBench) -> None:
+    def kill_the_load() -> None:
+        deadline_s = time.monotonic() + 60
+        jobs = bench.folder / "state-alpha" / "jobs"
+        while not any('"kind":"load"' in p.read_text() for p in jobs.glob("*/journal.jsonl")):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        for pid in load_workers(bench, "alpha"):
+            os.kill(pid, signal.SIGKILL)
+
+    slow = {**ONCE, "timing": ONCE["timing"].replace("load_only_s = 0.5", "load_only_s = 2.0")}
+    watch = Watch(alpha_round=kill_the_load)
+    done = sit(files_of(bench, slow, LOADS[1:], devices=["alpha"]), bench.folder / "runs", view=watch)
+    (folder,) = done.tally.finished.values()
+    assert open_capture(folder).record.background.used_cpu_s
+    failed = {(a.error_type, a.stage, a.message) for a in failed_attempts(done.path).values()}
+    lost = "1 of 1 workers of the background load died during the round"
+    assert ("DataQualityError", "verify", lost) in failed
+
+
+def test_the_idle_device_hears_as_little_as_the_training_one(
+    bench: LocalBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent: list[tuple[int, int]] = []
+    without_keepalive = SshTransport.without_keepalive
+
+    @contextlib.contextmanager
+    def timed(self: SshTransport) -> Iterator[None]:
+        with without_keepalive(self):
+            began_ns = time.monotonic_ns()
+            yield
+            silent.append((began_ns, time.monotonic_ns()))
+
+    monkeypatch.setattr(SshTransport, "without_keepalive", timed)
+    done = sit(files_of(bench, ONCE, devices=["alpha"]), bench.folder / "runs")
+    (folder,) = done.tally.finished.values()
+    capture = open_capture(folder)
+    epochs = [(p.start_ns, p.end_ns) for p in capture.phases() if p.phase is Phase.EPOCH]
+    for start_ns, end_ns in [*epochs, *((w.start_ns, w.end_ns) for w in capture.record.idle)]:
+        assert any(began_ns <= start_ns and end_ns <= ended_ns for began_ns, ended_ns in silent)
 
 
 def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: LocalBench) -> None:
