@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from importlib import resources
 from pathlib import Path
 
@@ -27,6 +28,20 @@ def preset_names() -> list[str]:
 def preset_summaries() -> dict[str, str]:
     """Each preset with the first sentence of its file."""
     return {name: text.partition("\n")[0].removeprefix("#").strip() for name, text in _presets().items()}
+
+
+def preset_text(name: str) -> str:
+    """A preset as it is written: a beginning for one's own file.
+
+    Raises:
+        ConfigError: There is no such preset; the known ones are listed.
+    """
+    presets = _presets()
+    if name not in presets:
+        near = difflib.get_close_matches(name, presets, n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(f"no preset called {name!r}", hint=f"{meant}presets: {', '.join(presets)}")
+    return presets[name]
 
 
 def scenario_text(name_or_path: str) -> str:

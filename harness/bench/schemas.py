@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from emulator.scenario.model import Scenario
 from fedjoule.config import ClosedModel
 from harness.bench.plan import Plan
 from harness.federate.settings import FederateSettings
@@ -15,6 +16,7 @@ SCHEMAS: dict[str, type[ClosedModel]] = {
     "devices": Inventory,
     "probing": ProbingPlan,
     "federate": FederateSettings,
+    "scenario": Scenario,
 }
 
 

@@ -19,7 +19,7 @@ UNLOADABLE = "cannot be loaded"
 
 @click.group("list", cls=Group)
 def list_group() -> None:
-    """Show what can be named: meters, selectors, commands."""
+    """Show what can be named: meters, selectors, scenarios, commands."""
 
 
 @list_group.command("meters")
@@ -52,10 +52,15 @@ def selectors(name: str | None) -> Output:
 
 
 @list_group.command("scenarios")
-def scenarios() -> Output:
-    """Scenarios that come with fedjoule, for `fedjoule emulate`."""
-    from emulator.scenario.load import preset_summaries
+@click.argument("name", required=False)
+def scenarios(name: str | None) -> Output:
+    """Scenarios that come with fedjoule, for `fedjoule emulate`; of one NAME the file, to begin with."""
+    from emulator.scenario.load import preset_summaries, preset_text
 
+    if name is not None:
+        text = preset_text(name)
+        # Not through the console: it would wrap what is meant for a file.
+        return Output({"name": name, "toml": text}, lambda _: click.echo(text, nl=False))
     rows = preset_summaries()
 
     def render(console: Console) -> None:
