@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
 from typing import Any
 
 from emulator.experiments.render import as_data as experiment_data
@@ -43,6 +46,15 @@ def look_commands(result: DemoResult) -> list[tuple[str, str]]:
 def next_commands(result: DemoResult) -> list[tuple[str, str]]:
     """The way from here to real hardware."""
     return [(what, _filled(command, result)) for what, command in NEXT]
+
+
+def activation() -> str:
+    """The command after which this terminal knows `fedjoule`; empty if it does already."""
+    script = Path(sys.prefix) / "bin" / "activate"
+    if shutil.which("fedjoule") or not script.exists():
+        return ""
+    here = Path.cwd()
+    return f". {script.relative_to(here) if script.is_relative_to(here) else script}"
 
 
 def _filled(command: str, result: DemoResult) -> str:
@@ -123,6 +135,8 @@ def lines(result: DemoResult) -> list[str]:
     found += [f"          {command}" for _, command in look_commands(result)]
     found += ["", "next, with real hardware"]
     found += [f"          {command}" for _, command in next_commands(result)]
+    if command := activation():
+        found += ["", f"first     {command}    # in every new terminal: `fedjoule` is not on the PATH"]
     return found
 
 

@@ -13,6 +13,7 @@ from emulator.experiments.results import ExperimentResults, FinishedRun, load_ex
 from emulator.outcome import Accounting
 from fedjoule.errors import ConfigError
 from harness.demo.local_bench import local_bench
+from harness.demo.outcome import activation
 from harness.demo.replay import METHODS, replay_plan
 from harness.demo.savings import replayed_savings
 from harness.demo.size import FULL, QUICK
@@ -92,6 +93,25 @@ def test_the_full_demo_measures_under_load_too(tmp_path: Path) -> None:
     plan = replay_plan([Path("a.json"), Path("b.json")], FULL)
     assert plan.variants[0].scenario.fleet.profiles == ("a.json", "b.json")
     assert len(plan.planned) == len(METHODS) * len(FULL.seeds)
+
+
+def test_how_a_terminal_comes_to_know_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make demo` calls it by its path; what the demo says to run next must work when it is pasted."""
+    place = tmp_path / "clone" / ".venv" / "bin"
+    place.mkdir(parents=True)
+    monkeypatch.setattr(sys, "prefix", str(place.parent))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert activation() == ""  # no virtual environment
+    (place / "activate").write_text(f"export PATH={place}:$PATH\n")
+    (place / "fedjoule").write_text("#!/bin/sh\necho found\n")
+    (place / "fedjoule").chmod(0o755)
+    assert activation() == f". {place}/activate"
+    monkeypatch.chdir(tmp_path / "clone")
+    assert activation() == ". .venv/bin/activate"
+    pasted = subprocess.run(["sh", "-c", f"{activation()}; fedjoule"], capture_output=True, text=True)
+    assert pasted.stdout == "found\n"
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+    assert activation() == ""
 
 
 def test_a_load_follows_whoever_wrote_its_number(tmp_path: Path) -> None:
