@@ -157,14 +157,7 @@ class SampleChecks:
     def _note(
         self, code: str, severity: Severity, message: str, block: SampleBlock, mask: NDArray[np.bool_]
     ) -> None:
-        count = int(np.count_nonzero(mask))
-        if not count:
-            return
-        first = int(np.argmax(mask))
-        last = len(mask) - 1 - int(np.argmax(mask[::-1]))
-        self._log.add(code, severity, message, index=block.first_index + first)
-        if count > 1:
-            self._log.add(code, severity, message, index=block.first_index + last, count=count - 1)
+        self._log.add_each(code, severity, message, block.first_index + np.flatnonzero(mask))
 
 
 class _FlatRun:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from heapq import nlargest
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedjoule.config import ClosedModel
 from fedjoule.provenance import Instrument
@@ -58,14 +60,23 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
+Span = tuple[int, int]
+"""The first and the last sample of a stretch, by their index."""
+
+MAX_SPANS = 64
+"""Places that a finding keeps apart. Beyond them the nearest are joined, and an error then also spoils the
+windows in between."""
+
+
 class Finding(ClosedModel):
     """Something a reader of the data must know. Equal codes are merged, so the list stays short.
 
     Attributes:
         code: Stable name, e.g. ``gap``, ``clipping``, ``bad_checksum``.
         count: How often it was seen.
-        first_index: Sample index near which it was first seen, if that is known.
+        first_index: Sample index near which it was first seen; None unless every place is known.
         last_index: The same for the last time.
+        spans: Where it was seen from the first to the last, if not everywhere.
     """
 
     code: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
@@ -74,51 +85,102 @@ class Finding(ClosedModel):
     count: int = Field(default=1, ge=1)
     first_index: int | None = None
     last_index: int | None = None
+    spans: tuple[Span, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = dump(self)
+        if not self.spans:  # as in records from before there were any, so that their hash stays the same
+            data.pop("spans", None)
+        return data
+
+    def touches(self, first: int, last: int) -> bool:
+        """Whether it concerns samples from ``first`` to ``last``; one without a place concerns all."""
+        if self.first_index is None:
+            return True
+        end = self.first_index if self.last_index is None else self.last_index
+        return any(a <= last and b >= first for a, b in self.spans or [(self.first_index, end)])
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a log knows about one code."""
+
+    severity: Severity
+    message: str
+    count: int = 0
+    spans: list[Span] = field(default_factory=list)
+    all_placed: bool = True
+
+    def finding(self, code: str) -> Finding:
+        placed = self.spans if self.all_placed else []
+        return Finding(
+            code=code,
+            severity=self.severity,
+            message=self.message,
+            count=self.count,
+            first_index=placed[0][0] if placed else None,
+            last_index=self.spans[-1][1] if self.spans else None,
+            spans=tuple(placed) if len(placed) > 1 else (),
+        )
 
 
 class FindingLog:
     """Collects findings in bounded memory: one entry per code, however often it happens."""
 
     def __init__(self) -> None:
-        self._by_code: dict[str, Finding] = {}
+        self._by_code: dict[str, _Seen] = {}
 
     def add(
-        self, code: str, severity: Severity, message: str, *, index: int | None = None, count: int = 1
+        self,
+        code: str,
+        severity: Severity,
+        message: str,
+        *,
+        index: int | None = None,
+        last_index: int | None = None,
+        count: int = 1,
     ) -> None:
-        """Note a finding; the first message of a code is kept."""
-        old = self._by_code.get(code)
-        if old is None:
-            new = Finding(
-                code=code,
-                severity=severity,
-                message=message,
-                count=count,
-                first_index=index,
-                last_index=index,
-            )
+        """Note a finding, at one sample or from it to another; the first message of a code is kept."""
+        seen = self._by_code.setdefault(code, _Seen(severity, message))
+        seen.count += count
+        if index is None:
+            seen.all_placed = False
         else:
-            new = old.model_copy(
-                update={
-                    "count": old.count + count,
-                    "last_index": index if index is not None else old.last_index,
-                }
-            )
-        self._by_code[code] = new
+            seen.spans = join_spans([*seen.spans, (index, index if last_index is None else last_index)])
 
-    def merge(self, findings: tuple[Finding, ...]) -> None:
-        """Take over findings made elsewhere."""
-        for finding in findings:
-            self.add(
-                finding.code,
-                finding.severity,
-                finding.message,
-                index=finding.first_index,
-                count=finding.count,
-            )
+    def add_each(
+        self,
+        code: str,
+        severity: Severity,
+        message: str,
+        first: NDArray[np.int64],
+        last: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Note a finding at each of these samples, or from each to its ``last``; in ascending order."""
+        import numpy as np
+
+        if not len(first):
+            return
+        last = first if last is None else last
+        begins = np.concatenate(([True], first[1:] > last[:-1] + 1))
+        ends = np.append(begins[1:], True)
+        seen = self._by_code.setdefault(code, _Seen(severity, message))
+        seen.count += len(first)
+        seen.spans = join_spans([*seen.spans, *zip(first[begins].tolist(), last[ends].tolist(), strict=True)])
 
     def as_tuple(self) -> tuple[Finding, ...]:
         """The findings so far."""
-        return tuple(self._by_code.values())
+        return tuple(seen.finding(code) for code, seen in self._by_code.items())
+
+
+def join_spans(spans: list[Span], limit: int = MAX_SPANS) -> list[Span]:
+    """Spans in order, those that touch as one; where they are too many, the nearest are joined too."""
+    spans = sorted(spans)
+    ends = list(accumulate((end for _, end in spans), max))
+    between = ((spans[i][0] - ends[i - 1], i) for i in range(1, len(spans)))
+    cuts = sorted(i for gap, i in nlargest(limit - 1, between) if gap > 1)
+    return [(spans[a][0], ends[b - 1]) for a, b in pairwise([0, *cuts, len(spans)])]
 
 
 SILENT_PERIODS = 5

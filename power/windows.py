@@ -238,8 +238,7 @@ class _Judge:
         return found
 
     def _touches(self, finding: Finding, i: int) -> bool:
-        """Whether a finding concerns the window; one without a place concerns all."""
-        if finding.first_index is None or not self.tally.n_samples[i]:
+        """Whether a finding concerns the window; one without samples may lie next to it."""
+        if not self.tally.n_samples[i]:
             return True
-        last = finding.first_index if finding.last_index is None else finding.last_index
-        return bool(finding.first_index <= self.tally.last_index[i] and last >= self.tally.first_index[i])
+        return finding.touches(int(self.tally.first_index[i]), int(self.tally.last_index[i]))

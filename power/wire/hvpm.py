@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Counts = NDArray[np.int64]
     Floats = NDArray[np.float64]
-    Mask = NDArray[np.bool_]
 
 
 class HvpmDecoder:
@@ -104,7 +103,7 @@ class HvpmDecoder:
         """Decode packets that follow each other."""
         seen = cut_observations(buffer, packets, self._scale)
         rises = self._continuity.accept(packets)
-        self._note_flags(packets.flags, self._next_tick + packets.first_observation + np.cumsum(rises))
+        self._note_flags(packets, self._next_tick + packets.first_observation + np.cumsum(rises))
         gaps = np.flatnonzero(rises)
         lost_before = dict(zip(packets.first_observation[gaps].tolist(), rises[gaps].tolist(), strict=True))
         decoded: list[Decoded] = []
@@ -160,49 +159,32 @@ class HvpmDecoder:
         in_fine = fine < self._scale.fine_limit
         raw = np.where(in_fine, fine, coarse)
         low, high = self._scale.raw_limits
-        self._note_each(
+        self._findings.add_each(
             "clipping",
             Severity.ERROR,
             "the current was beyond what the converter can express",
-            tick,
-            (raw == low) | (raw == high),
+            tick[(raw == low) | (raw == high)],
         )
         zero = np.where(in_fine, self._fine.zero, self._coarse.zero)
         slope = np.where(in_fine, self._fine.amperes_per_count, self._coarse.amperes_per_count)
         current_a: Floats = (raw - zero) * slope
         return current_a
 
-    def _note_flags(self, flags: Bytes, tick: Counts) -> None:
-        self._note_each(
-            "over_current",
-            Severity.ERROR,
-            "packets with the over-current or thermal flag: the unit has cut the output off",
-            tick,
-            flags & OVER_CURRENT != 0,
-        )
+    def _note_flags(self, packets: Packets, tick: Counts) -> None:
+        """What the flags of packets say about their observations, the first of which has this tick."""
+        over = packets.flags & OVER_CURRENT != 0
+        last = tick + packets.observations - 1
+        message = "packets with the over-current or thermal flag: the unit has cut the output off"
+        self._findings.add_each("over_current", Severity.ERROR, message, tick[over], last[over])
         if self._scale.channel == "main":
-            self._note_each(
-                "output_off",
-                Severity.WARNING,
-                "packets that say the main output was off",
-                tick,
-                flags & OUTPUT_ON == 0,
-            )
-
-    def _note_each(self, code: str, severity: Severity, message: str, tick: Counts, mask: Mask) -> None:
-        """A finding for every place in a mask, with the first and the last tick."""
-        where = np.flatnonzero(mask)
-        if not len(where):
-            return
-        self._findings.add(code, severity, message, index=int(tick[where[0]]))
-        if len(where) > 1:
-            self._findings.add(code, severity, message, index=int(tick[where[-1]]), count=len(where) - 1)
+            off = packets.flags & OUTPUT_ON == 0
+            message = "packets that say the main output was off"
+            self._findings.add_each("output_off", Severity.WARNING, message, tick[off], last[off])
 
     def _note_run(self, code: str, severity: Severity, message: str, count: int) -> None:
         """A finding for so many observations from here on."""
-        self._findings.add(code, severity, message, index=self._next_tick)
-        if count > 1:
-            self._findings.add(code, severity, message, index=self._next_tick + count - 1, count=count - 1)
+        last = self._next_tick + count - 1
+        self._findings.add(code, severity, message, index=self._next_tick, last_index=last, count=count)
 
     def _note(self, code: str, severity: Severity, message: str) -> None:
         self._findings.add(code, severity, message, index=self._next_tick)

@@ -241,11 +241,7 @@ class Ina219Decoder:
         message: str,
         severity: Severity = Severity.ERROR,
     ) -> None:
-        if where.any():
-            found = index[where]
-            self._log.add(code, severity, message, index=int(found[0]))
-            if len(found) > 1:
-                self._log.add(code, severity, message, index=int(found[-1]), count=len(found) - 1)
+        self._log.add_each(code, severity, message, index[where])
 
     def _add(self, code: str, message: str, count: int, severity: Severity = Severity.WARNING) -> None:
         if count:

@@ -225,12 +225,9 @@ class LvpmDecoder:
     def _note_where(
         self, hit: NDArray[np.bool_], samples: int, code: str, severity: Severity, message: str
     ) -> None:
-        """Note the places of a run that were hit, each so many samples long, with the first and the last."""
-        (places,) = np.nonzero(hit)
-        for part in (places[:-1], places[-1:]):
-            if len(part):
-                index = self._next_index + int(part[0]) * samples
-                self._findings.add(code, severity, message, index=index, count=len(part))
+        """Note the places of a run that were hit, each so many samples long."""
+        first = self._next_index + np.flatnonzero(hit) * samples
+        self._findings.add_each(code, severity, message, first, first + max(samples, 1) - 1)
 
 
 def _join(pieces: list[_Piece]) -> list[Decoded]:

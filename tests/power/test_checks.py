@@ -37,6 +37,7 @@ def test_gaps_are_counted_in_samples() -> None:
             count=10,
             first_index=107,
             last_index=210,
+            spans=((107, 107), (210, 210)),
         )
     }
 

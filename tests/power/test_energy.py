@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from fedjoule.errors import DataQualityError, StorageError
 from power.energy import GapPolicy, Window, WindowEnergy, integrate, integrate_recording
-from power.model import Accuracy, Finding, InstrumentInfo, Loss, RangeAccuracy, SampleBlock, Severity
+from power.model import (
+    Accuracy,
+    Finding,
+    FindingLog,
+    InstrumentInfo,
+    Loss,
+    RangeAccuracy,
+    SampleBlock,
+    Severity,
+)
 from power.recording import Recording, RecordingWriter, open_recording, salvage_recording
 from power.timebase import Timebase
 
@@ -337,6 +346,16 @@ def test_an_error_finding_spoils_the_windows_it_touches(
         spoiled = next(energy for energy in found if not energy.valid)
         assert spoiled.problems == ("over_current: the supply shut down",)
         assert spoiled.energy_j is not None
+
+
+def test_errors_at_both_ends_do_not_spoil_what_lies_between(tmp_path: Path) -> None:
+    log = FindingLog()
+    for index in (50, 1950):  # one sample while it boots, one while it shuts down
+        log.add("clipping", Severity.ERROR, "the converter was at its limit", index=index)
+    recording = record(tmp_path, [block_of(np.full(2000, 0.25))], info_of(), findings=log.as_tuple())
+    windows = [Window(at(0), at(0.2)), Window(at(0.2), at(1.8)), Window(at(1.8), at(1.999))]
+    for found in zip(*both(open_recording(recording.folder), windows), strict=True):
+        assert [energy.valid for energy in found] == [False, True, False]
 
 
 def test_energy_is_told_apart_by_range(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_flags_become_findings() -> None:
     found = {f.code: f for f in decoder.findings}
     assert found["over_current"].severity is Severity.ERROR
     assert (found["over_current"].count, found["over_current"].first_index) == (2, first)
-    assert (found["output_off"].count, found["output_off"].last_index) == (5, first + 6 + 12)
+    assert (found["output_off"].count, found["output_off"].last_index) == (5, first + 6 + 14)
     _, usb = decode(stream.data, channel="usb")
     assert "output_off" not in codes(usb)
 

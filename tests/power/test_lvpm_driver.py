@@ -183,7 +183,7 @@ def test_over_current_is_an_error_at_its_place() -> None:
     (finding,) = meter.findings
     assert (finding.code, finding.severity, finding.count) == ("over_current", "error", 3)
     assert finding.first_index == pytest.approx(1000, abs=7)
-    assert finding.last_index == finding.first_index + 14
+    assert finding.last_index == finding.first_index + 20
     assert not any(block.dropped_before for block in blocks)
 
 

@@ -212,7 +212,7 @@ def test_flags_become_findings_at_their_place() -> None:
     (block,) = unit.feed(b"".join(stream), 0)
     assert len(block.ticks) == 70
     found = {f.code: (f.severity, f.count, f.first_index, f.last_index) for f in unit.findings}
-    assert found == {"over_current": ("error", 2, 21, 35), "output_off": ("warning", 1, 49, 49)}
+    assert found == {"over_current": ("error", 2, 21, 41), "output_off": ("warning", 1, 49, 55)}
 
 
 def test_a_converter_at_its_limit_is_a_finding() -> None:
