@@ -14,7 +14,7 @@ from device_agents.workloads.tasks import Task, find_task
 from emulator.assembly.profiles import profiles_of
 from emulator.assembly.recordings import conditions_of, recordings
 from emulator.budgets import budgets_by_rule
-from emulator.cost.network import Network
+from emulator.cost.network import Link, Network
 from emulator.data.model import DataSet, Split
 from emulator.data.partition import Holdings, make_partition
 from emulator.engine import Engine
@@ -83,6 +83,11 @@ def assemble(
     chooser = make_selector(scenario) if selector is None else selector
     known = profiles_of(scenario.fleet, task) if profiles is None else profiles
     conditions = conditions_of(scenario.fleet, seed)
+    if scenario.fleet.network is Link.TRACE and not conditions.has_rates:
+        raise ConfigError(
+            'fleet.network = "trace", but no throughput was recorded',
+            hint='give traces with throughput, or write "profile" for transfers as measured with the devices',
+        )
     labels = "label_histogram" in chooser.needs
     learners = learners or learners_of(scenario, task, seed, open_trainer, labels=labels)
     fleet = fleet_from_profiles(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from emulator.cost.work import Progress, Work, compute, steady
 from emulator.fleet.conditions import NEVER_NS, Ids, Times
 from emulator.outcome import ClientCost, Fate
-from emulator.world import World
+from emulator.world import LONGEST_WAIT_NS, World
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
@@ -52,9 +52,9 @@ class Timeline:
         self.devices = devices
         self.start_ns = start_ns
         self.t_ns: Times = np.full(len(devices), start_ns)
-        self._leaves_ns: Times = (
-            np.full(len(devices), NEVER_NS) if held else world.conditions.leaves_at(start_ns, devices)
-        )
+        leaves_ns = np.full(len(devices), NEVER_NS) if held else world.conditions.leaves_at(start_ns, devices)
+        # A transfer that never ends is given up after a year, like a wait for somebody to be there.
+        self._leaves_ns: Times = np.minimum(leaves_ns, start_ns + LONGEST_WAIT_NS)
         self._limit_ns = self._leaves_ns.copy()
         self._limit_fate = np.full(len(devices), _CODE[Fate.LEFT])
         self._fate = np.full(len(devices), _UNDER_WAY)

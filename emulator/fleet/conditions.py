@@ -35,6 +35,10 @@ class Conditions(Protocol):
     def has_level(self) -> NDArray[np.bool_]:
         """Whose battery level was ever read."""
 
+    @property
+    def has_rates(self) -> bool:
+        """Whether anybody's throughput was ever read, in one direction or both."""
+
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """Which devices may train."""
 
@@ -69,6 +73,8 @@ class Conditions(Protocol):
 
 class AlwaysThere:
     """Devices that nobody uses: always eligible, never loaded, no record of battery or network."""
+
+    has_rates = False
 
     def __init__(self, devices: int) -> None:
         self._n = devices
@@ -148,9 +154,10 @@ class Replayed:
         return np.asarray(seen[self._traces.map.user])
 
     @cached_property
-    def _has_rates(self) -> bool:
+    def has_rates(self) -> bool:
+        """Whether anybody's throughput was ever read, in one direction or both."""
         flat = self._traces.flat
-        return bool(np.any(~np.isnan(flat.down_bps)) and np.any(~np.isnan(flat.up_bps)))
+        return bool(np.any(~np.isnan(flat.down_bps)) or np.any(~np.isnan(flat.up_bps)))
 
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """Whom the policy lets train."""
@@ -194,7 +201,7 @@ class Replayed:
 
     def rates(self, t_ns: Times, devices: Ids) -> NetworkRates | None:
         """As last read."""
-        if not self._has_rates:
+        if not self.has_rates:
             return None
         return self._traces.throughput_at(np.asarray(t_ns) + self._start_ns, devices)
 

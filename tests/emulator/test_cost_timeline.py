@@ -5,9 +5,14 @@ import pytest
 
 from emulator.cost.network import Link
 from emulator.cost.timeline import FORWARD_SHARE, Timeline
+from emulator.fleet.conditions import Replayed
 from emulator.outcome import Fate
+from emulator.world import LONGEST_WAIT_NS
 from power.profile import Battery
 from tests.emulator.worlds import SECOND_NS, fleet, profile, replay, user, world
+from traces.devices import FleetRecipe
+from traces.flat import flatten
+from traces.fleet import TraceFleet
 
 EVERYBODY = np.arange(1)
 
@@ -134,6 +139,43 @@ def test_unknown_throughput_falls_back_to_what_was_measured() -> None:
     line = timeline(person, link=Link.TRACE, model_bytes=1_000_000)
     line.download(EVERYBODY)
     assert line.cost.download_s[0] == pytest.approx(0.5)
+
+
+def test_each_direction_counts_for_itself() -> None:
+    """A set that holds downloads only: uploads are as measured."""
+    line = timeline(user(rates=[(0, 8e6, float("nan"))]), link=Link.TRACE, model_bytes=1_000_000)
+    line.download(EVERYBODY)
+    assert line.cost.download_s[0] == pytest.approx(1.0)
+    line.upload(EVERYBODY)
+    assert line.cost.upload_s[0] == pytest.approx(0.5)
+
+
+def test_a_stalled_transfer_is_tried_again_until_it_moves() -> None:
+    """Nothing moves for 5 s: tried at 0, 1, 3 and 7 s, awake in between; then 1 s at the radio's power."""
+    person = user(rates=[(0, 0.0, 2e6), (5.0, 8e6, 2e6)])
+    line = timeline(person, link=Link.TRACE, model_bytes=1_000_000)
+    line.download(EVERYBODY)
+    assert line.cost.download_s[0] == pytest.approx(8.0)
+    assert line.cost.download_j[0] == pytest.approx(7 * 0.4 + 0.5)
+
+
+def test_a_transfer_that_never_moves_ends_at_the_limit() -> None:
+    person = user(rates=[(0, 0.0, 2e6)])
+    line = whole_round(timeline(person, link=Link.TRACE, deadline_s=20))
+    assert line.fates() == (Fate.DEADLINE,)
+    assert line.t_ns.tolist() == [20 * SECOND_NS]
+    assert line.cost.download_j[0] == pytest.approx(20 * 0.4)
+
+
+@pytest.mark.parametrize("bps", [0.0, 5e-324, 1e-9])
+def test_a_transfer_for_ever_ends_after_a_year_where_nothing_else_ends_it(bps: float) -> None:
+    flat = flatten([user(rates=[(0, bps, bps)])])
+    there = Replayed(TraceFleet.made(flat, FleetRecipe(devices=1)), "any")
+    place = world(fleet([profile()], [100]), there, link=Link.TRACE, model_bytes=1_000_000)
+    line = whole_round(Timeline(place, EVERYBODY.copy(), 10 * SECOND_NS))
+    assert line.fates() == (Fate.LEFT,)
+    assert line.t_ns.tolist() == [10 * SECOND_NS + LONGEST_WAIT_NS]
+    assert np.isfinite(line.cost.download_j[0])
 
 
 def test_a_fork_moves_alone() -> None:

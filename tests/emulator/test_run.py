@@ -10,10 +10,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from emulator.batch import plan, play, read_index, start
+from emulator.cost.network import Link
 from emulator.emulation import load_result, run
 from emulator.log import METRIC
 from emulator.outcome import Accounting, Fate
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
+from emulator.scenario.model import Fleet, ProtocolSection, Scenario, Traces, TrainerSection
 from fedjoule.errors import ConfigError, StorageError
 from tests.conftest import REPOSITORY
 from tests.emulator.worlds import Prober
@@ -60,6 +61,13 @@ def test_the_record_is_enough_to_repeat_it(tmp_path: Path) -> None:
         assert (first.path / name).read_bytes() == (again.path / name).read_bytes()
     assert record.facts["budgets"] == again.record.facts["budgets"]
     assert record.rounds == 3
+
+
+@pytest.mark.parametrize("traces", [None, Traces(at_end="wrap", users=2, days=1)])
+def test_recorded_transfers_need_a_record(tmp_path: Path, traces: Traces | None) -> None:
+    fleet = SMALL.fleet.model_copy(update={"network": Link.TRACE, "traces": traces})
+    with pytest.raises(ConfigError, match="no throughput was recorded"):
+        run(SMALL.model_copy(update={"fleet": fleet}), out=tmp_path)
 
 
 def test_selectors_add_columns_of_their_own(tmp_path: Path) -> None:
