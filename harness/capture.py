@@ -107,7 +107,7 @@ class CaptureRecord(StoredRecord):
         repetition: From 1 on within its cell (device, workload, backend, background).
         attempt: From 1 on; earlier ones are in ``failed/``.
         throttled_epochs: Epochs in which the device was slowed down; they are not averaged in.
-        throttling_known: Whether the device would have told.
+        throttling_known: Whether the device would have told, in every epoch.
         idle: When the host left the device alone, before and after the work: the baseline.
         pings: Every clock exchange: with the recording and the markers, all that the clock fit was made of.
         bursts: What became of each pattern in the power trace.

@@ -14,6 +14,7 @@ class Limits:
     """Looks at every telemetry sample and ends the job when a limit is passed.
 
     Attributes:
+        given: Whether the job has any.
         message: Which limit was passed; empty if none was.
     """
 
@@ -21,6 +22,7 @@ class Limits:
         self._temperature_max_c = spec.temperature_max_c
         self._battery_min_level = spec.battery_min_level
         self._end_job = end_job
+        self.given = spec.temperature_max_c is not None or spec.battery_min_level is not None
         self.message = ""
 
     def check(self, values: Sample) -> None:

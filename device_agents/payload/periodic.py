@@ -15,7 +15,7 @@ class Periodic(ABC):
         name: What it is for.
         cpu_s: Processor time of its thread so far.
         missed: Turns left out because the one before took too long or the device was busy.
-        failure: What ended it early, if anything.
+        failure: What ended it early, or what it had to go on without, if anything.
     """
 
     def __init__(self, name: str, period_s: float) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Recorders:
-    """The threads beside one job. A full disk ends them before it ends the job: markers matter more.
+    """The threads beside one job. A full disk ends their records before it ends the job: markers matter more.
 
     Attributes:
         limits: What the device must not exceed.
@@ -37,9 +37,8 @@ class Recorders:
         self.problems: list[str] = []
         self._telemetry = sampler = None
         if spec.telemetry_hz:
-            self._telemetry = Telemetry(
-                device.root, spec.telemetry_hz, self._journal, device.sender, self.limits
-            )
+            limits = self.limits if self.limits.given else None
+            self._telemetry = Telemetry(device.root, spec.telemetry_hz, self._journal, device.sender, limits)
         if spec.power_hz:
             sampler = SysfsSampler(device.root, spec.power_hz, self._journal)
         heartbeat = None if spec.quiet else Heartbeat(device, markers)

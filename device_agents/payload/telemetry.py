@@ -10,6 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from device_agents.payload.faults import JobFault
 from device_agents.payload.periodic import Periodic
 from device_agents.payload.telemetry_sources import Sample, discover
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Telemetry(Periodic):
-    """Samples all sources of a device into a journal."""
+    """Samples all sources of a device into a journal, and holds each sample against the limits.
+
+    A journal that takes no more ends it, unless there are limits to watch: then it goes on without records.
+    """
 
     def __init__(
         self, root: Path, rate_hz: float, journal: Journal, sender: Sender, limits: Limits | None = None
@@ -65,14 +69,22 @@ class Telemetry(Periodic):
         t_dev_ns = time.monotonic_ns()
         values: Sample = {}
         for source in self._sources:
-            sample = source.sample()
-            values.update(sample)
-            self._note_lost(sample)
+            values.update(source.sample())
+        if self._limits is not None:
+            self._limits.check(values)  # first: a full disk refuses what comes after
         with self._summary_lock:
             self._summary.add(values)
-        self._record({"type": "telemetry", "t_dev_ns": t_dev_ns, "values": values})
-        if self._limits is not None:
-            self._limits.check(values)
+        if self.failure is None:
+            self._keep(t_dev_ns, values)
+
+    def _keep(self, t_dev_ns: int, values: Sample) -> None:
+        try:
+            self._note_lost(values)
+            self._record({"type": "telemetry", "t_dev_ns": t_dev_ns, "values": values})
+        except JobFault as fault:
+            if self._limits is None:
+                raise
+            self.failure = fault
 
     def _note_lost(self, sample: Sample) -> None:
         """A source that stops answering is reported once."""

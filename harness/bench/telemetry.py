@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from device_agents.job_record import JobRecord
@@ -51,7 +52,7 @@ class Heat:
     Attributes:
         temperature: Of the hottest sensor; None without one.
         throttled_epochs: Epochs during which the device was slowed down.
-        throttling_known: Whether the device tells when it is.
+        throttling_known: Whether the device told when it was, to the end of the last epoch.
     """
 
     temperature: Temperature | None
@@ -72,8 +73,14 @@ def read_heat(samples: Sequence[Telemetry], markers: Sequence[EpochMarker]) -> H
     starts = {m.epoch: m.t_dev_ns for m in markers if m.kind is Phase.EPOCH and m.edge == "start"}
     ends = {m.epoch: m.t_dev_ns for m in markers if m.kind is Phase.EPOCH and m.edge == "end"}
     throttled = tuple(e for e in starts if e in ends and _throttled(_around(samples, starts[e], ends[e])))
-    known = any(_tells(sample.values) for sample in samples)
-    return Heat(temperature, throttled, known)
+    telling = [sample.t_dev_ns for sample in samples if _tells(sample.values)]
+    return Heat(temperature, throttled, _reaches(telling, max(ends.values(), default=0)))
+
+
+def _reaches(times_ns: Sequence[int], end_ns: int) -> bool:
+    """Whether samples go on until a moment: they may end before it by as much as they lie apart."""
+    apart_ns = max((after - before for before, after in pairwise(times_ns)), default=0)
+    return bool(times_ns) and times_ns[-1] + apart_ns >= end_ns
 
 
 def _around(samples: Sequence[Telemetry], start_ns: int, end_ns: int) -> list[Sample]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from device_agents.job import BackgroundLoad, Job
 from device_agents.job_record import JobRecord
-from device_agents.protocol import EpochMarker, JobEnd, Phase, Sources
+from device_agents.protocol import EpochMarker, JobEnd, Phase, SourceLost, Sources
 from fedjoule.errors import DataQualityError
 from harness.capture import HostWindow
 from harness.clock import ClockFit
@@ -106,16 +106,18 @@ def device_findings(record: JobRecord, order: Job) -> tuple[Finding, ...]:
 
 
 def _unwatched(record: JobRecord, order: Job) -> Iterator[Finding]:
-    """Limits that the device had no sensor for."""
+    """Limits that the device had no sensor for, or one that did not answer all the time."""
     columns = {name for sources in record.telemetry_of(Sources) for name in sources.columns}
+    lost = {source.column for source in record.telemetry_of(SourceLost)}
     limits = (
         ("temperature_c", order.temperature_max_c, "temperature"),
         ("battery_level", order.battery_min_level, "battery level"),
     )
     for column, limit, what in limits:
-        if limit is not None and column not in columns:
-            yield Finding(
-                code=f"unwatched_{column}",
-                severity=Severity.WARNING,
-                message=f"the device shows no {what}: its limit of {limit:g} was not watched",
-            )
+        if limit is None or (column in columns and column not in lost):
+            continue
+        if column in lost:
+            message = f"the {what} could not always be read: its limit of {limit:g} was not always watched"
+        else:
+            message = f"the device shows no {what}: its limit of {limit:g} was not watched"
+        yield Finding(code=f"unwatched_{column}", severity=Severity.WARNING, message=message)

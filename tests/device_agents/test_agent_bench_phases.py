@@ -1,14 +1,18 @@
 """What a bench asks of a job beyond the round itself: the load alone, warm-up, batch size, limits."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from device_agents.job import BackgroundLoad
+from device_agents.job import BackgroundLoad, SyncPattern
 from device_agents.protocol import Phase
+from device_agents.session import AgentSession
+from device_agents.transport import LocalTransport
 from fedjoule.errors import DeviceError
-from tests.device_agents.agents import session_on, softmax
-from tests.device_agents.fake_sysfs import phone, raspberry_pi
+from tests.device_agents.agents import AGENT, session_on, softmax
+from tests.device_agents.fake_sysfs import THERMAL, phone, raspberry_pi, tree
 
 LONG = {"samples": 100_000, "epochs": 10_000, "probe": False}
 
@@ -61,6 +65,32 @@ def test_a_device_past_its_limit_ends_the_job(
         with pytest.raises(DeviceError, match=message):
             session.run_round(softmax(telemetry_hz=5, **LONG, **limit))
         assert session.run_round(softmax()).done.outcome == "finished"
+
+
+def test_limits_hold_when_telemetry_can_no_longer_be_written(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the full disk; the device grows hot when that is reached."""
+    root, state, full_bytes = raspberry_pi(tmp_path / "root"), tmp_path / "state", 2400
+    telemetry = state / "jobs" / "hot" / "telemetry.jsonl"
+
+    def heat_up() -> None:
+        lines = [b""]
+        while sum(map(len, lines)) + len(lines[-1]) <= full_bytes:
+            time.sleep(0.05)
+            lines = [b"", *telemetry.read_bytes().splitlines(keepends=True)] if telemetry.exists() else lines
+        tree(root, {f"{THERMAL}/thermal_zone0/temp": 95_000})
+
+    limited = ["prlimit", f"--fsize={full_bytes}", "--", *AGENT, "--state", str(state), "--root", str(root)]
+    quiet_time = SyncPattern(order=3, bit_ns=10**10)
+    job = softmax(telemetry_hz=5, temperature_max_c=80, sync=quiet_time, deadline_s=40)
+    with LocalTransport().open(limited) as channel:
+        session = AgentSession(channel)
+        threading.Thread(target=heat_up, daemon=True).start()
+        with pytest.raises(DeviceError, match="95 degrees Celsius, above 80"):
+            session.run_round(job, job_id="hot")
+        end = session.collect("hot").end
+    assert end is not None
+    assert end.outcome == "limit"
+    assert ["telemetry.jsonl cannot be written" in problem for problem in end.problems] == [True]
 
 
 def test_a_device_inside_its_limits_goes_on(tmp_path: Path) -> None:

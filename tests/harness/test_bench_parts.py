@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from device_agents.protocol import EpochMarker, Telemetry
+from device_agents.job import Job
+from device_agents.job_record import JobRecord
+from device_agents.protocol import EpochMarker, SourceLost, Sources, Telemetry
 from device_agents.transport import LocalTransport
 from fedjoule.config import parse_toml
 from fedjoule.errors import (
@@ -43,6 +45,7 @@ from harness.bench.queue import JobQueue, meter_resource
 from harness.bench.retry import RetryPolicy, Verdict
 from harness.bench.stages import Stage
 from harness.bench.telemetry import read_heat
+from harness.bench.verify import device_findings
 from harness.inventory import Inventory, load_inventory
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
@@ -303,6 +306,48 @@ def test_throttled_epochs(samples: list[Telemetry], throttled: tuple[int, ...]) 
     heat = read_heat(samples, MARKERS)
     assert heat.throttled_epochs == throttled
     assert heat.throttling_known
+
+
+@pytest.mark.parametrize(
+    ("times_ns", "known"),
+    [
+        ((50, 150, 250, 350), True),  # the next one would have come after the end
+        ((50, 100, 150), False),  # ended in the first epoch
+        ((50, 100, 150, 200, 250, 300, 340), False),  # ended in the last one
+        ((), False),
+    ],
+)
+def test_throttling_is_unknown_where_telemetry_ended_early(times_ns: tuple[int, ...], known: bool) -> None:
+    samples = [telemetry(t_ns, throttle_flags=[0.0]) for t_ns in times_ns]
+    assert read_heat(samples, MARKERS).throttling_known is known
+    gone = [telemetry(t_ns, throttle_flags=[None]) for t_ns in (350, 450)]  # it still answers, but not this
+    assert read_heat([*samples, *gone], MARKERS).throttling_known is known
+
+
+LIMITED = Job(workload="softmax", samples=1, epochs=1, seed=0, temperature_max_c=60, battery_min_level=0.2)
+
+
+@pytest.mark.parametrize(
+    ("columns", "lost", "found"),
+    [
+        (("temperature_c", "battery_level"), (), {}),
+        (("temperature_c", "battery_level"), ("load_1min",), {}),
+        (("temperature_c",), (), {"unwatched_battery_level": "shows no battery level"}),
+        (
+            ("temperature_c", "battery_level"),
+            ("temperature_c",),
+            {"unwatched_temperature_c": "temperature could not always be read: its limit of 60"},
+        ),
+    ],
+)
+def test_limits_that_were_not_watched_are_found(
+    columns: tuple[str, ...], lost: tuple[str, ...], found: dict[str, str]
+) -> None:
+    sources = Sources(columns=dict.fromkeys(columns, ("one",)), missing={})
+    record = JobRecord("done", (), (sources, *(SourceLost(column=name, t_dev_ns=1) for name in lost)), "")
+    findings = {finding.code: finding.message for finding in device_findings(record, LIMITED)}
+    assert findings.keys() == found.keys()
+    assert all(text in findings[code] for code, text in found.items())
 
 
 def test_heat_of_a_device_that_tells_little() -> None:
