@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedjoule.config import ClosedModel
 from fedjoule.errors import ProvenanceError
@@ -39,6 +39,9 @@ def weakest(origins: Iterable[Origin]) -> Origin:
     if not found:
         raise ProvenanceError("a number without any evidence has no origin")
     return min(found, key=lambda origin: origin.strength)
+
+
+BY_HAND = "a file written by hand says 'imported', 'scaled', 'literature' (both with a basis) or 'emulated'"
 
 
 class SourceRef(ClosedModel):
@@ -78,12 +81,21 @@ class Provenance(ClosedModel):
     loss_fraction: float | None = Field(default=None, ge=0, le=1)
     basis: str = ""
 
+    @field_validator("origin", mode="before")
+    @classmethod
+    def _known(cls, value: object) -> object:
+        if value not in list(Origin):
+            raise ValueError(f"no such origin; {BY_HAND}")
+        return value
+
     @model_validator(mode="after")
     def _claim_is_backed(self) -> Provenance:
         if self.instrument is not None and self.instrument.emulated and self.origin is not Origin.EMULATED:
             raise ValueError(f"origin {self.origin.value!r}, but the instrument is emulated, so it is too")
         if self.origin is Origin.MEASURED and (self.instrument is None or not self.sources):
-            raise ValueError("origin 'measured' needs an instrument and at least one source with its hash")
+            raise ValueError(
+                f"origin 'measured' needs an instrument and at least one source with its hash; {BY_HAND}"
+            )
         if self.origin in (Origin.SCALED, Origin.LITERATURE) and not self.basis:
             raise ValueError(f"origin {self.origin.value!r} needs a basis: from what, and how")
         return self

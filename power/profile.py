@@ -255,7 +255,8 @@ def load_profile(path: Path, *, verify: Callable[[SourceRef], bool] | None = Non
     profile = read_record(path, DeviceProfile)
     problems = []
     if not profile.is_sealed:
-        problems.append("the file was edited after it was saved")
+        edited = "the file was edited after it was saved"
+        problems.append(edited if profile.content_sha256 else "written by hand: the file has no seal")
     if profile.origin is Origin.MEASURED:
         missing = [s.id for s in profile.provenance.sources if verify is None or not verify(s)]
         if missing:

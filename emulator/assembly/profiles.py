@@ -14,13 +14,13 @@ def profiles_of(fleet: Fleet, task: Task) -> list[DeviceProfile]:
     """The profiles that are about the task's model.
 
     Raises:
-        ConfigError: There is none; says what could be scaled from what is there.
+        ConfigError: There is none (says what could be scaled from what is there), or a path leads nowhere.
     """
     if fleet.profiles == "reference":
         from power.reference.fleet import reference_fleet
 
         return list(reference_fleet(task.name))
-    found = [load_profile(Path(name)) for name in fleet.profiles]
+    found = [load_profile(path) for name in fleet.profiles for path in _files(Path(name))]
     fitting = [profile for profile in found if profile.model == task.model]
     if not fitting:
         known = ", ".join(sorted({f"{profile.device}/{profile.model}" for profile in found})) or "none"
@@ -29,3 +29,16 @@ def profiles_of(fleet: Fleet, task: Task) -> list[DeviceProfile]:
             hint=f"`fedjoule profile scale PROFILE --task {task.name}` estimates one from another model's",
         )
     return fitting
+
+
+def _files(path: Path) -> list[Path]:
+    """A file itself, or those in a folder, such as `fedjoule profile export --out FOLDER` makes."""
+    if not path.exists():
+        raise ConfigError(
+            f"fleet.profiles: {path}: no such file or folder",
+            hint="paths are relative to the scenario file; `fedjoule profile export` writes some",
+        )
+    found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not found:
+        raise ConfigError(f"fleet.profiles: {path}: a folder without profiles (*.json)")
+    return found

@@ -74,8 +74,8 @@ class Fleet(ClosedModel):
 
     Attributes:
         devices: N.
-        profiles: Profile files (relative to the scenario file), or ``reference`` for the phones computed
-            from published facts.
+        profiles: Profile files and folders of them (relative to the scenario file), or ``reference`` for the
+            phones computed from published facts.
         mix: Share of each device name; all profiles alike by default.
         speed_spread: Standard deviation of the logarithm of a device's speed around its profile.
         traces: What happens to them; without, they are always there and idle.
