@@ -2,7 +2,7 @@
 
 All of them look at whole blocks and remember a handful of numbers between blocks, so a day-long
 recording is checked in the same memory as a second. A driver sees more than these checks do (flags, the
-converter's counts, so clipping is its to report); where both report one code, the driver's finding stands.
+converter's counts, so clipping is its to report); see `merge_findings` for what both report.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class SampleChecks:
     def _check_limits(self, block: SampleBlock, config: MeterConfig) -> None:
         accuracy = self._info.accuracy
         self._note(
-            "over_current",
+            "above_current_limit",
             Severity.ERROR,
             f"the device drew more than its current_limit_a of {config.current_limit_a:g} A",
             block,
@@ -214,3 +214,20 @@ def finite_rows(block: SampleBlock) -> int:
     """How many samples come before the first that is not a number or infinite."""
     bad = ~(np.isfinite(block.current_a) & np.isfinite(block.voltage_v))
     return int(np.argmax(bad)) if bad.any() else len(block)
+
+
+def merge_findings(of_meter: tuple[Finding, ...], of_checks: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Both, without what the checks found again: the meter knows more about it.
+
+    An error goes only if the meter says the very same: a replay, for one, may be checked against other
+    limits than those of which its recording tells.
+    """
+    known = {finding.code for finding in of_meter}
+    said = {(finding.code, finding.message) for finding in of_meter}
+
+    def is_new(finding: Finding) -> bool:
+        if finding.severity is Severity.ERROR:
+            return (finding.code, finding.message) not in said
+        return finding.code not in known
+
+    return (*of_meter, *filter(is_new, of_checks))

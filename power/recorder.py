@@ -11,7 +11,7 @@ from pathlib import Path
 from fedjoule.errors import DataQualityError, FedjouleError, MeterDisconnected, MeterSilent, StorageError
 from fedjoule.records import storage_error
 from fedjoule.runstore.run import RunLock
-from power.checks import SampleChecks, finite_rows
+from power.checks import SampleChecks, finite_rows, merge_findings
 from power.meter import MeterConfig, PowerMeter
 from power.model import Finding, SampleBlock, Severity
 from power.recording import OPENING_FILE, SALVAGE_HINT, RecordingRecord, RecordingWriter, block_part
@@ -202,12 +202,6 @@ def _finish(meter: PowerMeter, intake: _Intake, failure: BaseException | None) -
         raise type(failure)(f"{failure.message}; {place}", hint=failure.hint) from failure
     failure.add_note(place)
     raise failure
-
-
-def merge_findings(of_meter: tuple[Finding, ...], of_checks: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Both, without what the checks found again: the meter knows more about it."""
-    known = {finding.code for finding in of_meter}
-    return (*of_meter, *(finding for finding in of_checks if finding.code not in known))
 
 
 def _finding_of(failure: BaseException, index: int | None) -> Finding:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedjoule.errors import ConfigError, FedjouleError, StorageError
 from fedjoule.records import publish, read_record, write_record
 from fedjoule.runstore.run import RunLock
 from fedjoule.runstore.table import (
@@ -15,7 +17,9 @@ from fedjoule.runstore.table import (
     stream_schema,
     stream_to_parquet,
 )
+from power.checks import SampleChecks, merge_findings
 from power.model import Finding, Severity
+from power.recording.reader import Recording
 from power.recording.records import (
     OPENING_FILE,
     RECORDING_FILE,
@@ -71,21 +75,50 @@ def _salvage(folder: Path, opening: RecordingOpening) -> RecordingRecord | None:
     for tick, t_ns in zip(blocks["last_tick"].to_pylist(), blocks["last_ns"].to_pylist(), strict=True):
         fitter.add(tick, t_ns)
     losses = blocks["dropped_before"]
-    finding = Finding(
-        code="salvaged",
-        severity=Severity.WARNING,
-        message="the recording was cut short; times come from the provisional fit",
-    )
     record = RecordingRecord(
         **opening.model_dump(),
         timebase=fitter.fit(),
         n_samples=int(numbers(blocks["rows"]).sum()),
         dropped=None if losses.null_count else int(numbers(losses).sum()),
-        findings=(finding,),
         file_sha256=data_hashes(folder),
     )
+    record = record.model_copy(update={"findings": _findings(Recording(folder, record))})
     write_record(folder / RECORDING_FILE, record)
     return record
+
+
+def _findings(recording: Recording) -> tuple[Finding, ...]:
+    """What the killed recorder would have said, as far as samples and bytes still show it."""
+    salvaged = Finding(
+        code="salvaged",
+        severity=Severity.WARNING,
+        message="the recording was cut short; times come from the provisional fit",
+    )
+    checks = SampleChecks(recording.record.info, recording.record.config)
+    for block in recording.blocks():
+        checks.add(block)
+    return (salvaged, *merge_findings(_of_bytes(recording), checks.finish(recording.record.timebase)))
+
+
+def _of_bytes(recording: Recording) -> tuple[Finding, ...]:
+    """What the decoder notices when it reads the instrument's bytes once more."""
+    from power.redecode import DECODERS, redecode  # which itself reads recordings
+
+    info = recording.record.info
+    try:
+        decoder = DECODERS.load(info.kind)(info)
+    except ConfigError as error:
+        return (_lost(error),)
+    try:
+        deque(redecode(recording, decoder), maxlen=0)
+    except StorageError as error:  # no bytes, or fewer than there were
+        return (*decoder.findings, _lost(error))
+    return decoder.findings
+
+
+def _lost(error: FedjouleError) -> Finding:
+    message = f"what the driver had noticed is not known ({error.message})"
+    return Finding(code="driver_findings_lost", severity=Severity.WARNING, message=message)
 
 
 def _replace_blocks(folder: Path, blocks: pa.Table) -> None:

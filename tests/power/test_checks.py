@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from power.checks import FLAT_S, SampleChecks, finite_rows
+from power.checks import FLAT_S, SampleChecks, finite_rows, merge_findings
 from power.model import Finding, Severity
 from tests.power.synthetic import block, config, info, timebase
 
@@ -59,11 +59,34 @@ def test_the_limits_of_the_device() -> None:
     values[7] = 3.1
     found = check(block(values, 4.45), limits=config())
     assert {c: (f.severity, f.count) for c, f in found.items()} == {
-        "over_current": (Severity.ERROR, 1),
+        "above_current_limit": (Severity.ERROR, 1),
         "supply_voltage": (Severity.WARNING, 100),
         "over_voltage": (Severity.ERROR, 100),
     }
     assert check(block(values, 4.45)) == {}  # without a configuration there is nothing to compare with
+
+
+def test_the_instruments_own_shutdown_does_not_hide_a_current_above_the_limit() -> None:
+    shutdown = Finding(
+        code="over_current", severity=Severity.ERROR, message="the unit shut down", first_index=90
+    )
+    values = LIVE[:100].copy()
+    values[7] = 3.1
+    of_checks = tuple(check(block(values), limits=config()).values())
+    assert {f.code: f.first_index for f in merge_findings((shutdown,), of_checks)} == {
+        "over_current": 90,
+        "above_current_limit": 7,
+    }
+
+
+def test_an_error_against_other_limits_is_another_error() -> None:
+    """As in a replay, whose meter tells what was found when it was recorded."""
+    values = LIVE[:100].copy()
+    values[7], values[50] = 3.1, 2.5
+    before = tuple(check(block(values), limits=config()).values())
+    again = tuple(check(block(values), limits=config(current_limit_a=2.0)).values())
+    assert merge_findings(before, before) == before
+    assert [f.count for f in merge_findings(before, again)] == [1, 2]
 
 
 def test_voltage_max_leaves_room_for_the_voltmeter() -> None:

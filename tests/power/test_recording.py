@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from fedjoule.errors import StorageError
 from fedjoule.provenance import Origin
 from fedjoule.runstore import RunStore, salvage_run
+from power.energy import Window, integrate_recording
+from power.model import SampleBlock
 from power.recorder import record
 from power.recording import (
     BATCH_SAMPLES,
@@ -22,10 +24,14 @@ from power.recording import (
     salvage_recording,
     verify_hashes,
 )
+from power.redecode import DECODERS
+from power.wire.decoder import Decoded
+from tests.power.lvpm_reference import FINE_ZERO, STEP_V, packet, reference_packet, zero_packet
 from tests.power.synthetic import (
     START_NS,
     BytesMeter,
     block,
+    config,
     frames,
     info,
     samples_of,
@@ -167,7 +173,8 @@ def test_a_killed_recording_loses_at_most_its_last_second(tmp_path: Path, place:
     record = salvage_recording(folder)
     assert record is not None
     assert record.n_samples > seen - 1000 - 2 * largest  # a second, and blocks still on their way
-    assert [finding.code for finding in record.findings] == ["salvaged"]
+    # Nobody else can decode the bytes of this instrument.
+    assert [finding.code for finding in record.findings] == ["salvaged", "driver_findings_lost"]
     recording = open_recording(folder)
     stored = samples_of(recording.blocks())
     np.testing.assert_array_equal(stored["ticks"], np.arange(record.n_samples))
@@ -217,6 +224,32 @@ def test_salvaged_times_come_from_the_best_of_the_provisional_ones(tmp_path: Pat
         START_NS + np.arange(10_010) * 1_000_000
     )
     assert np.abs(error_ns).max() < 10e6  # a line through the first and the last would be 20 ms off
+
+
+def test_a_salvaged_recording_still_knows_its_errors(tmp_path: Path) -> None:
+    """What the samples show, and what the instrument's bytes say: windows there must not become valid."""
+    reading = (FINE_ZERO + 1000 & ~1, 0, 0, round(4.0 / STEP_V))
+    stream = [zero_packet(0), reference_packet(1)]
+    stream += [packet(i, 0, [reading] * 7, flags=0x30 if i == 1000 else 0x20) for i in range(2, 2000)]
+    facts = {"voltage_step_v": STEP_V}
+    known = info(kind="monsoon-lvpm", rate_hz=5000.0, tick_hz=5000.0, facts=facts)
+    writer = RecordingWriter(tmp_path, known, config(current_limit_a=1.0), started_ns=START_NS)
+    decoder = DECODERS.load("monsoon-lvpm")(known)
+    for i in range(0, len(stream), 100):
+        data, arrival_ns = b"".join(stream[i : i + 100]), START_NS + (i + 100) * 1_400_000
+        writer.write(data, arrival_ns)
+        for part in decoder.feed(data, arrival_ns):
+            part.current_a[part.ticks == 5000] = 1.5
+            t_ns = START_NS + part.ticks * 200_000
+            writer.append(SampleBlock(t_ns=t_ns, **{name: getattr(part, name) for name in Decoded.__slots__}))
+    writer.abandon()
+    salvaged = salvage_recording(tmp_path)
+    assert salvaged is not None
+    errors = {f.code: (f.first_index, f.last_index) for f in salvaged.findings if f.severity == "error"}
+    assert errors == {"over_current": (6986, 6992), "above_current_limit": (5000, 5000)}
+    windows = [Window(START_NS + a * 10**8, START_NS + (a + 2) * 10**8) for a in (4, 9, 13)]
+    found = integrate_recording(open_recording(tmp_path), windows)
+    assert [energy.valid for energy in found] == [True, False, False]
 
 
 def test_a_raw_file_survives_a_failing_table(tmp_path: Path) -> None:
