@@ -58,6 +58,8 @@ class FlatTraces:
         throughput: Steps of the network throughput.
         apps: Names behind the numbers in ``app``.
         categories: Category of each app.
+        time_zones: All that the users name, sorted; the empty string for "not told". ``None`` if they were
+            not kept: flat forms of earlier versions on disk.
     """
 
     users: tuple[str, ...]
@@ -79,6 +81,7 @@ class FlatTraces:
     up_bps: NDArray[np.float64]
     apps: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+    time_zones: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.users)
@@ -126,13 +129,17 @@ def flatten(
     sink = MemorySink() if sink is None else sink
     writer = _BlockWriter(sink, apps)
     users: list[str] = []
+    time_zones: set[str] = set()
     for block in _blocks(traces):
         writer.write(block)
         users += [trace.user for trace in block]
+        time_zones |= {trace.time_zone for trace in block}
     if not users:
         raise DataQualityError("there is no trace to replay", hint="check what the import gave")
     known = apps.apps()
-    return from_arrays(sink.arrays(), tuple(users), known.names, known.categories)
+    return from_arrays(
+        sink.arrays(), tuple(users), known.names, known.categories, time_zones=tuple(sorted(time_zones))
+    )
 
 
 def from_arrays(
@@ -140,13 +147,21 @@ def from_arrays(
     users: tuple[str, ...],
     apps: tuple[str, ...],
     categories: tuple[str, ...],
+    *,
+    time_zones: tuple[str, ...] | None,
 ) -> FlatTraces:
     """Put the arrays that a sink holds together."""
     fields: dict[str, Any] = {name: arrays[name] for names in VALUE_ARRAYS.values() for name in names}
     for group in VALUE_ARRAYS:
         fields[group] = Steps(**{name: arrays[f"{group}.{name}"] for name in STEP_ARRAYS})
     return FlatTraces(
-        users, arrays["start_ns"], arrays["span_ns"], apps=apps, categories=categories, **fields
+        users,
+        arrays["start_ns"],
+        arrays["span_ns"],
+        apps=apps,
+        categories=categories,
+        time_zones=time_zones,
+        **fields,
     )
 
 

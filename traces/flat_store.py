@@ -46,6 +46,7 @@ class FlatRecord(StoredRecord):
         table: Name of the intensity table that was used.
         table_sha256: Its content.
         trace_set_sha256: The manifest of the trace set it was made from, if there is one.
+        time_zones: All that the users name, as in `FlatTraces`; records of earlier versions do not tell.
     """
 
     users: int
@@ -55,6 +56,7 @@ class FlatRecord(StoredRecord):
     table: str
     table_sha256: Sha256
     trace_set_sha256: Sha256 | None = None
+    time_zones: tuple[str, ...] | None = None
 
 
 class FolderSink:
@@ -150,6 +152,7 @@ def write_flat(
             table=table.name,
             table_sha256=table.sha256(),
             trace_set_sha256=trace_set_sha256,
+            time_zones=flat.time_zones,
         )
         write_record(folder / FLAT_FILE, record)
     return open_flat(out)
@@ -175,4 +178,4 @@ def open_flat(folder: Path) -> FlatTraces:
         users = tuple(pq.read_table(folder / USERS_FILE)["user"].to_pylist())
     except OSError as error:
         raise StorageError(f"{folder / USERS_FILE}: not readable ({error})") from error
-    return from_arrays(arrays, users, record.apps, record.categories)
+    return from_arrays(arrays, users, record.apps, record.categories, time_zones=record.time_zones)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -19,7 +18,6 @@ from traces.devices import DAY_NS, FleetRecipe
 from traces.flat import FlatTraces, flatten
 from traces.flat_store import FLAT_FILE, FlatRecord, open_flat
 from traces.fleet import TraceFleet
-from traces.model import InteractionTrace
 from traces.policy_text import parse_policy
 from traces.store import TraceSet
 
@@ -32,13 +30,11 @@ class Recordings:
 
     Attributes:
         flat: The traces.
-        time_zones: All that they name; the empty string for "not told".
         origin: Where they come from; ``unknown`` for the flat form, which does not say.
         sha256: Of the trace set's manifest, or of the usage model.
     """
 
     flat: FlatTraces
-    time_zones: frozenset[str]
     origin: str
     sha256: str | None
 
@@ -50,7 +46,7 @@ def recordings(traces: Traces) -> Recordings:
     folder = Path(traces.source)
     if (folder / FLAT_FILE).is_file():
         made_from = read_record(folder / FLAT_FILE, FlatRecord).trace_set_sha256
-        return Recordings(open_flat(folder), frozenset({""}), "unknown", made_from)
+        return Recordings(open_flat(folder), "unknown", made_from)
     return _stored(folder, TraceSet(folder).record.sha256())
 
 
@@ -75,22 +71,28 @@ def conditions_of(fleet: Fleet, seed: int) -> Conditions:
 
 def _start_ns(traces: Traces, found: Recordings) -> int:
     """When the run begins: that time of day, on the first day of the recordings, in the users' zone."""
-    zone = _zone(traces, found)
+    zone = _zone(traces, found.flat)
     first_s = int(found.flat.start_ns.min()) // 10**9
     hour, minute = map(int, traces.start.split(":"))
     day = datetime.fromtimestamp(first_s, UTC if zone is None else zone)
     return int(day.replace(hour=hour, minute=minute, second=0, microsecond=0).timestamp()) * 10**9
 
 
-def _zone(traces: Traces, found: Recordings) -> ZoneInfo | None:
+def _zone(traces: Traces, flat: FlatTraces) -> ZoneInfo | None:
     """The one zone of all users, ``None`` if the recordings' own clock is to be used.
 
     Raises:
-        ConfigError: The scenario and the traces disagree, or the traces among themselves.
+        ConfigError: The scenario and the traces disagree, or the traces among themselves, or neither tells.
     """
-    named = sorted(found.time_zones - {""})
     if traces.time_zone == MIXED:
         return None
+    if flat.time_zones is None and not traces.time_zone:
+        raise ConfigError(
+            f"{traces.source}: this flat form does not tell the users' time zone "
+            f"(it was made by an earlier version), so {traces.start} is not one moment",
+            hint="make it again with `fedjoule traces flatten`, or give fleet.traces.time_zone",
+        )
+    named = [zone for zone in flat.time_zones or () if zone]
     if traces.time_zone and set(named) - {traces.time_zone}:
         raise ConfigError(
             f"fleet.traces.time_zone is {traces.time_zone!r}, the traces were recorded in {', '.join(named)}",
@@ -114,25 +116,17 @@ def _zone(traces: Traces, found: Recordings) -> ZoneInfo | None:
 @lru_cache(maxsize=4)
 def _stored(folder: Path, sha256: str) -> Recordings:
     traces = TraceSet(folder)
-    zones: set[str] = set()
-
-    def noted() -> Iterator[InteractionTrace]:
-        for trace in traces:
-            zones.add(trace.time_zone)
-            yield trace
-
-    flat = flatten(noted())
-    return Recordings(flat, frozenset(zones), traces.record.provenance.origin.value, sha256)
+    return Recordings(flatten(traces), traces.record.provenance.origin.value, sha256)
 
 
 @lru_cache(maxsize=4)
 def _generated(model_name: str, users: int, days: int, seed: int) -> Recordings:
     from traces.synth.model import load_model
-    from traces.synth.write import TIME_ZONE, synthesise
+    from traces.synth.write import synthesise
 
     model = load_model(model_name)
     with tempfile.TemporaryDirectory(prefix="fedjoule-traces-") as name:
         made = synthesise(model, Path(name) / "set", users=users, days=days, seed=seed)
         flat = flatten(made)
         origin = made.record.provenance.origin.value
-    return Recordings(flat, frozenset({TIME_ZONE}), origin, model.sha256())
+    return Recordings(flat, origin, model.sha256())

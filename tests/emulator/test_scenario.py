@@ -1,5 +1,7 @@
 """Scenario files, presets, and what is wrong with others."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ from emulator.assembly.assemble import assemble, make_selector, task_of
 from emulator.assembly.profiles import profiles_of
 from emulator.assembly.recordings import conditions_of
 from emulator.emulation import run
+from emulator.fleet.conditions import Conditions
 from emulator.scenario.load import load_scenario, preset_names, preset_summaries
 from emulator.scenario.model import Fleet, Scenario, TaskSection, Traces
 from fedjoule.config import parse_toml
@@ -16,7 +19,7 @@ from fedjoule.errors import ConfigError, NobodyLeft
 from fedjoule.provenance import Origin, Provenance
 from power.profile import save_profile
 from tests.emulator.worlds import HOUR_S, SECOND_NS, profile, user
-from traces.flat_store import write_flat
+from traces.flat_store import FLAT_FILE, write_flat
 from traces.store import TraceSet, new_trace_set
 
 PAPER = ("mnist-lenet5", "cifar10-resnet18", "cinic10-vgg16", "tinyimagenet-shufflenetv2", "shakespeare-lstm")
@@ -178,23 +181,31 @@ def test_traces_that_end_before_the_run_wrap_or_stop_as_chosen(tmp_path: Path) -
         run(nobody, out=tmp_path / "never")
 
 
-def test_the_start_is_on_the_users_clock(tmp_path: Path) -> None:
-    """A recording from 0:00 UTC on; in Helsinki it is two hours later."""
+def flat_form(folder: Path) -> Path:
+    out = folder.with_name(folder.name + "-flat")
+    write_flat(TraceSet(folder), out)
+    return out
+
+
+@pytest.mark.parametrize("form", [Path, flat_form])
+def test_the_start_is_on_the_users_clock(tmp_path: Path, form: Callable[[Path], Path]) -> None:
+    """A recording from 0:00 UTC on; in Helsinki it is two hours later, in Shanghai eight."""
     people = [user("a", begin_s=NEW_YEAR_S, charging=[(4 * HOUR_S, 5 * HOUR_S)])]
     rules = {"policy": "charging", "shift": False, "jitter_s": 0, "at_end": "wrap"}
-    for zone, hour in (("", 4), ("UTC", 4), ("Europe/Helsinki", 6)):
+    for zone, hour in (("", 4), ("UTC", 4), ("Europe/Helsinki", 6), ("Asia/Shanghai", 12)):
         folder = trace_set(tmp_path / f"set{zone.replace('/', '')}", people, {"a": zone})
-        chosen = Traces(source=str(folder), start=f"{hour:02}:10", **rules)
+        chosen = Traces(source=str(form(folder)), start=f"{hour:02}:10", **rules)
         there = conditions_of(Fleet(devices=3, traces=chosen), 0)
         assert there.eligible(0).all(), zone
         assert not there.eligible(51 * 60 * SECOND_NS).any(), zone
         assert there.leaves_at(0, np.arange(3)).tolist() == [50 * 60 * SECOND_NS] * 3
 
 
-def test_time_zones_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [Path, flat_form])
+def test_time_zones_that_do_not_fit_are_refused(tmp_path: Path, form: Callable[[Path], Path]) -> None:
     a, b = (user(name, begin_s=NEW_YEAR_S) for name in "ab")
-    folder = trace_set(tmp_path / "one", [a], {"a": "Europe/Helsinki"})
-    several = trace_set(tmp_path / "two", [a, b], {"a": "Europe/Helsinki", "b": "Asia/Tokyo"})
+    folder = form(trace_set(tmp_path / "one", [a], {"a": "Europe/Helsinki"}))
+    several = form(trace_set(tmp_path / "two", [a, b], {"a": "Europe/Helsinki", "b": "Asia/Tokyo"}))
 
     def there(source: Path, zone: str = "") -> object:
         traces = Traces(source=str(source), at_end="wrap", time_zone=zone)
@@ -205,11 +216,32 @@ def test_time_zones_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     assert "mixed" in caught.value.hint
     with pytest.raises(ConfigError, match="2 time zones"):
         there(several)
-    unknown = trace_set(tmp_path / "unknown", [user("a")])
+    unknown = form(trace_set(tmp_path / "unknown", [user("a")]))
     with pytest.raises(ConfigError, match="no zone called 'Mars/Base'"):
         there(unknown, "Mars/Base")
     assert there(several, "mixed")
     assert there(folder, "Europe/Helsinki")
+
+
+def test_a_flat_form_that_does_not_tell_its_zone_needs_one(tmp_path: Path) -> None:
+    """As they were made before the record had time zones."""
+    people = [user("a", begin_s=NEW_YEAR_S, charging=[(4 * HOUR_S, 5 * HOUR_S)])]
+    flat = flat_form(trace_set(tmp_path / "set", people, {"a": "Asia/Shanghai"}))
+    record = json.loads((flat / FLAT_FILE).read_text())
+    assert record.pop("time_zones") == ["Asia/Shanghai"]
+    (flat / FLAT_FILE).write_text(json.dumps(record))
+
+    def there(zone: str, start: str) -> Conditions:
+        rules = {"policy": "charging", "shift": False, "jitter_s": 0, "at_end": "wrap"}
+        traces = Traces(source=str(flat), time_zone=zone, start=start, **rules)
+        return conditions_of(Fleet(devices=3, traces=traces), 0)
+
+    with pytest.raises(ConfigError, match="does not tell the users' time zone") as caught:
+        there("", "12:10")
+    assert "traces flatten" in caught.value.hint
+    assert "time_zone" in caught.value.hint
+    assert there("Asia/Shanghai", "12:10").eligible(0).all()
+    assert there("mixed", "04:10").eligible(0).all()
 
 
 def test_the_manifest_says_what_went_in() -> None:

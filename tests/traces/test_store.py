@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -59,8 +59,6 @@ def assert_same(a: object, b: object, where: str = "") -> None:
 
 def without_unused_apps(trace: InteractionTrace) -> InteractionTrace:
     """As it is read back: only apps that ran, in the order they first did."""
-    from dataclasses import replace
-
     if trace.apps is None:
         return trace
     used = list(dict.fromkeys(trace.apps.app.tolist()))
@@ -83,8 +81,6 @@ def without_unused_apps(trace: InteractionTrace) -> InteractionTrace:
 def test_a_set_reads_back_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, recorded: list[InteractionTrace]
 ) -> None:
-    from dataclasses import replace
-
     named = [
         replace(trace, user=f"=u{i}\n", device="ä", time_zone="Asia/Kolkata", facts={"x_ms": 1.5, "y": "z"})
         for i, trace in enumerate(recorded)
@@ -162,8 +158,10 @@ def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
 def test_the_flat_form_on_disk_equals_the_one_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorded = [long_trace(f"u{i}", days=1 + i, seed=i) for i in range(7)]
+    zones = ("", "Asia/Shanghai", "Europe/Berlin")
+    recorded = [replace(long_trace(f"u{i}", days=1 + i, seed=i), time_zone=zones[i % 3]) for i in range(7)]
     whole = flatten(recorded)
+    assert whole.time_zones == zones
     monkeypatch.setattr("traces.flat.BLOCK_USERS", 2)  # written in four parts
     written = write_flat(recorded, tmp_path / "flat")
     assert_same(whole, written)
