@@ -110,8 +110,8 @@ def _codes(path: Path, column: NDArray[Any]) -> NDArray[np.int8]:
     strange = column[~(yes | no | (column == 255) | (column == -1))]
     if len(strange):
         raise DataQualityError(f"{path.name}: 'available' holds {strange[0]}, which is not 0, 1, 255 or -1")
-    codes = yes.astype(np.int8)
-    codes[~(yes | no)] = UNKNOWN
+    codes = np.full(len(column), UNKNOWN, np.int8)
+    codes[no], codes[yes] = 0, 1
     return codes
 
 
