@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -20,6 +22,7 @@ from power.meters.ina219_accuracy import Grade, ina219_accuracy
 from power.meters.serial_port import SerialPort, is_real_serial
 from power.meters.streaming import StreamingMeter
 from power.model import Accuracy, InstrumentInfo, Loss, Severity, Timing
+from power.windows import ONE_LOST_PERIODS
 from power.wire.ina219_csv import MAX_LINE, TICK_HZ, CsvScale, Ina219CsvDecoder
 from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader, known_formats, recognise
 from power.wire.line_buffer import LineBuffer
@@ -30,7 +33,11 @@ LIBRARY_SHUNT_OHM = 0.1
 PRINTED_STEP_V = 0.01
 """``Serial.print`` of a float gives two decimals."""
 
-_HEARD_LINES = 50
+HEARD_S = 1.0
+HEARD_ROWS = 20
+"""The rate of a sketch is known after so long, or after so many readings of a fast one."""
+
+_HEARD_LINES = 200  # of the longest format six are one reading
 
 
 class Ina219CsvOptions(ClosedModel):
@@ -39,7 +46,8 @@ class Ina219CsvOptions(ClosedModel):
     Attributes:
         baud: Bits per second, as in the sketch.
         format: Name of the format; ``auto`` recognises it.
-        listen_s: How long to listen for it; slow sketches print a reading every few seconds.
+        listen_s: How long to listen for it. Three readings are needed, and slow sketches print one every few
+            seconds.
         grade: Accuracy grade of the chip.
         shunt_ohm: Shunt resistance; turns the bus plus shunt voltage of some formats into the device's.
         shunt_tolerance: Its relative tolerance (1 % on Adafruit's board).
@@ -49,7 +57,7 @@ class Ina219CsvOptions(ClosedModel):
 
     baud: int = Field(default=115_200, gt=0)
     format: str = "auto"
-    listen_s: float = Field(default=6.0, gt=0, le=120)
+    listen_s: float = Field(default=10.0, gt=0, le=120)
     grade: Grade = "A"
     shunt_ohm: float | None = Field(default=None, gt=0)
     shunt_tolerance: float = Field(default=0.01, ge=0, lt=1)
@@ -140,9 +148,10 @@ def _listen(port: SerialPort, options: Ina219CsvOptions) -> Heard:
     deadline_s = time.monotonic() + options.listen_s
     while (now_s := time.monotonic()) < deadline_s:
         data = port.read_available(min(0.2, deadline_s - now_s))
+        arrival_s = time.monotonic()
         heard_bytes += len(data)
         whole = buffer.feed(data).split(b"\n")[:-1]
-        lines = (lines + [(time.monotonic(), line) for line in whole])[-_HEARD_LINES:]
+        lines = (lines + [(arrival_s, line) for line in whole])[-_HEARD_LINES:]
         # The first line may be torn.
         found = _recognise([line for _, line in lines[1:]], options)
         rate_hz = _rate_hz(lines[1:], found) if found else None
@@ -158,7 +167,8 @@ def _listen(port: SerialPort, options: Ina219CsvOptions) -> Heard:
     raise MeterProtocolError(
         f"{where}: in {options.listen_s:g} s at {options.baud} baud came no readings of a known format"
         f" ({seen[:80]!r})",
-        hint=f"check options.baud; options.format forces one of: {known_formats()}",
+        hint="check options.baud, and raise options.listen_s for a sketch with seconds between readings;"
+        f" options.format forces one of: {known_formats()}",
     )
 
 
@@ -170,13 +180,31 @@ def _rate_hz(lines: list[tuple[float, bytes]], csv_format: CsvFormat) -> float |
     """Readings per second, by the sketch's clock or by when they arrived; None if too few came."""
     reader = RowReader(csv_format)
     rows = [(at_s, row) for at_s, line in lines if isinstance(row := reader.read(line), Row)]
-    if len(rows) < 2:
+    if csv_format.has_clock:
+        steps = sorted(_clock_steps([row for _, row in rows]))
+    else:
+        steps = sorted(_arrival_steps([at_s for at_s, _ in rows]))
+    if len(steps) < 2:
         return None
-    span_s = rows[-1][0] - rows[0][0]
-    first, last = rows[0][1].millis, rows[-1][1].millis
-    if first is not None and last is not None:
-        span_s = ((last - first) % (1 << 32)) * 1e-3
-    return (len(rows) - 1) / span_s if span_s > 0 else None
+    # Opening the port may have reset the board, which then pauses for seconds; or a digit is wrong.
+    if steps[-1][0] > ONE_LOST_PERIODS * steps[-2][0]:
+        steps.pop()
+    span_s, readings = sum(step_s for step_s, _ in steps), sum(count for _, count in steps)
+    enough = span_s >= HEARD_S or (readings >= HEARD_ROWS and span_s > 0)
+    return readings / span_s if enough else None
+
+
+def _clock_steps(rows: list[Row]) -> list[tuple[float, int]]:
+    """Seconds from reading to reading, but where the sketch's clock went backwards; and 1 for the reading."""
+    millis = [row.millis for row in rows if row.millis is not None]
+    steps = [(after - before) % (1 << 32) for before, after in pairwise(millis)]
+    return [(step * 1e-3, 1) for step in steps if step < 1 << 31]
+
+
+def _arrival_steps(arrivals_s: list[float]) -> list[tuple[float, int]]:
+    """Seconds from read to read, and the readings in the latter: what came together shares its time."""
+    readings = Counter(arrivals_s)
+    return [(after - before, readings[after]) for before, after in pairwise(readings)]
 
 
 def _accuracy(options: Ina219CsvOptions, csv_format: CsvFormat) -> Accuracy:

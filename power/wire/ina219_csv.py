@@ -2,7 +2,7 @@
 
 What cannot be known stays unknown: a flipped digit may pass, and lost lines are not counted.
 ``dropped_before`` is None for the first block and wherever there is reason to think that lines are missing
-(an unreadable line, a leap of the clock); 0 elsewhere says no more than that the lines continue.
+(an unreadable line, a pause, a leap of the clock); 0 elsewhere says no more than that the lines continue.
 
 Ticks are microseconds: of the sketch's ``millis()`` where it prints them, else of the line's arrival. Even
 the former are taken when a line is printed, not when the chip converted; hence ``timing=host``.
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from power.model import Finding, FindingLog, Severity
+from power.windows import ONE_LOST_PERIODS
 from power.wire.decoder import Decoded
 from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader
 from power.wire.line_buffer import LineBuffer
@@ -24,7 +25,7 @@ MAX_LINE = 200
 
 TICK_HZ = 1e6
 
-PAUSE_MS = 10_000
+BELIEVED_MS = 10_000
 """A clock that leaps further than this must be confirmed by the next line: a digit may be wrong."""
 
 _U32 = 1 << 32
@@ -78,10 +79,21 @@ class _Block:
 
 
 class MillisClock:
-    """Unwraps a sketch's ``millis()`` into microseconds and refuses leaps until they are confirmed."""
+    """Unwraps a sketch's ``millis()`` into microseconds and refuses leaps until they are confirmed.
 
-    def __init__(self, log: FindingLog) -> None:
+    Args:
+        log: Takes what is noticed.
+        pause_us: A longer step from line to line means that lines are missing.
+
+    Attributes:
+        leapt: Whether that is so before the last line.
+    """
+
+    def __init__(self, log: FindingLog, pause_us: float) -> None:
         self._log = log
+        # A millisecond is the shortest step there is, so it is none at more than 1000 lines per second.
+        self._pause_ms = max(pause_us * 1e-3, 1.0)
+        self._believed_ms = max(self._pause_ms, BELIEVED_MS)
         self._millis: int | None = None
         self._suspect: int | None = None
         self._base = 0
@@ -95,9 +107,10 @@ class MillisClock:
         if self._millis is None:
             return self._accept(millis, millis * 1000, arrival_ns)
         ahead = (millis - self._millis) % _U32
-        if ahead <= PAUSE_MS:
+        if ahead <= self._believed_ms:
+            self.leapt = ahead > self._pause_ms
             return self._accept(millis, self._base + ahead * 1000, arrival_ns)
-        if self._suspect is None or (millis - self._suspect) % _U32 > PAUSE_MS:
+        if self._suspect is None or (millis - self._suspect) % _U32 > self._believed_ms:
             self._suspect = millis
             self._log.add("implausible_time", Severity.WARNING, "lines whose time leaps were dropped")
             return None
@@ -121,11 +134,12 @@ class Ina219CsvDecoder:
         self.format = csv_format
         self._scale = scale
         self._period_us = 1e6 / rate_hz
+        self._pause_us = ONE_LOST_PERIODS * self._period_us
         self._log = FindingLog()
         self._lines = LineBuffer(MAX_LINE)
         self._overlong_seen = 0
         self._reader = RowReader(csv_format, torn=csv_format is CsvFormat.ADAFRUIT)
-        self._clock = MillisClock(self._log)
+        self._clock = MillisClock(self._log, self._pause_us)
         self._last_tick: int | None = None
         # An Adafruit line is torn or whole, never another valid line.
         self._first_line = csv_format is not CsvFormat.ADAFRUIT
@@ -199,6 +213,8 @@ class Ina219CsvDecoder:
         if before_us is None:
             before_us = arrival_us - round(count * self._period_us)
         step_us = min(self._period_us, (arrival_us - before_us) / count)
+        if arrival_us - (count - 1) * step_us - before_us > self._pause_us:
+            blocks[0].dropped_before = None
         left = count
         for block in blocks:
             for i in range(len(block.ticks)):

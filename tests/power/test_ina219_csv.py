@@ -12,11 +12,13 @@ from fedjoule.errors import ConfigError, MeterDisconnected, MeterProtocolError, 
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import in_thread
+from power.energy import Window, integrate
 from power.meter import MeterConfig
-from power.meters.ina219_csv import Ina219Csv, open_meter
+from power.meters.ina219_csv import Ina219Csv, _rate_hz, open_meter
 from power.model import Loss, SampleBlock, Timing
 from power.wire.ina219_csv import CsvScale, Ina219CsvDecoder
 from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader, known_formats, recognise
+from tests.power.synthetic import info as synthetic_info
 
 ADAFRUIT = """Bus Voltage:   5.00 V
 Shunt Voltage: 25.00 mV
@@ -148,6 +150,37 @@ def test_loss_is_unknown_and_suspicion_is_a_cut() -> None:
     assert [b.dropped_before for b in decoder.feed(rows_at(30), 0)] == [0]
 
 
+def test_a_pause_is_a_cut_and_not_bridged() -> None:
+    """Nobody knows what the device drew meanwhile."""
+    blocks, found = decode(rows_at(*range(0, 1000, 10), *range(3900, 5000, 10)))
+    assert [(b.first_index, len(b.ticks), b.dropped_before) for b in blocks] == [
+        (0, 100, None),
+        (100, 110, None),
+    ]
+    assert found == {}
+    info = synthetic_info(rate_hz=100.0, tick_hz=1e6, uniform_ticks=False, loss=Loss.UNKNOWN)
+    samples = [
+        SampleBlock(b.ticks * 1000, b.ticks, b.current_a, b.voltage_v, b.first_index, b.dropped_before)
+        for b in blocks
+    ]
+    windows = [Window(a * 10**8, b * 10**8) for a, b in [(1, 9), (5, 45), (40, 49)]]
+    assert [energy.valid for energy in integrate(samples, windows, info)] == [True, False, True]
+
+
+def test_one_lost_line_or_a_late_one_is_no_pause() -> None:
+    blocks, _ = decode(rows_at(0, 10, 30, 40, 65))
+    assert [len(b.ticks) for b in blocks] == [5]
+    # Milliseconds cannot show more than a thousand lines per second.
+    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(shunt_ohm=0.1), 5000.0)
+    assert len(decoder.feed(b"\n" + rows_at(1, 1, 2, 2, 3), 0)) == 1
+
+
+def test_a_slow_sketch_does_not_leap() -> None:
+    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_LOAD, CsvScale(shunt_ohm=0.1), 1 / 20)
+    (block,) = decoder.feed(b"\n" + rows_at(0, 20_000, 40_000), 0)
+    assert block.ticks.tolist() == [0, 20_000_000, 40_000_000]
+
+
 def test_milliseconds_wrap_and_keep_their_order() -> None:
     top = 2**32
     blocks, found = decode(rows_at(top - 10, top - 1, top - 1, 5))
@@ -183,9 +216,11 @@ def test_lines_without_a_clock_lie_between_arrivals() -> None:
     decoder.feed(b"\n" + line, 1_000_000_000)
     ticks = [t for b in decoder.feed(line * 4, 1_020_000_000) for t in b.ticks]
     assert ticks == [1_005_000, 1_010_000, 1_015_000, 1_020_000]
-    # After a pause they are as close together as the sketch prints them.
-    ticks = [t for b in decoder.feed(line * 2, 3_000_000_000) for t in b.ticks]
-    assert ticks == [2_990_000, 3_000_000]
+    # After a pause they are as close together as the sketch prints them, and lines may be missing.
+    (block,) = decoder.feed(line * 2, 3_000_000_000)
+    assert block.ticks.tolist() == [2_990_000, 3_000_000]
+    assert block.dropped_before is None
+    assert [b.dropped_before for b in decoder.feed(line, 3_025_000_000)] == [0]
 
 
 def test_the_shunt_turns_the_source_voltage_into_the_device_voltage() -> None:
@@ -237,6 +272,54 @@ def test_sketches_without_a_clock_are_timed_by_arrival(variant: str) -> None:
     assert np.concatenate([b.voltage_v for b in blocks]) == pytest.approx(np.full(len(ticks), 5.0))
     # Ticks are the host's own microseconds already.
     assert np.abs(fit.to_host_ns(ticks) - ticks * 1000).max() < 5e6
+
+
+CLOCKLESS = b"5.00,25.00,5.03,250.00\n"
+
+
+def test_the_rate_by_the_clock_survives_a_reset_a_pause_and_a_wrong_digit() -> None:
+    def rate_hz(*millis: int) -> float | None:
+        return _rate_hz([(0.0, line) for line in rows_at(*millis).splitlines()], CsvFormat.MILLIS_LOAD)
+
+    steady = [*range(0, 300, 10)]
+    assert rate_hz(500_010, 0, 10) is None  # a line from before the board was reset
+    assert rate_hz(500_010, *steady) == pytest.approx(100)
+    assert rate_hz(0, 1500, 1510) is None  # it had to set itself up first
+    assert rate_hz(0, *(1500 + t for t in steady)) == pytest.approx(100)
+    assert rate_hz(0, 10, 90_020, 30, 40) is None
+    assert rate_hz(0, 10, 90_020, *(30 + t for t in steady)) == pytest.approx(100)
+    assert rate_hz(0, 4000, 8000) == pytest.approx(0.25)
+
+
+def test_the_rate_by_arrival_counts_reads() -> None:
+    def rate_hz(*arrivals_s: float) -> float | None:
+        return _rate_hz([(at_s, CLOCKLESS) for at_s in arrivals_s], CsvFormat.ALL)
+
+    bursts = [0.016 * (i // 4) for i in range(40)]  # 250 Hz over a link that hands out 16 ms at once
+    assert rate_hz(*bursts[:20]) is None
+    assert rate_hz(*bursts) == pytest.approx(250)
+    assert rate_hz(*bursts[:2], *(2.0 + at_s for at_s in bursts)) == pytest.approx(250)  # the board was reset
+    assert rate_hz(0.0, 4.0) is None
+    assert rate_hz(0.0, 4.0, 8.0) == pytest.approx(0.25)
+
+
+def test_lines_that_arrive_together_do_not_make_a_fast_sketch() -> None:
+    port, stop = PtyPort(), threading.Event()
+
+    def talk() -> None:
+        while not stop.wait(0.016):
+            port.read()
+            port.write(CLOCKLESS * 4)
+
+    thread = threading.Thread(target=talk, daemon=True)
+    thread.start()
+    try:
+        with open_meter(config(port.path)) as meter:
+            assert 20 < meter.info.rate_hz < 500  # 250, on a machine that may be busy
+    finally:
+        stop.set()
+        thread.join()
+        port.close()
 
 
 def test_a_forced_format() -> None:
