@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from device_agents.bundle import Bundle
 from device_agents.transport.base import Channel, Transport
-from fedjoule.errors import DeviceError
+from fedjoule.errors import DeviceError, DeviceUnreachable
 
 START_TIMEOUT_S = 30.0
 
 # Runs the payload if it is there, in one round trip; its first line tells what is. Arguments come as $1...,
-# never inside the text.
+# never inside the text. The size has to be right: a power cut may empty a file that has its name already.
 _START = """
 if ! command -v "$3" > /dev/null; then echo python; exit 69; fi
-if [ -f "$1" ]; then echo ready; else echo missing; exit 66; fi
+if [ -f "$1" ] && [ "$(wc -c < "$1")" -eq "$4" ]; then echo ready; else echo missing; exit 66; fi
 FEDJOULE_STATE="$2" exec "$3" "$1"
 """
 
@@ -66,9 +66,8 @@ def start_agent(
 
 
 def _try_start(transport: Transport, bundle: Bundle, installation: Installation) -> Channel | None:
-    channel = transport.open(
-        ["sh", "-c", _START, "sh", installation.payload(bundle), installation.state, installation.python]
-    )
+    arguments = (installation.payload(bundle), installation.state, installation.python, len(bundle.data))
+    channel = transport.open(["sh", "-c", _START, "sh", *map(str, arguments)])
     try:
         word = channel.receive_line(START_TIMEOUT_S)
     except BaseException:
@@ -104,9 +103,19 @@ def installed_payloads(transport: Transport, installation: Installation) -> list
 def remove_payloads(
     transport: Transport, installation: Installation, *, keep: Bundle | None = None
 ) -> list[str]:
-    """Remove payloads, all or all but one. Returns those removed."""
-    kept = installation.payload(keep) if keep is not None else ""
+    """Remove payloads, all or all but one, unless that is damaged. Returns those removed."""
+    kept = installation.payload(keep) if keep is not None and _is_whole(transport, installation, keep) else ""
     doomed = [path for path in installed_payloads(transport, installation) if path != kept]
     if doomed:
         transport.run(["sh", "-c", _REMOVE, "sh", *doomed])
     return doomed
+
+
+def _is_whole(transport: Transport, installation: Installation, bundle: Bundle) -> bool:
+    """Whether a payload on the device is what was uploaded, byte for byte."""
+    try:
+        return transport.download(installation.payload(bundle), max_bytes=len(bundle.data)) == bundle.data
+    except DeviceUnreachable:
+        raise
+    except DeviceError:
+        return False  # missing, too large, or not to be read

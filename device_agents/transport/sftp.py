@@ -94,6 +94,7 @@ class SftpFiles:
                 for offset in range(start, len(data), CHUNK_BYTES):
                     file.write(data[offset : offset + CHUNK_BYTES])
                     on_progress(min(offset + CHUNK_BYTES, len(data)))
+                self._sync(file)
         except OSError as error:
             refused = _is_failure(error)  # of a write to an open file there is hardly another reason
             if not refused:
@@ -104,6 +105,21 @@ class SftpFiles:
                 f"{self._address}: {part} cannot be written: no space left on the device",
                 hint="free some space there and try again",
             )
+
+    def _sync(self, file: paramiko.SFTPFile) -> None:
+        """Onto the disk before it gets its name: else a power cut may leave the name with nothing behind it.
+
+        An extension of OpenSSH that paramiko has no method for. Servers may not know or allow it: the file is
+        whole all the same.
+        """
+        from paramiko.sftp import CMD_EXTENDED
+
+        try:
+            self._sftp._request(CMD_EXTENDED, "fsync@openssh.com", file.handle)  # type: ignore[attr-defined]
+        except TimeoutError:  # no answer is none of the server's answers
+            raise
+        except OSError:
+            return
 
     def _hash(self, path: str, size: int) -> str:
         """Read back what is there: the only check that does not trust the device's own tools."""

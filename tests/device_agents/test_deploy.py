@@ -108,6 +108,32 @@ def test_versions_lie_side_by_side_and_are_removed_on_request(
     assert installed_payloads(device, place) == []
 
 
+@pytest.mark.parametrize("left", [b"", b"half", None])
+def test_a_payload_that_a_power_cut_emptied_is_uploaded_again(
+    server: SshServer, place: Installation, left: bytes | None
+) -> None:
+    bundle = build_bundle()
+    payload = Path(place.payload(bundle))
+    payload.parent.mkdir(parents=True)
+    payload.write_bytes(bundle.data + b"more" if left is None else left)
+    with CountingTransport(server.target()) as device:
+        with start_agent(device, bundle, place) as channel:
+            assert len(AgentSession(channel).ping(1)) == 1
+        assert device.uploads == 1
+    assert payload.read_bytes() == bundle.data
+
+
+def test_cleaning_removes_a_damaged_payload(device: SshTransport, place: Installation) -> None:
+    bundle = build_bundle()
+    payload = Path(place.payload(bundle))
+    device.upload(bundle.data, str(payload), bundle.sha256)
+    assert remove_payloads(device, place, keep=bundle) == []
+    for damaged in (b"", bytes(len(bundle.data)), bundle.data + b"more"):
+        payload.write_bytes(damaged)
+        assert remove_payloads(device, place, keep=bundle) == [str(payload)]
+        assert not payload.exists()
+
+
 def test_a_chatty_login_shell_is_named(tmp_path: Path, sshd: str, place: Installation) -> None:
     chatty = 'ForceCommand echo Welcome; eval "$SSH_ORIGINAL_COMMAND"'
     with (

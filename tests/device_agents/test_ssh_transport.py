@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import paramiko
 import pytest
 
 from device_agents.payload.wire import MAX_LINE_BYTES
@@ -100,6 +101,33 @@ def test_upload_is_atomic_verified_and_makes_folders(device: SshTransport, tmp_p
     assert target.read_bytes() == data
     assert seen[-1] == len(data)
     assert [p.name for p in target.parent.iterdir()] == ["payload"]
+
+
+def test_an_upload_is_on_the_disk_before_it_has_its_name(
+    device: SshTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered: list[object] = []
+    request = paramiko.SFTPClient._request
+
+    def noted(self: paramiko.SFTPClient, kind: int, *arguments: object) -> object:
+        answer = request(self, kind, *arguments)
+        answered.append(arguments[0])
+        return answer
+
+    monkeypatch.setattr(paramiko.SFTPClient, "_request", noted)
+    data = secrets.token_bytes(1000)
+    device.upload(data, str(tmp_path / "payload"), sha(data))
+    assert [a for a in answered if str(a).endswith("openssh.com")] == [
+        "fsync@openssh.com",
+        "posix-rename@openssh.com",
+    ]
+
+
+def test_a_server_that_refuses_to_sync_is_taken_as_it_is(tmp_path: Path, sshd: str) -> None:
+    refusing, data = "ForceCommand internal-sftp -P fsync", secrets.token_bytes(1000)
+    with ssh_server(tmp_path / "sshd", sshd, refusing) as server, SshTransport(server.target()) as device:
+        device.upload(data, str(tmp_path / "payload"), sha(data))
+    assert (tmp_path / "payload").read_bytes() == data
 
 
 def test_a_cut_upload_continues(device: SshTransport, tmp_path: Path) -> None:
