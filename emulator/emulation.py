@@ -159,6 +159,8 @@ def _check_facts(path: Path, begun: dict[str, Any], now: dict[str, Any]) -> None
     """A run goes on with what it was begun with, or not at all."""
     # As they read back, so that a tuple is no other fact than the list it was stored as.
     now = json.loads(json.dumps(now))
+    if "profiles_sha256" not in begun:  # begun before the content of profiles was noted: it goes on as before
+        del now["profiles_sha256"]
     changed = [name for name in now if name not in begun or begun[name] != now[name]]
     if changed:
         raise ConfigError(

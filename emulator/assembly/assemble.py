@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from emulator.selectors.base import SELECTORS, Selector
 from emulator.training.base import OpenTrainer, Trainer
 from emulator.world import World
 from fedjoule.errors import ConfigError
+from fedjoule.records import canonical_json
 from fedjoule.seeds import generator
 from power.profile import DeviceProfile
 
@@ -128,6 +131,7 @@ def assemble(
         "energy": scenario.energy,
         "policy_sha256": chooser.policy_sha256,
         **_fleet_facts(fleet),
+        "profiles_sha256": profiles_sha256(tuple(known)),
         **_trace_facts(scenario),
         **learners.facts,
     }
@@ -252,6 +256,12 @@ def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
         validation=cut("validation", "server_samples", section.server_samples),
         test=cut("test", "server_samples", section.server_samples),
     )
+
+
+@lru_cache(maxsize=8)
+def profiles_sha256(profiles: tuple[DeviceProfile, ...]) -> str:
+    """Hash of what the profiles hold, whatever their order: a file may be another one under the same name."""
+    return hashlib.sha256(canonical_json(sorted(profile.sha256() for profile in profiles))).hexdigest()
 
 
 def _fleet_facts(fleet: FleetState) -> dict[str, Any]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BASELINE = "fedavg"
+SHARED_FACTS = ("data", "partition", "traces", "profiles", "profiles_sha256")
+"""What runs with the same seed rest on, whoever chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,11 @@ def _best_heuristic(loaded: Sequence[Loaded]) -> str:
 
 
 def _unequal(loaded: Sequence[Loaded]) -> list[str]:
-    """A warning if the runs differ in more than who chose and which seed."""
+    """Warnings if the runs differ in more than who chose and which seed."""
+    return _unequal_scenarios(loaded) + _unequal_facts(loaded)
+
+
+def _unequal_scenarios(loaded: Sequence[Loaded]) -> list[str]:
     ignored = {"name", "seeds", "selector", "checkpoint_every"}
     first = loaded[0].result.record.scenario.model_dump(exclude=ignored)
     for one in loaded[1:]:
@@ -172,4 +178,17 @@ def _unequal(loaded: Sequence[Loaded]) -> list[str]:
             parts = [name for name in first if first[name] != other.get(name)]
             where = f"{loaded[0].path} and {one.path}"
             return [f"the scenarios differ ({', '.join(parts)}), so not the methods alone: {where}"]
+    return []
+
+
+def _unequal_facts(loaded: Sequence[Loaded]) -> list[str]:
+    """The same paths may hold other files; a fact that a run does not tell is not held against it."""
+    firsts: dict[tuple[int, str], Loaded] = {}
+    for one in loaded:
+        facts = one.result.record.facts
+        for name in [name for name in SHARED_FACTS if name in facts]:
+            first = firsts.setdefault((one.seed, name), one)
+            if first.result.record.facts[name] != facts[name]:
+                what = f"runs with seed {one.seed} rest on different {name}"
+                return [f"{what}, so not the methods alone: {first.path} and {one.path}"]
     return []

@@ -205,6 +205,9 @@ def _check_alike(plan: ExperimentPlan, runs: Sequence[FinishedRun]) -> None:
 
     _check_same(runs, table, ("trainer", "cost_origin", "energy", "traces"))
     _check_same(runs, lambda run: (table(run), run.planned.seed), ("data", "partition", "profiles"))
+    # Runs made before the content of profiles was noted may stand beside those that tell it.
+    telling = [run for run in runs if "profiles_sha256" in run.record.facts]
+    _check_same(telling, lambda run: (table(run), run.planned.seed), ("profiles_sha256",))
     _check_same(runs, lambda run: (run.planned.variant, run.planned.seed), ("budgets",))
     _check_same(runs, lambda run: (table(run), run.planned.selector), ("policy_sha256",))
 

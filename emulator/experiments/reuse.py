@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator.assembly.assemble import make_selector, task_of
+from emulator.assembly.assemble import make_selector, profiles_sha256, task_of
+from emulator.assembly.profiles import profiles_of
 from emulator.batch import is_finished
 from emulator.emulation import RECORD, EmulationRecord
 from emulator.experiments.plan import ExperimentPlan
@@ -31,7 +32,7 @@ def take_over(run: Run, plan: ExperimentPlan, donors: Sequence[Path]) -> int:
     there = {
         _key(record.scenario, record.seed): path
         for path, record in _finished(donors)
-        if _has_same_policy(record) and _has_same_trainer(record)
+        if _has_same_policy(record) and _has_same_trainer(record) and _has_same_profiles(record)
     }
     taken = 0
     for planned in plan.planned:
@@ -92,6 +93,18 @@ def _has_same_trainer(record: EmulationRecord) -> bool:
     if scenario.trainer.kind != "auto":
         return True
     return bool(record.facts["trainer"] == best_for(task_of(scenario.task)))
+
+
+def _has_same_profiles(record: EmulationRecord) -> bool:
+    """Whether the profiles that it names hold what they held; runs from before that was noted cannot tell."""
+    noted = record.facts.get("profiles_sha256")
+    if noted is None:
+        return True
+    try:
+        now = profiles_of(record.scenario.fleet, task_of(record.scenario.task))
+    except (ConfigError, StorageError):
+        return False
+    return bool(noted == profiles_sha256(tuple(now)))
 
 
 def _key(scenario: Scenario, seed: int) -> tuple[str, int]:

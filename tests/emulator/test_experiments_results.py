@@ -148,7 +148,7 @@ def test_a_run_in_the_wrong_folder_is_refused(copy: Path) -> None:
         load_experiment(copy)
 
 
-@pytest.mark.parametrize("fact", ["trainer", "data"])
+@pytest.mark.parametrize("fact", ["trainer", "data", "profiles_sha256"])
 def test_runs_from_different_data_or_trainers_are_refused(copy: Path, fact: str) -> None:
     folder = copy / "plain" / "fedrank_s1"
     facts = json.loads((folder / RECORD).read_text())["facts"]
@@ -171,6 +171,15 @@ def test_a_fedavg_that_another_variant_lends_rests_on_the_same(copy: Path, fact:
         edit_facts(copy / "candidates-9" / f"fedrank_s{seed}", **{fact: value})
     with pytest.raises(DataQualityError, match=f"candidates-9/fedrank_s0 rest on different {fact}"):
         load_experiment(copy)
+
+
+def test_runs_from_before_the_content_of_profiles_was_noted_stand_beside_others(copy: Path) -> None:
+    for method in ("fedavg", "oort"):
+        folder = copy / "plain" / f"{method}_s0"
+        facts = json.loads((folder / RECORD).read_text())["facts"]
+        del facts["profiles_sha256"]
+        edit_record(folder, facts=facts)
+    assert not load_experiment(copy).missing
 
 
 @pytest.mark.parametrize(("fact", "value"), [("policy_sha256", "0" * 64), ("budgets", {"time_s": 1.0})])

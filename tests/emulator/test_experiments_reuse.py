@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator.assembly.assemble import assemble
 from emulator.compare.load import find_emulations
 from emulator.emulation import RECORD, EmulationRecord, emulate, load_result
 from emulator.experiments import reuse
@@ -16,7 +17,9 @@ from emulator.scenario.model import SelectorSection, TrainerSection
 from fedjoule.errors import ConfigError
 from fedjoule.records import file_sha256, read_record, write_record
 from fedjoule.runstore import RunStore, read_table
+from power.profile import save_profile
 from tests.emulator.small_experiment import played, small_plan
+from tests.emulator.worlds import profile
 
 
 def test_what_another_run_holds_is_copied_and_the_rest_is_played(tmp_path: Path) -> None:
@@ -113,6 +116,37 @@ def test_another_policy_file_under_the_same_name_is_another_result(tmp_path: Pat
     assert not reuse._has_same_policy(record)
     write_policy(path, any_policy("fedrank_from_oort"))
     assert not reuse._has_same_policy(record)
+
+
+def test_another_profile_file_under_the_same_name_is_another_result(tmp_path: Path) -> None:
+    path = tmp_path / "phone.json"
+    save_profile(profile(), path)
+    base = small_plan().variants[0].scenario
+    fleet = base.fleet.model_copy(update={"profiles": (str(path),)})
+    task = base.task.model_copy(update={"name": "digits-softmax"})
+    scenario = base.model_copy(update={"fleet": fleet, "task": task})
+    facts = assemble(scenario, 0).facts
+    record = EmulationRecord(scenario=scenario, seed=0, facts=facts)
+    before = EmulationRecord(scenario=scenario, seed=0, facts={"profiles": facts["profiles"]})
+    assert reuse._has_same_profiles(record)
+    path.unlink()
+    assert not reuse._has_same_profiles(record)
+    save_profile(profile(20.0, 30.0), path)
+    assert not reuse._has_same_profiles(record)
+    assert reuse._has_same_profiles(before), "it was made before contents were noted"
+
+
+def test_donors_with_other_profiles_are_not_taken(tmp_path: Path) -> None:
+    donor = played(tmp_path, small_plan(seeds=(0,)))
+    plan = small_plan(seeds=(0,))
+    for one in plan.planned[:1]:
+        path = donor / one.folder / RECORD
+        record = read_record(path, EmulationRecord)
+        facts = {**record.facts, "profiles_sha256": "0" * 64}
+        write_record(path, record.model_copy(update={"facts": facts}), replace=True)
+    with start(tmp_path, plan) as run:
+        assert take_over(run, plan, [donor]) == len(plan.planned) - 1
+        play(run, plan)
 
 
 def test_a_run_goes_on_with_the_policy_file_it_was_begun_with(tmp_path: Path) -> None:

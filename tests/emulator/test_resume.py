@@ -21,6 +21,8 @@ from emulator.scenario.model import Scenario
 from fedjoule.config import parse_toml
 from fedjoule.errors import ConfigError, StorageError
 from fedjoule.runstore import RunStore
+from power.profile import save_profile
+from tests.emulator.worlds import profile
 
 SURROGATE = """
 name = "resumed"
@@ -121,6 +123,29 @@ def test_two_workers_give_the_same_as_one(tmp_path: Path) -> None:
         parse_toml(text.replace("workers = 1", "workers = 2"), Scenario, name="test"), out=tmp_path / "two"
     )
     assert logs(one.path) == logs(two.path)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_profile_file_with_other_content_does_not_go_on(tmp_path: Path, noted: bool) -> None:
+    """Not even under the same name; a run that was begun before contents were noted cannot tell."""
+    file = tmp_path / "phone.json"
+    save_profile(profile(), file)
+    text = SURROGATE.replace(
+        "[protocol]", f"profiles = ['{file}']\n[task]\nname = 'digits-softmax'\n[protocol]"
+    )
+    text += "[reward]\ntime_budget_s = 10\nenergy_budget_j = 10\n"
+    scenario = parse_toml(text.replace("rounds = 60", "rounds = 3"), Scenario, name="test")
+    path = stopped(tmp_path / "runs", plan(scenario, ["fedavg"], [0]), 2)
+    if not noted:
+        record = json.loads((path / "fedavg_s0" / "emulation.json").read_text())
+        del record["facts"]["profiles_sha256"]
+        (path / "fedavg_s0" / "emulation.json").write_text(json.dumps(record))
+    file.unlink()
+    save_profile(profile(20.0, 30.0), file)
+    refused = pytest.raises(ConfigError, match="other facts: profiles_sha256")
+    continued, found = resume(path)
+    with refused if noted else contextlib.nullcontext(), continued:
+        play(continued, found)
 
 
 def emulate(*arguments: str) -> subprocess.Popen[str]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emulator.compare.load import Loaded, _best_heuristic, _default_target
+from emulator.compare.load import Loaded, _best_heuristic, _default_target, _unequal
 from emulator.compare.metrics import run_metrics
 from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_text
 from emulator.compare.table import METRICS, compare
@@ -166,13 +166,25 @@ def test_a_pair_that_was_not_run() -> None:
         compare(fleet_of_runs(), [], pairs=[("better", "worse")])
 
 
+def loaded(method: str, accuracy: list[float], seed: int = 0, **facts: object) -> Loaded:
+    record = EmulationRecord(scenario=Scenario(name="s"), seed=seed, facts=facts)
+    return Loaded(Path(method), method, seed, rounds(accuracy), Result(Path(), record))
+
+
+@pytest.mark.parametrize("fact", ["data", "partition", "traces", "profiles", "profiles_sha256"])
+def test_runs_of_a_seed_that_rest_on_different_facts_are_told(fact: str) -> None:
+    one, other, silent = ({fact: {"a": 1}}, {fact: {"a": 2}}, {})
+    (warning,) = _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **other)])
+    assert f"seed 0 rest on different {fact}, so not the methods alone: a and b" in warning
+    assert not _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], 1, **other)])
+    assert not _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **one)])
+    # Stored before the fact was noted: nothing can be said of it.
+    assert not _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **silent)])
+    assert _unequal([loaded("a", [0.5]), loaded("b", [0.5], **one), loaded("c", [0.5], **other)])
+
+
 def test_the_target_is_of_the_runs_that_were_tested() -> None:
     """One that ended before its first test has no accuracy, which is not the worst of all."""
-
-    def loaded(method: str, accuracy: list[float]) -> Loaded:
-        record = EmulationRecord(scenario=Scenario(name="s"), seed=0, facts={})
-        return Loaded(Path(), method, 0, rounds(accuracy), Result(Path(), record))
-
     untested = loaded("untested", [math.nan, math.nan])
     assert _default_target([untested, loaded("a", [0.5]), loaded("b", [0.25])]) == 0.25
     assert _best_heuristic([loaded("oort", [math.nan]), loaded("tifl", [0.5])]) == "tifl"
