@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity
-from power.timebase import RATE_TOLERANCE_PPM, Timebase
+from power.timebase import QUARTZ_TOLERANCE_PPM, Timebase, clock_tolerance_ppm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,8 +29,14 @@ FLAT_SAMPLES = 100
 """And at least so many samples, so that an instrument with one reading per second is not accused."""
 
 RATE_OFFSET_PPM = 100.0
-"""Quartz is within 100 ppm of its frequency over temperature and age; more is a resonator (0.5 %) or
-another sample rate than the one stated."""
+"""Quartz is within 100 ppm of its frequency over temperature and age; more is a resonator or another sample
+rate than the one stated."""
+
+RESONATOR_OFFSET_PPM = 5000.0
+"""The same for a clock that is not known to be quartz: a ceramic resonator's 0.5 %."""
+
+BEYOND_NS = 10e6
+"""Reads that leave a clock's tolerance by less may have been held up by a busy host."""
 
 RATE_JUDGED_S = 10.0
 """A shorter recording has fewer than some 100 reads, and the fit little but the nominal rate to go by."""
@@ -137,15 +143,22 @@ class SampleChecks:
         )
 
     def _check_rate(self, timebase: Timebase) -> None:
-        offset_ppm, unsure_ppm = rate_offset_ppm(timebase, self._info.tick_hz)
-        if abs(offset_ppm) - unsure_ppm > RATE_OFFSET_PPM:
-            # The fit goes no further than the tolerance: beyond it the sample times are wrong.
-            lost = abs(offset_ppm) > 0.99 * RATE_TOLERANCE_PPM
+        offset_ppm, unsure_ppm = rate_offset_ppm(timebase, self._info)
+        # Beyond its tolerance the fit does not follow a clock. How far the reads are off then says nothing
+        # about the link, so it must not excuse the clock.
+        if timebase.beyond_ns > BEYOND_NS and _is_judged(timebase):
             self._log.add(
                 "rate_offset",
-                Severity.ERROR if lost else Severity.WARNING,
-                f"the sample clock is {offset_ppm:+.0f} ppm off its nominal rate"
-                + (", or more: sample times cannot be trusted" if lost else ""),
+                Severity.ERROR,
+                f"the sample clock is more than {clock_tolerance_ppm(self._info):g} ppm off its nominal rate,"
+                " or lost samples were not counted: sample times are off by some"
+                f" {timebase.beyond_ns * 1e-9:.2g} s",
+            )
+        elif abs(offset_ppm) - unsure_ppm > rate_limit_ppm(self._info):
+            self._log.add(
+                "rate_offset",
+                Severity.WARNING,
+                f"the sample clock is {offset_ppm:+.0f} ppm off its nominal rate",
             )
         if abs(timebase.drift_ppm) > RATE_DRIFT_PPM:
             self._log.add(
@@ -201,13 +214,22 @@ class _FlatRun:
         )
 
 
-def rate_offset_ppm(timebase: Timebase, nominal_hz: float) -> tuple[float, float]:
+def rate_offset_ppm(timebase: Timebase, info: InstrumentInfo) -> tuple[float, float]:
     """How far the sample clock is off its nominal rate, and how much of that a slow link may have feigned."""
-    span_ns = timebase.host_ns[-1] - timebase.host_ns[0]
-    unsure_ppm = timebase.residual_ns / span_ns * 1e6
-    if span_ns < RATE_JUDGED_S * 1e9:
-        unsure_ppm = max(unsure_ppm, RATE_TOLERANCE_PPM)
-    return (timebase.tick_hz / nominal_hz - 1.0) * 1e6, unsure_ppm
+    unsure_ppm = timebase.residual_ns / (timebase.host_ns[-1] - timebase.host_ns[0]) * 1e6
+    if not _is_judged(timebase):
+        unsure_ppm = max(unsure_ppm, clock_tolerance_ppm(info))
+    return (timebase.tick_hz / info.tick_hz - 1.0) * 1e6, unsure_ppm
+
+
+def rate_limit_ppm(info: InstrumentInfo) -> float:
+    """How far off its nominal rate the clock of an instrument may be before that is worth a word."""
+    is_quartz = clock_tolerance_ppm(info) <= QUARTZ_TOLERANCE_PPM
+    return RATE_OFFSET_PPM if is_quartz else RESONATOR_OFFSET_PPM
+
+
+def _is_judged(timebase: Timebase) -> bool:
+    return timebase.host_ns[-1] - timebase.host_ns[0] >= RATE_JUDGED_S * 1e9
 
 
 def finite_rows(block: SampleBlock) -> int:

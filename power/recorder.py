@@ -184,16 +184,20 @@ def _finish(meter: PowerMeter, intake: _Intake, failure: BaseException | None) -
             f"{writer.info.kind}: not a single sample arrived",
             hint=f"is its output on? What it sent, if anything, is in {writer.folder}",
         )
-    timebase = meter.timebase
-    findings = merge_findings(meter.findings, intake.checks.finish(timebase))
-    if failure is not None:
-        findings = (*findings, _finding_of(failure, intake.last_index))
     try:
+        timebase = meter.timebase
+        findings = merge_findings(meter.findings, intake.checks.finish(timebase))
+        if failure is not None:
+            findings = (*findings, _finding_of(failure, intake.last_index))
         record = writer.close(timebase, findings)
-    except BaseException:
+    except BaseException as error:
         writer.abandon()
         if isinstance(failure, StorageError):
             raise type(failure)(failure.message, hint=f"free some space; then {SALVAGE_HINT}") from failure
+        if isinstance(error, DataQualityError):  # no timebase for all of it; salvage takes what had one
+            raise DataQualityError(error.message, hint=f"{error.hint}; {SALVAGE_HINT}") from (
+                failure or error
+            )
         raise
     if failure is None:
         return record

@@ -19,7 +19,7 @@ from fedjoule.config import ClosedModel
 from fedjoule.errors import DataQualityError, MeterError
 from fedjoule.provenance import Sha256
 from fedjoule.records import StoredRecord, write_record
-from power.checks import RATE_OFFSET_PPM, rate_offset_ppm
+from power.checks import rate_limit_ppm, rate_offset_ppm
 from power.meter import MeterConfig, open_meter
 from power.model import InstrumentInfo, SampleBlock, Severity
 from power.recorder import record
@@ -167,7 +167,7 @@ def measure_load(recording: Recording, *, load_ohms: float, tolerance_rel: float
     info, clock = recording.record.info, recording.record.timebase
     _require_load(info, current_a, voltage_v, load_ohms)
     expected_a = voltage_v / load_ohms
-    offset_ppm, unsure_ppm = rate_offset_ppm(clock, info.tick_hz)
+    offset_ppm, unsure_ppm = rate_offset_ppm(clock, info)
     provenance = recording.record.provenance("selftest")
     result = LoadResult(
         load_ohms=load_ohms,
@@ -226,7 +226,7 @@ def _problems(result: LoadResult, recording: Recording) -> list[str]:
         )
     if result.loss_fraction is not None and result.loss_fraction > LOSS_LIMIT:
         found.append(f"{result.loss_fraction:.2%} of the samples were lost, more than {LOSS_LIMIT:.1%}")
-    if abs(result.rate_offset_ppm) - result.rate_unsure_ppm > RATE_OFFSET_PPM:
+    if abs(result.rate_offset_ppm) - result.rate_unsure_ppm > rate_limit_ppm(recording.record.info):
         found.append(f"the sample rate is {result.rate_offset_ppm:+.0f} ppm off")
     found += [f.message for f in recording.record.findings if f.severity is Severity.ERROR]
     return found

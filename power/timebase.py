@@ -11,21 +11,36 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fedjoule.config import ClosedModel
+from fedjoule.errors import DataQualityError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from power.model import InstrumentInfo
+
 SEGMENT_S = 600.0
 """Length of one segment: crystals drift over minutes, and delays need minutes to reach their minimum."""
 
-RATE_TOLERANCE_PPM = 500.0
-"""How far a crystal may be off. A short recording cannot tell skew from delay; this bounds the guess."""
+RATE_TOLERANCE_PPM = 10_000.0
+"""How far a sample clock may be off, unless the instrument is known to do better: twice the 0.5 % of the
+resonator on an Arduino Uno. A short recording cannot tell skew from delay; this bounds the guess."""
+
+QUARTZ_TOLERANCE_PPM = 500.0
+"""The same for a crystal."""
+
+TOLERANCE_FACT = "clock_tolerance_ppm"
+"""The fact by which an instrument states a tolerance of its own."""
+
+
+def clock_tolerance_ppm(info: InstrumentInfo) -> float:
+    """How far the sample clock of an instrument may be off its nominal rate."""
+    return float(info.facts.get(TOLERANCE_FACT, RATE_TOLERANCE_PPM))
 
 
 class Timebase(ClosedModel):
@@ -35,11 +50,21 @@ class Timebase(ClosedModel):
         ticks: Knots on the instrument's clock, increasing.
         host_ns: The same knots on the host clock.
         residual_ns: Median delay of reads above the line: how noisy the link was.
+        beyond_ns: How far, in the middle, the line stays under the fastest reads, because to follow them the
+            clock would have to be further off than its tolerance allows.
     """
 
     ticks: tuple[int, ...] = Field(min_length=2)
     host_ns: tuple[int, ...] = Field(min_length=2)
     residual_ns: float = Field(default=0.0, ge=0)
+    beyond_ns: float = Field(default=0.0, ge=0)
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = dump(self)
+        if not self.beyond_ns:  # as in records from before there was any, so that their hash stays the same
+            data.pop("beyond_ns", None)
+        return data
 
     @model_validator(mode="after")
     def _knots_increase(self) -> Self:
@@ -89,6 +114,18 @@ def _piecewise(x: NDArray[np.int64], xs: NDArray[np.int64], ys: NDArray[np.int64
     return ys[i] + offset
 
 
+class _Line(NamedTuple):
+    """A line under the reads of a segment: a point, the slope in ns per tick, and `Timebase.beyond_ns`."""
+
+    tick: int
+    host_ns: int
+    slope: float
+    beyond_ns: float
+
+    def at(self, tick: float) -> float:
+        return self.host_ns + self.slope * (tick - self.tick)
+
+
 @dataclass(slots=True)
 class _Segment:
     """Lower convex hull of the reads of one segment, built as they come."""
@@ -108,18 +145,18 @@ class _Segment:
             hull.pop()
         hull.append((tick, arrival_ns))
 
-    def line(self, nominal_ns: float) -> tuple[int, int, float]:
-        """A point on the line and its slope in ns per tick."""
+    def line(self, nominal_ns: float, tolerance_ppm: float) -> _Line:
         mean = self.tick_sum / self.n
-        slope = nominal_ns
-        for (x1, y1), (x2, y2) in pairwise(self.hull):
-            if x1 <= mean <= x2:
-                slope = (y2 - y1) / (x2 - x1)
+        (x1, y1), seen = self.hull[0], nominal_ns
+        for a, b in pairwise(self.hull):
+            if a[0] <= mean <= b[0]:
+                (x1, y1), seen = a, (b[1] - a[1]) / (b[0] - a[0])
                 break
-        tolerance = nominal_ns * RATE_TOLERANCE_PPM * 1e-6
-        slope = min(max(slope, nominal_ns - tolerance), nominal_ns + tolerance)
+        tolerance = nominal_ns * tolerance_ppm * 1e-6
+        slope = min(max(seen, nominal_ns - tolerance), nominal_ns + tolerance)
         x0, y0 = min(self.hull, key=lambda point: point[1] - slope * (point[0] - self.hull[0][0]))
-        return x0, y0, slope
+        beyond_ns = y1 - y0 + seen * (mean - x1) - slope * (mean - x0) if slope != seen else 0.0
+        return _Line(x0, y0, slope, max(0.0, beyond_ns))
 
 
 class TimebaseFitter:
@@ -127,11 +164,15 @@ class TimebaseFitter:
 
     Args:
         tick_hz: Nominal tick rate.
+        tolerance_ppm: How far it may be off; see `clock_tolerance_ppm`.
         segment_s: Length of one linear segment.
     """
 
-    def __init__(self, tick_hz: float, *, segment_s: float = SEGMENT_S) -> None:
+    def __init__(
+        self, tick_hz: float, *, tolerance_ppm: float = RATE_TOLERANCE_PPM, segment_s: float = SEGMENT_S
+    ) -> None:
         self._nominal_ns = 1e9 / tick_hz
+        self._tolerance_ppm = tolerance_ppm
         self._segment_ticks = max(1, round(segment_s * tick_hz))
         self._segments: list[_Segment] = []
         self._bounds: list[int] = []
@@ -149,14 +190,15 @@ class TimebaseFitter:
         self._last_tick = tick
         # Each read of a short recording counts; of a long one, the last minutes are plenty.
         if self._segments[-1].n <= 64 or self._segments[-1].n % 8 == 0:
-            x0, y0, slope = self._segments[-1].line(self._nominal_ns)
-            self._delays_ns.append(max(0.0, arrival_ns - y0 - slope * (tick - x0)))
+            line = self._segments[-1].line(self._nominal_ns, self._tolerance_ppm)
+            self._delays_ns.append(max(0.0, arrival_ns - line.at(tick)))
 
     def fit(self) -> Timebase:
         """The timebase of everything added so far.
 
         Raises:
             ValueError: Nothing was added yet.
+            DataQualityError: The reads fit no clock that goes on.
         """
         import numpy as np
 
@@ -167,18 +209,21 @@ class TimebaseFitter:
         bounds = self._bounds
         if len(segments) > 1 and self._last_tick - bounds[-1] < self._segment_ticks // 2:
             segments, bounds = segments[:-1], bounds[:-1]
-        lines = [segment.line(self._nominal_ns) for segment in segments]
+        lines = [segment.line(self._nominal_ns, self._tolerance_ppm) for segment in segments]
         end = max(self._last_tick, bounds[0] + 1)
         ticks = [bounds[0], *bounds[1:], end]
-        host = [_at(lines[0], ticks[0])]
-        host += [(_at(a, t) + _at(b, t)) / 2 for a, b, t in zip(lines, lines[1:], bounds[1:], strict=False)]
-        host.append(_at(lines[-1], end))
-        residual = float(np.median(self._delays_ns)) if self._delays_ns else 0.0
+        host = [lines[0].at(ticks[0])]
+        host += [(a.at(t) + b.at(t)) / 2 for a, b, t in zip(lines, lines[1:], bounds[1:], strict=False)]
+        host.append(lines[-1].at(end))
+        host_ns = tuple(max(0, round(t)) for t in host)
+        if any(b <= a for a, b in pairwise(host_ns)):
+            raise DataQualityError(
+                "the clocks of the instrument and of this machine cannot be brought together: one has leapt",
+                hint="keep the machine from sleeping, and record again",
+            )
         return Timebase(
-            ticks=tuple(ticks), host_ns=tuple(max(0, round(t)) for t in host), residual_ns=residual
+            ticks=tuple(ticks),
+            host_ns=host_ns,
+            residual_ns=float(np.median(self._delays_ns)) if self._delays_ns else 0.0,
+            beyond_ns=max(line.beyond_ns for line in lines),
         )
-
-
-def _at(line: tuple[int, int, float], tick: int) -> float:
-    x0, y0, slope = line
-    return y0 + slope * (tick - x0)

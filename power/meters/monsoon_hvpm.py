@@ -31,6 +31,7 @@ from power.meters.thread_switching import restore_turns, shorten_turns
 from power.meters.usb_link import UsbLink
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.safety import require_safe_current_limit, require_safe_voltage
+from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import hvpm_control as wire
 from power.wire.hvpm import HvpmDecoder
 from power.wire.hvpm_control import HardwareModel, Opcode, UsbPassthrough
@@ -140,6 +141,7 @@ class MonsoonHvpm(StreamingMeter):
             facts={
                 "channel": config.channel,
                 "calibration_ms": options.calibration_ms,
+                TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM,
                 **unit.facts(),
                 **{opcode.name.lower(): value for opcode, value in values.items()},
             },

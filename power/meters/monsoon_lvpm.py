@@ -20,6 +20,7 @@ from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_
 from power.meters.streaming import StreamingMeter
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.safety import require_safe_current_limit, require_safe_voltage
+from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import lvpm_frames as wire
 from power.wire.lvpm import LvpmDecoder
 from power.wire.lvpm_calibration import COARSE_NOISE_A, FINE_NOISE_A
@@ -73,7 +74,7 @@ class MonsoonLvpm(StreamingMeter):
             tick_hz=status.rate_hz,
             uniform_ticks=True,
             accuracy=ACCURACY,
-            facts=status.facts(),
+            facts={**status.facts(), TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM},
         )
         super().__init__(config, info, decoder_for(info))
 

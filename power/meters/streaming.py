@@ -15,7 +15,7 @@ from typing import Self
 from fedjoule.errors import MeterError, MeterSilent
 from power.meter import MeterConfig, RawSink
 from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity, Timing
-from power.timebase import Timebase, TimebaseFitter
+from power.timebase import Timebase, TimebaseFitter, clock_tolerance_ppm
 from power.wire.decoder import Decoder
 
 DECODE_PERIOD_S = 0.05
@@ -42,7 +42,7 @@ class StreamingMeter(ABC):
         self.config = config
         self._info = info
         self._decoder = decoder
-        self._fitter = TimebaseFitter(info.tick_hz)
+        self._fitter = TimebaseFitter(info.tick_hz, tolerance_ppm=clock_tolerance_ppm(info))
         self._own_findings = FindingLog()
         self._stop = threading.Event()
         self._pending: deque[tuple[int, bytes]] = deque()

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from power.checks import FLAT_S, SampleChecks, finite_rows, merge_findings
 from power.model import Finding, Severity
-from tests.power.synthetic import block, config, info, timebase
+from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT, TimebaseFitter
+from tests.power.synthetic import START_NS, block, config, info, timebase
 
 RATE_HZ = 1000
 LIVE = np.random.default_rng(1).normal(0.5, 0.01, 10_000).astype(np.float32)
@@ -96,16 +97,38 @@ def test_voltage_max_leaves_room_for_the_voltmeter() -> None:
     assert set(check(block(LIVE[:100], 4.354), limits=limits)) == {"over_voltage"}
 
 
+QUARTZ = {TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM}
+
+
 @pytest.mark.parametrize(
-    ("offset_ppm", "residual_ns", "severity"),
-    [(90, 0, None), (-90, 0, None), (150, 0, Severity.WARNING), (-150, 0, Severity.WARNING),
-     (500, 0, Severity.ERROR), (500, 10e6, None)],
+    ("facts", "offset_ppm", "residual_ns", "severity"),
+    [(QUARTZ, 90, 0, None), (QUARTZ, -90, 0, None), (QUARTZ, 150, 0, Severity.WARNING),
+     (QUARTZ, -150, 0, Severity.WARNING), (QUARTZ, 500, 10e6, None),
+     ({}, 4900, 0, None), ({}, -4900, 0, None), ({}, 5100, 0, Severity.WARNING)],
 )  # fmt: skip
-def test_the_sample_rate(offset_ppm: float, residual_ns: float, severity: Severity | None) -> None:
+def test_the_sample_rate(
+    facts: dict[str, float], offset_ppm: float, residual_ns: float, severity: Severity | None
+) -> None:
     # Twenty seconds: a delay of 10 ms may pass for 500 ppm.
     clock = timebase(20_000, tick_hz=RATE_HZ * (1 + offset_ppm * 1e-6), residual_ns=residual_ns)
-    found = check(block(LIVE[:100]), clock=clock)
+    found = check(block(LIVE[:100]), clock=clock, facts=facts)
     assert {f.severity for f in found.values()} == ({severity} if severity else set())
+
+
+@pytest.mark.parametrize("skew_ppm", [-2000, 2000])
+def test_a_clock_beyond_its_tolerance_is_an_error_however_slow_the_link_seems(skew_ppm: float) -> None:
+    fitter = TimebaseFitter(RATE_HZ, tolerance_ppm=QUARTZ_TOLERANCE_PPM)
+    for tick in range(0, 590 * RATE_HZ, 50):
+        fitter.add(tick, START_NS + round(tick / (1 + skew_ppm * 1e-6) * 1e9 / RATE_HZ))
+    (found,) = check(block(LIVE[:100]), clock=fitter.fit(), facts=QUARTZ).values()
+    assert (found.code, found.severity) == ("rate_offset", Severity.ERROR)
+    assert "more than 500 ppm" in found.message
+    assert "off by some 0.44 s" in found.message
+
+
+@pytest.mark.parametrize(("seconds", "beyond_ns"), [(20, 9e6), (9, 4e8)])
+def test_a_busy_host_does_not_accuse_the_clock(seconds: int, beyond_ns: float) -> None:
+    assert check(block(LIVE[:100]), clock=timebase(1000 * seconds, beyond_ns=beyond_ns), facts=QUARTZ) == {}
 
 
 def test_a_short_recording_does_not_judge_the_rate() -> None:

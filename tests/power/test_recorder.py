@@ -121,6 +121,29 @@ def test_a_disconnect_keeps_every_sample_and_says_where(tmp_path: Path) -> None:
     assert (finding.code, finding.severity, finding.last_index) == ("disconnected", Severity.ERROR, 2999)
 
 
+def test_a_clock_that_leapt_leaves_a_recording_that_can_be_salvaged(tmp_path: Path) -> None:
+    """As if this machine's clock had stood still for half an hour of the instrument's."""
+
+    def leaping() -> Iterator[bytes]:
+        yield from portions(1000)
+        time.sleep(0.3)
+        for tick in range(1_801_000, 2_201_000, 100_000):  # long enough to count as a segment of its own
+            yield frames(tick, NOISE[:100])
+            time.sleep(0.1)
+
+    with (
+        BytesMeter(leaping()) as meter,
+        pytest.raises(DataQualityError, match="one has leapt") as caught,
+    ):
+        record(meter, tmp_path)
+    assert "salvage" in caught.value.hint
+    assert not is_locked(tmp_path)
+    salvaged = salvage_recording(tmp_path)
+    assert salvaged is not None
+    stored = samples_of(open_recording(tmp_path).blocks())["current_a"]
+    np.testing.assert_array_equal(stored[:1000], NOISE[:1000])
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_is_refused(tmp_path: Path, bad: float) -> None:
     values = NOISE[:2000].copy()

@@ -9,6 +9,7 @@ from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.recording import Recording, open_recording
 from power.selftest import CALIBRATION_FILE, CalibrationRecord, measure_load, measure_step, run_selftest
+from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from tests.power.synthetic import block, config, timebase, write_recording
 
 RNG = np.random.default_rng(6)
@@ -46,10 +47,16 @@ def test_lost_samples_fail(tmp_path: Path) -> None:
 
 
 def test_a_wrong_rate_fails(tmp_path: Path) -> None:
-    recording = load_recording(tmp_path, 0.4)
+    recording = load_recording(tmp_path, 0.4, facts={TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM})
     slow = recording.record.model_copy(update={"timebase": timebase(10_000, tick_hz=999.8)})
     result = measure_load(Recording(tmp_path, slow), load_ohms=10.0, tolerance_rel=0.02)
     assert result.problems == ("the sample rate is -200 ppm off",)
+
+
+def test_a_resonator_may_be_off_by_more_than_quartz(tmp_path: Path) -> None:
+    recording = load_recording(tmp_path, 0.4)
+    slow = recording.record.model_copy(update={"timebase": timebase(10_000, tick_hz=998.0)})
+    assert measure_load(Recording(tmp_path, slow), load_ohms=10.0, tolerance_rel=0.02).problems == ()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from power.timebase import Timebase, TimebaseFitter
+from fedjoule.errors import DataQualityError
+from power.timebase import QUARTZ_TOLERANCE_PPM, Timebase, TimebaseFitter
 
 
 def reads(rate_hz: float, skew_ppm: float, seconds: float, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -45,8 +46,47 @@ def test_follows_a_drifting_crystal() -> None:
     assert np.abs(error_ms).max() < 6
 
 
-def test_a_short_recording_keeps_the_nominal_rate() -> None:
+@pytest.mark.parametrize("skew_ppm", [-5000, -2000, 2000, 5000])
+def test_follows_a_resonator(skew_ppm: float) -> None:
+    ticks, arrivals, start_ns = reads(5000, skew_ppm, 590, seed=2)
     fitter = TimebaseFitter(5000)
+    for tick, arrival in zip(ticks, arrivals, strict=True):
+        fitter.add(int(tick), int(arrival))
+    fit = fitter.fit()
+    truth = start_ns + ticks * (1e9 / (5000 * (1 + skew_ppm * 1e-6)))
+    assert np.abs(fit.to_host_ns(ticks) - truth).max() < 0.5e6
+    assert fit.beyond_ns == 0
+
+
+@pytest.mark.parametrize("skew_ppm", [-2000, 2000])
+def test_a_clock_beyond_its_tolerance_is_not_followed_but_told(skew_ppm: float) -> None:
+    ticks, arrivals, _ = reads(5000, skew_ppm, 590, seed=2)
+    fitter = TimebaseFitter(5000, tolerance_ppm=QUARTZ_TOLERANCE_PPM)
+    for tick, arrival in zip(ticks, arrivals, strict=True):
+        fitter.add(int(tick), int(arrival))
+    fit = fitter.fit()
+    assert abs(fit.tick_hz / 5000 - 1) * 1e6 == pytest.approx(500, abs=1)
+    assert fit.beyond_ns == pytest.approx(1500e-6 * 590e9 / 2, rel=0.02)
+    assert Timebase.model_validate(fit.model_dump()) == fit
+
+
+def test_clocks_that_do_not_run_together() -> None:
+    """The instrument's went on for half an hour while this machine slept."""
+    fitter = TimebaseFitter(1000)
+    for second in range(120):
+        fitter.add(second * 1000, 10**15 + second * 10**9)
+    for second in range(120, 720):
+        fitter.add((second + 1800) * 1000, 10**15 + second * 10**9)
+    with pytest.raises(DataQualityError, match="one has leapt"):
+        fitter.fit()
+
+
+def test_a_record_from_before_keeps_its_hash() -> None:
+    assert set(Timebase(ticks=(0, 1), host_ns=(0, 1)).model_dump()) == {"ticks", "host_ns", "residual_ns"}
+
+
+def test_a_short_recording_keeps_the_nominal_rate() -> None:
+    fitter = TimebaseFitter(5000, tolerance_ppm=QUARTZ_TOLERANCE_PPM)
     for tick, arrival in ((100, 10_000_000), (200, 90_000_000), (300, 95_000_000)):
         fitter.add(tick, arrival)
     assert fitter.fit().tick_hz == pytest.approx(5000, rel=6e-4)
