@@ -90,6 +90,11 @@ class Ina219(StreamingMeter):
         """The latest changes of the sync input, on the microcontroller's clock."""
         return self._ina219_decoder.sync_edges
 
+    @property
+    def complete_after_ticks(self) -> int:
+        """A reading is sent after the bus conversion that follows it."""
+        return self._header.settings.stamp_after_middle_us
+
     def begin_sampling(self) -> None:
         """Start a run; its header is the first thing that is kept."""
         known_run = self._header.run
@@ -201,9 +206,8 @@ def _info(port: str, header: Header, clock: ClockReading) -> InstrumentInfo:
             "calibration": header.cal,
             "i2c_address": f"0x{header.addr:02X}",
             "period_us": header.period_us,
-            # A reading is an average; its stamp is taken after the bus conversion that follows it.
             "averaged_over_us": settings.shunt_adc.conversion_us,
-            "stamp_after_middle_us": settings.bus_adc.conversion_us + settings.shunt_adc.conversion_us / 2,
+            "stamp_after_middle_us": settings.stamp_after_middle_us,
             "clock_host_ns": clock.host_ns,
             "clock_mcu_us": clock.mcu_us,
             "clock_uncertainty_ns": clock.uncertainty_ns,

@@ -70,6 +70,11 @@ class StreamingMeter(ABC):
         """The longest silence that is a pause; a sketch may print a reading every few seconds only."""
         return self.info.patience_s(STALL_S)
 
+    @property
+    def complete_after_ticks(self) -> int:
+        """Ticks from the time of a sample until the instrument has it, such as half of an average."""
+        return 0
+
     def __enter__(self) -> Self:
         return self
 
@@ -164,7 +169,8 @@ class StreamingMeter(ABC):
         decoded = self._decoder.feed(data, arrival_ns)
         if not decoded:
             return
-        self._fitter.add(int(decoded[-1].ticks[-1]), arrival_ns)
+        # What arrives now was complete by now, which says less about when it was measured.
+        self._fitter.add(int(decoded[-1].ticks[-1]) + self.complete_after_ticks, arrival_ns)
         timebase = self.timebase
         for part in decoded:
             if part.dropped_before:

@@ -3,6 +3,9 @@
 ``voltage_v`` is the bus voltage: between IN- and ground, which is what the measured device gets. The source
 gives ``voltage_v + current_a x shunt``; that extra power heats the shunt and is not the device's. (Sketches
 that print a "load voltage" of bus plus shunt mean the source's.)
+
+A current is an average, so its tick is the middle of what was averaged, although the microcontroller stamps
+it when the bus voltage that follows is there.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class SyncEdge:
-    """The level of the sync input changed; ``tick`` is the first conversion that saw the new level."""
+    """The level of the sync input changed; ``tick`` is the end of the first conversion that saw it."""
 
     tick: int
     high: bool
@@ -203,12 +206,13 @@ class Ina219Decoder:
         )
         current_a = shunt * (SHUNT_LSB_V / header.shunt_ohm)
         voltage_v = bus * BUS_LSB_V
+        middle = tick - settings.stamp_after_middle_us
         missing = np.diff(index, prepend=self._last_sample) - 1
         self._last_sample = int(index[-1])
         cuts = np.flatnonzero(missing)
         bounds = [0, *cuts[cuts > 0].tolist(), len(index)]
         return [
-            Decoded(int(index[a]), int(missing[a]), tick[a:b], current_a[a:b], voltage_v[a:b])
+            Decoded(int(index[a]), int(missing[a]), middle[a:b], current_a[a:b], voltage_v[a:b])
             for a, b in pairwise(bounds)
         ]
 

@@ -121,6 +121,11 @@ class Config:
         return self.shunt_adc.conversion_us + self.bus_adc.conversion_us
 
     @property
+    def stamp_after_middle_us(self) -> int:
+        """Typical time from the middle of a shunt average to the end of the bus result that follows it."""
+        return self.shunt_adc.conversion_us // 2 + self.bus_adc.conversion_us
+
+    @property
     def shunt_full_scale(self) -> int:
         """Largest shunt reading in LSB; the register stays there however high the current."""
         return 4000 * self.pga

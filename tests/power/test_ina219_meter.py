@@ -32,7 +32,7 @@ from power.meters.ina219 import open_meter as open_ina219
 from power.meters.ina219_accuracy import ina219_accuracy
 from power.meters.serial_port import SerialPort
 from power.model import SampleBlock
-from power.wire.ina219_frames import ASK_HEADER, RUN, header_line, parse_line, seal
+from power.wire.ina219_frames import ASK_HEADER, RUN, Flags, data_line, header_line, parse_line, seal
 from tests.power.ina219_runs import header
 
 STEP_A = 10e-6 / 0.1
@@ -134,11 +134,36 @@ def test_readings_are_the_truth_within_the_steps_of_the_converter(tmp_path: Path
     assert np.abs(joined(blocks, "current_a") - true_a).max() <= STEP_A
     assert np.abs(joined(blocks, "voltage_v") - true_v).max() <= STEP_V / 2 + 1e-9
     assert joined(blocks, "current_a").mean() == pytest.approx(true_a.mean(), abs=STEP_A / 10)
-    # Times come from the fit: never before the conversion ended, and not far behind on this machine.
-    ready_ns = rows["t_ns"][:n, 4] + 266_000
-    late_ns = timebase.to_host_ns(joined(blocks, "ticks")) - ready_ns
+    # Times come from the fit: hardly before the current flowed, and not far behind on this machine.
+    late_ns = timebase.to_host_ns(joined(blocks, "ticks")) - rows["t_ns"][:n, :4].mean(axis=1)
     assert late_ns.min() > -1e6
     assert np.median(late_ns) < 50e6
+
+
+def test_the_clock_of_a_reading_is_that_of_the_middle_of_its_average(tmp_path: Path) -> None:
+    truth_file = tmp_path / "truth"
+    emulator = EmulatedIna219(EmulatorOptions(rate_hz=15, truth=truth_file))
+    boot_ns = emulator._board._boot_ns
+    with served(emulator), open_meter(config(emulator.address)) as meter:
+        ticks = joined(capture(meter, 10), "ticks")
+    rows = read_truth(truth_file).reshape(-1, 129)[-emulator.statistics["samples"] :][: len(ticks)]
+    true_us = (rows["t_ns"][:, :128].mean(axis=1) - boot_ns) / 1000
+    assert np.abs(ticks - true_us).max() <= 1
+
+
+def test_arrival_tells_when_a_reading_was_complete_not_when_it_was_measured() -> None:
+    """128 conversions: a reading is complete 34.6 ms after the middle of what it averages."""
+    with opened(EmulatorOptions(rate_hz=15)) as (_, meter):
+        period_us = 68_628
+        assert meter.info.rate_hz == pytest.approx(1e6 / period_us)
+        start_ns = time.monotonic_ns()
+        first = header_line(header(config=0x39FF, period_us=period_us))
+        t_us = period_us * np.arange(1, 31)
+        for i, at_us in enumerate(t_us.tolist()):
+            line = data_line(i, at_us, 100, 8, Flags.CNVR)
+            blocks = list(meter._decode(first + line, start_ns + at_us * 1000))
+            first = b""
+            assert blocks[-1].t_ns == pytest.approx(start_ns + (at_us - 34_580) * 1000, abs=1000)
 
 
 def test_the_clock_is_placed_within_its_bound() -> None:

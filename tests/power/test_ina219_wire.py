@@ -23,6 +23,9 @@ from power.wire.ina219_frames import (
 from power.wire.ina219_registers import Config, adc_setting, calibration_word
 from tests.power.ina219_runs import PERIOD_US, SHUNT_OHM, codes, columns, conversion, decode, header, run
 
+LATE_US = 532 + 266
+"""From the middle of a shunt conversion to the end of the bus conversion behind it, in these runs."""
+
 
 def test_crc_is_ccitt_false() -> None:
     assert crc16(b"123456789") == 0x29B1  # the catalogue's check value
@@ -53,12 +56,22 @@ def test_calibration_word() -> None:
     assert calibration_word(1e-3, 0.002) == 20480  # SBOS448G section 9.2.2.1
 
 
+@pytest.mark.parametrize(
+    ("shunt", "bus", "late_us"),
+    [(0x3, 0x3, 532 + 266), (0xA, 0x3, 532 + 1064), (0xF, 0x3, 532 + 34_048), (0x0, 0x0, 84 + 42)],
+)
+def test_a_reading_belongs_to_the_middle_of_its_average(shunt: int, bus: int, late_us: int) -> None:
+    word = Config(32, 8, adc_setting(bus), adc_setting(shunt), 7).word()
+    lines = [header_line(header(config=word)), data_line(0, 100_000, 10, 8, Flags.CNVR)]
+    assert columns(decode(b"".join(lines))[0])[1].tolist() == [100_000 - late_us]
+
+
 def test_a_clean_run() -> None:
     blocks, decoder = decode(b"".join(run(5000)))
     index, tick, current_a, voltage_v = columns(blocks)
     n = np.arange(5000)
     assert index.tolist() == n.tolist()
-    assert tick.tolist() == ((n + 1) * PERIOD_US).tolist()
+    assert tick.tolist() == ((n + 1) * PERIOD_US - LATE_US).tolist()
     assert current_a == pytest.approx(((n * 7919) % 60_001 - 30_000) * 10e-6 / SHUNT_OHM)
     assert voltage_v == pytest.approx((n * 13) % 6000 * 4e-3)
     assert [block.dropped_before for block in blocks] == [0] * len(blocks)
@@ -142,7 +155,7 @@ def test_a_gap_longer_than_a_turn_of_the_clock() -> None:
     lines = [*run(10), conversion(lost), conversion(lost + 1)]
     blocks, _ = decode(b"".join(lines))
     assert blocks[-1].dropped_before == lost - 10
-    assert blocks[-1].ticks.tolist() == [(lost + 1) * PERIOD_US, (lost + 2) * PERIOD_US]
+    assert blocks[-1].ticks.tolist() == [(lost + i) * PERIOD_US - LATE_US for i in (1, 2)]
 
 
 def test_the_number_wraps_too() -> None:
@@ -154,7 +167,7 @@ def test_the_number_wraps_too() -> None:
     blocks, decoder = decode(b"".join(lines))
     index, tick, _, _ = columns(blocks)
     assert index[-6:].tolist() == [(1 << 32) - 3 + i for i in range(6)]
-    assert tick.tolist() == ((index + 1) * PERIOD_US).tolist()
+    assert tick.tolist() == ((index + 1) * PERIOD_US - LATE_US).tolist()
     assert decoder.findings == ()
 
 
@@ -188,7 +201,7 @@ def test_a_leap_that_its_successors_confirm() -> None:
     blocks, decoder = decode(b"".join([*run(50), *leap]))
     index, tick, _, _ = columns(blocks)
     assert index.tolist() == [*range(50), *range(51, 60)]
-    assert tick[50] == 60_000_000 + PERIOD_US
+    assert tick[50] == 60_000_000 + PERIOD_US - LATE_US
     assert codes(decoder) == {"out_of_order": 1, "clock_jump": 1}
 
 
