@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from harness.bench.failures import (
 )
 from harness.bench.job import Attempt, Bench
 from harness.bench.journal import BenchJournal
+from harness.bench.listener import Listener, tell
 from harness.bench.matrix import BenchJob
 from harness.bench.precision import is_narrow
 from harness.bench.queue import JobQueue
@@ -76,7 +77,7 @@ class Runner:
         self._bench = bench
         self._run = run
         self._journal = journal
-        self.on_change: Callable[[str, str, dict[str, object]], None] = lambda *_: None
+        self.on_change: Listener = lambda *_: None
         self.jobs = tuple(jobs)
         self.tally = Tally(finished=dict(finished or {}))
         todo = [job for job in self.jobs if job.name not in self.tally.finished]
@@ -211,4 +212,4 @@ class Runner:
 
     def _note(self, event: str, job: BenchJob, **facts: object) -> None:
         self._journal.write(event, job=job.name, **facts)
-        self.on_change(event, job.name, facts)
+        tell(self.on_change, event, job.name, facts)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harness.bench.listener import tell
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -27,14 +29,14 @@ def live_view(files: BenchFiles, stop: threading.Event) -> View:
 
     @contextlib.contextmanager
     def view(runner: Runner, board: Board, run: Path) -> Iterator[None]:
-        click.echo(f"run: {run}", err=True)
+        tell(click.echo, f"run: {run}", err=True)
         show = _on_terminal if sys.stderr.isatty() else _as_lines
         try:
             with show(files, runner, board, stop):
                 yield
         finally:
             if runner.tally.stopped:
-                click.echo(f"to go on: {files.command(run)}", err=True)
+                tell(click.echo, f"to go on: {files.command(run)}", err=True)
 
     return view
 
@@ -64,24 +66,27 @@ def _on_terminal(files: BenchFiles, runner: Runner, board: Board, stop: threadin
 
     eta = Eta(runner)
     over = threading.Event()
-    with Live(console=Console(stderr=True), auto_refresh=False) as live:
+    live = Live(console=Console(stderr=True), auto_refresh=False)
 
-        def draw() -> None:
-            live.update(table(board.snapshot(), eta.text(stopping=stop.is_set()), files.plan.local_epochs))
-            live.refresh()
+    def draw() -> None:
+        live.update(table(board.snapshot(), eta.text(stopping=stop.is_set()), files.plan.local_epochs))
+        live.refresh()
 
-        def keep_drawing() -> None:
-            while not over.wait(REFRESH_S):
-                draw()
-
-        thread = threading.Thread(target=keep_drawing, name="live view", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+    def keep_drawing() -> None:
+        while not over.wait(REFRESH_S):
             draw()
+
+    # A terminal that is closed ends the drawing, not the run.
+    thread = threading.Thread(target=tell, args=(keep_drawing,), name="live view", daemon=True)
+    live.start()
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        tell(draw)
+        tell(live.stop)
 
 
 class Eta:

@@ -64,4 +64,5 @@ class _PlainLines:
             return
         self._last_s = now_s
         share = "" if self._total is None else f"{done / self._total if self._total else 1.0:.0%} "
-        print(f"{self._what}: {share}{note}".rstrip(), file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # whoever read it may have gone; the work goes on
+            print(f"{self._what}: {share}{note}".rstrip(), file=sys.stderr, flush=True)

@@ -16,12 +16,13 @@ from emulator.scenario.load import scenario_text
 from emulator.selectors.base import Selector
 from fedjoule.runstore import Run, RunStatus, RunStore
 from fedjoule.runstore.run import read_run
+from harness.bench.listener import Listener, tell
 from harness.federate.cast import Cast
 from harness.federate.files import FederateFiles
 from harness.federate.fleet_data import FleetData
 from harness.federate.registration import Registered, profiles_by_device
 from harness.federate.round_record import KIND
-from harness.federate.sitting import Listener, Sitting
+from harness.federate.sitting import Sitting
 from harness.federate.uploads import Uploads
 from harness.profiles.cells import CellKey
 from harness.salvage import salvage
@@ -68,7 +69,7 @@ def federate(
     registered = None if profiles is None else _from_profiles(files, playing, profiles)
     try:
         with _open(files, root, resume) as run:
-            listener("run", str(run.path), {})
+            tell(listener, "run", str(run.path), {})
             sitting = Sitting(run, files, playing, listener, on_round)
             return sitting.play(registered, stop or threading.Event())
     finally:

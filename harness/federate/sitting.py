@@ -20,6 +20,7 @@ from harness.bench.board import Board
 from harness.bench.failures import attempts_before, killed_record, put_aside
 from harness.bench.job import Bench
 from harness.bench.journal import JOURNAL, BenchJournal, job_histories
+from harness.bench.listener import Listener, tell
 from harness.bench.runner import JOBS
 from harness.bench.workload import Workloads
 from harness.federate.cast import Cast
@@ -30,8 +31,6 @@ from harness.federate.registration import Registered
 from harness.federate.round_record import REGISTRATION, FederatedRoundRecord, federated_file
 from harness.probing.round_record import ROUNDS
 from harness.probing.rounds import RoundJob
-
-Listener = Callable[[str, str, dict[str, object]], None]
 
 
 class Sitting:
@@ -133,7 +132,7 @@ class Sitting:
                 self._run.leave_open(error.message)
                 return error.message
             self._keep(played, log)
-            self._on_round(played.outcome)
+            tell(self._on_round, played.outcome)
         return ""
 
     def _keep(self, played: Played, log: RunLog) -> None:
@@ -222,8 +221,8 @@ class Sitting:
 
     def _note_job(self, event: str, job: RoundJob, facts: dict[str, object]) -> None:
         self._journal.write(event, job=job.name, **facts)
-        self._listener(event, job.name, facts)
+        tell(self._listener, event, job.name, facts)
 
     def _note(self, event: str, name: str, **facts: object) -> None:
         self._journal.write(event, round=name, **facts)
-        self._listener(event, name, facts)
+        tell(self._listener, event, name, facts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from harness.bench.ending import Stopped
 from harness.bench.failures import attempts_before, ends_the_run, killed_record, put_aside
 from harness.bench.job import Bench
 from harness.bench.journal import JOURNAL, BenchJournal, job_histories
+from harness.bench.listener import Listener, tell
 from harness.bench.matrix import plan_devices
 from harness.bench.queue import device_resource, meter_resource
 from harness.bench.retry import RetryPolicy, Verdict
@@ -31,8 +31,6 @@ from harness.salvage import salvage
 KIND = "probing"
 PLAN_FILE = "probing.toml"
 INVENTORY_FILE = "devices.toml"
-
-Listener = Callable[[str, str, dict[str, object]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ def run_plan(
     bench_plan = files.plan.bench()
     workloads = Workloads(bench_plan, {job.cell: None for r in files.rounds for job in r.jobs}, cache)
     with _open(files, root, resume) as run:
-        listener("run", str(run.path), {})
+        tell(listener, "run", str(run.path), {})
         (run.path / JOBS).mkdir(exist_ok=True)
         journal = BenchJournal(run.journal(JOURNAL))
         try:
@@ -202,11 +200,11 @@ class _Rounds:
         if event == "stage":
             self._policy.reached(job, Stage(str(facts["stage"])))
         self._journal.write(event, job=job.name, **facts)
-        self._listener(event, job.name, facts)
+        tell(self._listener, event, job.name, facts)
 
     def _note(self, event: str, name: str, **facts: object) -> None:
         self._journal.write(event, round=name, **facts)
-        self._listener(event, name, facts)
+        tell(self._listener, event, name, facts)
 
 
 def _open(files: ProbingFiles, root: Path, resume: Path | None) -> Run:

@@ -1,5 +1,6 @@
 """The bench's commands beside ``run``: what is connected, the first inventory, the live view."""
 
+import contextlib
 import getpass
 import io
 import json
@@ -19,6 +20,7 @@ from rich.console import Console
 from device_agents.session import Ping
 from device_agents.transport.host_keys import fetch_host_key, known_keys, trust
 from fedjoule.errors import DeviceError, DeviceUnreachable, MeterNotFound
+from fedjoule.runstore import RunStore
 from harness.bench.board import Board
 from harness.bench.live_check import DeviceAnswer, MeterAnswer, missing_cables
 from harness.bench.runner import Tally
@@ -340,20 +342,46 @@ def on_terminal(command: list[str]) -> tuple[int, str]:
     return code, shown.decode("utf-8", "replace")
 
 
-def test_a_run_on_a_terminal_is_watched_live(tmp_path: Path, server: SshServer) -> None:
-    (tmp_path / "plan.toml").write_text(
+@contextlib.contextmanager
+def one_job(folder: Path, server: SshServer) -> Iterator[list[str]]:
+    """The command that runs a plan of a single job."""
+    (folder / "plan.toml").write_text(
         'models = ["softmax"]\nbackends = ["numpy"]\nlocal_epochs = 2\nsamples = 60000\nwarmup_epochs = 0\n'
         "quiet = false\nsync_pattern = false\n[repetitions]\ncount = 1\n"
         "[timing]\nidle_s = 1.0\ndecision_wait_s = 0.6\n[retry]\nattempts = 5\nwait_s = 0.1\n"
     )
     options = EmulatorOptions(signal="constant:current=0.4,voltage=4.0")
     with EmulatorProcess("monsoon-lvpm", options) as instrument:
-        inventory = inventory_of(tmp_path, server, instrument.address)
-        command = [sys.executable, "-m", "harness", "bench", "run", str(tmp_path / "plan.toml"),
-                   "--inventory", inventory, "--root", str(tmp_path / "runs")]  # fmt: skip
+        inventory = inventory_of(folder, server, instrument.address)
+        yield [sys.executable, "-m", "harness", "bench", "run", str(folder / "plan.toml"),
+               "--inventory", inventory, "--root", str(folder / "runs")]  # fmt: skip
+
+
+def test_a_run_on_a_terminal_is_watched_live(tmp_path: Path, server: SshServer) -> None:
+    with one_job(tmp_path, server) as command:
         code, shown = on_terminal(command)
     assert code == 0, shown
     assert "idle before" in shown
     assert "round: wait" in shown
     assert "1.6" in shown  # watts
     assert "1 of 1 jobs finished" in shown
+
+
+@pytest.mark.parametrize("channel", [os.pipe, pty.openpty])
+def test_a_run_goes_on_when_nobody_can_read_about_it(
+    tmp_path: Path, server: SshServer, channel: Callable[[], tuple[int, int]]
+) -> None:
+    """``bench run ... 2>&1 | tee log &``, and ``tee`` dies; or the terminal is closed."""
+    ours, theirs = channel()
+    with one_job(tmp_path, server) as command:
+        process = subprocess.Popen(command, stderr=theirs, stdout=subprocess.DEVNULL)
+        os.close(theirs)
+        try:
+            assert os.read(ours, 4) == b"run:"
+            os.close(ours)
+            assert process.wait(timeout=240) == 0
+        finally:
+            process.kill()
+            process.wait()
+    (run,) = RunStore(tmp_path / "runs").list()
+    assert run.state == "complete"

@@ -1,12 +1,16 @@
 """The command line as a user meets it: real processes, real exit codes."""
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fedjoule.runstore import RunStore
 from harness.cli import READY
+from harness.cli.progress import progress
 
 
 def fedjoule(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -98,3 +102,13 @@ def test_version() -> None:
     import fedjoule as package
 
     assert package.__version__ in fedjoule("--version").stdout
+
+
+def test_progress_that_cannot_be_printed_does_not_end_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError("its reader has gone")
+
+    monkeypatch.setattr("sys.stderr", Gone())
+    with progress("work", 1) as advance:
+        advance(1)

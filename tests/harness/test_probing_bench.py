@@ -405,6 +405,7 @@ def done(bench: LocalBench) -> Tally:
         if "beta_probing" in what and facts.get("stage") == "round" and not cut.is_set():
             cut.set()
             threading.Timer(0.5, bench.cut, ["beta"]).start()
+        raise BrokenPipeError("nobody reads the progress any more")
 
     with pytest.raises(KeyboardInterrupt):
         run_plan(files, root, stop=stop, listener=stopping)
