@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -96,6 +96,7 @@ def compare_emulations(
     accounting: Accounting = Accounting.HONEST,
     pairs: Sequence[Pair] = (),
     with_cohorts: bool = False,
+    mixed: bool = False,
 ) -> Compared:
     """Compare stored emulations, paired by seed.
 
@@ -106,21 +107,30 @@ def compare_emulations(
         accounting: Whose probes count.
         pairs: Methods to test against each other besides.
         with_cohorts: Whether to count the classes of each cohort, which needs the data of the runs.
+        mixed: Whether runs of different scenarios may be compared, with a warning.
+
+    Raises:
+        DataQualityError: No run is finished, or they are of different scenarios.
     """
-    loaded, warnings = load_emulations(paths)
-    warnings += _unequal(loaded)
+    found, warnings = load_emulations(paths)
+    differ = _unequal(found)
+    if differ and not mixed:
+        raise DataQualityError(
+            differ[0],
+            hint="compare the runs of one scenario at a time, as in `fedjoule compare emulations/RUN`; "
+            "`--mixed` compares them all the same",
+        )
+    loaded, twice = _once(found)
+    warnings += differ + twice
     after_the_fact = "" if target is not None else "; target taken from these runs, not fixed in advance"
     if target is None:
         target = _default_target(loaded)
     runs: dict[str, dict[int, RunMetrics]] = {}
     for one in loaded:
-        if one.seed in runs.setdefault(one.method, {}):
-            warnings.append(f"{one.path}: {one.method} with seed {one.seed} is there twice; the first counts")
-            continue
-        found = run_metrics(one.rounds, target, accounting)
+        metrics = run_metrics(one.rounds, target, accounting)
         if with_cohorts:
-            found = replace(found, classes_per_cohort=classes_per_cohort(one.result))
-        runs[one.method][one.seed] = found
+            metrics = replace(metrics, classes_per_cohort=classes_per_cohort(one.result))
+        runs.setdefault(one.method, {})[one.seed] = metrics
     references = [name for name in (BASELINE, _best_heuristic(loaded)) if name]
     facts = [one.result.record.facts for one in loaded]
     basis = sorted(
@@ -129,6 +139,16 @@ def compare_emulations(
     played = sorted({str(f.get("played", "emulated")) for f in facts})
     basis_text = f"{'; '.join(basis)}; {' and '.join(played)}{after_the_fact}"
     return Compared(compare(runs, references, warnings, pairs), target, basis_text)
+
+
+def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
+    """Each method and seed once, and what was left out: it must not decide the target either."""
+    kept: dict[tuple[str, int], Loaded] = {}
+    twice = [one for one in loaded if kept.setdefault((one.method, one.seed), one) is not one]
+    told = [
+        f"{one.path}: {one.method} with seed {one.seed} is there twice; the first counts" for one in twice
+    ]
+    return list(kept.values()), told
 
 
 def _final(one: Loaded) -> float:
@@ -165,12 +185,19 @@ def _best_heuristic(loaded: Sequence[Loaded]) -> str:
 
 
 def _unequal(loaded: Sequence[Loaded]) -> list[str]:
-    """Warnings if the runs differ in more than who chose and which seed."""
+    """How the runs differ in more than who chose and which seed."""
     return _unequal_scenarios(loaded) + _unequal_facts(loaded)
 
 
 def _unequal_scenarios(loaded: Sequence[Loaded]) -> list[str]:
-    ignored = {"name", "seeds", "selector", "checkpoint_every"}
+    # Names and numbers of processes decide no result.
+    ignored: Any = {
+        "name": True,
+        "seeds": True,
+        "selector": True,
+        "checkpoint_every": True,
+        "trainer": {"workers"},
+    }
     first = loaded[0].result.record.scenario.model_dump(exclude=ignored)
     for one in loaded[1:]:
         other = one.result.record.scenario.model_dump(exclude=ignored)

@@ -41,6 +41,7 @@ SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "
               help="Which tables; may be repeated. Classes per cohort need the runs' data.")  # fmt: skip
 @click.option("--pair", "pairs", multiple=True, nargs=2, metavar="METHOD METHOD",
               help="Test these two against each other besides; may be repeated.")  # fmt: skip
+@click.option("--mixed", is_flag=True, help="Compare runs of different scenarios, with a warning.")
 @click.option("--format", "form", type=click.Choice(["text", "markdown", "latex", "csv"]), default="text",
               show_default=True)  # fmt: skip
 def compare(
@@ -49,6 +50,7 @@ def compare(
     accounting: str,
     metrics: tuple[str, ...],
     pairs: tuple[tuple[str, str], ...],
+    mixed: bool,
     form: str,
 ) -> Output:
     """Compare methods over the same seeds: differences with intervals, tests, ranks."""
@@ -62,6 +64,7 @@ def compare(
         accounting=Accounting(accounting),
         pairs=pairs,
         with_cohorts="classes_per_cohort" in metrics,
+        mixed=mixed,
     )
     table = found.comparison
     data = {"target": found.target, "accounting": accounting, "basis": found.basis, **as_data(table)}

@@ -83,11 +83,31 @@ def test_named_pairs_and_classes_per_cohort(runs: Path, capsys: pytest.CaptureFi
     assert "there are: fedavg, oort" in capsys.readouterr().err
 
 
-def test_unequal_scenarios_are_told(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unequal_scenarios_are_not_compared_unasked(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     other = emulated(tmp_path, "random_by_size", "0-1", rounds=3)
     capsys.readouterr()
-    assert run(["compare", str(runs), str(other)]) == 0
+    assert run(["compare", str(runs), str(other)]) == 6
+    refused = capsys.readouterr()
+    assert "the scenarios differ (protocol)" in refused.err
+    assert "--mixed" in refused.err
+    assert not refused.out
+    assert run(["compare", str(runs), str(other), "--mixed"]) == 0
     assert "the scenarios differ (protocol)" in capsys.readouterr().out
+
+
+def test_what_is_there_twice_does_not_decide_the_target(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = emulated(tmp_path, "fedavg", "0-1", rounds=3)
+    capsys.readouterr()
+    assert run(["compare", str(runs), "--json"]) == 0
+    target = json.loads(capsys.readouterr().out)["target"]
+    assert run(["compare", str(runs), str(other), "--mixed", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["target"] == target
+    assert sum("is there twice; the first counts" in warning for warning in found["warnings"]) == 2
 
 
 def test_a_run_given_twice_counts_once(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
