@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from emulator.assembly.assemble import assemble
 from emulator.checkpoint import load_checkpoint, save_checkpoint
 from emulator.engine import Engine
-from emulator.log import RunLog
+from emulator.log import RunLog, has_rounds
 from emulator.outcome import RoundOutcome
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 OnRound = Callable[[RoundOutcome], None]
 RECORD = "emulation.json"
+CHECKPOINT_PERIOD_S = 1.0
+"""Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
+_log = logging.getLogger(__name__)
 
 
 class EmulationRecord(StoredRecord):
@@ -178,6 +183,9 @@ def _continue(engine: Engine, path: Path) -> int:
     state = load_checkpoint(path)
     if state is None:
         return -1
+    if not has_rounds(path, state["round"]):
+        _log.warning("%s: its tables lack rounds before the checkpoint, so it begins again", path)
+        return -1
     engine.load_state_dict(state)
     return engine.round
 
@@ -196,6 +204,7 @@ def _opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None)
 def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound) -> str:
     """Play what is left; returns why that was not all, if so."""
     test_every = engine.protocol.test_every
+    saved_at_s = -math.inf
     while not engine.done:
         try:
             outcome = engine.play()
@@ -212,7 +221,10 @@ def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound
             overhead_s=engine.chooser.overhead_s,
             metrics=engine.selector.metrics(),
         )
-        if every and outcome.round % every == 0:
+        due = time.monotonic() - saved_at_s >= CHECKPOINT_PERIOD_S
+        if every and outcome.round % every == 0 and due:
+            log.sync()
             save_checkpoint(path, engine.state_dict())
+            saved_at_s = time.monotonic()
         on_round(outcome)
     return ""

@@ -6,6 +6,7 @@ two are the same, bit by bit, whenever and wherever the run is repeated.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields
@@ -14,12 +15,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.outcome import Accounting, ClientCost, Fate, RoundOutcome
+from fedjoule.errors import StorageError
 from fedjoule.provenance import Origin
 from fedjoule.records import publish
 from fedjoule.runstore import Run, TableWriter, iter_batches
-from fedjoule.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX
+from fedjoule.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, table_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,6 +159,11 @@ class RunLog:
         )
         self._tables["overhead"].append({"round": [outcome.round], "selection_s": [overhead_s]})
 
+    def sync(self) -> None:
+        """Make all rounds so far survive a power cut, before something is stored that relies on them."""
+        for table in self._tables.values():
+            table.sync()
+
 
 def _client_rows(outcome: RoundOutcome) -> pa.RecordBatch:
     import pyarrow as pa
@@ -195,6 +203,28 @@ def _round_row(outcome: RoundOutcome) -> dict[str, list[Any]]:
     }
 
 
+def has_rounds(folder: Path, last_round: int) -> bool:
+    """Whether the tables hold every round up to this one: a power cut may have taken the last ones."""
+
+    def column(table: str, name: str) -> NDArray[np.int32]:
+        parts = [batch.column(name).to_numpy() for batch in iter_batches(table_path(folder, table))]
+        return np.concatenate([np.empty(0, np.int32), *parts])
+
+    try:
+        rounds, candidates = column("rounds", "round"), column("rounds", "candidates")
+        clients, overhead = column("clients", "round"), column("overhead", "round")
+    except StorageError:  # a table is not even there
+        return False
+    kept = rounds <= last_round
+    first = min(rounds.min(initial=1), last_round)  # 0 if there was profiling
+    expected = np.arange(first, last_round + 1)
+    return (
+        np.array_equal(rounds[kept], expected)
+        and np.array_equal(overhead[overhead <= last_round], expected)
+        and np.count_nonzero(clients <= last_round) == candidates[kept].sum()
+    )
+
+
 def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int) -> None:
     """Make a table a stream of one batch per round again, up to and with ``last_round``."""
     stream = folder / (name + STREAM_SUFFIX)
@@ -211,5 +241,7 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int) -> No
             for begin, end in zip(starts, [*starts[1:], len(rounds)], strict=True):
                 if rounds[begin] <= last_round:
                     file.write(batch.slice(int(begin), int(end - begin)).serialize())
+        file.flush()
+        os.fsync(file.fileno())
     publish(temporary, stream, replace=True)
     parquet.unlink(missing_ok=True)

@@ -191,7 +191,7 @@ class Scenario(StoredRecord):
         seeds: Which seeds to run.
         accounting: Which R_T and R_E enter the reward; all are logged.
         energy: Which energy is charged.
-        checkpoint_every: Rounds between checkpoints; 0 for none.
+        checkpoint_every: Rounds between checkpoints, which come at most once a second; 0 for none.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")

@@ -4,7 +4,8 @@ A table that must be memory-mapped later (power samples, ADR-0004) stays a strea
 
 Every append is all or nothing. A batch reaches the operating system before ``append`` returns, so a
 SIGKILL loses nothing that was appended; if the disk fills up, the torn batch is cut off again and what
-was there before stays readable.
+was there before stays readable. A power cut loses what was appended in the last second or so, unless `sync`
+was called.
 """
 
 from __future__ import annotations
@@ -95,6 +96,14 @@ class TableWriter:
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         self._write(batch.serialize())
         self.rows += batch.num_rows
+
+    def sync(self) -> None:
+        """Make everything appended so far survive a power cut."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise storage_error(self.stream_path, error) from error
+        self._synced_at = time.monotonic()
 
     def close(self) -> Path:
         """Finish the stream; unless it is to stay one, write Parquet and remove it. Returns the file."""

@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emulator import emulation
 from emulator.batch import plan, play, read_index, resume, start
 from emulator.checkpoint import load_checkpoint, save_checkpoint
 from emulator.emulation import run
+from emulator.log import has_rounds
 from emulator.scenario.model import Scenario
 from fedjoule.config import parse_toml
 from fedjoule.errors import ConfigError, StorageError
@@ -99,6 +101,65 @@ def stopped(root: Path, index, stop_after: int) -> Path:
     with pytest.raises(Stopped), started:
         play(started, index, stop)
     return started.path
+
+
+@pytest.mark.parametrize("table", ["rounds", "clients", "overhead"])
+def test_a_run_whose_table_a_power_cut_has_shortened_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """The checkpoint is of round 4; of one table the last rounds had not reached the disk."""
+    monkeypatch.setattr(emulation, "CHECKPOINT_PERIOD_S", 0.0, raising=False)
+    scenario = parse_toml(SURROGATE.replace("rounds = 60", "rounds = 6"), Scenario, name="test")
+    whole = run(scenario, out=tmp_path / "whole")
+    path = stopped(tmp_path / "cut", plan(scenario, ["oort"], [0]), 4)
+    stream = path / "oort_s0" / f"{table}.arrows"
+    os.truncate(stream, stream.stat().st_size * 2 // 3)
+    continued, found = resume(path)
+    with continued:
+        (result,) = play(continued, found)
+    assert result.rounds["round"].tolist() == result.overhead["round"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert logs(result.path) == logs(whole.path)
+
+
+def test_a_table_that_never_reached_the_disk_counts_as_cut(tmp_path: Path) -> None:
+    scenario = parse_toml(TRAINED, Scenario, name="test")
+    folder = stopped(tmp_path, plan(scenario, ["tifl"], [0]), 0) / "tifl_s0"  # after its profiling, round 0
+    assert has_rounds(folder, 0)
+    assert not has_rounds(folder, 1)
+    (folder / "overhead.arrows").unlink()
+    assert not has_rounds(folder, 0)
+
+
+def test_tables_are_on_disk_before_the_checkpoint_that_relies_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulation, "CHECKPOINT_PERIOD_S", 0.0, raising=False)
+    synced: dict[str, int] = {}
+    fsync = os.fsync
+    behind = []
+
+    def noted(handle: int) -> None:
+        fsync(handle)
+        file = Path(f"/proc/self/fd/{handle}").resolve()
+        synced[file.name] = os.fstat(handle).st_size
+        if file.name.startswith(".state.npz"):
+            streams = list(file.parents[1].glob("*.arrows"))
+            assert len(streams) == 3
+            behind.extend(one.name for one in streams if synced.get(one.name) != one.stat().st_size)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    run(parse_toml(SURROGATE.replace("rounds = 60", "rounds = 3"), Scenario, name="test"), out=tmp_path)
+    assert behind == []
+
+
+def test_checkpoints_are_at_most_one_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of milliseconds are cheaper to play again than to store."""
+    kept = []
+    monkeypatch.setattr(emulation, "save_checkpoint", lambda _, state: kept.append(state["round"]))
+    scenario = parse_toml(SURROGATE, Scenario, name="test")
+    begin = time.monotonic()
+    run(scenario, out=tmp_path)
+    assert 1 <= len(kept) <= 1 + time.monotonic() - begin
 
 
 def test_what_auto_became_is_kept(tmp_path: Path) -> None:
