@@ -27,7 +27,7 @@ from power.recording.records import (
     RecordingRecord,
     data_hashes,
 )
-from power.timebase import TimebaseFitter
+from power.timebase import TimebaseFitter, clock_tolerance_ppm
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ def _salvage(folder: Path, opening: RecordingOpening) -> RecordingRecord | None:
         _replace_blocks(folder, blocks)
     rewrite_stream(samples, samples, schema, limit=whole)
     # Provisional times were late, never early, and got better: their lower envelope is the best of them.
-    fitter = TimebaseFitter(opening.info.tick_hz)
+    fitter = TimebaseFitter(opening.info.tick_hz, tolerance_ppm=clock_tolerance_ppm(opening.info))
     for tick, t_ns in zip(blocks["last_tick"].to_pylist(), blocks["last_ns"].to_pylist(), strict=True):
         fitter.add(tick, t_ns)
     losses = blocks["dropped_before"]

@@ -25,6 +25,7 @@ from power.recording import (
     verify_hashes,
 )
 from power.redecode import DECODERS
+from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire.decoder import Decoded
 from tests.power.lvpm_reference import FINE_ZERO, STEP_V, packet, reference_packet, zero_packet
 from tests.power.synthetic import (
@@ -224,6 +225,19 @@ def test_salvaged_times_come_from_the_best_of_the_provisional_ones(tmp_path: Pat
         START_NS + np.arange(10_010) * 1_000_000
     )
     assert np.abs(error_ns).max() < 10e6  # a line through the first and the last would be 20 ms off
+
+
+def test_salvaged_times_keep_to_the_tolerance_of_the_clock(tmp_path: Path) -> None:
+    quartz = info(facts={TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM})
+    writer = RecordingWriter(tmp_path, quartz, None, started_ns=START_NS)
+    for i in range(20):  # a second each, by a host that falls behind by 2 ms
+        part = block(NOISE[:1001], first_index=1001 * i)
+        part.t_ns[:] += 2_000_000 * i
+        writer.append(part)
+    writer.abandon()
+    salvaged = salvage_recording(tmp_path)
+    assert salvaged is not None
+    assert salvaged.timebase.tick_hz == pytest.approx(1000, rel=501e-6)
 
 
 def test_a_salvaged_recording_still_knows_its_errors(tmp_path: Path) -> None:
