@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import warnings
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -23,9 +24,9 @@ PRIVILEGED = frozenset({"label_histogram", "true_epoch_s", "true_epoch_j", "true
 class ServerView:
     """One array entry per registered device; NaN where nothing has been reported yet.
 
-    A selector names the fields it reads in its ``needs``; every other one of them holds NaN for it. The
-    arrays are read-only and belong to the engine, which updates them in place between calls: a selector
-    that wants to remember a value copies it.
+    A selector names the fields it reads in its ``needs``; every other one of them holds NaN for it, and
+    reading it warns. The arrays are read-only and belong to the engine, which updates them in place between
+    calls: a selector that wants to remember a value copies it.
 
     Attributes:
         round: Number of the round that is about to start, from 1 on.
@@ -100,8 +101,22 @@ class ServerView:
     def restricted(self, needs: Iterable[str]) -> Self:
         """The same view with NaN in every field that was not asked for; costs nothing."""
         hidden = FIELDS - ALWAYS - set(needs)
-        blank: dict[str, Any] = {name: np.broadcast_to(np.nan, getattr(self, name).shape) for name in hidden}
-        return replace(self, **blank)
+        return self.changed(**{n: np.broadcast_to(np.nan, self._plain(n).shape) for n in hidden})
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with other values in some fields."""
+        return type(self)(**{field.name: self._plain(field.name) for field in fields(self)} | values)
+
+    def _plain(self, name: str) -> Any:
+        return object.__getattribute__(self, name)
+
+    if not TYPE_CHECKING:  # or every name would pass for an attribute
+
+        def __getattribute__(self, name: str) -> Any:
+            value = object.__getattribute__(self, name)
+            if name in FIELDS and not any(value.strides):  # one NaN for all: hidden
+                warnings.warn(f"{name!r} is not in the selector's `needs`: it reads NaN", stacklevel=2)
+            return value
 
 
 SCALARS = frozenset({"round", "rounds", "now_ns", "k", "local_epochs", "time_budget_s", "energy_budget_j"})

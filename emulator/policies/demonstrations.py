@@ -92,7 +92,7 @@ class Demonstrating(Selector):
         eligible = np.zeros(len(view), bool)
         eligible[candidates] = True
         known: dict[str, Any] = {} if self._expert.probe is Probe.EPOCH else self._known
-        return replace(view, eligible=eligible, **known).restricted(self._expert.needs)
+        return view.changed(eligible=eligible, **known).restricted(self._expert.needs)
 
     def demonstrations(self) -> Demonstrations:
         """All rounds with as many candidates as most had.

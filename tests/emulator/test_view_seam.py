@@ -1,6 +1,7 @@
 """A selector sees what it declares and nothing else, whoever it is."""
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,16 @@ def busy_engine(selector: Selector) -> Engine:
     )
 
 
+def to_the_end(run: Engine) -> None:
+    while not run.done:
+        run.play()
+
+
 @pytest.mark.parametrize("name", loadable())
 def test_undeclared_fields_change_nothing(name: str) -> None:
     watched = Watched(SELECTORS.load(name)())
     run = busy_engine(watched)
-    while not run.done:
-        run.play()
+    to_the_end(run)
     assert watched.questions == 2 * ROUNDS
     assert not np.isnan(run.reported.fields["true_epoch_s"]).all()
 
@@ -146,10 +151,29 @@ def test_a_selector_that_peeks_is_caught() -> None:
         def select(self, view, candidates, k, rng):
             return candidates[np.argsort(view.true_epoch_s[candidates], kind="stable")[:k]]
 
-    with pytest.raises(AssertionError, match="peeker: select"):
-        run = busy_engine(Watched(Peeker()))
-        while not run.done:
-            run.play()
+    run = busy_engine(Watched(Peeker()))
+    with (
+        pytest.warns(UserWarning, match="'true_epoch_s' is not in the selector's `needs`"),
+        pytest.raises(AssertionError, match="peeker: select"),
+    ):
+        to_the_end(run)
+
+
+def test_reading_what_was_not_declared_warns_where_it_is_read() -> None:
+    class Forgetful(Prober):
+        needs = frozenset({"loss"})
+
+        def select(self, view, candidates, k, rng):
+            score = view.loss[candidates] / view.epoch_j[candidates]
+            return candidates[np.argsort(-score, kind="stable")[:k]]
+
+    run = busy_engine(Forgetful())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")  # once per place, as people see it
+        to_the_end(run)
+    (warning,) = caught
+    assert "'epoch_j' is not in the selector's `needs`" in str(warning.message)
+    assert warning.filename == __file__
 
 
 def test_only_oracles_get_what_no_server_could_know() -> None:
@@ -159,10 +183,12 @@ def test_only_oracles_get_what_no_server_could_know() -> None:
 
 
 def test_the_view_cannot_be_written_to() -> None:
-    opened = busy_engine(Prober()).open_round()
-    for field in ("eligible", "data_size", "loss", "battery"):
+    view = busy_engine(Prober()).open_round().view
+    with pytest.warns(UserWarning, match="battery"):
+        hidden = view.battery
+    for values in (view.eligible, view.data_size, view.loss, hidden):
         with pytest.raises(ValueError, match="read-only"):
-            getattr(opened.view, field)[0] = 1
+            values[0] = 1
 
 
 def test_reports_arrive_when_they_are_made() -> None:
@@ -173,7 +199,8 @@ def test_reports_arrive_when_they_are_made() -> None:
     assert not np.isnan(opened.view.loss[probed]).any()
     assert np.isnan(opened.view.loss[others]).all()
     assert not np.isnan(opened.view.comm_s).any()  # from the speed test at registration
-    assert np.isnan(opened.view.battery).all()  # not asked for
+    with pytest.warns(UserWarning, match="battery"):
+        assert np.isnan(opened.view.battery).all()  # not asked for
 
 
 def test_an_outcome_tells_a_selector_what_it_declared_and_nothing_else() -> None:
