@@ -36,7 +36,7 @@ class Fate(StrEnum):
 
 
 class Accounting(StrEnum):
-    """Whose probes count in R_T and R_E; `selectors.md` sections 1 and 4, items A3 to A5."""
+    """Whose probes count in R_T and R_E; `docs/selectors.md`, items A3 to A5."""
 
     HONEST = "honest"
     """Every candidate's download and probe epoch."""

@@ -24,4 +24,4 @@ class LossPerJoule(Selector):
 
 if __name__ == "__main__":
     result = emulator.run("quick", selector=LossPerJoule(), out=sys.argv[1] if sys.argv[1:] else "emulations")
-    print(result.rounds[["round", "accuracy", "time_s_honest", "energy_j_honest", "reward"]])
+    print(result.rounds[["round", "test_accuracy", "time_s_honest", "energy_j_honest", "reward"]])
