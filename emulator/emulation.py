@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,14 +105,15 @@ def run(
     Args:
         scenario: Itself, its file, or the name of a preset.
         seed: By default the scenario's first.
-        selector: An object instead of the selector that the scenario names, e.g. one under development.
+        selector: An object instead of the selector that the scenario names, e.g. one under development. A
+            copy of it plays: given again, it begins again.
         out: Folder in which the run's folder is made.
         on_round: Called after each round.
     """
     found = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     root = found.seeds[0] if seed is None else seed
     with RunStore(Path(out)).create(found.name, kind="emulation", fingerprint=found.sha256()) as stored:
-        return emulate(stored, found, root, selector=selector, on_round=on_round)
+        return emulate(stored, found, root, selector=deepcopy(selector), on_round=on_round)
 
 
 def emulate(

@@ -15,6 +15,7 @@ from emulator.emulation import load_result, run
 from emulator.log import METRIC
 from emulator.outcome import Accounting, Fate
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, Traces, TrainerSection
+from emulator.selectors.oort.selector import Oort
 from fedjoule.errors import ConfigError, StorageError
 from tests.conftest import REPOSITORY
 from tests.emulator.worlds import Prober
@@ -150,3 +151,12 @@ def test_the_example_of_an_own_selector_runs(tmp_path: Path) -> None:
     assert "energy_j_honest" in done.stdout
     (folder,) = tmp_path.iterdir()
     assert load_result(folder).record.selector == "loss_per_joule"
+
+
+def test_a_selector_given_again_begins_again(tmp_path: Path) -> None:
+    """A loop over seeds with one object must not carry what it learnt from run to run."""
+    oort = Oort()
+    first, second = (run(SMALL, selector=oort, seed=1, out=tmp_path) for _ in range(2))
+    assert first.clients.equals(second.clients)
+    own = run(SMALL, selector=Oort(), seed=1, out=tmp_path)
+    assert own.clients.equals(first.clients)
