@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -29,10 +28,8 @@ log = logging.getLogger(__name__)
 
 
 def _sleepless_ns() -> int:
-    """A clock that goes on while the machine sleeps, where there is one."""
-    if sys.platform == "linux":
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return time.monotonic_ns()
+    """A clock that goes on while the machine sleeps; macOS calls it monotonic."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class StreamingMeter(ABC):
