@@ -1,0 +1,67 @@
+"""`docs/emulator.md` says what a run leaves on disk, and its notebook recipe works."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.batch import plan, play, start
+from emulator.compare.load import compare_emulations
+from emulator.compare.render import rows
+from emulator.emulation import run
+from emulator.log import clients_schema, rounds_schema
+from emulator.scenario.load import preset_names
+from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
+from tests.conftest import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "emulator.md").read_text(encoding="utf-8")
+ON_DISK = PAGE[PAGE.index("## On disk") : PAGE.index("## Your own")]
+SMALL = Scenario(
+    name="small",
+    fleet=Fleet(devices=10),
+    protocol=ProtocolSection(rounds=2, k=2),
+    trainer=TrainerSection(kind="surrogate"),
+)
+
+
+def test_every_column_of_a_run() -> None:
+    named = set(re.findall(r"`(\w+)`", ON_DISK))
+    fates = {name for name in rounds_schema([]).names if name.startswith("n_")}
+    assert {"n_finished", "n_rejected"} <= fates & named
+    assert set(rounds_schema([]).names) - fates <= named
+    costs = {name for name in clients_schema().names if name.endswith(("_s", "_j"))}
+    assert {name[:-2] for name in costs} | set(clients_schema().names) - costs <= named
+
+
+def test_the_recipe_for_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a run of the command and on one of `emulator.run`, whose folders lie one level higher."""
+    monkeypatch.chdir(tmp_path)
+    index = plan(SMALL, ["fedavg", "tifl"], [0, 1])
+    with start(Path("emulations"), index, "") as started:
+        played = play(started, index)
+    run(SMALL, seed=2, out="emulations")
+    (program,) = re.findall(r"```python\n(.*?)```", ON_DISK, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(program, found)  # the page's own words
+    assert len(found["results"]) == 5
+    curves = found["curves"]
+    assert set(curves.index.get_level_values("selector")) == {"fedavg", "tifl"}
+    own = [result.rounds for result in played if result.record.selector == "tifl"]
+    expected = sum(table["time_s_honest"].sum() for table in own) / 2
+    assert curves.loc[("tifl", 2), "time_s"] == pytest.approx(expected)
+
+
+def test_every_column_of_a_comparison(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        run(SMALL, seed=seed, out=tmp_path)
+    text = (REPOSITORY / "docs" / "selectors.md").read_text(encoding="utf-8")
+    header, _ = rows(compare_emulations([tmp_path], target=0.0).comparison, "time_to_target_s")
+    for title in header[1:]:
+        column = re.sub(r"^vs .*", "vs NAME", title).removesuffix(" s")
+        assert f"\n| {column} |" in text, title
+
+
+def test_where_presets_live() -> None:
+    (folder,) = re.findall(r"`(emulator/scenario/\w+/)`", PAGE)
+    assert sorted(path.stem for path in (REPOSITORY / folder).glob("*.toml")) == preset_names()
