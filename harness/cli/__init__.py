@@ -24,7 +24,7 @@ READY = {
         "harness.cli.export:export",
         "Write a run as CSV, Parquet or JUnit, for Perfetto, TensorBoard or MLflow.",
     ),
-    "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, scenarios, commands."),
+    "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, scenarios..."),
     "meter": ("harness.cli.meter:meter", "Power meters: find, record, emulate, test."),
     "policy": ("harness.cli.policy:policy", "Train and inspect learned selectors."),
     "probing": ("harness.cli.probing:probing", "What stopping after the first epoch saves."),
