@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjoule.records import storage_error
+from fedjoule.provenance import Provenance
+from fedjoule.records import storage_error, write_record
 from traces.build import difference
+from traces.manifest import ORIGIN_FILE, OriginRecord
 from traces.model import FACTS, InteractionTrace, NetworkKind
 from traces.new_folder import new_folder
 
@@ -27,8 +29,12 @@ def safe_cell(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
-def export_csv(traces: Iterable[InteractionTrace], out: Path) -> dict[str, int]:
+def export_csv(
+    traces: Iterable[InteractionTrace], out: Path, provenance: Provenance | None = None
+) -> dict[str, int]:
     """Write ``spans.csv`` and ``readings.csv`` into a new folder; returns the rows of each.
+
+    With their ``provenance`` beside them, what was generated still says so when it is imported again.
 
     Raises:
         StorageError: The folder exists already or cannot be written.
@@ -39,6 +45,8 @@ def export_csv(traces: Iterable[InteractionTrace], out: Path) -> dict[str, int]:
         (folder / "spans.csv").open("x", encoding="utf-8", newline="") as span_file,
         (folder / "readings.csv").open("x", encoding="utf-8", newline="") as reading_file,
     ):
+        if provenance is not None:
+            write_record(folder / ORIGIN_FILE, OriginRecord(provenance=provenance))
         spans = csv.DictWriter(span_file, SPAN_COLUMNS, restval="", lineterminator="\n")
         readings = csv.DictWriter(reading_file, READING_COLUMNS, restval="", lineterminator="\n")
         try:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedjoule.errors import DataQualityError, StorageError
-from fedjoule.provenance import Origin, Provenance
-from traces.manifest import ImportRecord
+from fedjoule.provenance import Origin, Provenance, weakest
+from fedjoule.records import read_record
+from traces.manifest import ORIGIN_FILE, ImportRecord, OriginRecord
 from traces.readers import READERS
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.store import TraceSet, new_trace_set
@@ -52,10 +53,19 @@ def import_traces(
         except EOFError as error:  # a compressed file that was cut short
             raise DataQualityError(f"{source.name}: ends too early ({error})") from error
         new.describe(
-            Provenance(origin=Origin.IMPORTED, basis=f"{format_name}: {source.name}"),
+            _provenance(source, basis=f"{format_name}: {source.name}"),
             imported=import_record(format_name, source, report),
         )
     return TraceSet(out)
+
+
+def _provenance(source: Path, *, basis: str) -> Provenance:
+    """Imported, or as weak as the tables were when fedjoule exported them."""
+    told = (source if source.is_dir() else source.parent) / ORIGIN_FILE
+    if not told.is_file():
+        return Provenance(origin=Origin.IMPORTED, basis=basis)
+    before = read_record(told, OriginRecord).provenance
+    return before.weakened(weakest([Origin.IMPORTED, before.origin]), basis=basis)
 
 
 def import_record(format_name: str, source: Path, report: ImportReport) -> ImportRecord:

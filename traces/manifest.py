@@ -11,6 +11,7 @@ from fedjoule.provenance import Provenance, Sha256
 from fedjoule.records import StoredRecord
 
 MANIFEST_FILE = "manifest.json"
+ORIGIN_FILE = "fedjoule-origin.json"
 
 
 class TableRecord(ClosedModel):
@@ -38,6 +39,12 @@ class ImportRecord(ClosedModel):
     bad_rows: int = 0
     bad_examples: tuple[str, ...] = ()
     notes: dict[str, int] = Field(default_factory=dict)
+
+
+class OriginRecord(StoredRecord):
+    """``fedjoule-origin.json``, beside exported tables, which cannot say it: where the traces came from."""
+
+    provenance: Provenance
 
 
 class RepairRecord(ClosedModel):

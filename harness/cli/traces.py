@@ -197,7 +197,8 @@ def export(folder: Path, out: Path) -> Output:
     from traces.export import export_csv
     from traces.store import TraceSet
 
-    counts = export_csv(TraceSet(folder), out)
+    found = TraceSet(folder)
+    counts = export_csv(found, out, found.record.provenance)
     text = "\n".join(f"{out / name}: {rows:,} rows" for name, rows in counts.items())
     return Output(counts, lambda console: console.print(text, markup=False))
 
