@@ -1,7 +1,6 @@
 """Fleets too large to write down: shards drawn on demand, and what is refused before it fills the memory."""
 
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,8 +190,7 @@ def half_known(devices: int) -> ServerView:
     rng = np.random.default_rng(devices)
     view = fleet(devices)
     bias_delta = np.where(rng.random((devices, 1)) < 0.5, rng.normal(size=(devices, 10)), np.nan)
-    return replace(
-        view,
+    return view.changed(
         bias_delta=bias_delta,
         times_chosen=rng.integers(0, 3, devices).astype(float),
         data_size=rng.choice([40, 50], devices),
