@@ -8,7 +8,6 @@ normalises six features by two medians each and finds the exact K best.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,8 +39,7 @@ def run() -> list[Figure]:
 
 def _figure(n: int) -> Figure:
     rng = np.random.default_rng(1)
-    view = replace(
-        fleet(n),
+    view = fleet(n).changed(
         eligible=np.ones(n, bool),
         loss=rng.lognormal(0.0, 0.5, n),
         epoch_j=rng.lognormal(2.0, 0.5, n),
