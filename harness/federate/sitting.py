@@ -150,6 +150,7 @@ class Sitting:
             metrics=self._cast.selector.metrics(),
             origin=self._origin,
         )
+        log.sync()
         save_checkpoint(self._run.path, federation.state_dict())
         failures = {part.device: part.failure for part in played.record.parts if part.failure}
         chosen = [part.device for part in played.record.parts if part.chosen]
