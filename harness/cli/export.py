@@ -96,8 +96,14 @@ def _perfetto(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
 
 
 def _junit(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
+    from fedjoule.errors import DataQualityError
     from harness.export.junit import write_junit
 
+    if not run.job_lines:  # a build server would show an empty run as passed
+        raise DataQualityError(
+            f"{run.path}: a run of kind {run.record.kind!r} has no jobs, which become test cases",
+            hint="of emulations, --format csv or parquet writes every round",
+        )
     write_junit(run, out)
     return [{"file": out.name, "rows": len(run.job_lines), "what": "jobs"}]
 
