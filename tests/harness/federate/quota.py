@@ -3,7 +3,7 @@
     python -m tests.harness.federate.quota PID:SHARE ...
 
 ``PID`` is a device's SSH server. What runs below it is stopped when it has used up its share and goes on when
-it has earned some: a bucket of processor time. Time that others took away is made up for (up to 0.1 s of it),
+it has earned some: a bucket of processor time. Time that others took away is made up for (up to 0.2 s of it),
 so a device is as fast as its share even on a busy machine. It ends, and lets everything go on, when its
 standard input does.
 """
@@ -24,10 +24,12 @@ from power.emulated.signals import process_tree
 
 TICK_S = 0.004
 LOOK_S = 0.1
-FULL_S = 0.1
-GO_ON_S = 0.01
+FULL_S = 0.2
+GO_ON_S = 0.1
 """How often processor time is read, and processes are looked for; what a bucket holds, and how much has to be
-in it for a stopped device to go on, in seconds of the device's own share."""
+in it for a stopped device to go on, in seconds of the device's own share. In slices of a millisecond or two a
+device would mostly fetch back into the caches what others have pushed out: the same work would take a
+different amount of processor time each time."""
 
 
 class Bucket:

@@ -1,0 +1,44 @@
+"""A machine that is never idle, so that the same work always costs the same processor time.
+
+Virtual cores are often two threads of one real core: work then takes up to 1.6 times the processor time while
+the other thread is busy, and a profile of one run holds for another only if both find the same neighbours.
+Here each core has one that never stops, of the lowest class: whoever wants the core gets it at once.
+
+    python -m tests.harness.federate.busy_cores CORE
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def main(core: int) -> None:
+    os.sched_setaffinity(0, {core})
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    parent = os.getppid()
+    while os.getppid() == parent:
+        sum(range(10_000))
+
+
+@contextlib.contextmanager
+def busy_cores() -> Iterator[None]:
+    """Keep every core busy meanwhile."""
+    command = [sys.executable, "-m", "tests.harness.federate.busy_cores"]
+    cwd = Path(__file__).parents[3]
+    spinning = [subprocess.Popen([*command, str(core)], cwd=cwd) for core in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.terminate()
+        for process in spinning:
+            process.wait(10)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
