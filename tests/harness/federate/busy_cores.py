@@ -1,8 +1,7 @@
-"""A machine that is never idle, so that the same work always costs the same processor time.
+"""A machine that is never idle, so that profiles and rounds find the same one.
 
-Virtual cores are often two threads of one real core: work then takes up to 1.6 times the processor time while
-the other thread is busy, and a profile of one run holds for another only if both find the same neighbours.
-Here each core has one that never stops, of the lowest class: whoever wants the core gets it at once.
+Each core has a busy loop of the lowest class: whoever wants the core gets it at once. Whether this is what
+makes profiles of one run hold for another is not shown yet (docs/results/probing-fidelity.md).
 
     python -m tests.harness.federate.busy_cores CORE
 """
