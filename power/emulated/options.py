@@ -17,7 +17,7 @@ _SIGNALS = {
     "constant": ("current", "voltage"),
     "step": ("before", "after", "at", "voltage"),
     "square": ("low", "high", "period", "duty", "voltage"),
-    "process": ("pid", "pidfile", "idle", "dynamic", "voltage"),
+    "process": ("pid", "pidfile", "idle", "dynamic", "voltage", "speedfile"),
     "recording": ("path",),
 }
 
@@ -74,7 +74,7 @@ def parse_signal(text: str) -> Signal:
         )
     if kind == "recording":
         return _recorded(Path(values.get("path", "")))
-    pid_file = values.pop("pidfile", "")
+    pid_file, speed_file = values.pop("pidfile", ""), values.pop("speedfile", "")
     try:
         number = {key: float(value) for key, value in values.items()}
     except ValueError as error:
@@ -95,7 +95,8 @@ def parse_signal(text: str) -> Signal:
     if ("pid" in number) == bool(pid_file):
         raise ConfigError(f"signal {text!r}: process needs pid= or pidfile=", hint="one of the two")
     root = Path(pid_file) if pid_file else int(number["pid"])
-    return signals.ProcessLoad(root, number.get("idle", 0.8), number.get("dynamic", 2.0), volts)
+    speed = Path(speed_file) if speed_file else None
+    return signals.ProcessLoad(root, number.get("idle", 0.8), number.get("dynamic", 2.0), volts, speed)
 
 
 def _recorded(folder: Path) -> Signal:

@@ -115,12 +115,15 @@ class ProcessLoad:
         idle_w: Power when the tree does nothing, watts.
         dynamic_w: Extra power of one fully busy core, watts.
         voltage_v: Supply voltage, volts.
+        speed: File with the speed of this machine, as a share of a reference. Where the speed drifts, power
+            then follows the work and not the time it takes.
     """
 
     root: int | Path
     idle_w: float = 0.8
     dynamic_w: float = 2.0
     voltage_v: float = 4.0
+    speed: Path | None = None
     _seen_ns: dict[int, int] = field(default_factory=dict)
     _last_cpu_ns: int = 0
     _last_t_ns: int | None = None
@@ -138,7 +141,7 @@ class ProcessLoad:
     def _look(self, now_ns: int) -> None:
         cpu_ns = self._cpu_ns()
         if self._last_t_ns is not None and now_ns > self._last_t_ns:
-            self._busy = (cpu_ns - self._last_cpu_ns) / (now_ns - self._last_t_ns)
+            self._busy = (cpu_ns - self._last_cpu_ns) / (now_ns - self._last_t_ns) * read_speed(self.speed)
         self._last_t_ns, self._last_cpu_ns = now_ns, cpu_ns
         self._looked_ns = time.monotonic_ns()
 
@@ -164,6 +167,16 @@ class ProcessLoad:
 
 NOBODY = -1
 """No process has this number."""
+
+
+def read_speed(file: Path | None) -> float:
+    """What a file says about the speed of this machine; 1 without one, and as long as it does not say."""
+    if file is None:
+        return 1.0
+    try:
+        return float(file.read_text())
+    except (OSError, ValueError):
+        return 1.0
 
 
 def process_tree(root: int) -> list[int]:

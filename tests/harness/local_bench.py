@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from device_agents.transport.host_keys import fetch_host_key, trust
 from harness.bench.board import Board
@@ -31,16 +32,23 @@ FAST = {
 }
 """Sections of a plan whose jobs take a few seconds. A busy machine loses samples: then they are repeated."""
 
+NOWHERE: Mapping[str, Path] = MappingProxyType({})
+
 
 @dataclass
 class LocalBench:
-    """Devices by name with what they are made of; anything can be killed and started again."""
+    """Devices by name with what they are made of; anything can be killed and started again.
+
+    Attributes:
+        speeds: Files with the speed of the cores that devices are on, where it is watched.
+    """
 
     folder: Path
     servers: dict[str, SshServer] = field(default_factory=dict)
     meters: dict[str, EmulatorProcess] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     ports: dict[str, str] = field(default_factory=dict)
+    speeds: dict[str, Path] = field(default_factory=dict)
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     plugged: int = 0
 
@@ -57,6 +65,8 @@ class LocalBench:
         self.plugged += 1
         kind = self.kinds[device]
         load = f"process:pid={self.servers[device].process.pid},idle={IDLE_W},dynamic={DYNAMIC_W}"
+        if device in self.speeds:
+            load += f",speedfile={self.speeds[device]}"
         options = EmulatorOptions(
             signal=f"{load},voltage={VOLTAGE_V}",
             noise_a=0.001,
@@ -154,10 +164,12 @@ def in_shared_time(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def local_bench(folder: Path, sshd: str, kinds: Mapping[str, str]) -> Iterator[LocalBench]:
+def local_bench(
+    folder: Path, sshd: str, kinds: Mapping[str, str], speeds: Mapping[str, Path] = NOWHERE
+) -> Iterator[LocalBench]:
     """Start the devices of ``kinds`` (name to kind of meter) and connect their meters."""
     folder.mkdir(parents=True, exist_ok=True)
-    bench = LocalBench(folder, kinds=dict(kinds))
+    bench = LocalBench(folder, kinds=dict(kinds), speeds=dict(speeds))
     with bench.stack as stack:
         stack.enter_context(in_real_time())
         for name in kinds:

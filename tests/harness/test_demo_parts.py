@@ -129,6 +129,26 @@ def test_a_load_follows_whoever_wrote_its_number(tmp_path: Path) -> None:
             busy.kill()
 
 
+def test_on_a_faster_machine_the_same_time_is_more_work(tmp_path: Path) -> None:
+    (tmp_path / "speed").write_text("3.0\n")
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            plain = parse_signal(f"process:pid={busy.pid},idle=0,dynamic=1,voltage=1")
+            scaled = parse_signal(
+                f"process:pid={busy.pid},idle=0,dynamic=1,voltage=1,speedfile={tmp_path / 'speed'}"
+            )
+            t_ns = np.zeros(1, np.int64)
+            ratios = []
+            for _ in range(20):
+                time.sleep(0.02)
+                t_ns[0] = time.monotonic_ns()
+                (plain_a, _), (scaled_a, _) = plain.sample(t_ns), scaled.sample(t_ns)
+                ratios.append(float(scaled_a[0] / max(plain_a[0], 1e-3)))
+        finally:
+            busy.kill()
+    assert np.median(ratios[1:]) == pytest.approx(3.0, rel=0.2)  # they look one after the other
+
+
 def watts(load: object) -> float:
     """Mean power over half a second, at one volt."""
     seen = []

@@ -20,8 +20,8 @@ from harness.federate.files import FederateFiles, read_files
 from harness.federate.run import federate
 from harness.profiles.library import build_run_profiles, profiles_at
 from tests.conftest import FULL_COUNTS
-from tests.harness.federate.busy_cores import busy_cores
 from tests.harness.federate.local_fleet import SCENARIO, SETTINGS, LocalFleet, local_fleet
+from tests.harness.federate.steady_host import steady_host
 
 # Meters are recorded in real time: such tests run one after the other, not against each other.
 pytestmark = pytest.mark.xdist_group("bench")
@@ -127,8 +127,8 @@ def test_rounds_are_predicted_from_profiles_of_an_earlier_run(
     if FULL_COUNTS:
         request.getfixturevalue("real_data")
     size = LARGE if FULL_COUNTS else SMALL
-    neighbours = busy_cores() if FULL_COUNTS else contextlib.nullcontext()
-    with neighbours, local_fleet(tmp_path, sshd, size.shares, size.meter) as fleet:
+    host = steady_host(tmp_path) if FULL_COUNTS else contextlib.nullcontext()
+    with host as speeds, local_fleet(tmp_path, sshd, size.shares, size.meter, speeds) as fleet:
         fleet.link.rate_bytes_s = FAST_BPS / 8
         if FULL_COUNTS:
             others = [name for name in size.shares if name != size.loaded]

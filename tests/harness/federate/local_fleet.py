@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,18 +62,43 @@ class LocalFleet:
         return path
 
 
+def deal_cores(shares: Mapping[str, float], cores: Iterable[int]) -> dict[str, int]:
+    """A core for every device: the largest shares first, each to the core that has the least."""
+    taken = dict.fromkeys(cores, 0.0)
+    dealt: dict[str, int] = {}
+    for name in sorted(shares, key=lambda name: -shares[name]) if taken else ():
+        dealt[name] = min(taken, key=lambda core: taken[core])
+        taken[dealt[name]] += shares[name]
+    return dealt
+
+
 @contextlib.contextmanager
-def local_fleet(folder: Path, sshd: str, shares: Mapping[str, float], meter: str) -> Iterator[LocalFleet]:
-    """Devices with these shares of a core and meters of one kind; the last one is behind a relay."""
+def local_fleet(
+    folder: Path,
+    sshd: str,
+    shares: Mapping[str, float],
+    meter: str,
+    core_speeds: Mapping[int, Path] | None = None,
+) -> Iterator[LocalFleet]:
+    """Devices with these shares of a core and meters of one kind; the last one is behind a relay.
+
+    With ``core_speeds`` (`steady_host`) each device stays on one core, and its share is one of that core's
+    reference speed.
+    """
     kinds = dict.fromkeys(shares, meter)
     last = list(shares)[-1]
+    cores = deal_cores(shares, core_speeds or {})
+    speeds = {name: core_speeds[core] for name, core in cores.items()} if core_speeds else {}
     with contextlib.ExitStack() as stack:
-        bench = stack.enter_context(local_bench(folder, sshd, kinds))
-        by_pid = {bench.servers[name].process.pid: share for name, share in shares.items()}
-        for pid in by_pid:
+        bench = stack.enter_context(local_bench(folder, sshd, kinds, speeds))
+        pids = {name: bench.servers[name].process.pid for name in shares}
+        for name, pid in pids.items():
             with contextlib.suppress(PermissionError):  # needs root
                 os.setpriority(os.PRIO_PROCESS, pid, DEVICE_NICE)
-        stack.enter_context(quotas(by_pid))
+            if name in cores:
+                os.sched_setaffinity(pid, {cores[name]})
+        by_pid = {pids[name]: share for name, share in shares.items()}
+        stack.enter_context(quotas(by_pid, {pids[name]: file for name, file in speeds.items()}))
         server = bench.servers[last]
         link = stack.enter_context(relay(server.port))
         inventory = folder / "fleet.toml"

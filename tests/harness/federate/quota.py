@@ -1,11 +1,12 @@
 """Devices of different speed on one machine: each one's agents get a share of a core, and no more.
 
-    python -m tests.harness.federate.quota PID:SHARE ...
+    python -m tests.harness.federate.quota PID:SHARE[:FILE] ...
 
 ``PID`` is a device's SSH server. What runs below it is stopped when it has used up its share and goes on when
-it has earned some: a bucket of processor time. Time that others took away is made up for (up to 0.2 s of it),
-so a device is as fast as its share even on a busy machine. It ends, and lets everything go on, when its
-standard input does.
+it has earned some: a bucket of processor time. Time that others took away is made up for (up to 0.1 s of it),
+so a device is as fast as its share even on a busy machine. Where a ``FILE`` holds the speed of the device's
+core (`steady_host`), it is as fast even while the machine is not. It ends, and lets everything go on, when
+its standard input does.
 """
 
 from __future__ import annotations
@@ -19,24 +20,27 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
-from power.emulated.signals import process_tree
+from power.emulated.signals import process_tree, read_speed
 
 TICK_S = 0.004
 LOOK_S = 0.1
-FULL_S = 0.2
-GO_ON_S = 0.1
-"""How often processor time is read, and processes are looked for; what a bucket holds, and how much has to be
-in it for a stopped device to go on, in seconds of the device's own share. In slices of a millisecond or two
-the same work took about a fifth more processor time, likely to fill caches again."""
+FULL_S = 0.1
+"""How often processor time is read, and processes are looked for; what a bucket holds, and must hold for a
+stopped device to go on, in seconds of the device's own share. In slices of a millisecond or two the same work
+took about a fifth more processor time, likely to fill caches again."""
+
+NOWHERE: Mapping[int, Path] = MappingProxyType({})
 
 
 class Bucket:
     """The processor time that one device may use."""
 
-    def __init__(self, root: int, share: float) -> None:
+    def __init__(self, root: int, share: float, speed: Path | None = None) -> None:
         self._root = root
         self._share = share
+        self._speed = speed
         self._have_s = 0.0
         self._used_s: dict[int, float] = {}
         self._stopped = False
@@ -52,17 +56,18 @@ class Bucket:
     def pass_by(self, seconds: float) -> None:
         """Some time has passed: count what was earned and used, and stop or go on."""
         self._have_s += self._share * seconds
+        speed = read_speed(self._speed)
         for pid, before_s in list(self._used_s.items()):
             now_s = _cpu_s(pid)
             if now_s < 0:
                 del self._used_s[pid]
                 continue
-            self._have_s -= now_s - before_s
+            self._have_s -= speed * (now_s - before_s)
             self._used_s[pid] = now_s
         self._have_s = min(self._have_s, FULL_S * self._share)
         if self._have_s <= 0 and not self._stopped:
             self._set(stopped=True)
-        elif self._have_s >= GO_ON_S * self._share and self._stopped:
+        elif self._have_s >= FULL_S * self._share and self._stopped:
             self._set(stopped=False)
 
     def let_go(self) -> None:
@@ -97,8 +102,10 @@ def _signal(pid: int, number: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    pairs = (argument.split(":") for argument in arguments)
-    buckets = [Bucket(int(pid), float(share)) for pid, share in pairs]
+    buckets = []
+    for argument in arguments:
+        pid, share, *file = argument.split(":", 2)
+        buckets.append(Bucket(int(pid), float(share), Path(file[0]) if file else None))
     looked_s = last_s = 0.0
     try:
         while not select.select([sys.stdin], [], [], TICK_S)[0]:
@@ -116,10 +123,11 @@ def main(arguments: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def quotas(shares: Mapping[int, float]) -> Iterator[None]:
-    """Hold the processes below some SSH servers to shares of a core."""
+def quotas(shares: Mapping[int, float], speeds: Mapping[int, Path] = NOWHERE) -> Iterator[None]:
+    """Hold the processes below some SSH servers to shares of a core, whose speed may be in a file."""
     command = [sys.executable, "-m", "tests.harness.federate.quota"]
-    command += [f"{pid}:{share}" for pid, share in shares.items()]
+    for pid, share in shares.items():
+        command.append(f"{pid}:{share}:{speeds[pid]}" if pid in speeds else f"{pid}:{share}")
     with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path(__file__).parents[3]) as process:
         try:
             yield
