@@ -131,4 +131,5 @@ def find_run(root: Path, reference: str) -> Path:
     if len(matches) == 1:
         return matches[0]
     problem = f"{len(matches)} runs match" if matches else "no run matches"
-    raise StorageError(f"{problem} {reference!r} in {root}", hint="`fedjoule runs list` shows them")
+    hint = f"`fedjoule runs list --root {root}` shows them"
+    raise StorageError(f"{problem} {reference!r} in {root}", hint=hint)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where the runs go.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the bench.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed of the bench."
+)
 @click.option("--quick", is_flag=True, help="Less of everything: no background load, one seed, few rounds.")
 def demo(root: Path, seed: int, quick: bool) -> Output:
     """The whole tool end to end, here and now, without hardware.

@@ -195,7 +195,7 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
 
     table = Table(box=None, pad_edge=False)
     table.add_column("selector", no_wrap=True)
-    for name in ("seeds", "rounds", "test accuracy", "time (s)", "energy (J)", "chosen only (J)", "reward"):
+    for name in ("seeds", "rounds", "test accuracy", "time (s)", "energy (J)", "selected_only (J)", "reward"):
         table.add_column(name, justify="right")
     for selector in dict.fromkeys(line["selector"] for line in summary):
         lines = [line for line in summary if line["selector"] == selector]
@@ -224,7 +224,8 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
     made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
     early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
     return [
-        "means   test accuracy in the end, virtual time, energy with every probe (honest), with the chosen's",
+        "means   over seeds: final test accuracy, virtual time, energy with all probes (honest),",
+        "        and with those of the chosen devices only (selected_only)",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
         *(f"early   {reason}" for reason in early),
     ]

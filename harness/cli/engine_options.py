@@ -20,7 +20,7 @@ def engine_options(command: F) -> F:
     address = click.option(
         "--ray-address",
         metavar="HOST:PORT",
-        help="Of `--engine ray`; by default a cluster is started on this machine.",
+        help="Address of a running Ray cluster; without it, one is started on this machine.",
     )
     engine = click.option(
         "--engine",

@@ -50,11 +50,11 @@ def show(name: str | None) -> Output:
 @click.option("--fedmarl-policy", default=PACKAGED_FEDMARL, show_default=True,
               help="Policy of the expert FedMarl.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=1), help="Episodes, or runs per expert.")
-@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds per episode or run.")
 @click.option("--samples", type=click.IntRange(min=1), default=50, show_default=True,
               help="Training samples of each of the 100 devices.")  # fmt: skip
 @click.option("--loss", type=click.Choice(["bce", "ranknet"]), default="bce", show_default=True,
-              help="What fedrank imitates by.")  # fmt: skip
+              help="Loss function of the imitation.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the budget and stop.")
 def train(
     kind: str,

@@ -28,8 +28,8 @@ PERIOD_S = 0.2
 
 STAT = Path("/proc/stat")
 _IDLE, _STEAL = (1, 3, 4), (7,)
-"""Columns of the ``cpu`` line (proc(5)): spent on work that gives way (a nice value above 0), idle, waiting for
-input or output; taken by a hypervisor. A device that wants a processor gets what is in the first three."""
+"""Columns of the ``cpu`` line (proc(5)): spent on work that gives way (a nice value above 0), idle, waiting
+for input or output; taken by a hypervisor. A device that wants a processor gets what is in the first three."""
 
 
 def read_ticks(path: Path) -> tuple[int, ...]:
