@@ -162,7 +162,7 @@ def _remarks() -> list[str]:
     return [
         "error: (predicted - measured) / measured; its size in the median (med) and 95th percentile (p95)",
         "bias: the median error with its sign; above zero too much was predicted",
-        f"contended: the host's processors were {limits} (work that gives way, by nice, counts as idle)",
+        f"contended: the host's processors were {limits}",
         "rounds: R_T and R_E under honest accounting; waiting for the choice is in neither",
         "parts: all that one device did in one round, from the download to the upload",
     ]

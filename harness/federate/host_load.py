@@ -1,4 +1,4 @@
-"""What the host's own processors did during a run: free and stolen time, from ``/proc/stat``.
+"""What the host's own processors did during a run: idle and stolen time, from ``/proc/stat``.
 
 Devices that are processes of this machine share its processors. When those are all busy, or taken away by a
 hypervisor, a device is slower than it was when it was profiled, and no profile can know. On a bench of real
@@ -27,13 +27,12 @@ PERIOD_S = 0.2
 """Ten of the kernel's 10 ms ticks per core and reading: fine enough for phases of a second."""
 
 STAT = Path("/proc/stat")
-_IDLE, _STEAL = (1, 3, 4), (7,)
-"""Columns of the ``cpu`` line (proc(5)): spent on work that gives way (a nice value above 0), idle, waiting
-for input or output; taken by a hypervisor. A device that wants a processor gets what is in the first three."""
+_IDLE, _STEAL = (3, 4), (7,)
+"""Columns of the ``cpu`` line (proc(5)): idle and waiting for input or output; taken by a hypervisor."""
 
 
 def read_ticks(path: Path) -> tuple[int, ...]:
-    """Clock ticks since boot, over all processors: all, free to take, stolen."""
+    """Clock ticks since boot, over all processors: all, idle, stolen."""
     # Guest time, in the columns after these, is already in user and nice.
     columns = [int(text) for text in path.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
     return sum(columns), *(sum(columns[i] for i in which) for which in (_IDLE, _STEAL))
@@ -80,7 +79,7 @@ class HostLoadLog:
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """Shares of the host's processor time during a stretch; work that gives way counts as idle."""
+    """Shares of the host's processor time during a stretch."""
 
     idle: float
     steal: float

@@ -31,8 +31,7 @@ class Compared:
         device: Empty for a round.
         load: Background load beside it, 0 to 1; the highest among the participants of a round.
         changed: Whether it was under a load or on a link that was set for this round.
-        idle: Share of the host's processor time that was idle, or went to work that gives way; None if it was
-            not read.
+        idle: Share of the host's processor time that was idle; None if it was not read.
         steal: Share that a hypervisor took; likewise.
         contended: Whether the host was too busy, by `IDLE_BELOW` and `STEAL_ABOVE`; likewise.
     """

@@ -14,9 +14,9 @@ LINE = "cpu  100 20 30 400 50 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
 
 
 def test_the_first_line_is_read(tmp_path: Path) -> None:
-    """All but guest time, which is in user and nice already. Work that gives way leaves a processor free."""
+    """All but guest time, which is in user and nice already."""
     (tmp_path / "stat").write_text(LINE)
-    assert read_ticks(tmp_path / "stat") == (100 + 20 + 30 + 400 + 50 + 6 + 7 + 8, 20 + 400 + 50, 8)
+    assert read_ticks(tmp_path / "stat") == (100 + 20 + 30 + 400 + 50 + 6 + 7 + 8, 450, 8)
 
 
 def test_shares_are_between_the_readings_around_a_stretch() -> None:
