@@ -11,10 +11,7 @@ from pathlib import Path
 from device_agents.transport.host_keys import fetch_host_key, trust
 from tests.device_agents.relay import Relay, relay
 from tests.harness.federate.quota import quotas
-from tests.harness.local_bench import LocalBench, local_bench
-
-DEVICE_NICE = -19
-"""Other people's work on this machine must not make a device slower than its quota."""
+from tests.harness.local_bench import LocalBench, ahead_of_others, local_bench
 
 SETTINGS = """
 threads = 1
@@ -93,8 +90,7 @@ def local_fleet(
         bench = stack.enter_context(local_bench(folder, sshd, kinds, speeds))
         pids = {name: bench.servers[name].process.pid for name in shares}
         for name, pid in pids.items():
-            with contextlib.suppress(PermissionError):  # needs root
-                os.setpriority(os.PRIO_PROCESS, pid, DEVICE_NICE)
+            ahead_of_others(pid)  # others' work must not make a device slower than its quota
             if name in cores:
                 os.sched_setaffinity(pid, {cores[name]})
         by_pid = {pids[name]: share for name, share in shares.items()}

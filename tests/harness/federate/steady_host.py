@@ -1,16 +1,13 @@
 """A machine that is as fast now as it was an hour ago, for devices that are processes of it.
 
 A virtual machine's cores are not: what its neighbours do makes the same work take up to a third more or less
-processor time from one minute to the next. A phone's processor does not do that. So each core has
-
-- a busy loop of the lowest class, which gives way to whoever wants the core, so that it is never idle;
-- a canary: a process that does a few training steps now and then and writes down how fast they were, as a
-  share of how fast they were at first. `quota` and the emulated meters count processor time in this currency.
+processor time from one minute to the next. A phone's processor does not do that. So each core has a canary: a
+process that does a few training steps now and then and writes down how fast they were, as a share of how fast
+they were at first. `quota` and the emulated meters count processor time in this currency.
 
 The canary's step has to be of the kind that the devices do. A loop of plain Python swings twice as far.
 
-    python -m tests.harness.federate.steady_host CORE            the loop
-    python -m tests.harness.federate.steady_host CORE GRAPH FILE the canary
+    python -m tests.harness.federate.steady_host CORE GRAPH FILE
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ from statistics import median
 
 from device_agents.export.cache import GraphCache
 from device_agents.workloads.tasks import Task, find_task
+from tests.harness.local_bench import ahead_of_others
 
 PERIOD_S = 0.12
 STEPS = 2
@@ -42,19 +40,9 @@ FIRST = 24
 ROOT = Path(__file__).parents[3]
 
 
-def busy_loop() -> None:
-    """Use what nobody else wants, until the parent ends."""
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    os.nice(19)  # the kernel then counts it as work that gives way, and `HostLoad` as idle time
-    parent = os.getppid()
-    while os.getppid() == parent:
-        sum(range(10_000))
-
-
 def canary(graph: Path, file: Path) -> None:
     """Write the speed of this core to a file, over and over, until the parent ends."""
-    with contextlib.suppress(PermissionError):  # needs root
-        os.nice(-19)  # it has to sing on a busy core, too
+    ahead_of_others(0)  # it has to sing on a busy core, too
     step = _training_step(graph)
     parent = os.getppid()
     first = [_reading_s(step) for _ in range(FIRST)]
@@ -98,7 +86,7 @@ def _task() -> Task:
 
 @contextlib.contextmanager
 def steady_host(folder: Path) -> Iterator[dict[int, Path]]:
-    """Keep every core busy, and watch its speed.
+    """Watch the speed of every core.
 
     Yields:
         For each core the file that holds its speed.
@@ -110,11 +98,10 @@ def steady_host(folder: Path) -> Iterator[dict[int, Path]]:
     processes = []
     try:
         for core, file in files.items():
-            loop = [*command, str(core)]
-            processes += [subprocess.Popen(one, cwd=ROOT) for one in (loop, [*loop, graph, str(file)])]
+            processes.append(subprocess.Popen([*command, str(core), graph, str(file)], cwd=ROOT))
         while not all(file.exists() for file in files.values()):
             if any(process.poll() is not None for process in processes):
-                raise RuntimeError("a busy loop or a canary ended; its message is above")
+                raise RuntimeError("a canary has died; its message is above")
             time.sleep(PERIOD_S)
         yield files
     finally:
@@ -126,10 +113,7 @@ def steady_host(folder: Path) -> Iterator[dict[int, Path]]:
 
 def main(arguments: list[str]) -> None:
     os.sched_setaffinity(0, {int(arguments[0])})
-    if len(arguments) == 1:
-        busy_loop()
-    else:
-        canary(Path(arguments[1]), Path(arguments[2]))
+    canary(Path(arguments[1]), Path(arguments[2]))
 
 
 if __name__ == "__main__":
