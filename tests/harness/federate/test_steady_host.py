@@ -3,11 +3,14 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from power.emulated.signals import read_speed
 from tests.harness.federate.local_fleet import deal_cores
 from tests.harness.federate.steady_host import steady_host
 
 
+@pytest.mark.xdist_group("bench")  # a canary goes before others' work, meters' readers among it
 def test_every_core_says_how_fast_it_is(tmp_path: Path) -> None:
     with steady_host(tmp_path) as files:
         before_ns = [file.stat().st_mtime_ns for file in files.values()]
