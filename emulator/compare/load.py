@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.compare.cohorts import classes_per_cohort
-from emulator.compare.metrics import LAST_ROUNDS, RunMetrics, run_metrics
+from emulator.compare.continuing import how_to_go_on
+from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
+from emulator.compare.stored import checked_rounds
 from emulator.compare.table import Comparison, Pair, compare
 from emulator.emulation import RECORD, Result, load_result
 from emulator.outcome import Accounting
@@ -21,8 +23,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BASELINE = "fedavg"
-SHARED_FACTS = ("data", "partition", "traces", "profiles", "profiles_sha256")
+EMULATED = "emulated"
+SHARED_BY_SEED = ("data", "partition", "traces", "profiles", "profiles_sha256")
 """What runs with the same seed rest on, whoever chooses."""
+SHARED_BY_METHOD = ("policy_sha256",)
+"""What a method begins with, whatever the seed: otherwise it is two methods under one name."""
+SHARED_BY_ALL = ("trainer", "played")
+"""What makes two worlds of one: another implementation of training, a bench instead of emulated devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +59,31 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
 
 
 def load_emulations(paths: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
-    """Finished emulations, and what is wrong with the others."""
+    """Finished emulations, and what is wrong with the others.
+
+    Raises:
+        DataQualityError: None is finished, or a finished one is damaged.
+    """
     loaded, warnings = [], []
     for path in find_emulations(paths):
         result = load_result(path)
         if result.record.rounds is None:
-            warnings.append(f"{path}: not finished, left out; `fedjoule emulate --resume` continues it")
+            warnings.append(f"{path}: not finished, left out; {how_to_go_on(path)}")
             continue
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
-        loaded.append(Loaded(path, method_name(result), result.record.seed, result.rounds, result))
+        loaded.append(Loaded(path, method_name(result), result.record.seed, _rounds(result), result))
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
+
+
+def _rounds(result: Result) -> pd.DataFrame:
+    try:
+        return checked_rounds(result)
+    except DataQualityError as error:
+        error.hint = f"leave {result.path} out of the comparison, or remove it and play it anew"
+        raise
 
 
 def method_name(result: Result) -> str:
@@ -81,12 +100,16 @@ class Compared:
     Attributes:
         comparison: The methods side by side.
         target: Accuracy to reach that was used.
+        accounting: Whose probes count.
         basis: What kind of energy, where the costs came from, and whether the target was fixed in advance.
+        origins: Method to where its numbers come from: ``emulated``, or what a bench's costs claim.
     """
 
     comparison: Comparison
     target: float
+    accounting: Accounting
     basis: str
+    origins: Mapping[str, str]
 
 
 def compare_emulations(
@@ -107,20 +130,20 @@ def compare_emulations(
         accounting: Whose probes count.
         pairs: Methods to test against each other besides.
         with_cohorts: Whether to count the classes of each cohort, which needs the data of the runs.
-        mixed: Whether runs of different scenarios may be compared, with a warning.
+        mixed: Whether runs may be compared that differ in more than who chose, with a warning.
 
     Raises:
-        DataQualityError: No run is finished, or they are of different scenarios.
+        DataQualityError: No run is finished, one is damaged, or they differ in more than who chose.
     """
     found, warnings = load_emulations(paths)
     differ = _unequal(found)
     if differ and not mixed:
         raise DataQualityError(
-            differ[0],
+            "; ".join(differ),
             hint="compare the runs of one scenario at a time, as in `fedjoule compare emulations/RUN`; "
             "`--mixed` compares them all the same",
         )
-    loaded, twice = _once(found)
+    loaded, twice = _once(_told_apart(found))
     warnings += differ + twice
     after_the_fact = "" if target is not None else "; target taken from these runs, not fixed in advance"
     if target is None:
@@ -132,13 +155,32 @@ def compare_emulations(
             metrics = replace(metrics, classes_per_cohort=classes_per_cohort(one.result))
         runs.setdefault(one.method, {})[one.seed] = metrics
     references = [name for name in (BASELINE, _best_heuristic(loaded)) if name]
-    facts = [one.result.record.facts for one in loaded]
+    facts = [_facts(one) for one in loaded]
     basis = sorted(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
     )
-    played = sorted({str(f.get("played", "emulated")) for f in facts})
+    played = sorted({str(f["played"]) for f in facts})
     basis_text = f"{'; '.join(basis)}; {' and '.join(played)}{after_the_fact}"
-    return Compared(compare(runs, references, warnings, pairs), target, basis_text)
+    table = compare(runs, references, warnings, pairs)
+    return Compared(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
+
+
+def _origin(loaded: Sequence[Loaded], method: str) -> str:
+    facts = [_facts(one) for one in loaded if one.method == method]
+    found = {EMULATED if f["played"] == EMULATED else str(f["cost_origin"]) for f in facts}
+    return " and ".join(sorted(found))
+
+
+def _told_apart(loaded: Sequence[Loaded]) -> list[Loaded]:
+    """A method on the bench is another one than the same method emulated, where both are there."""
+    if all(_facts(one)["played"] == _facts(loaded[0])["played"] for one in loaded):
+        return list(loaded)
+    return [
+        one
+        if (played := _facts(one)["played"]) == EMULATED
+        else replace(one, method=f"{one.method} ({played})")
+        for one in loaded
+    ]
 
 
 def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
@@ -151,17 +193,11 @@ def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
     return list(kept.values()), told
 
 
-def _final(one: Loaded) -> float:
-    played = one.rounds[one.rounds["round"] > 0]
-    accuracy = played["test_accuracy"].dropna().to_numpy(float)
-    return float(accuracy[-LAST_ROUNDS:].mean()) if len(accuracy) else float("nan")
-
-
 def _means(loaded: Sequence[Loaded]) -> dict[str, float]:
     """Of the methods with any accuracy: a run that ended early may never have been tested."""
     finals: dict[str, list[float]] = {}
     for one in loaded:
-        if not np.isnan(final := _final(one)):
+        if not np.isnan(final := final_accuracy(one.rounds)):
             finals.setdefault(one.method, []).append(final)
     return {method: float(np.mean(values)) for method, values in finals.items()}
 
@@ -209,13 +245,32 @@ def _unequal_scenarios(loaded: Sequence[Loaded]) -> list[str]:
 
 
 def _unequal_facts(loaded: Sequence[Loaded]) -> list[str]:
-    """The same paths may hold other files; a fact that a run does not tell is not held against it."""
-    firsts: dict[tuple[int, str], Loaded] = {}
+    """The same paths may hold other files, and the same names other policies."""
+    told = [
+        *(_differs(loaded, fact, lambda _: "the runs") for fact in SHARED_BY_ALL),
+        *(_differs(loaded, fact, lambda one: f"runs of {one.method}") for fact in SHARED_BY_METHOD),
+        *(_differs(loaded, fact, lambda one: f"runs with seed {one.seed}") for fact in SHARED_BY_SEED),
+    ]
+    return [one for one in told if one]
+
+
+def _differs(loaded: Sequence[Loaded], fact: str, group: Callable[[Loaded], str]) -> str:
+    """The first two runs of a group that rest on different facts; one that does not tell is in no group."""
+    firsts: dict[str, Loaded] = {}
     for one in loaded:
-        facts = one.result.record.facts
-        for name in [name for name in SHARED_FACTS if name in facts]:
-            first = firsts.setdefault((one.seed, name), one)
-            if first.result.record.facts[name] != facts[name]:
-                what = f"runs with seed {one.seed} rest on different {name}"
-                return [f"{what}, so not the methods alone: {first.path} and {one.path}"]
-    return []
+        if fact not in (facts := _facts(one)):
+            continue
+        first = firsts.setdefault(group(one), one)
+        mine, other = facts[fact], _facts(first)[fact]
+        if mine != other:
+            values = (
+                f" ({other:.16} and {mine:.16})" if isinstance(mine, str) and isinstance(other, str) else ""
+            )
+            what = f"{group(one)} rest on different {fact}{values}"
+            return f"{what}, so not the methods alone: {first.path} and {one.path}"
+    return ""
+
+
+def _facts(one: Loaded) -> dict[str, Any]:
+    """Emulations do not say that they are; a bench does."""
+    return {"played": EMULATED, **one.result.record.facts}

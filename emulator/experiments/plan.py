@@ -20,6 +20,10 @@ BASELINE_BLIND_TO = (("reward",), ("protocol", "candidates"), ("accounting",), (
 """What uniformly random selection never looks at: scenarios that differ in these share their FedAvg runs."""
 
 
+CANDIDATES_KEY = "protocol.candidates"
+"""Dotted key of M, which a scenario may leave to a rule."""
+
+
 class Preset(StrEnum):
     """How large."""
 
@@ -44,7 +48,7 @@ class Swept(ClosedModel):
 
     def value(self, scenario: Scenario) -> float:
         """Where a scenario stands in the series."""
-        if self.key == "protocol.candidates":
+        if self.key == CANDIDATES_KEY:
             return float(scenario.candidates)
         found: Any = scenario
         for part in self.key.split("."):

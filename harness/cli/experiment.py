@@ -159,7 +159,8 @@ def _play_on_ray(
 
 
 def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
-    from emulator.experiments.render import as_csv, as_data, as_markdown, as_text
+    from emulator.experiments.numbers import as_csv, as_data
+    from emulator.experiments.render import as_markdown, as_text
     from harness.experiment_outputs import write_experiment
     from harness.report.page import REPORT_FILE
 
@@ -176,6 +177,9 @@ def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
     }
 
     def render(_: Console) -> None:
+        if form == "csv":  # what is meant for a file has no place for them
+            for warning in results.warnings:
+                click.echo(f"warning: {warning}", err=True)
         # Not through the console: it would wrap and colour what is meant for a file.
         click.echo(text if form != "text" else f"{text}\n\nrun     {path}\nreport  {page}")
 

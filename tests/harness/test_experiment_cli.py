@@ -91,6 +91,8 @@ def test_a_part_of_an_experiment_is_shown_on_request_only(
     assert run(["experiment", "table", str(copy), "--partial"]) == 0
     assert "this is a part of the experiment" in capsys.readouterr().out
     assert "this is a part of the experiment" in (copy / "report.html").read_text()
+    assert run(["experiment", "table", str(copy), "--partial", "--format", "csv"]) == 0
+    assert "this is a part of the experiment" in capsys.readouterr().err
 
 
 def test_a_run_that_cannot_be_reused_leaves_nothing_behind(
