@@ -12,9 +12,14 @@ from fedjoule.runstore.run import RUN_FILE, read_run
 ANEW = "play it anew"
 
 
+def run_of(folder: Path) -> Path | None:
+    """The run folder to which the folder of an emulation belongs."""
+    return next((one for one in (folder, *folder.parents) if (one / RUN_FILE).is_file()), None)
+
+
 def how_to_go_on(folder: Path) -> str:
     """A command that plays what is missing of the run to which a folder belongs, and what it does."""
-    path = next((one for one in (folder, *folder.parents) if (one / RUN_FILE).is_file()), None)
+    path = run_of(folder)
     if path is None:
         return ANEW
     record = read_run(path)

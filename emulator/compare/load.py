@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.compare.cohorts import classes_per_cohort
-from emulator.compare.continuing import how_to_go_on
+from emulator.compare.continuing import how_to_go_on, run_of
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.stored import checked_rounds
 from emulator.compare.table import Comparison, Pair, compare
 from emulator.emulation import RECORD, Result, load_result
 from emulator.outcome import Accounting
 from emulator.selectors.base import SELECTORS, Family
+from emulator.software import OTHER_SOFTWARE
 from fedjoule.errors import DataQualityError
+from fedjoule.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,9 +75,21 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
         loaded.append(Loaded(path, method_name(result), result.record.seed, _rounds(result), result))
+    warnings += _accepted(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
+
+
+def _accepted(loaded: Sequence[Loaded]) -> list[str]:
+    """Runs that go on with, or have taken over, results of other software."""
+    runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
+    hosts = {run: read_run(run).host for run in runs}
+    return [
+        f"{run}: holds results of other software, accepted by who ran it: {host[OTHER_SOFTWARE]}"
+        for run, host in hosts.items()
+        if OTHER_SOFTWARE in host
+    ]
 
 
 def _rounds(result: Result) -> pd.DataFrame:

@@ -16,7 +16,9 @@ from emulator.compare.table import FEW_SEEDS
 from emulator.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.experiments.plan import ExperimentPlan, Planned, Variant
 from emulator.experiments.runner import read_plan
+from emulator.software import OTHER_SOFTWARE
 from fedjoule.errors import DataQualityError
+from fedjoule.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,13 +111,19 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
             hint=f"{how_to_go_on(path)}; `fedjoule experiment table {path} --partial` shows what is there",
         )
     _check_alike(plan, runs)
-    warnings = [f"{len(missing)} of {len(plan.planned)} runs are not here: this is a part of the experiment"]
+    warnings = []
+    if missing:
+        part = f"{len(missing)} of {len(plan.planned)} runs are not here"
+        warnings.append(f"{part}: this is a part of the experiment")
+    mixed = read_run(path).host.get(OTHER_SOFTWARE, "")
+    if mixed:
+        warnings.append(f"results of other software are among these, accepted by who ran it: {mixed}")
     early = [f"{run.planned.folder}: {run.record.ended_early}" for run in runs if run.record.ended_early]
     return ExperimentResults(
         plan,
         tuple(runs),
         tuple(missing),
-        (*(warnings if missing else ()), *early, *_seed_warnings(runs)),
+        (*warnings, *early, *_seed_warnings(runs)),
     )
 
 

@@ -374,15 +374,19 @@ def test_an_older_unfinished_run_is_found_behind_a_complete_one(tmp_path: Path) 
         play(run, plan)
 
 
-def test_another_software_does_not_go_on(tmp_path: Path) -> None:
+def test_another_software_goes_on_only_if_that_is_accepted(tmp_path: Path) -> None:
     plan = small_plan((0,))
     with pytest.raises(RuntimeError), start(tmp_path, plan) as run:
         raise RuntimeError
-    record = json.loads((run.path / "run.json").read_text())
-    record["host"]["torch"] = "1.0"
-    (run.path / "run.json").write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match=r"was made by torch 1\.0, this is"):
+    host = json.loads((run.path / "run.json").read_text())["host"]
+    edit_run(run.path, host={**host, "torch": "1.0", "sources": "0" * 64})
+    with pytest.raises(
+        ConfigError, match=r"other software.*: torch 1\.0, now .*; sources 000000000000, now "
+    ):
         resume(tmp_path, plan)
+    with resume(tmp_path, plan, accept_other_software=True) as again:
+        play(again, plan)
+    assert any("torch 1.0, now" in warning for warning in load_experiment(run.path).warnings)
 
 
 def test_other_facts_do_not_go_on(tmp_path: Path) -> None:

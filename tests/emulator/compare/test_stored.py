@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emulator.batch import plan, play, start
+from emulator.batch import plan, play, resume, start
 from emulator.compare.load import compare_emulations
 from emulator.emulation import RECORD
-from fedjoule.errors import DataQualityError
+from fedjoule.errors import ConfigError, DataQualityError
 from tests.emulator.small_experiment import variant
 from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table
 
@@ -141,3 +141,15 @@ def test_an_unfinished_run_names_the_command_that_continues_it(runs: Path) -> No
     edit_record(runs / "oort_s1", rounds=None)
     (warning,) = [one for one in compare_emulations([runs]).comparison.warnings if "not finished" in one]
     assert f"`fedjoule emulate --resume {runs}` continues it" in warning
+
+
+def test_a_run_that_goes_on_with_other_software_says_so(runs: Path) -> None:
+    host = json.loads((runs / "run.json").read_text())["host"]
+    edit_run(runs, status="interrupted", host={**host, "sources": "0" * 64})
+    with pytest.raises(ConfigError, match=r"other software.*: sources 000000000000, now "):
+        resume(runs)
+    run, index = resume(runs, accept_other_software=True)
+    with run:
+        play(run, index)
+    warnings = compare_emulations([runs]).comparison.warnings
+    assert any("holds results of other software, accepted by who ran it" in warning for warning in warnings)
