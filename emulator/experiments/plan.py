@@ -81,6 +81,20 @@ class Variant(ClosedModel):
     baseline: str = ""
     swept: Swept | None = None
 
+    @property
+    def unlike_the_paper(self) -> str:
+        """What differs from the paper, the number of candidates and the place in a series included."""
+        scenario, swept = self.scenario, self.swept
+        among, devices = scenario.candidates, scenario.fleet.devices
+        found = list(self.reductions)
+        if among < devices:
+            found.append(
+                f"at most M = {among} of N = {devices} devices are candidates, in the paper's text all"
+            )
+        if swept is not None and swept.key != CANDIDATES_KEY:
+            found.append(f"{swept.quantity} = {swept.value(scenario):g}")
+        return "; ".join(found) or "nothing; the paper's N, K, M, rounds, epochs and samples"
+
 
 class Planned(ClosedModel):
     """One method on one variant with one seed."""

@@ -13,7 +13,7 @@ from emulator.compare.load import BASELINE
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.statistics import Interval, holm, mean_interval, permutation_p
 from emulator.experiments.paper import PaperRow, paper_table
-from emulator.experiments.plan import CANDIDATES_KEY, Variant
+from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.outcome import Accounting
 
@@ -97,15 +97,8 @@ class VariantSummary:
 
     @property
     def reductions(self) -> str:
-        """What differs from the paper, in one line, and where the variant stands in its series."""
-        scenario, swept = self.variant.scenario, self.variant.swept
-        among, devices = scenario.candidates, scenario.fleet.devices
-        found = list(self.variant.reductions)
-        if among < devices:
-            found.append(f"M = {among} of N = {devices} devices are candidates, in the paper's text all")
-        if swept is not None and swept.key != CANDIDATES_KEY:
-            found.append(f"{swept.quantity} = {swept.value(scenario):g}")
-        return "; ".join(found) or "nothing; the paper's N, K, M, rounds, epochs and samples"
+        """What differs from the paper, in one line."""
+        return self.variant.unlike_the_paper
 
 
 @lru_cache(maxsize=1)

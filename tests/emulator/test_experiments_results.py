@@ -15,14 +15,13 @@ import pytest
 from emulator.compare.statistics import mean_interval
 from emulator.emulation import RECORD
 from emulator.experiments.behaviour import behaviour, chosen_share, gini, jain
-from emulator.experiments.catalogue import plan_experiment
 from emulator.experiments.curves import GRID, Axis, along
 from emulator.experiments.numbers import as_csv
 from emulator.experiments.plan import Cast, Preset, make_plan
 from emulator.experiments.render import as_markdown, as_text, curves_csv
 from emulator.experiments.results import load_experiment
 from emulator.experiments.runner import play, resume, start
-from emulator.experiments.summary import VariantSummary, summarise
+from emulator.experiments.summary import summarise
 from emulator.experiments.switches import switches
 from emulator.outcome import Accounting, RoundOutcome
 from fedjoule.errors import ConfigError, DataQualityError, StorageError
@@ -117,14 +116,6 @@ def test_methods_on_fewer_seeds_than_others_weaken_no_test(tmp_path: Path) -> No
     text = as_text(results)
     assert "1 test against FedAvg, 3 paired seeds: none can be below 0.25" in text
     assert "Not tested, since on fewer seeds than the others: fedrank" in text
-
-
-def test_a_series_says_where_each_variant_stands() -> None:
-    for one in plan_experiment("sensitivity", Preset.SMOKE).variants:
-        summary = VariantSummary(one, 0.5, "", ())
-        if one.name == "alpha-5":
-            assert "alpha = 5" in summary.reductions
-        assert f"M = {one.scenario.candidates} of N = 30" in summary.reductions or one.name == "candidates-30"
 
 
 def test_an_unreached_target_is_a_lower_bound(copy: Path) -> None:
