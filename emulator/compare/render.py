@@ -58,7 +58,12 @@ def pair_rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list
     """Header and one row per named pair, in the order in which they were named."""
     _, scale, unit = TITLES[metric]
     found = comparison.pairs[metric]
-    header = ["pair", f"difference [95 %] {unit}".strip(), f"p (Holm, {len(found)} pairs)", "delta"]
+    header = [
+        "pair",
+        f"difference [95 %] {unit}".strip(),
+        f"p (Holm, {len(found)} pair{'s' if len(found) > 1 else ''})",
+        "delta",
+    ]
     return header, [
         [" vs ".join(map(shown_name, pair)), *_contrast(contrast, scale)] for pair, contrast in found.items()
     ]

@@ -47,9 +47,9 @@ INTERVAL_NOTE = (
 def mean_interval(values: Values) -> Interval:
     """Mean with Student's t interval.
 
-    Resampled means never leave the range of the values: of three seeds such an interval covers 72 %, of five
-    85 %, however its levels are widened. Student's covers what it says, or little less, and may reach beyond
-    what is possible (an accuracy over 1) where there are too few seeds to tell.
+    Resampled means never leave the range of the values. So a bootstrap interval of three seeds covers 72 %,
+    and at most 75 % however its levels are widened; of five 85 %. Student's covers what it says, or little
+    less. It may reach beyond what is possible (an accuracy over 1) where there are too few seeds to tell.
     """
     n = len(values)
     mean = float(values.mean()) if n else float("nan")

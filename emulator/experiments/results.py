@@ -199,8 +199,8 @@ def _seed_warnings(runs: Sequence[FinishedRun]) -> list[str]:
         )
     if few:
         warnings.append(
-            f"fewer than {FEW_SEEDS} seeds ({_listed(few)}): the intervals are little more than the range of "
-            "the seeds, and only large differences show"
+            f"fewer than {FEW_SEEDS} seeds ({_listed(few)}): the intervals are wide, and only large "
+            "differences show"
         )
     return warnings
 
