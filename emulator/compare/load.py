@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
 from emulator.compare.cohorts import classes_per_cohort
 from emulator.compare.continuing import how_to_go_on, run_of
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BASELINE = "fedavg"
-EMULATED = "emulated"
-SHARED_BY_SEED = ("data", "partition", "traces", "profiles", "profiles_sha256")
-"""What runs with the same seed rest on, whoever chooses."""
-SHARED_BY_METHOD = ("policy_sha256",)
-"""What a method begins with, whatever the seed: otherwise it is two methods under one name."""
-SHARED_BY_ALL = ("trainer", "played")
-"""What makes two worlds of one: another implementation of training, a bench instead of emulated devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +144,14 @@ def compare_emulations(
         DataQualityError: No run is finished, one is damaged, or they differ in more than who chose.
     """
     found, warnings = load_emulations(paths)
-    differ = _unequal(found)
+    differ = unequal(found)
     if differ and not mixed:
         raise DataQualityError(
             "; ".join(differ),
             hint="compare the runs of one scenario at a time, as in `fedjoule compare emulations/RUN`; "
             "`--mixed` compares them all the same",
         )
-    loaded, twice = _once(_told_apart(found))
+    loaded, twice = _once(told_apart(found))
     warnings += differ + twice
     after_the_fact = "" if target is not None else "; target taken from these runs, not fixed in advance"
     if target is None:
@@ -169,7 +163,7 @@ def compare_emulations(
             metrics = replace(metrics, classes_per_cohort=classes_per_cohort(one.result))
         runs.setdefault(one.method, {})[one.seed] = metrics
     references = [name for name in (BASELINE, _best_heuristic(loaded)) if name]
-    facts = [_facts(one) for one in loaded]
+    facts = [facts_of(one.result) for one in loaded]
     basis = sorted(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
     )
@@ -180,21 +174,9 @@ def compare_emulations(
 
 
 def _origin(loaded: Sequence[Loaded], method: str) -> str:
-    facts = [_facts(one) for one in loaded if one.method == method]
+    facts = [facts_of(one.result) for one in loaded if one.method == method]
     found = {EMULATED if f["played"] == EMULATED else str(f["cost_origin"]) for f in facts}
     return " and ".join(sorted(found))
-
-
-def _told_apart(loaded: Sequence[Loaded]) -> list[Loaded]:
-    """A method on the bench is another one than the same method emulated, where both are there."""
-    if all(_facts(one)["played"] == _facts(loaded[0])["played"] for one in loaded):
-        return list(loaded)
-    return [
-        one
-        if (played := _facts(one)["played"]) == EMULATED
-        else replace(one, method=f"{one.method} ({played})")
-        for one in loaded
-    ]
 
 
 def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
@@ -232,59 +214,3 @@ def _best_heuristic(loaded: Sequence[Loaded]) -> str:
         if (name := method.partition(" ")[0]) in known and SELECTORS.load(name).family is Family.HEURISTIC
     }
     return max(means, key=lambda m: means[m], default="")
-
-
-def _unequal(loaded: Sequence[Loaded]) -> list[str]:
-    """How the runs differ in more than who chose and which seed."""
-    return _unequal_scenarios(loaded) + _unequal_facts(loaded)
-
-
-def _unequal_scenarios(loaded: Sequence[Loaded]) -> list[str]:
-    # Names and numbers of processes decide no result.
-    ignored: Any = {
-        "name": True,
-        "seeds": True,
-        "selector": True,
-        "checkpoint_every": True,
-        "trainer": {"workers"},
-    }
-    first = loaded[0].result.record.scenario.model_dump(exclude=ignored)
-    for one in loaded[1:]:
-        other = one.result.record.scenario.model_dump(exclude=ignored)
-        if other != first:
-            parts = [name for name in first if first[name] != other.get(name)]
-            where = f"{loaded[0].path} and {one.path}"
-            return [f"the scenarios differ ({', '.join(parts)}), so not the methods alone: {where}"]
-    return []
-
-
-def _unequal_facts(loaded: Sequence[Loaded]) -> list[str]:
-    """The same paths may hold other files, and the same names other policies."""
-    told = [
-        *(_differs(loaded, fact, lambda _: "the runs") for fact in SHARED_BY_ALL),
-        *(_differs(loaded, fact, lambda one: f"runs of {one.method}") for fact in SHARED_BY_METHOD),
-        *(_differs(loaded, fact, lambda one: f"runs with seed {one.seed}") for fact in SHARED_BY_SEED),
-    ]
-    return [one for one in told if one]
-
-
-def _differs(loaded: Sequence[Loaded], fact: str, group: Callable[[Loaded], str]) -> str:
-    """The first two runs of a group that rest on different facts; one that does not tell is in no group."""
-    firsts: dict[str, Loaded] = {}
-    for one in loaded:
-        if fact not in (facts := _facts(one)):
-            continue
-        first = firsts.setdefault(group(one), one)
-        mine, other = facts[fact], _facts(first)[fact]
-        if mine != other:
-            values = (
-                f" ({other:.16} and {mine:.16})" if isinstance(mine, str) and isinstance(other, str) else ""
-            )
-            what = f"{group(one)} rest on different {fact}{values}"
-            return f"{what}, so not the methods alone: {first.path} and {one.path}"
-    return ""
-
-
-def _facts(one: Loaded) -> dict[str, Any]:
-    """Emulations do not say that they are; a bench does."""
-    return {"played": EMULATED, **one.result.record.facts}

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emulator.compare.load import Compared, Loaded, _best_heuristic, _default_target, _unequal
+from emulator.compare.alike import unequal
+from emulator.compare.load import Compared, Loaded, _best_heuristic, _default_target
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_text
 from emulator.compare.table import Comparison, compare
@@ -225,13 +226,13 @@ def loaded(method: str, accuracy: list[float], seed: int = 0, **facts: object) -
 @pytest.mark.parametrize("fact", ["data", "partition", "traces", "profiles", "profiles_sha256"])
 def test_runs_of_a_seed_that_rest_on_different_facts_are_told(fact: str) -> None:
     one, other, silent = ({fact: {"a": 1}}, {fact: {"a": 2}}, {})
-    (warning,) = _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **other)])
+    (warning,) = unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **other)])
     assert f"seed 0 rest on different {fact}, so not the methods alone: a and b" in warning
-    assert not _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], 1, **other)])
-    assert not _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **one)])
+    assert not unequal([loaded("a", [0.5], **one), loaded("b", [0.5], 1, **other)])
+    assert not unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **one)])
     # Stored before the fact was noted: nothing can be said of it.
-    assert not _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **silent)])
-    assert _unequal([loaded("a", [0.5]), loaded("b", [0.5], **one), loaded("c", [0.5], **other)])
+    assert not unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **silent)])
+    assert unequal([loaded("a", [0.5]), loaded("b", [0.5], **one), loaded("c", [0.5], **other)])
 
 
 def test_the_target_is_of_the_runs_that_were_tested() -> None:
