@@ -9,6 +9,7 @@ from pathlib import Path
 from emulator.emulation import RECORD, Result, emulate, load_result
 from emulator.outcome import RoundOutcome
 from emulator.scenario.model import Scenario
+from emulator.software import SOURCES, check_software, note_accepted, sources_sha256
 from emulator.training.base import OpenTrainer
 from fedjoule.config import ClosedModel
 from fedjoule.errors import StorageError
@@ -61,14 +62,22 @@ def start(root: Path, index: BatchIndex, text: str) -> Run:
     config = {"scenario.toml": text, "scenario.resolved.json": index.scenario.to_json()}
     store = RunStore(root)
     run = store.create(index.scenario.name, kind=KIND, fingerprint=index.sha256(), config=config)
+    run.note(**{SOURCES: sources_sha256()})
     write_record(run.path / INDEX, index)
     return run
 
 
-def resume(path: Path) -> tuple[Run, BatchIndex]:
-    """Take up a run that was interrupted."""
+def resume(path: Path, *, accept_other_software: bool = False) -> tuple[Run, BatchIndex]:
+    """Take up a run that was interrupted.
+
+    Raises:
+        ConfigError: It was begun with other software, which is not accepted.
+    """
     index = read_index(path)
-    return RunStore(path.parent).resume(path, fingerprint=index.sha256()), index
+    check_software(path, "start it anew, without --resume", accept=accept_other_software)
+    run = RunStore(path.parent).resume(path, fingerprint=index.sha256())
+    note_accepted(run, [path])
+    return run, index
 
 
 def read_index(path: Path) -> BatchIndex:

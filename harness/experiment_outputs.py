@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emulator.experiments.render import as_csv, as_markdown, curves_csv
+from emulator.experiments.numbers import as_csv
+from emulator.experiments.render import as_markdown, curves_csv
 from emulator.experiments.results import ExperimentResults, load_experiment
 from fedjoule.records import write_atomic
 from fedjoule.runstore.run import read_run

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
 from emulator.compare.cohorts import classes_per_cohort
-from emulator.compare.metrics import LAST_ROUNDS, RunMetrics, run_metrics
+from emulator.compare.continuing import how_to_go_on, run_of
+from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
+from emulator.compare.stored import checked_rounds
 from emulator.compare.table import Comparison, Pair, compare
 from emulator.emulation import RECORD, Result, load_result
 from emulator.outcome import Accounting
 from emulator.selectors.base import SELECTORS, Family
+from emulator.software import OTHER_SOFTWARE
 from fedjoule.errors import DataQualityError
+from fedjoule.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
 BASELINE = "fedavg"
-SHARED_FACTS = ("data", "partition", "traces", "profiles", "profiles_sha256")
-"""What runs with the same seed rest on, whoever chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +55,43 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
 
 
 def load_emulations(paths: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
-    """Finished emulations, and what is wrong with the others."""
+    """Finished emulations, and what is wrong with the others.
+
+    Raises:
+        DataQualityError: None is finished, or a finished one is damaged.
+    """
     loaded, warnings = [], []
     for path in find_emulations(paths):
         result = load_result(path)
         if result.record.rounds is None:
-            warnings.append(f"{path}: not finished, left out; `fedjoule emulate --resume` continues it")
+            warnings.append(f"{path}: not finished, left out; {how_to_go_on(path)}")
             continue
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
-        loaded.append(Loaded(path, method_name(result), result.record.seed, result.rounds, result))
+        loaded.append(Loaded(path, method_name(result), result.record.seed, _rounds(result), result))
+    warnings += _accepted(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
+
+
+def _accepted(loaded: Sequence[Loaded]) -> list[str]:
+    """Runs that go on with, or have taken over, results of other software."""
+    runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
+    hosts = {run: read_run(run).host for run in runs}
+    return [
+        f"{run}: holds results of other software, accepted by who ran it: {host[OTHER_SOFTWARE]}"
+        for run, host in hosts.items()
+        if OTHER_SOFTWARE in host
+    ]
+
+
+def _rounds(result: Result) -> pd.DataFrame:
+    try:
+        return checked_rounds(result)
+    except DataQualityError as error:
+        error.hint = f"leave {result.path} out of the comparison, or remove it and play it anew"
+        raise
 
 
 def method_name(result: Result) -> str:
@@ -81,12 +108,16 @@ class Compared:
     Attributes:
         comparison: The methods side by side.
         target: Accuracy to reach that was used.
+        accounting: Whose probes count.
         basis: What kind of energy, where the costs came from, and whether the target was fixed in advance.
+        origins: Method to where its numbers come from: ``emulated``, or what a bench's costs claim.
     """
 
     comparison: Comparison
     target: float
+    accounting: Accounting
     basis: str
+    origins: Mapping[str, str]
 
 
 def compare_emulations(
@@ -107,20 +138,20 @@ def compare_emulations(
         accounting: Whose probes count.
         pairs: Methods to test against each other besides.
         with_cohorts: Whether to count the classes of each cohort, which needs the data of the runs.
-        mixed: Whether runs of different scenarios may be compared, with a warning.
+        mixed: Whether runs may be compared that differ in more than who chose, with a warning.
 
     Raises:
-        DataQualityError: No run is finished, or they are of different scenarios.
+        DataQualityError: No run is finished, one is damaged, or they differ in more than who chose.
     """
     found, warnings = load_emulations(paths)
-    differ = _unequal(found)
+    differ = unequal(found)
     if differ and not mixed:
         raise DataQualityError(
-            differ[0],
+            "; ".join(differ),
             hint="compare the runs of one scenario at a time, as in `fedjoule compare emulations/RUN`; "
             "`--mixed` compares them all the same",
         )
-    loaded, twice = _once(found)
+    loaded, twice = _once(told_apart(found))
     warnings += differ + twice
     after_the_fact = "" if target is not None else "; target taken from these runs, not fixed in advance"
     if target is None:
@@ -132,13 +163,20 @@ def compare_emulations(
             metrics = replace(metrics, classes_per_cohort=classes_per_cohort(one.result))
         runs.setdefault(one.method, {})[one.seed] = metrics
     references = [name for name in (BASELINE, _best_heuristic(loaded)) if name]
-    facts = [one.result.record.facts for one in loaded]
+    facts = [facts_of(one.result) for one in loaded]
     basis = sorted(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
     )
-    played = sorted({str(f.get("played", "emulated")) for f in facts})
+    played = sorted({str(f["played"]) for f in facts})
     basis_text = f"{'; '.join(basis)}; {' and '.join(played)}{after_the_fact}"
-    return Compared(compare(runs, references, warnings, pairs), target, basis_text)
+    table = compare(runs, references, warnings, pairs)
+    return Compared(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
+
+
+def _origin(loaded: Sequence[Loaded], method: str) -> str:
+    facts = [facts_of(one.result) for one in loaded if one.method == method]
+    found = {EMULATED if f["played"] == EMULATED else str(f["cost_origin"]) for f in facts}
+    return " and ".join(sorted(found))
 
 
 def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
@@ -151,17 +189,11 @@ def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
     return list(kept.values()), told
 
 
-def _final(one: Loaded) -> float:
-    played = one.rounds[one.rounds["round"] > 0]
-    accuracy = played["test_accuracy"].dropna().to_numpy(float)
-    return float(accuracy[-LAST_ROUNDS:].mean()) if len(accuracy) else float("nan")
-
-
 def _means(loaded: Sequence[Loaded]) -> dict[str, float]:
     """Of the methods with any accuracy: a run that ended early may never have been tested."""
     finals: dict[str, list[float]] = {}
     for one in loaded:
-        if not np.isnan(final := _final(one)):
+        if not np.isnan(final := final_accuracy(one.rounds)):
             finals.setdefault(one.method, []).append(final)
     return {method: float(np.mean(values)) for method, values in finals.items()}
 
@@ -182,40 +214,3 @@ def _best_heuristic(loaded: Sequence[Loaded]) -> str:
         if (name := method.partition(" ")[0]) in known and SELECTORS.load(name).family is Family.HEURISTIC
     }
     return max(means, key=lambda m: means[m], default="")
-
-
-def _unequal(loaded: Sequence[Loaded]) -> list[str]:
-    """How the runs differ in more than who chose and which seed."""
-    return _unequal_scenarios(loaded) + _unequal_facts(loaded)
-
-
-def _unequal_scenarios(loaded: Sequence[Loaded]) -> list[str]:
-    # Names and numbers of processes decide no result.
-    ignored: Any = {
-        "name": True,
-        "seeds": True,
-        "selector": True,
-        "checkpoint_every": True,
-        "trainer": {"workers"},
-    }
-    first = loaded[0].result.record.scenario.model_dump(exclude=ignored)
-    for one in loaded[1:]:
-        other = one.result.record.scenario.model_dump(exclude=ignored)
-        if other != first:
-            parts = [name for name in first if first[name] != other.get(name)]
-            where = f"{loaded[0].path} and {one.path}"
-            return [f"the scenarios differ ({', '.join(parts)}), so not the methods alone: {where}"]
-    return []
-
-
-def _unequal_facts(loaded: Sequence[Loaded]) -> list[str]:
-    """The same paths may hold other files; a fact that a run does not tell is not held against it."""
-    firsts: dict[tuple[int, str], Loaded] = {}
-    for one in loaded:
-        facts = one.result.record.facts
-        for name in [name for name in SHARED_FACTS if name in facts]:
-            first = firsts.setdefault((one.seed, name), one)
-            if first.result.record.facts[name] != facts[name]:
-                what = f"runs with seed {one.seed} rest on different {name}"
-                return [f"{what}, so not the methods alone: {first.path} and {one.path}"]
-    return []

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator.compare.titles import LAST_TESTED
 from emulator.outcome import Accounting
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LAST_ROUNDS = 10
-"""Accuracy is averaged over so many last rounds: round-to-round noise is several points on skewed splits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,12 @@ class RunMetrics:
     classes_per_cohort: float = float("nan")
 
 
+def final_accuracy(rounds: pd.DataFrame) -> float:
+    """Mean test accuracy of the last tested rounds; NaN if none was. Profiling (round 0) is no round."""
+    known = rounds[rounds["round"] > 0].sort_values("round")["test_accuracy"].dropna().to_numpy(float)
+    return float(known[-LAST_TESTED:].mean()) if len(known) else float("nan")
+
+
 def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> RunMetrics:
     """Metrics of one run from its round table; round 0 (profiling) counts as cost."""
     rounds = rounds.sort_values("round")
@@ -61,7 +65,7 @@ def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> 
     known = accuracy[played & ~np.isnan(accuracy)]
     count = max(1, int(played.sum()))
     return RunMetrics(
-        accuracy=float(known[-LAST_ROUNDS:].mean()) if len(known) else float("nan"),
+        accuracy=final_accuracy(rounds),
         best_accuracy=float(known.max()) if len(known) else float("nan"),
         time_to_target_s=float(time_s[at]),
         energy_to_target_j=float(energy_j[at]),

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from emulator.compare.layout import aligned, comma_separated, piped
+from emulator.compare.statistics import INTERVAL_NOTE, smallest_p
+from emulator.compare.titles import TITLES, TO_TARGET, WITHOUT_COSTS
 from emulator.selectors.base import shown_name
 from fedjoule.rounding import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from emulator.compare.load import Compared
     from emulator.compare.table import Cell, Comparison, Contrast
-
-TITLES = {
-    "accuracy": ("accuracy, last 10 rounds", 100.0, "%"),
-    "best_accuracy": ("best accuracy", 100.0, "%"),
-    "time_to_target_s": ("time to target", 1.0, "s"),
-    "energy_to_target_j": ("energy to target", 1.0, "J"),
-    "rounds_to_target": ("rounds to target", 1.0, ""),
-    "time_s": ("time", 1.0, "s"),
-    "energy_j": ("energy", 1.0, "J"),
-    "round_time_s": ("time per round", 1.0, "s"),
-    "round_energy_j": ("energy per round", 1.0, "J"),
-    "classes_per_cohort": ("classes per cohort", 1.0, ""),
-}
-
 
 CSV_COLUMNS = [
     "metric",
@@ -50,6 +38,9 @@ CSV_COLUMNS = [
     "p_holm",
     "tests",
     "delta",
+    "accounting",
+    "target",
+    "origin",
 ]
 
 
@@ -67,7 +58,12 @@ def pair_rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list
     """Header and one row per named pair, in the order in which they were named."""
     _, scale, unit = TITLES[metric]
     found = comparison.pairs[metric]
-    header = ["pair", f"difference [95 %] {unit}".strip(), f"p (Holm, {len(found)} pairs)", "delta"]
+    header = [
+        "pair",
+        f"difference [95 %] {unit}".strip(),
+        f"p (Holm, {len(found)} pair{'s' if len(found) > 1 else ''})",
+        "delta",
+    ]
     return header, [
         [" vs ".join(map(shown_name, pair)), *_contrast(contrast, scale)] for pair, contrast in found.items()
     ]
@@ -114,32 +110,48 @@ def _contrast(contrast: Contrast | None, scale: float) -> list[str]:
     return [interval_text(contrast.difference, scale), f"{contrast.p_holm:.3g}", f"{contrast.delta:+.2f}"]
 
 
-def as_text(comparison: Comparison, metrics: Sequence[str]) -> str:
+def notes(found: Compared) -> list[str]:
+    """What stands with every table."""
+    table = found.comparison
+    seeds = ", ".join(map(str, table.seeds))
+    tests = {
+        "against each reference": len(table.cells) - 1 if table.references else 0,
+        "of named pairs": len(table.pairs["accuracy"]),
+    }
+    return [
+        f"target {found.target:.1%}, accounting {found.accounting.value}, seeds {seeds}; {found.basis}",
+        INTERVAL_NOTE,
+        *(smallest_note(len(table.seeds), count, which) for which, count in tests.items() if count),
+    ]
+
+
+def smallest_note(pairs: int, tests: int, which: str) -> str:
+    """How small a p could be at best: with few seeds it is never small, whatever they show."""
+    count = f"{tests} test{'s' if tests > 1 else ''}"
+    return (
+        f"p (Holm), {count} {which}, {pairs} paired seeds: none can be below {smallest_p(pairs, tests):.3g}"
+    )
+
+
+def as_text(found: Compared, metrics: Sequence[str]) -> str:
     """For a terminal."""
-    parts = [f"warning: {warning}" for warning in comparison.warnings]
-    for title, header, body in (table for metric in metrics for table in _tables(comparison, metric)):
-        widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in (header, *body)]
-        parts += ["", title, *(line.rstrip() for line in lines)]
-    return "\n".join(parts).strip("\n")
+    parts = [f"warning: {warning}" for warning in found.comparison.warnings]
+    for title, header, body in _all_tables(found, metrics):
+        parts += ["", title, *aligned(header, body)]
+    return "\n".join([*parts, "", *notes(found)]).strip("\n")
 
 
-def as_markdown(comparison: Comparison, metrics: Sequence[str]) -> str:
+def as_markdown(found: Compared, metrics: Sequence[str]) -> str:
     """For a page."""
-    parts = [f"> {warning}\n" for warning in comparison.warnings]
-    for title, header, body in (table for metric in metrics for table in _tables(comparison, metric)):
-        lines = [
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-            for row in (header, ["---"] * len(header), *body)
-        ]
-        parts.append(f"### {title}\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(parts)
+    parts = [f"> {warning}" for warning in found.comparison.warnings]
+    parts += [f"### {title}\n\n{piped(header, body)}" for title, header, body in _all_tables(found, metrics)]
+    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes(found))])
 
 
-def as_latex(comparison: Comparison, metrics: Sequence[str]) -> str:
-    """For a paper; needs ``booktabs``."""
+def as_latex(found: Compared, metrics: Sequence[str]) -> str:
+    """For a paper; needs ``booktabs``. Warnings and notes are comments."""
     parts = []
-    for title, header, body in (table for metric in metrics for table in _tables(comparison, metric)):
+    for title, header, body in _all_tables(found, metrics):
         lines = [" & ".join(_tex(cell) for cell in row) + r" \\" for row in (header, *body)]
         columns = "l" + "r" * (len(header) - 1)
         parts.append(
@@ -156,7 +168,12 @@ def as_latex(comparison: Comparison, metrics: Sequence[str]) -> str:
                 ]
             )
         )
-    return "\n\n".join([*(f"% {warning}" for warning in comparison.warnings), *parts])
+    comments = "\n".join(f"% {text}" for text in (*found.comparison.warnings, *notes(found)))
+    return "\n\n".join([comments, *parts])
+
+
+def _all_tables(found: Compared, metrics: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
+    return [table for metric in metrics for table in _tables(found.comparison, metric)]
 
 
 def _tex(text: str) -> str:
@@ -164,17 +181,18 @@ def _tex(text: str) -> str:
     return escaped.replace(">=", r"$\geq$")
 
 
-def as_csv(comparison: Comparison, metrics: Sequence[str]) -> str:
+def as_csv(found: Compared, metrics: Sequence[str]) -> str:
     """One row per method, metric and reference, numbers in SI units."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
+    comparison = found.comparison
+    lines: list[list[Any]] = []
     for metric in metrics:
+        accounting = None if metric in WITHOUT_COSTS else found.accounting.value
+        target = found.target if metric in TO_TARGET else None
         for method, by_metric in comparison.cells.items():
             named = [c for (first, _), c in comparison.pairs[metric].items() if first == method]
-            for row in _csv_rows(by_metric[metric], named):
-                writer.writerow([metric, method, *row])
-    return out.getvalue()
+            end = [accounting, target, found.origins[method]]
+            lines += [[metric, method, *row, *end] for row in _csv_rows(by_metric[metric], named)]
+    return comma_separated(CSV_COLUMNS, lines)
 
 
 def _csv_rows(cell: Cell, named: Sequence[Contrast]) -> list[list[Any]]:
@@ -191,8 +209,9 @@ def _csv_rows(cell: Cell, named: Sequence[Contrast]) -> list[list[Any]]:
     return found
 
 
-def as_data(comparison: Comparison) -> dict[str, Any]:
+def as_data(found: Compared) -> dict[str, Any]:
     """Plain containers; numbers that are not known are None, which JSON can say."""
+    comparison = found.comparison
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -202,6 +221,11 @@ def as_data(comparison: Comparison) -> dict[str, Any]:
         return None if isinstance(value, float) and not np.isfinite(value) else value
 
     return {
+        "target": found.target,
+        "accounting": found.accounting.value,
+        "basis": found.basis,
+        "origins": dict(found.origins),
+        "notes": notes(found),
         "seeds": list(comparison.seeds),
         "references": list(comparison.references),
         "warnings": list(comparison.warnings),

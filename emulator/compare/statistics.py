@@ -1,4 +1,4 @@
-"""Paired statistics: bootstrap interval, permutation test, correction for many tests, effect size.
+"""Paired statistics: interval of a mean, permutation test, correction for many tests, effect size.
 
 All of them work on per-seed values of two methods that ran on the same seeds (same partition, fleet, traces,
 initial weights), so most of the noise between seeds cancels in the differences.
@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import stdtrit
 
 from fedjoule.seeds import generator
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 RESAMPLES = 10_000
+"""Random sign changes of a permutation test."""
 # Up to this many pairs all sign changes are tried, so the p-value is exact.
 EXACT_PAIRS = 14
 
@@ -36,29 +37,26 @@ class Interval:
     high: float
 
 
-def bootstrap_mean(values: Values, *, resamples: int = RESAMPLES) -> Interval:
-    """Mean with a bias-corrected and accelerated bootstrap interval (Efron 1987).
+INTERVAL_NOTE = (
+    "[95 %]: Student's t interval of the mean over seeds; it covers 95 % if seeds vary normally, 88 to 90 % "
+    "(three to ten seeds) if they vary as skewedly as an exponential distribution"
+)
+"""For legends; the numbers are those of tests/emulator/compare/test_statistics.py."""
 
-    The resamples come from a fixed stream: the same values always give the same interval.
+
+def mean_interval(values: Values) -> Interval:
+    """Mean with Student's t interval.
+
+    Resampled means never leave the range of the values. So a bootstrap interval of three seeds covers 72 %,
+    and at most 75 % however its levels are widened; of five 85 %. Student's covers what it says, or little
+    less. It may reach beyond what is possible (an accuracy over 1) where there are too few seeds to tell.
     """
-    mean = float(values.mean()) if len(values) else float("nan")
-    if len(values) < 2:
+    n = len(values)
+    mean = float(values.mean()) if n else float("nan")
+    if n < 2:
         return Interval(mean, float("nan"), float("nan"))
-    if np.ptp(values) == 0:
-        return Interval(mean, mean, mean)
-    rng = generator(0, "bootstrap", len(values))
-    means = np.sort(values[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1))
-    # Half of the ties count as below, or a discrete distribution would look biased.
-    below = (np.searchsorted(means, mean, "left") + np.searchsorted(means, mean, "right")) / 2 / resamples
-    bias = ndtri(np.clip(below, 1 / resamples, 1 - 1 / resamples))
-    # From the jackknife, whose values lie as far from their mean, up to a factor. Values that differ by their
-    # last bit only must not vanish here.
-    gap = (values - mean) / np.abs(values - mean).max()
-    acceleration = (gap**3).sum() / (6 * ((gap**2).sum()) ** 1.5)
-    ends = bias + ndtri(np.array([0.025, 0.975]))
-    shares = ndtr(bias + ends / (1 - acceleration * ends))
-    low, high = np.quantile(means, shares)
-    return Interval(mean, float(low), float(high))
+    half = float(stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n))
+    return Interval(mean, mean - half, mean + half)
 
 
 def permutation_p(differences: Values, *, resamples: int = RESAMPLES) -> float:
@@ -79,6 +77,12 @@ def permutation_p(differences: Values, *, resamples: int = RESAMPLES) -> float:
     signs = rng.choice([1.0, -1.0], size=(resamples, n))
     extreme = int((np.abs(signs @ differences) >= observed - tolerance).sum())
     return (extreme + 1) / (resamples + 1)
+
+
+def smallest_p(pairs: int, tests: int) -> float:
+    """What `permutation_p` of so many pairs, then `holm` over so many tests, cannot go below."""
+    alone = 2 / 2**pairs if pairs <= EXACT_PAIRS else 1 / (RESAMPLES + 1)
+    return min(1.0, tests * alone)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

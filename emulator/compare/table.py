@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy as np
 from emulator.compare.metrics import RunMetrics
 from emulator.compare.statistics import (
     Interval,
-    bootstrap_mean,
     cliffs_delta,
     holm,
     interquartile_mean,
+    mean_interval,
     permutation_p,
 )
+from emulator.compare.titles import METRICS, TO_TARGET
 from fedjoule.errors import DataQualityError
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 FEW_SEEDS = 5
-METRICS = tuple(field.name for field in fields(RunMetrics) if field.name != "reached")
 HIGHER_IS_BETTER = frozenset({"accuracy", "best_accuracy", "classes_per_cohort"})
-CENSORED = frozenset({"time_to_target_s", "energy_to_target_j", "rounds_to_target"})
 
 Runs = Mapping[str, Mapping[int, RunMetrics]]
 """Method to seed to metrics."""
@@ -145,10 +144,11 @@ def compare(
 def _paired(runs: Runs, metric: str, seeds: Sequence[int]) -> tuple[dict[str, Values], dict[str, float]]:
     """Each method's values over the common seeds, as tests take them, and its mean rank."""
     values = {m: np.array([getattr(by_seed[s], metric) for s in seeds]) for m, by_seed in runs.items()}
-    if metric not in CENSORED:
+    if metric not in TO_TARGET:
         return values, _ranks(values, metric)
     reached = {m: np.array([by_seed[s].reached for s in seeds]) for m, by_seed in runs.items()}
-    longest = np.max(list(values.values()), axis=0)
+    # What one method does not know (NaN) must not take the others' values away.
+    longest = np.fmax.reduce(list(values.values()))
     ranks = _ranks({m: np.where(reached[m], values[m], np.inf) for m in runs}, metric)
     return {m: np.where(reached[m], values[m], longest) for m in runs}, ranks
 
@@ -166,10 +166,10 @@ def _column(
         values = np.array([getattr(run, metric) for run in by_seed.values()])
         values = values[~np.isnan(values)]
         column[method] = Cell(
-            value=bootstrap_mean(values),
+            value=mean_interval(values),
             middle=interquartile_mean(values),
             seeds=len(values),
-            reached=sum(run.reached for run in by_seed.values()) if metric in CENSORED else None,
+            reached=sum(run.reached for run in by_seed.values()) if metric in TO_TARGET else None,
             rank=ranks[method],
             contrasts=tuple(contrasts[r][method, r] for r in references if r != method),
         )
@@ -185,7 +185,7 @@ def _contrasts(paired: Mapping[str, Values], pairs: Sequence[Pair]) -> dict[Pair
         mean = float(base[both].mean()) if both.any() else float("nan")
         found[method, reference] = Contrast(
             reference=reference,
-            difference=bootstrap_mean(values[both] - base[both]),
+            difference=mean_interval(values[both] - base[both]),
             ratio=float(values[both].mean()) / mean if both.any() and mean != 0 else float("nan"),
             p=p,
             p_holm=p_holm,

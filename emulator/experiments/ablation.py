@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.experiments.plan import Cast, Preset
-from emulator.experiments.sizes import FEW, FIVE, TEN, derived, digits, full, half_mnist, smoke
+from emulator.experiments.sizes import FEW, FIVE, TEN, derived, digits, full, half_mnist, longer, smoke
 
 METHODS = (
     "fedavg",
@@ -23,18 +23,8 @@ def casts(preset: Preset) -> list[Cast]:
         return [Cast(smoke("dir-client"), METHODS, FEW)]
     mnist = full("mnist-lenet5", "dir-client")
     if preset is Preset.LAPTOP:
-        variants = (half_mnist("dir-client"), digits("dir-client", LONG))
+        variants = (half_mnist("dir-client"), longer(digits("dir-client"), LONG))
         return [Cast(variant, METHODS, FIVE) for variant in variants]
-    title = f"{mnist.title}, {LONG} rounds"
-    # Beside another horizon's numbers the paper's would mislead.
-    longer = derived(
-        mnist,
-        f"mnist-lenet5-{LONG}",
-        title,
-        {"protocol.rounds": LONG},
-        paper_task="",
-        reductions=(f"{LONG} rounds instead of the paper's 50",),
-    )
     vgg = full("cinic10-vgg16", "dir-client")
     # The paper's reward and loss figures name VGG-16 on CIFAR-10, which its table does not have (A31).
     figures = derived(
@@ -44,4 +34,4 @@ def casts(preset: Preset) -> list[Cast]:
         {"task.data": "cifar10"},
         paper_task="",
     )
-    return [Cast(variant, METHODS, TEN) for variant in (mnist, longer, figures)]
+    return [Cast(variant, METHODS, TEN) for variant in (mnist, longer(mnist, LONG), figures)]

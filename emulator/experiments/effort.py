@@ -19,7 +19,7 @@ SAMPLES_PER_CPU_S = {
     "cifar10-resnet18": 220.0,
     "digits-mlp": 41_000.0,
 }
-"""Training samples per second of processor time, all processes counted; machine: docs/experiments.md.
+"""Training samples per second of processor time, all processes counted, on two shared cores of an AMD EPYC.
 
 LeNet-5: six rounds of ``mnist-lenet5-iid`` with FedAvg minus two rounds, everything included. ResNet-18:
 two whole runs of ``toa-eoa``. Digits: all 70 runs of ``sensitivity``, without `BEGIN_S`; there the emulator

@@ -20,6 +20,10 @@ BASELINE_BLIND_TO = (("reward",), ("protocol", "candidates"), ("accounting",), (
 """What uniformly random selection never looks at: scenarios that differ in these share their FedAvg runs."""
 
 
+CANDIDATES_KEY = "protocol.candidates"
+"""Dotted key of M, which a scenario may leave to a rule."""
+
+
 class Preset(StrEnum):
     """How large."""
 
@@ -44,7 +48,7 @@ class Swept(ClosedModel):
 
     def value(self, scenario: Scenario) -> float:
         """Where a scenario stands in the series."""
-        if self.key == "protocol.candidates":
+        if self.key == CANDIDATES_KEY:
             return float(scenario.candidates)
         found: Any = scenario
         for part in self.key.split("."):
@@ -76,6 +80,20 @@ class Variant(ClosedModel):
     target: float | None = None
     baseline: str = ""
     swept: Swept | None = None
+
+    @property
+    def unlike_the_paper(self) -> str:
+        """What differs from the paper, the number of candidates and the place in a series included."""
+        scenario, swept = self.scenario, self.swept
+        among, devices = scenario.candidates, scenario.fleet.devices
+        found = list(self.reductions)
+        if among < devices:
+            found.append(
+                f"at most M = {among} of N = {devices} devices are candidates, in the paper's text all"
+            )
+        if swept is not None and swept.key != CANDIDATES_KEY:
+            found.append(f"{swept.quantity} = {swept.value(scenario):g}")
+        return "; ".join(found) or "nothing; the paper's N, K, M, rounds, epochs and samples"
 
 
 class Planned(ClosedModel):

@@ -1,16 +1,16 @@
-"""Tables of an experiment as text, Markdown or CSV, and the data behind its curves."""
+"""Tables of an experiment as text or Markdown, and the data behind its curves."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from emulator.compare.layout import aligned, comma_separated, piped
 from emulator.compare.load import BASELINE
-from emulator.compare.render import interval_text
-from emulator.compare.statistics import Interval
+from emulator.compare.render import interval_text, smallest_note
+from emulator.compare.statistics import INTERVAL_NOTE, Interval
+from emulator.compare.titles import LAST_TESTED
 from emulator.experiments.curves import Axis, along
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
@@ -44,13 +44,10 @@ TARGET_HEADER = (
     "p (Holm)",
 )
 LEGEND = (
-    "Accuracy: mean test accuracy of the last 10 rounds; means over seeds [95 % interval]; energy and speed "
-    "per round, paired by seed; >= x (7/10): 7 of 10 runs reached the target, the others count with their "
-    "whole length, so the mean is a lower bound"
+    f"Accuracy: mean test accuracy of the last {LAST_TESTED} tested rounds; means over seeds; energy and "
+    "speed per round, paired by seed; >= x (7/10): 7 of 10 runs reached the target, the others count with "
+    f"their whole length, so the mean is a lower bound; {INTERVAL_NOTE}"
 )
-NUMBER_COLUMNS = (
-    "variant", "method", "seeds", "quantity", "mean", "low_95", "high_95", "reached", "reduced",
-)  # fmt: skip
 CURVE_COLUMNS = ("test_accuracy", "reward", "loss", "selector_td_loss", "selector_rank_loss")
 
 
@@ -101,21 +98,31 @@ def notes(results: ExperimentResults, summary: VariantSummary) -> list[str]:
     """What stands with every table."""
     return [
         f"Unlike the paper: {summary.reductions}",
-        *([few] if (few := few_pairs(summary)) else []),
+        *pair_notes(summary),
         f"Target {summary.target:.2%}: {summary.target_note}",
         LEGEND,
         basis(results, summary),
     ]
 
 
-def few_pairs(summary: VariantSummary) -> str:
-    """Methods whose comparison with FedAvg rests on fewer seeds than they have."""
+def pair_notes(summary: VariantSummary) -> list[str]:
+    """On which seeds methods are compared with FedAvg, and how small a p could be at best."""
+    found = []
+    compared = [(row, row.against) for row in summary.rows if row.against is not None]
     fewer = [
-        f"{shown_name(row.method)} {row.against.pairs} of {row.seeds}"
-        for row in summary.rows
-        if row.against is not None and row.against.pairs < row.seeds
+        f"{shown_name(row.method)} {against.pairs} of {row.seeds}"
+        for row, against in compared
+        if against.pairs < row.seeds
     ]
-    return f"Against FedAvg only seeds that both have: {', '.join(fewer)}" if fewer else ""
+    if fewer:
+        found.append(f"Against FedAvg only seeds that both have: {', '.join(fewer)}")
+    tested = [against.pairs for _, against in compared if not math.isnan(against.p_holm)]
+    if tested:
+        found.append(smallest_note(tested[0], len(tested), "against FedAvg"))
+        left = [shown_name(row.method) for row, against in compared if math.isnan(against.p_holm)]
+        if left:
+            found.append(f"Not tested, since on fewer seeds than the others: {', '.join(left)}")
+    return found
 
 
 def as_text(results: ExperimentResults) -> str:
@@ -124,21 +131,12 @@ def as_text(results: ExperimentResults) -> str:
     for summary in summarise(results):
         parts += ["", summary.variant.title]
         for header, rows in _tables(summary):
-            parts += _aligned(header, rows)
+            parts += aligned(header, rows)
             parts.append("")
         parts += notes(results, summary)
     for title, header, rows in across(results):
-        parts += ["", title, *_aligned(header, rows)]
+        parts += ["", title, *aligned(header, rows)]
     return "\n".join(parts).strip("\n")
-
-
-def _aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in (header, *rows)]
-
-
-def _piped(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *rows))
 
 
 def as_markdown(results: ExperimentResults) -> str:
@@ -148,10 +146,10 @@ def as_markdown(results: ExperimentResults) -> str:
     parts += [f"> {warning}" for warning in results.warnings]
     for summary in summarise(results):
         parts.append(f"## {summary.variant.title}")
-        parts += [_piped(header, rows) for header, rows in _tables(summary)]
+        parts += [piped(header, rows) for header, rows in _tables(summary)]
         parts.append("\n".join(f"- {note}" for note in notes(results, summary)))
     for title, header, rows in across(results):
-        parts += [f"## {title}", _piped(header, rows)]
+        parts += [f"## {title}", piped(header, rows)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -192,56 +190,6 @@ def _tables(summary: VariantSummary) -> list[tuple[Sequence[str], list[list[str]
     ]
 
 
-def as_csv(results: ExperimentResults) -> str:
-    """One row per number."""
-    return _csv(NUMBER_COLUMNS, [list(line.values()) for line in as_data(results)])
-
-
-def as_data(results: ExperimentResults) -> list[dict[str, Any]]:
-    """One entry per number, in SI units and shares, the paper's among them; ``None`` for unknown."""
-    lines = []
-    for summary in summarise(results):
-        for row in summary.rows:
-            start = [summary.variant.name, row.method, row.seeds]
-            for line in [["target", summary.target, None, None, None], *_numbers(row)]:
-                values = [*start, *line, summary.reductions]
-                lines.append(dict(zip(NUMBER_COLUMNS, values, strict=True)))
-    return lines
-
-
-def _numbers(row: MethodRow) -> list[list[Any]]:
-    plain = ("accuracy", "best_accuracy", "time_s", "energy_j")
-    censored = ("rounds_to_target", "time_to_target_s", "energy_to_target_j")
-    lines = [[name, *_ends(getattr(row, name)), None] for name in plain]
-    lines += [[name, *_ends(getattr(row, name)), row.reached] for name in censored]
-    for accounting in Accounting:
-        lines.append([f"round_time_s_{accounting.value}", *_ends(row.round_time_s[accounting]), None])
-        lines.append([f"round_energy_j_{accounting.value}", *_ends(row.round_energy_j[accounting]), None])
-        if row.against is not None:
-            lines.append(
-                [f"energy_of_fedavg_{accounting.value}", *_ends(row.against.energy[accounting]), None]
-            )
-            lines.append([f"speed_x_fedavg_{accounting.value}", *_ends(row.against.speed[accounting]), None])
-    if row.against is not None:
-        lines.append(["accuracy_minus_fedavg", *_ends(row.against.accuracy), None])
-        lines.append(["accuracy_minus_fedavg_p_holm", _known(row.against.p_holm), None, None, None])
-    if row.paper is not None:
-        lines.append(["paper_accuracy", row.paper.share, None, None, None])
-        if row.paper.reached_in_round is not None:
-            lines.append(["paper_accuracy_in_round", row.paper.reached_in_round, None, None, None])
-        lines.append(["paper_energy_of_fedavg", row.paper.energy_percent / 100, None, None, None])
-        lines.append(["paper_speed_x_fedavg", row.paper.speed, None, None, None])
-    return lines
-
-
-def _ends(value: Interval) -> list[Any]:
-    return [_known(number) for number in (value.mean, value.low, value.high)]
-
-
-def _known(number: float) -> float | None:
-    return None if math.isnan(number) else number
-
-
 def curves_csv(results: ExperimentResults) -> str:
     """The data of the figures: mean, lowest and highest seed of every curve."""
     axes = [(column, axis) for column in CURVE_COLUMNS for axis in _axes(column)]
@@ -256,16 +204,8 @@ def curves_csv(results: ExperimentResults) -> str:
                 rows = zip(found.x, curve.mean, curve.low, curve.high, strict=True)
                 start = [variant.name, method, column, axis.value]
                 lines += [[*start, *(f"{v:.6g}" for v in row)] for row in rows if not math.isnan(row[1])]
-    return _csv(["variant", "method", "quantity", "along", "x", "mean", "low", "high"], lines)
+    return comma_separated(["variant", "method", "quantity", "along", "x", "mean", "low", "high"], lines)
 
 
 def _axes(column: str) -> tuple[Axis, ...]:
     return tuple(Axis) if column == "test_accuracy" else (Axis.ROUND,)
-
-
-def _csv(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
-    return out.getvalue()

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from emulator.compare.continuing import how_to_go_on
 from emulator.compare.load import BASELINE
+from emulator.compare.metrics import final_accuracy
+from emulator.compare.stored import checked_rounds
 from emulator.compare.table import FEW_SEEDS
 from emulator.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.experiments.plan import ExperimentPlan, Planned, Variant
 from emulator.experiments.runner import read_plan
-from emulator.outcome import Accounting
+from emulator.software import OTHER_SOFTWARE
 from fedjoule.errors import DataQualityError
-from fedjoule.runstore import RunStatus
 from fedjoule.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COSTS = (*(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting), "energy_j")
-PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "upload"))
-COLUMNS = {"rounds": ("round", "test_accuracy", *COSTS), "clients": ("device", "chosen", "fate", *PARTS)}
-"""Without which no table or figure can be made."""
 SHOWN = 5
 """Of a long list of problems, so many are named."""
 
@@ -113,26 +108,23 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
         names = _listed([one.folder for one in missing])
         raise DataQualityError(
             f"{path}: {len(missing)} of {len(plan.planned)} runs are missing or were interrupted: {names}",
-            hint=f"{_how_to_go_on(path)}; `--partial` shows what is there",
+            hint=f"{how_to_go_on(path)}; `fedjoule experiment table {path} --partial` shows what is there",
         )
     _check_alike(plan, runs)
-    warnings = [f"{len(missing)} of {len(plan.planned)} runs are not here: this is a part of the experiment"]
+    warnings = []
+    if missing:
+        part = f"{len(missing)} of {len(plan.planned)} runs are not here"
+        warnings.append(f"{part}: this is a part of the experiment")
+    mixed = read_run(path).host.get(OTHER_SOFTWARE, "")
+    if mixed:
+        warnings.append(f"results of other software are among these, accepted by who ran it: {mixed}")
     early = [f"{run.planned.folder}: {run.record.ended_early}" for run in runs if run.record.ended_early]
     return ExperimentResults(
         plan,
         tuple(runs),
         tuple(missing),
-        (*(warnings if missing else ()), *early, *_seed_warnings(runs)),
+        (*warnings, *early, *_seed_warnings(runs)),
     )
-
-
-def _how_to_go_on(path: Path) -> str:
-    """A command that plays what is missing, made from the one that made the run."""
-    record = read_run(path)
-    command = shlex.join(word for word in record.command if word != "--resume")
-    if record.status is RunStatus.COMPLETE:
-        return f"`{command} --reuse {path}` takes over the rest and plays these anew"
-    return f"`{command} --resume` continues"
 
 
 def _read(path: Path, plan: ExperimentPlan, planned: Planned) -> FinishedRun | None:
@@ -150,50 +142,17 @@ def _read(path: Path, plan: ExperimentPlan, planned: Planned) -> FinishedRun | N
             f"{folder}: is of another scenario than the plan says ({', '.join(parts)})",
             hint="an experiment's folder holds its own runs only; run it anew",
         )
-    rounds, clients = result.rounds, result.clients
-    for name, table in (("rounds", rounds), ("clients", clients)):
-        missing = [column for column in COLUMNS[name] if column not in table]
-        if missing:
-            raise _damaged(folder, f"{name}.parquet has no column {', '.join(missing)}")
-    rounds = rounds.sort_values("round").reset_index(drop=True)
-    _check_rounds(folder, result.record, rounds)
-    _check_clients(folder, rounds, clients)
+    try:
+        rounds = checked_rounds(result)
+    except DataQualityError as error:
+        error.hint = f"remove {folder}, then {how_to_go_on(path)}"
+        raise
+    if math.isnan(final_accuracy(rounds)):
+        raise DataQualityError(
+            f"{folder}: was never tested, so it has no accuracy to stand in a table",
+            hint="`fedjoule compare` shows what such runs cost",
+        )
     return FinishedRun(planned, result.record, rounds, folder)
-
-
-def _check_rounds(folder: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
-    """Costs are numbers in every row; accuracies in every round that was tested."""
-    played = rounds[rounds["round"] > 0]
-    if len(played) != record.rounds:
-        raise _damaged(folder, f"{len(played)} rounds are stored, {record.rounds} were played")
-    wrong = [name for name in COSTS if not np.isfinite(rounds[name]).all()]
-    every = record.scenario.protocol.test_every
-    number = played["round"].to_numpy()
-    tested = number % every == 0 if every else np.zeros(len(number), bool)
-    if not record.ended_early:
-        tested |= number == record.rounds
-    accuracy = played["test_accuracy"].to_numpy(float)[tested]
-    if not len(accuracy) or not np.isfinite(accuracy).all():
-        wrong.append("test_accuracy")
-    if wrong:
-        raise _damaged(folder, f"{', '.join(wrong)} of rounds.parquet hold values that are not numbers")
-
-
-def _check_clients(folder: Path, rounds: pd.DataFrame, clients: pd.DataFrame) -> None:
-    """What the participants spent is what the rounds cost; that also finds rows that are missing."""
-    parts_j = clients[list(PARTS)].to_numpy(float)
-    if not np.isfinite(parts_j).all():
-        raise _damaged(folder, "energies of clients.parquet hold values that are not numbers")
-    spent_j, cost_j = float(parts_j.sum()), float(rounds["energy_j"].sum())
-    if not math.isclose(spent_j, cost_j, rel_tol=1e-6, abs_tol=1e-9):
-        raise _damaged(folder, f"participants spent {spent_j:.6g} J in all, their rounds cost {cost_j:.6g} J")
-
-
-def _damaged(folder: Path, what: str) -> DataQualityError:
-    return DataQualityError(
-        f"{folder}: {what}",
-        hint=f"remove {folder}, then `fedjoule experiment table` says how to play it anew",
-    )
 
 
 def _check_alike(plan: ExperimentPlan, runs: Sequence[FinishedRun]) -> None:
@@ -240,8 +199,8 @@ def _seed_warnings(runs: Sequence[FinishedRun]) -> list[str]:
         )
     if few:
         warnings.append(
-            f"fewer than {FEW_SEEDS} seeds ({_listed(few)}): the intervals are little more than the range of "
-            "the seeds, and only large differences show"
+            f"fewer than {FEW_SEEDS} seeds ({_listed(few)}): the intervals are wide, and only large "
+            "differences show"
         )
     return warnings
 

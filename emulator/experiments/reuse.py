@@ -4,42 +4,71 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from emulator.assembly.assemble import make_selector, profiles_sha256, task_of
 from emulator.assembly.profiles import profiles_of
 from emulator.batch import is_finished
-from emulator.emulation import RECORD, EmulationRecord
+from emulator.compare.stored import checked_rounds
+from emulator.emulation import RECORD, EmulationRecord, load_result
 from emulator.experiments.plan import ExperimentPlan
-from emulator.experiments.runner import check_software, read_plan
+from emulator.experiments.runner import read_plan
 from emulator.scenario.model import Scenario
+from emulator.software import check_software, note_accepted
 from emulator.training.choose import best_for
-from fedjoule.errors import ConfigError, StorageError
+from fedjoule.errors import ConfigError, DataQualityError, StorageError
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import Run
 
 TAKEN_FROM = "taken_from"
 
 
-def take_over(run: Run, plan: ExperimentPlan, donors: Sequence[Path]) -> int:
-    """Copy what donors hold of a plan and its run does not; returns how many emulations that were.
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What came from other experiments.
+
+    Attributes:
+        count: How many emulations.
+        damaged: Why others, which would have fitted, were left where they are.
+    """
+
+    count: int
+    damaged: tuple[str, ...]
+
+
+def take_over(
+    run: Run, plan: ExperimentPlan, donors: Sequence[Path], *, accept_other_software: bool = False
+) -> Taken:
+    """Copy what donors hold of a plan and its run does not.
+
+    Args:
+        run: Where the plan is played.
+        plan: What is wanted.
+        donors: Runs of experiments.
+        accept_other_software: Whether donors may come from other software; the run then says so.
 
     Raises:
         ConfigError: See `check_donors`.
     """
-    check_donors(donors)
+    check_donors(donors, accept_other_software=accept_other_software)
     there = {
         _key(record.scenario, record.seed): path
         for path, record in _finished(donors)
         if _has_same_policy(record) and _has_same_trainer(record) and _has_same_profiles(record)
     }
-    taken = 0
+    taken, damaged = 0, []
     for planned in plan.planned:
         scenario = plan.scenario_of(planned)
         source = there.get(_key(scenario, planned.seed))
         target = run.path / planned.folder
         if source is None or target.exists():
+            continue
+        try:
+            checked_rounds(load_result(source))
+        except (DataQualityError, StorageError) as error:
+            damaged.append(error.message)
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         # Beside it first, so that nothing is there of a copy that is cut short.
@@ -52,19 +81,22 @@ def take_over(run: Run, plan: ExperimentPlan, donors: Sequence[Path]) -> int:
         write_record(copy / RECORD, record.model_copy(update=update))
         copy.rename(target)
         taken += 1
-    return taken
+    if taken:
+        note_accepted(run, donors)
+    return Taken(taken, tuple(damaged))
 
 
-def check_donors(donors: Sequence[Path]) -> None:
+def check_donors(donors: Sequence[Path], *, accept_other_software: bool = False) -> None:
     """Before anything is made.
 
     Raises:
-        ConfigError: A donor was made by another version, whose numbers may differ.
+        ConfigError: A donor was made by other software, whose numbers may differ, and that is not accepted.
         StorageError: It is no experiment.
     """
     for donor in donors:
         read_plan(donor)
-        check_software(donor, hint="leave out --reuse, and it is all played anew")
+        hint = "leave out --reuse, and it is all played anew"
+        check_software(donor, hint, accept=accept_other_software)
 
 
 def _finished(donors: Sequence[Path]) -> Iterator[tuple[Path, EmulationRecord]]:

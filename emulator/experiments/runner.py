@@ -10,15 +10,13 @@ from emulator.batch import is_finished
 from emulator.emulation import emulate
 from emulator.experiments.plan import ExperimentPlan, Planned, Preset
 from emulator.outcome import RoundOutcome
-from fedjoule.errors import ConfigError, StorageError
+from emulator.software import SOURCES, check_software, note_accepted, sources_sha256
+from fedjoule.errors import StorageError
 from fedjoule.records import read_record, write_record
 from fedjoule.runstore import Run, RunStatus, RunStore
-from fedjoule.runstore.run import host_facts, read_run
 
 KIND = "experiment"
 PLAN_FILE = "experiment.json"
-DECIDING = ("fedjoule", "torch")
-"""Packages of which another version gives other numbers."""
 
 
 def check_methods(plan: ExperimentPlan) -> None:
@@ -31,16 +29,22 @@ def start(root: Path, plan: ExperimentPlan) -> Run:
     """A new run folder."""
     check_methods(plan)
     run = RunStore(root).create(_run_name(plan.name, plan.preset), kind=KIND, fingerprint=plan.sha256())
+    run.note(**{SOURCES: sources_sha256()})
     write_record(run.path / PLAN_FILE, plan)
     return run
 
 
-def resume(root: Path, plan: ExperimentPlan) -> Run:
+def resume(root: Path, plan: ExperimentPlan, *, accept_other_software: bool = False) -> Run:
     """Take up the newest run of exactly this plan that has not come to its end.
+
+    Args:
+        root: Folder of runs.
+        plan: What to run.
+        accept_other_software: Whether to go on if it was begun with other software; the run then says so.
 
     Raises:
         StorageError: There is none.
-        ConfigError: It was begun with other software.
+        ConfigError: It was begun with other software, which is not accepted.
     """
     fingerprint = plan.sha256()
     complete = None
@@ -49,8 +53,11 @@ def resume(root: Path, plan: ExperimentPlan) -> Run:
         if record is None or record.kind != KIND or record.fingerprint != fingerprint:
             continue
         if record.status is not RunStatus.COMPLETE:
-            check_software(summary.path, hint="start it anew, without --resume")
-            return RunStore(root).resume(summary.path, fingerprint=fingerprint)
+            hint = "start it anew, without --resume"
+            check_software(summary.path, hint, accept=accept_other_software)
+            run = RunStore(root).resume(summary.path, fingerprint=fingerprint)
+            note_accepted(run, [run.path])
+            return run
         complete = complete or summary.path
     if complete:
         raise StorageError(
@@ -61,22 +68,6 @@ def resume(root: Path, plan: ExperimentPlan) -> Run:
         f"{root}: no unfinished run of {plan.name} with preset {plan.preset.value}, these variants and seeds",
         hint="give the preset, seeds and variants that it was started with, or start it without --resume",
     )
-
-
-def check_software(path: Path, hint: str) -> None:
-    """Runs of one table come from the same software.
-
-    Raises:
-        ConfigError: A run was made by another version, whose numbers may differ.
-    """
-    theirs, ours = read_run(path).host, host_facts()
-    for package in DECIDING:
-        if theirs.get(package) != ours.get(package):
-            raise ConfigError(
-                f"{path}: was made by {package} {theirs.get(package)}, this is {ours.get(package)}: "
-                "their numbers may differ",
-                hint=hint,
-            )
 
 
 def read_plan(path: Path) -> ExperimentPlan:

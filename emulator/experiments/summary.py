@@ -10,8 +10,8 @@ import numpy as np
 
 from emulator.assembly.assemble import task_of
 from emulator.compare.load import BASELINE
-from emulator.compare.metrics import RunMetrics, run_metrics
-from emulator.compare.statistics import Interval, bootstrap_mean, holm, permutation_p
+from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
+from emulator.compare.statistics import Interval, holm, mean_interval, permutation_p
 from emulator.experiments.paper import PaperRow, paper_table
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults, FinishedRun
@@ -30,7 +30,8 @@ class AgainstBaseline:
         energy: Energy per round as a share of FedAvg's under each accounting.
         speed: How many times as fast a round is, likewise.
         accuracy: Difference of the accuracies.
-        p_holm: Of the paired permutation test of that difference, corrected for the number of methods.
+        p_holm: Of the paired permutation test of that difference, corrected for the number of tests; NaN for
+            a method with fewer pairs than others, which could only weaken their tests.
         pairs: How many seeds both have.
     """
 
@@ -48,7 +49,7 @@ class MethodRow:
     Attributes:
         method: The selector.
         seeds: How many.
-        accuracy: Mean of the last ten rounds.
+        accuracy: Mean of the last ten tested rounds.
         best_accuracy: Of the best round.
         rounds_to_target: Restricted mean: runs that never reach it count whole, so then it is a lower bound.
         time_to_target_s: Likewise, honest.
@@ -97,7 +98,7 @@ class VariantSummary:
     @property
     def reductions(self) -> str:
         """What differs from the paper, in one line."""
-        return "; ".join(self.variant.reductions) or "nothing; the paper's N, K, rounds, epochs and samples"
+        return self.variant.unlike_the_paper
 
 
 @lru_cache(maxsize=1)
@@ -125,8 +126,7 @@ def _target(variant: Variant, runs: Mapping[str, Mapping[int, FinishedRun]]) -> 
     if variant.target is not None:
         return variant.target, "fixed in advance"
     source = BASELINE if BASELINE in runs else next(iter(runs))
-    finals = [run_metrics(r.rounds, 2.0, Accounting.HONEST).accuracy for r in runs[source].values()]
-    target = float(np.mean(finals))
+    target = float(np.mean([final_accuracy(run.rounds) for run in runs[source].values()]))
     note = f"taken from these runs: what {source} ends with (mean over seeds)"
     chance = 1 / task_of(variant.scenario.task).classes
     if target < 2 * chance:
@@ -163,7 +163,7 @@ def _row(
 
 
 def _mean(by_seed: BySeed, metric: str) -> Interval:
-    return bootstrap_mean(np.array([getattr(run, metric) for run in by_seed.values()]))
+    return mean_interval(np.array([getattr(run, metric) for run in by_seed.values()]))
 
 
 def _against(
@@ -176,7 +176,7 @@ def _against(
         energy[accounting] = _ratio([(mine[s].round_energy_j, base[s].round_energy_j) for s in common])
         speed[accounting] = _ratio([(base[s].round_time_s, mine[s].round_time_s) for s in common])
     gaps = _gaps(metrics[Accounting.HONEST], method)
-    gap = bootstrap_mean(gaps) if len(gaps) else UNKNOWN
+    gap = mean_interval(gaps) if len(gaps) else UNKNOWN
     return AgainstBaseline(energy, speed, gap, p_holm, len(gaps))
 
 
@@ -184,7 +184,7 @@ def _ratio(pairs: list[tuple[float, float]]) -> Interval:
     """Mean of the paired ratios; unknown where the reference is nothing."""
     if not pairs or any(below <= 0 for _, below in pairs):
         return UNKNOWN
-    return bootstrap_mean(np.array([above / below for above, below in pairs]))
+    return mean_interval(np.array([above / below for above, below in pairs]))
 
 
 def _gaps(honest: Mapping[str, BySeed], method: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -194,7 +194,11 @@ def _gaps(honest: Mapping[str, BySeed], method: str) -> np.ndarray[tuple[int], n
 
 
 def _p_values(honest: Mapping[str, BySeed]) -> dict[str, float]:
-    """Corrected p-values of the methods that share at least two seeds with FedAvg."""
+    """Corrected p-values of the methods that share most seeds with FedAvg, and at least two.
+
+    Each further test raises the p-values of all, and one on fewer pairs has little chance of a small one.
+    """
     gaps = {method: _gaps(honest, method) for method in honest if method != BASELINE}
-    tested = {method: values for method, values in gaps.items() if len(values) > 1}
+    most = max(map(len, gaps.values()), default=0)
+    tested = {method: values for method, values in gaps.items() if len(values) == most > 1}
     return dict(zip(tested, holm([permutation_p(values) for values in tested.values()]), strict=True))

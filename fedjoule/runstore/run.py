@@ -118,6 +118,11 @@ class Run:
         """Leave the run so that it can be resumed although nothing failed: a part of it was not asked for."""
         self._left_open = why
 
+    def note(self, **facts: str) -> None:
+        """Add facts about what makes this run; they are on disk at once."""
+        self.record = self.record.model_copy(update={"host": {**self.record.host, **facts}})
+        write_record(self.path / RUN_FILE, self.record, replace=True)
+
     def table(self, name: str, schema: pa.Schema, *, folder: str = "", resume: bool = False) -> TableWriter:
         """A new bulk table; with ``resume`` one that continues where a killed run stopped."""
         return TableWriter(self.subfolder(folder), name, schema, resume=resume)

@@ -7,25 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from emulator.compare.titles import METRICS
 from harness.cli.frame import Command, Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from emulator.compare.table import Comparison
+    from emulator.compare.load import Compared
 
-METRICS = (
-    "accuracy",
-    "best_accuracy",
-    "time_to_target_s",
-    "energy_to_target_j",
-    "rounds_to_target",
-    "time_s",
-    "energy_j",
-    "round_time_s",
-    "round_energy_j",
-    "classes_per_cohort",
-)
 SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "round_energy_j")
 
 
@@ -41,7 +30,7 @@ SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "
               help="Which tables; may be repeated. Classes per cohort need the runs' data.")  # fmt: skip
 @click.option("--pair", "pairs", multiple=True, nargs=2, metavar="METHOD METHOD",
               help="Test these two against each other besides; may be repeated.")  # fmt: skip
-@click.option("--mixed", is_flag=True, help="Compare runs of different scenarios, with a warning.")
+@click.option("--mixed", is_flag=True, help="Compare runs of different scenarios or worlds, with a warning.")
 @click.option("--format", "form", type=click.Choice(["text", "markdown", "latex", "csv"]), default="text",
               show_default=True)  # fmt: skip
 def compare(
@@ -66,20 +55,19 @@ def compare(
         with_cohorts="classes_per_cohort" in metrics,
         mixed=mixed,
     )
-    table = found.comparison
-    data = {"target": found.target, "accounting": accounting, "basis": found.basis, **as_data(table)}
-    text = _renderer(form)(table, metrics or SHOWN)
-    seeds = ", ".join(map(str, table.seeds))
-    note = f"target {found.target:.1%}, accounting {accounting}, seeds {seeds}; {found.basis}"
+    text = _renderer(form)(found, metrics or SHOWN)
 
     def render(_: object) -> None:
+        if form in ("csv", "latex"):  # what is meant for a file has no place for them
+            for warning in found.comparison.warnings:
+                click.echo(f"warning: {warning}", err=True)
         # Not through the console: it would wrap and colour what is meant for a file.
-        click.echo(text if form in ("csv", "latex") else f"{text}\n\n{note}")
+        click.echo(text)
 
-    return Output(data, render)
+    return Output(as_data(found), render)
 
 
-def _renderer(form: str) -> Callable[[Comparison, Sequence[str]], str]:
+def _renderer(form: str) -> Callable[[Compared, Sequence[str]], str]:
     from emulator.compare import render
 
     forms = {

@@ -54,6 +54,8 @@ class Seeds(click.ParamType[tuple[int, ...]]):
 @engine_options
 @click.option("--resume", "resumed", type=click.Path(path_type=Path, file_okay=False, exists=True),
               metavar="DIR", help="Continue a run that was interrupted.")  # fmt: skip
+@click.option("--accept-other-software", is_flag=True,
+              help="With --resume: although code or packages have changed; comparisons say so.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and train nothing.")
 @click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("emulations"),
               show_default=True, help="Where the run goes.")  # fmt: skip
@@ -64,6 +66,7 @@ def emulate(
     engine: str,
     ray_address: str | None,
     resumed: Path | None,
+    accept_other_software: bool,
     dry_run: bool,
     root: Path,
 ) -> Output:
@@ -77,7 +80,7 @@ def emulate(
     if resumed is not None:
         if selectors or seeds or dry_run:
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
-        return _continued(resumed, ray_cluster(engine, ray_address))
+        return _continued(resumed, ray_cluster(engine, ray_address), accept_other_software)
     from emulator.batch import plan, start
     from emulator.scenario.load import load_scenario, scenario_text
 
@@ -92,11 +95,11 @@ def emulate(
         return _played(run, index, cluster)
 
 
-def _continued(path: Path, opened: AbstractContextManager[Cluster | None]) -> Output:
+def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accept: bool) -> Output:
     from emulator.batch import resume
 
     with opened as cluster:
-        run, index = resume(path)
+        run, index = resume(path, accept_other_software=accept)
         with run:
             return _played(run, index, cluster)
 

@@ -65,6 +65,8 @@ def list_experiments() -> Output:
 )
 @click.option("--reuse", multiple=True, metavar="RUN",
               help="Take equal scenarios with equal seeds from this run; may be repeated.")  # fmt: skip
+@click.option("--accept-other-software", is_flag=True,
+              help="Resume or reuse although code or packages have changed; the tables say so.")  # fmt: skip
 @engine_options
 @click.option("--dry-run", is_flag=True, help="Show what would be run and how long it takes.")
 @click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=ROOT, show_default=True,
@@ -76,6 +78,7 @@ def run_experiment(
     variants: tuple[str, ...],
     resumed: bool,
     reuse: tuple[str, ...],
+    accept_other_software: bool,
     engine: str,
     ray_address: str | None,
     dry_run: bool,
@@ -94,14 +97,18 @@ def run_experiment(
         runner.check_methods(plan)
         return _dry_run(plan)
     donors = [find_run(root, reference) for reference in reuse]
-    check_donors(donors)
+    accept = {"accept_other_software": accept_other_software}
+    check_donors(donors, **accept)
     with (
         ray_cluster(engine, ray_address) as cluster,
-        runner.resume(root, plan) if resumed else runner.start(root, plan) as run,
+        runner.resume(root, plan, **accept) if resumed else runner.start(root, plan) as run,
     ):
         if donors:
-            taken = take_over(run, plan, donors)
-            click.echo(f"{taken} of {len(plan.planned)} emulations taken from other experiments", err=True)
+            taken = take_over(run, plan, donors, **accept)
+            count = f"{taken.count} of {len(plan.planned)}"
+            click.echo(f"{count} emulations taken from other experiments", err=True)
+            for damaged in taken.damaged:
+                click.echo(f"not taken, and played anew: {damaged}", err=True)
         _play(run, plan, cluster)
     return _shown(run.path, partial=False)
 
@@ -159,7 +166,8 @@ def _play_on_ray(
 
 
 def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
-    from emulator.experiments.render import as_csv, as_data, as_markdown, as_text
+    from emulator.experiments.numbers import as_csv, as_data
+    from emulator.experiments.render import as_markdown, as_text
     from harness.experiment_outputs import write_experiment
     from harness.report.page import REPORT_FILE
 
@@ -176,6 +184,9 @@ def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
     }
 
     def render(_: Console) -> None:
+        if form == "csv":  # what is meant for a file has no place for them
+            for warning in results.warnings:
+                click.echo(f"warning: {warning}", err=True)
         # Not through the console: it would wrap and colour what is meant for a file.
         click.echo(text if form != "text" else f"{text}\n\nrun     {path}\nreport  {page}")
 

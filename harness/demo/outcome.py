@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from emulator.experiments.render import as_data as experiment_data
+from emulator.experiments.numbers import as_data as experiment_data
 from emulator.experiments.summary import MethodRow, summarise
 from emulator.outcome import Accounting
 from fedjoule.provenance import Origin

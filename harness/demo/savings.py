@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.compare.statistics import Interval, bootstrap_mean
+from emulator.compare.statistics import Interval, mean_interval
 from emulator.experiments.results import FinishedRun
 from emulator.outcome import Accounting, Fate
 from fedjoule.errors import DataQualityError
@@ -80,10 +80,10 @@ def replayed_savings(runs: Sequence[FinishedRun]) -> ReplayedSavings:
     vanilla = totals[:, 0] / np.array([[one.rounds] for one in counted])
     shares = 1 - totals[:, 1:] / totals[:, :1]
     return ReplayedSavings(
-        vanilla_s=bootstrap_mean(vanilla[:, 0]),
-        vanilla_j=bootstrap_mean(vanilla[:, 1]),
+        vanilla_s=mean_interval(vanilla[:, 0]),
+        vanilla_j=mean_interval(vanilla[:, 1]),
         savings={
-            accounting: Share(bootstrap_mean(shares[:, place, 0]), bootstrap_mean(shares[:, place, 1]))
+            accounting: Share(mean_interval(shares[:, place, 0]), mean_interval(shares[:, place, 1]))
             for place, accounting in enumerate(Accounting)
         },
         rounds=sum(one.rounds for one in each),

@@ -15,8 +15,8 @@ from emulator.experiments.render import (
     TARGET_HEADER,
     across,
     basis,
-    few_pairs,
     main_row,
+    pair_notes,
     target_row,
 )
 from emulator.experiments.results import ExperimentResults
@@ -87,9 +87,9 @@ def _warnings(results: ExperimentResults) -> Section:
 
 def variant_tables(results: ExperimentResults, summary: VariantSummary) -> Section:
     """What every method reached and took, beside the paper's numbers where there are some."""
-    reduced = f"Unlike the paper: {summary.reductions}."
-    if few := few_pairs(summary):
-        reduced += f" {few}."
+    reduced = " ".join(
+        f"{note}." for note in (f"Unlike the paper: {summary.reductions}", *pair_notes(summary))
+    )
     beside_paper = Table(SHORT_HEADER, [_short_cells(row) for row in summary.rows], f"{SHORT_NOTE} {reduced}")
     printed = any(row.paper for row in summary.rows)
     return Section(

@@ -48,6 +48,27 @@ def test_what_is_smaller_than_in_the_paper_says_so(name: str, preset: Preset) ->
         assert (is_full_size(one) and is_task_of_the_paper) == (not one.reductions), one.name
 
 
+def test_a_longer_horizon_has_a_name_of_its_own() -> None:
+    """Or its runs and numbers could be taken for those of the usual one."""
+    (longer,) = [
+        o for o in plan_experiment("ablation", Preset.LAPTOP).variants if o.scenario.protocol.rounds > 50
+    ]
+    usual = plan_experiment("generalisation", Preset.LAPTOP).variants[1]
+    assert (usual.name, longer.name) == ("digits-dir-client", "digits-dir-client-200")
+    assert longer.scenario.name == longer.name
+    assert longer.title == f"{usual.title}, 200 rounds"
+    assert longer.reductions == (*usual.reductions, "200 rounds instead of the paper's 50")
+
+
+def test_every_variant_says_how_many_are_candidates_and_where_it_stands() -> None:
+    told = {one.name: one.unlike_the_paper for one in plan_experiment("sensitivity", Preset.PAPER).variants}
+    thirty = "at most M = 30 of N = 100 devices are candidates, in the paper's text all"
+    assert told["mnist-lenet5-dir-client"] == thirty
+    assert told["alpha-5"] == f"{thirty}; alpha = 5"
+    assert told["candidates-15"].startswith("at most M = 15 of N = 100")
+    assert told["candidates-100"].startswith("nothing; the paper's N, K, M")
+
+
 def test_table1_has_both_readings_of_the_dirichlet_split_by_name() -> None:
     for preset in Preset:
         partitions = [one.scenario.task.partition for one in plan_experiment("table1", preset).variants]

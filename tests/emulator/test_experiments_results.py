@@ -2,22 +2,23 @@
 
 import io
 import json
+import re
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from emulator.compare.statistics import bootstrap_mean
+from emulator.compare.statistics import mean_interval
 from emulator.emulation import RECORD
 from emulator.experiments.behaviour import behaviour, chosen_share, gini, jain
 from emulator.experiments.curves import GRID, Axis, along
-from emulator.experiments.render import as_csv, as_markdown, as_text, curves_csv
+from emulator.experiments.numbers import as_csv
+from emulator.experiments.plan import Cast, Preset, make_plan
+from emulator.experiments.render import as_markdown, as_text, curves_csv
 from emulator.experiments.results import load_experiment
 from emulator.experiments.runner import play, resume, start
 from emulator.experiments.summary import summarise
@@ -25,6 +26,7 @@ from emulator.experiments.switches import switches
 from emulator.outcome import Accounting, RoundOutcome
 from fedjoule.errors import ConfigError, DataQualityError, StorageError
 from tests.emulator.small_experiment import played, small_plan, variant
+from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +37,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / finished.name))
-
-
-def edit_record(folder: Path, **changes: object) -> None:
-    path = folder / RECORD
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def edit_column(folder: Path, column: str, value: float) -> None:
@@ -64,7 +61,7 @@ def test_energy_and_speed_are_paired_with_fedavg_under_all_accountings(finished:
                 mine[f"energy_j_{accounting.value}"].sum() / base[f"energy_j_{accounting.value}"].sum()
             )
             speeds.append(base[f"time_s_{accounting.value}"].sum() / mine[f"time_s_{accounting.value}"].sum())
-        assert row.against.energy[accounting] == bootstrap_mean(np.array(ratios))
+        assert row.against.energy[accounting] == mean_interval(np.array(ratios))
         assert row.against.speed[accounting].mean == pytest.approx(np.mean(speeds))
     # Six candidates' epochs against none: honest energy holds what selected-only leaves out.
     assert row.against.energy[Accounting.HONEST].mean > row.against.energy[Accounting.SELECTED_ONLY].mean
@@ -77,10 +74,48 @@ def test_every_table_shows_the_papers_numbers_and_what_was_reduced(finished: Pat
         assert text.count("a formula instead of training") == 2  # one per variant
         assert "93.67 %" in text
         assert "costs literature, training surrogate" in text
-        assert "mean test accuracy of the last 10 rounds" in text
+        assert "mean test accuracy of the last 10 tested rounds" in text
+        assert "M = 6 of N = 12 devices are candidates, in the paper's text all" in text
+        assert "M = 9 of N = 12 devices are candidates, in the paper's text all" in text
+        assert "Student's t interval" in text
+        assert "2 tests against FedAvg, 2 paired seeds: none can be below 1" in text
     assert text.startswith("# small, smoke")
     assert "fewer than 5 seeds (fedavg, fedrank, oort)" in text
-    assert "plain,fedrank,2,paper_energy_of_fedavg,0.474," in as_csv(results)
+
+
+def test_every_number_of_the_csv_says_what_it_rests_on(copy: Path) -> None:
+    shutil.rmtree(copy / "plain" / "fedavg_s0")
+    found = pd.read_csv(io.StringIO(as_csv(load_experiment(copy, partial=True))))
+    table = found.set_index(["variant", "method", "quantity"]).sort_index()
+    row = table.loc["plain", "fedrank"].to_dict("index")
+    assert (row["accuracy"]["seeds"], row["accuracy_minus_fedavg"]["seeds"]) == (2, 1)
+    assert row["energy_of_fedavg_free"]["seeds"] == 1
+    assert (row["accuracy"]["origin"], row["paper_accuracy"]["origin"]) == ("emulated", "literature")
+    assert np.isnan(row["paper_accuracy"]["seeds"])
+    assert row["paper_energy_of_fedavg"]["mean"] == 0.474
+    assert row["energy_of_fedavg_free"]["accounting"] == "free"
+    assert row["energy_to_target_j"]["accounting"] == "honest"
+    assert row["energy_to_target_j"]["target"] == row["target"]["mean"]
+    assert np.isnan(row["energy_j"]["target"])
+    # One run is missing in the table of the variant, and in that of the other one which it lends FedAvg.
+    assert set(table["missing_runs"]) == {1}
+    assert set(table.loc["candidates-9"]["reduced"]) != set(table.loc["plain"]["reduced"])
+
+
+def test_methods_on_fewer_seeds_than_others_weaken_no_test(tmp_path: Path) -> None:
+    base = variant()
+    plan = make_plan(
+        "uneven", Preset.SMOKE, "?", [Cast(base, ("fedavg", "oort"), (0, 1, 2), ("fedrank",), (0, 1))]
+    )
+    results = load_experiment(played(tmp_path, plan))
+    rows = {row.method: row for row in summarise(results)[0].rows}
+    assert rows["oort"].against is not None
+    assert rows["fedrank"].against is not None
+    assert not np.isnan(rows["oort"].against.p_holm)
+    assert np.isnan(rows["fedrank"].against.p_holm)
+    text = as_text(results)
+    assert "1 test against FedAvg, 3 paired seeds: none can be below 0.25" in text
+    assert "Not tested, since on fewer seeds than the others: fedrank" in text
 
 
 def test_an_unreached_target_is_a_lower_bound(copy: Path) -> None:
@@ -103,11 +138,14 @@ def test_a_variant_uses_the_fedavg_runs_of_its_baseline(finished: Path) -> None:
 
 def test_missing_runs_are_an_error_or_are_named(copy: Path) -> None:
     shutil.rmtree(copy / "plain" / "oort_s1")
+    edit_run(copy, command=["fedjoule", "experiment", "run", "small"])
     with pytest.raises(
         DataQualityError, match=r"1 of 8 runs are missing or were interrupted: plain/oort_s1"
     ) as found:
         load_experiment(copy)
-    assert f"--reuse {copy}` takes over the rest" in found.value.hint  # it was complete: nothing to resume
+    # It was complete: nothing to resume.
+    assert f"`fedjoule experiment run small --reuse {copy}` takes over the rest" in found.value.hint
+    assert f"`fedjoule experiment table {copy} --partial` shows what is there" in found.value.hint
     results = load_experiment(copy, partial=True)
     assert "1 of 8 runs are not here" in as_text(results)
     assert {row.method: row.seeds for row in summarise(results)[0].rows} == {
@@ -121,6 +159,15 @@ def test_an_interrupted_run_is_not_a_result(copy: Path) -> None:
     edit_record(copy / "plain" / "fedavg_s0", rounds=None)
     with pytest.raises(DataQualityError, match="plain/fedavg_s0"):
         load_experiment(copy)
+
+
+def test_the_demos_own_experiment_is_not_resumed(copy: Path) -> None:
+    edit_record(copy / "plain" / "fedavg_s0", rounds=None)
+    edit_run(copy, command=["fedjoule", "demo", "--root", "runs"])
+    with pytest.raises(DataQualityError) as found:
+        load_experiment(copy)
+    assert "`fedjoule demo --root runs` plays it anew" in found.value.hint
+    assert "--resume" not in found.value.hint
 
 
 def test_nothing_at_all_is_an_error_even_in_part(copy: Path) -> None:
@@ -157,11 +204,6 @@ def test_runs_from_different_data_or_trainers_are_refused(copy: Path, fact: str)
         load_experiment(copy)
 
 
-def edit_facts(folder: Path, **changes: object) -> None:
-    facts = json.loads((folder / RECORD).read_text())["facts"]
-    edit_record(folder, facts={**facts, **changes})
-
-
 @pytest.mark.parametrize(
     ("fact", "value"),
     [("trainer", "batched"), ("cost_origin", "measured"), ("profiles", {"Nokia 3310": 12})],
@@ -187,11 +229,6 @@ def test_policies_and_budgets_are_the_same_for_all(copy: Path, fact: str, value:
     edit_facts(copy / "plain" / "fedrank_s1", **{fact: value})
     with pytest.raises(DataQualityError, match=f"rest on different {fact}"):
         load_experiment(copy)
-
-
-def edit_table(folder: Path, name: str, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
-    path = folder / f"{name}.parquet"
-    pq.write_table(pa.Table.from_pandas(change(pq.read_table(path).to_pandas()), preserve_index=False), path)
 
 
 def test_participants_that_are_missing_or_no_numbers_are_refused(copy: Path) -> None:
@@ -236,6 +273,45 @@ def test_a_shortened_table_is_refused(copy: Path) -> None:
         load_experiment(copy)
 
 
+def ended_after_three(folder: Path, accuracy: float | None) -> None:
+    """As a run is stored in which nobody is left after the third round, and no round was tested."""
+    edit_table(folder, "rounds", lambda t: t[t["round"] <= 3].assign(test_accuracy=np.nan))
+    edit_table(folder, "clients", lambda t: t[t["round"] <= 3])
+    edit_record(folder, rounds=3, ended_early="nobody is left", test_accuracy=accuracy)
+
+
+def rarely_tested(path: Path) -> None:
+    """Let a whole experiment test its last model only."""
+    for file in (path / "experiment.json", *path.rglob(RECORD)):
+        file.write_text(re.sub(r'"test_every": ?1', '"test_every": 0', file.read_text()))
+
+
+def test_a_run_that_ended_before_its_first_test_has_the_accuracy_of_its_end(copy: Path) -> None:
+    rarely_tested(copy)
+    ended_after_three(copy / "plain" / "oort_s1", 0.75)
+    results = load_experiment(copy)
+    assert results.of(results.plan.variants[0])["oort"][1].rounds["test_accuracy"].iloc[-1] == 0.75
+    assert any("nobody is left" in warning for warning in results.warnings)
+
+
+def test_a_run_that_was_never_tested_is_not_called_damaged(copy: Path) -> None:
+    rarely_tested(copy)
+    ended_after_three(copy / "plain" / "oort_s1", None)
+    with pytest.raises(DataQualityError, match="oort_s1: was never tested, so it has no accuracy"):
+        load_experiment(copy)
+
+
+def test_a_damaged_run_says_how_it_is_played_anew(copy: Path) -> None:
+    edit_run(copy, command=["fedjoule", "experiment", "run", "small"])
+    folder = copy / "plain" / "oort_s1"
+    edit_column(folder, "energy_j_honest", np.nan)
+    with pytest.raises(DataQualityError) as found:
+        load_experiment(copy)
+    assert found.value.hint.startswith(
+        f"remove {folder}, then `fedjoule experiment run small --reuse {copy}`"
+    )
+
+
 def test_one_seed_has_no_interval_and_no_test(tmp_path: Path) -> None:
     results = load_experiment(played(tmp_path, small_plan((3,))))
     assert any("one seed only (fedavg, fedrank, oort)" in warning for warning in results.warnings)
@@ -262,9 +338,10 @@ def test_a_killed_experiment_continues_to_the_same_bytes(finished: Path, tmp_pat
     rounds = 0
     with pytest.raises(Killed), start(tmp_path, plan) as run:
         play(run, plan, after_some)
+    edit_run(run.path, command=["fedjoule", "experiment", "run", "small", "--resume"])
     with pytest.raises(DataQualityError, match="7 of 8 runs are missing or were interrupted") as found:
         load_experiment(run.path)
-    assert "--resume` continues" in found.value.hint
+    assert "`fedjoule experiment run small --resume` continues it" in found.value.hint
     with resume(tmp_path, plan) as again:
         assert again.path == run.path
         play(again, plan)
@@ -288,15 +365,19 @@ def test_an_older_unfinished_run_is_found_behind_a_complete_one(tmp_path: Path) 
         play(run, plan)
 
 
-def test_another_software_does_not_go_on(tmp_path: Path) -> None:
+def test_another_software_goes_on_only_if_that_is_accepted(tmp_path: Path) -> None:
     plan = small_plan((0,))
     with pytest.raises(RuntimeError), start(tmp_path, plan) as run:
         raise RuntimeError
-    record = json.loads((run.path / "run.json").read_text())
-    record["host"]["torch"] = "1.0"
-    (run.path / "run.json").write_text(json.dumps(record))
-    with pytest.raises(ConfigError, match=r"was made by torch 1\.0, this is"):
+    host = json.loads((run.path / "run.json").read_text())["host"]
+    edit_run(run.path, host={**host, "torch": "1.0", "sources": "0" * 64})
+    with pytest.raises(
+        ConfigError, match=r"other software.*: torch 1\.0, now .*; sources 000000000000, now "
+    ):
         resume(tmp_path, plan)
+    with resume(tmp_path, plan, accept_other_software=True) as again:
+        play(again, plan)
+    assert any("torch 1.0, now" in warning for warning in load_experiment(run.path).warnings)
 
 
 def test_other_facts_do_not_go_on(tmp_path: Path) -> None:
@@ -347,7 +428,7 @@ def test_a_folder_that_is_no_experiment(tmp_path: Path) -> None:
         load_experiment(tmp_path)
 
 
-def test_curves_hold_the_last_model_and_end_with_the_first_seed(finished: Path) -> None:
+def test_curves_hold_the_last_model_and_end_with_the_shortest_run(finished: Path) -> None:
     results = load_experiment(finished)
     runs = results.of(results.plan.variants[0])
     by_round = along(runs, "test_accuracy")

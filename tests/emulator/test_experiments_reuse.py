@@ -3,14 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from emulator.assembly.assemble import assemble
 from emulator.compare.load import find_emulations
 from emulator.emulation import RECORD, EmulationRecord, emulate, load_result
 from emulator.experiments import reuse
+from emulator.experiments.render import as_text
 from emulator.experiments.results import load_experiment
-from emulator.experiments.reuse import TAKEN_FROM, take_over
+from emulator.experiments.reuse import TAKEN_FROM, check_donors, take_over
 from emulator.experiments.runner import play, start
 from emulator.policies.store import any_policy, write_policy
 from emulator.scenario.model import SelectorSection, TrainerSection
@@ -19,6 +21,7 @@ from fedjoule.records import file_sha256, read_record, write_record
 from fedjoule.runstore import RunStore, read_table
 from power.profile import save_profile
 from tests.emulator.small_experiment import played, small_plan
+from tests.emulator.stored_edits import edit_run, edit_table
 from tests.emulator.worlds import profile
 
 
@@ -27,8 +30,8 @@ def test_what_another_run_holds_is_copied_and_the_rest_is_played(tmp_path: Path)
     fresh = played(tmp_path / "fresh", small_plan(seeds=(1, 2)))
     plan = small_plan(seeds=(1, 2))
     with start(tmp_path, plan) as run:
-        assert take_over(run, plan, [donor]) == 4  # seed 1 of four methods
-        assert take_over(run, plan, [donor]) == 0  # they are there now
+        assert take_over(run, plan, [donor]).count == 4  # seed 1 of four methods
+        assert take_over(run, plan, [donor]).count == 0  # they are there now
         play(run, plan)
     results = load_experiment(run.path)
     assert not results.missing
@@ -51,20 +54,44 @@ def test_another_scenario_is_not_taken(tmp_path: Path) -> None:
     kept = tuple(one for one in plan.planned if one.variant == variants[0].name)
     plan = plan.model_copy(update={"variants": tuple(variants), "planned": kept})
     with start(tmp_path, plan) as run:
-        assert take_over(run, plan, [donor]) == 0
+        assert take_over(run, plan, [donor]).count == 0
         play(run, plan)
 
 
-def test_numbers_of_another_version_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["fedjoule", "torch", "numpy", "sources"])
+def test_numbers_of_other_software_are_taken_only_if_that_is_accepted(tmp_path: Path, what: str) -> None:
     donor = played(tmp_path, small_plan(seeds=(0,)))
-    record = json.loads((donor / "run.json").read_text())
-    record["host"]["fedjoule"] = "0.0.0"
-    (donor / "run.json").write_text(json.dumps(record))
+    host = json.loads((donor / "run.json").read_text())["host"]
+    edit_run(donor, host={**host, what: "0.0.0"})
     plan = small_plan(seeds=(0,))
     with start(tmp_path, plan) as run:
-        with pytest.raises(ConfigError, match=r"was made by fedjoule 0\.0\.0"):
+        with pytest.raises(ConfigError, match=rf"other software.*: {what} 0\.0\.0, now ") as found:
             take_over(run, plan, [donor])
+        assert "--accept-other-software" in found.value.hint
+        taken = take_over(run, plan, [donor], accept_other_software=True)
+        assert taken.count == len(plan.planned)
+    text = as_text(load_experiment(run.path))
+    assert f"results of other software are among these, accepted by who ran it: {donor.name}: {what}" in text
+    # Whoever takes it from there has to accept it, too.
+    with pytest.raises(ConfigError, match=f"other software.*{donor.name}: {what}"):
+        check_donors([run.path])
+
+
+def test_what_is_damaged_is_played_anew(tmp_path: Path) -> None:
+    donor = played(tmp_path, small_plan(seeds=(0,)))
+    plan = small_plan(seeds=(0,))
+    edit_table(donor / "plain/oort_s0", "rounds", lambda table: table.assign(energy_j_free=np.nan))
+    half = donor / "plain/fedrank_s0/clients.parquet"
+    half.write_bytes(half.read_bytes()[:-200])
+    with start(tmp_path, plan) as run:
+        taken = take_over(run, plan, [donor])
+        assert taken.count == len(plan.planned) - 2
+        assert [("oort_s0" in text, "fedrank_s0" in text) for text in taken.damaged] == [
+            (True, False),
+            (False, True),
+        ]
         play(run, plan)
+    assert not load_experiment(run.path).missing
 
 
 def test_a_copy_that_was_cut_short_is_made_again_or_played(
@@ -83,7 +110,7 @@ def test_a_copy_that_was_cut_short_is_made_again_or_played(
                 with pytest.raises(KeyboardInterrupt):
                     take_over(run, plan, [donor])
             if again:
-                assert take_over(run, plan, [donor]) == len(plan.planned)
+                assert take_over(run, plan, [donor]).count == len(plan.planned)
             play(run, plan)
         assert not load_experiment(run.path).missing
         assert len(find_emulations([run.path])) == len(plan.planned)
@@ -99,7 +126,7 @@ def test_other_policies_are_other_results(tmp_path: Path) -> None:
         facts = {**record.facts, "policy_sha256": "0" * 64 if record.facts["policy_sha256"] else None}
         write_record(path, record.model_copy(update={"facts": facts}), replace=True)
     with start(tmp_path, plan) as run:
-        assert take_over(run, plan, [donor]) == 2  # of fedavg and oort, but neither of fedrank
+        assert take_over(run, plan, [donor]).count == 2  # of fedavg and oort, but neither of fedrank
         play(run, plan)
 
 
@@ -145,7 +172,7 @@ def test_donors_with_other_profiles_are_not_taken(tmp_path: Path) -> None:
         facts = {**record.facts, "profiles_sha256": "0" * 64}
         write_record(path, record.model_copy(update={"facts": facts}), replace=True)
     with start(tmp_path, plan) as run:
-        assert take_over(run, plan, [donor]) == len(plan.planned) - 1
+        assert take_over(run, plan, [donor]).count == len(plan.planned) - 1
         play(run, plan)
 
 

@@ -4,16 +4,19 @@ import csv
 import io
 import json
 import math
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from emulator.compare.load import Loaded, _best_heuristic, _default_target, _unequal
-from emulator.compare.metrics import run_metrics
+from emulator.compare.alike import unequal
+from emulator.compare.load import Compared, Loaded, _best_heuristic, _default_target
+from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_text
-from emulator.compare.table import METRICS, compare
+from emulator.compare.table import Comparison, compare
+from emulator.compare.titles import METRICS
 from emulator.emulation import EmulationRecord, Result
 from emulator.outcome import Accounting
 from emulator.scenario.model import Scenario
@@ -34,6 +37,20 @@ def rounds(accuracy: list[float], time_s: float = 10.0, energy_j: float = 2.0) -
 
 def metrics(accuracy: list[float], time_s: float = 10.0, target: float = 0.8):
     return run_metrics(rounds(accuracy, time_s), target, Accounting.HONEST)
+
+
+def shown(table: Comparison) -> Compared:
+    return Compared(table, 0.8, Accounting.HONEST, "made up", dict.fromkeys(table.cells, "emulated"))
+
+
+def test_every_metric_has_a_title() -> None:
+    assert set(METRICS) == {field.name for field in fields(RunMetrics)} - {"reached"}
+
+
+def test_the_accuracy_is_of_the_last_ten_rounds_that_were_tested() -> None:
+    tested = [0.1, math.nan] * 5 + [0.9, math.nan] * 10
+    assert final_accuracy(rounds(tested)) == pytest.approx(0.9)
+    assert math.isnan(final_accuracy(rounds([math.nan])))
 
 
 def test_a_run_that_reaches_its_target() -> None:
@@ -91,7 +108,7 @@ def test_failures_are_never_dropped() -> None:
     cell = table.cells["a"]["time_to_target_s"]
     assert (cell.reached, cell.seeds, cell.value.mean) == (1, 2, 20.0)
     assert any("a: the target was not reached in 1 of 2" in w for w in table.warnings)
-    assert ">= 20" in as_text(table, ["time_to_target_s"])
+    assert ">= 20" in as_text(shown(table), ["time_to_target_s"])
 
 
 def test_who_gives_up_early_does_not_pass_for_fast() -> None:
@@ -105,6 +122,18 @@ def test_who_gives_up_early_does_not_pass_for_fast() -> None:
     assert [column[m].rank for m in ("fedavg", "slow", "hasty")] == [1.0, 2.0, 3.0]
     assert column["hasty"].value.mean == 2.0  # a lower bound, and shown as one
     assert column["hasty"].contrasts[0].difference.mean == 30.0
+
+
+def test_what_one_method_does_not_know_takes_nothing_from_the_others() -> None:
+    unknown = replace(metrics([0.1, 0.1]), time_to_target_s=math.nan)
+    runs = {
+        "fedavg": {s: metrics([0.1, 0.9]) for s in range(6)},
+        "slow": {s: metrics([0.1, 0.1, 0.1]) for s in range(6)},
+        "broken": dict.fromkeys(range(6), unknown),
+    }
+    column = {m: cells["time_to_target_s"] for m, cells in compare(runs, ["fedavg"]).cells.items()}
+    assert column["slow"].contrasts[0].difference.mean == 10.0
+    assert column["broken"].rank == 2.5
 
 
 def test_few_and_uneven_seeds_are_told() -> None:
@@ -125,18 +154,41 @@ def test_nothing_in_common() -> None:
 def test_every_form_carries_every_method() -> None:
     table = compare(fleet_of_runs(), ["fedavg", "absent"])
     assert table.references == ("fedavg",)
-    for text in (as_text(table, METRICS), as_markdown(table, METRICS), as_latex(table, METRICS)):
+    for text in (form(shown(table), METRICS) for form in (as_text, as_markdown, as_latex)):
         assert all(name in text for name in table.cells)
-    listed = list(csv.DictReader(io.StringIO(as_csv(table, ["accuracy"]))))
+    listed = list(csv.DictReader(io.StringIO(as_csv(shown(table), ["accuracy"]))))
     assert {row["method"] for row in listed} == set(table.cells)
     assert float(next(r for r in listed if r["method"] == "better")["difference"]) == pytest.approx(0.075)
-    data = json.loads(json.dumps(as_data(table), allow_nan=False))
+    data = json.loads(json.dumps(as_data(shown(table)), allow_nan=False))
     assert data["methods"]["better"]["accuracy"]["contrasts"][0]["reference"] == "fedavg"
 
 
 def test_latex_escapes_names() -> None:
     runs = {"power_of_choice": {0: metrics([0.9])}, "fedavg": {0: metrics([0.9])}}
-    assert r"power\_of\_choice" in as_latex(compare(runs, ["fedavg"]), ["accuracy"])
+    assert r"power\_of\_choice" in as_latex(shown(compare(runs, ["fedavg"])), ["accuracy"])
+
+
+def test_every_form_says_what_it_rests_on() -> None:
+    found = shown(compare(fleet_of_runs(), ["fedavg"], ["a warning"], pairs=[("better", "same")]))
+    for text in (form(found, ["accuracy"]) for form in (as_text, as_markdown, as_latex)):
+        assert "a warning" in text
+        assert "target 80.0%, accounting honest, seeds 0, 1, 2, 3, 4, 5, 6, 7; made up" in text
+        assert "Student's t interval" in text
+        assert "2 tests against each reference, 8 paired seeds: none can be below 0.0156" in text
+        assert "1 test of named pairs, 8 paired seeds: none can be below 0.00781" in text
+    metrics = ["accuracy", "energy_to_target_j", "energy_j"]
+    listed = {row["metric"]: row for row in csv.DictReader(io.StringIO(as_csv(found, metrics)))}
+    assert {metric: (row["accounting"], row["target"]) for metric, row in listed.items()} == {
+        "accuracy": ("", ""),
+        "energy_to_target_j": ("honest", "0.8"),
+        "energy_j": ("honest", ""),
+    }
+    assert {row["origin"] for row in listed.values()} == {"emulated"}
+
+
+def test_a_name_with_a_bar_does_not_break_a_markdown_table() -> None:
+    runs = {"a|b": {0: metrics([0.9])}, "fedavg": {0: metrics([0.9])}}
+    assert r"| a\|b |" in as_markdown(shown(compare(runs, ["fedavg"])), ["accuracy"])
 
 
 def test_named_pairs_are_corrected_for_their_own_number() -> None:
@@ -150,15 +202,15 @@ def test_named_pairs_are_corrected_for_their_own_number() -> None:
     assert (contrast.p, contrast.p_holm, contrast.tests) == pytest.approx((2 / 2**8, 4 / 2**8, 2))
     assert found["same", "fedavg"].p_holm == 1.0
     assert found["same", "fedavg"].difference.mean == 0.0
-    for text in (as_text(table, ["accuracy"]), as_markdown(table, ["accuracy"])):
+    for text in (as_text(shown(table), ["accuracy"]), as_markdown(shown(table), ["accuracy"])):
         assert "better vs same" in text
         assert "p (Holm, 2 pairs)" in text
-    listed = list(csv.DictReader(io.StringIO(as_csv(table, ["accuracy"]))))
+    listed = list(csv.DictReader(io.StringIO(as_csv(shown(table), ["accuracy"]))))
     assert [(r["reference"], r["tests"]) for r in listed if r["method"] == "better"] == [
         ("fedavg", "2"),
         ("same", "2"),
     ]
-    assert as_data(table)["pairs"]["accuracy"][0]["method"] == "better"
+    assert as_data(shown(table))["pairs"]["accuracy"][0]["method"] == "better"
 
 
 def test_a_pair_that_was_not_run() -> None:
@@ -174,13 +226,13 @@ def loaded(method: str, accuracy: list[float], seed: int = 0, **facts: object) -
 @pytest.mark.parametrize("fact", ["data", "partition", "traces", "profiles", "profiles_sha256"])
 def test_runs_of_a_seed_that_rest_on_different_facts_are_told(fact: str) -> None:
     one, other, silent = ({fact: {"a": 1}}, {fact: {"a": 2}}, {})
-    (warning,) = _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **other)])
+    (warning,) = unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **other)])
     assert f"seed 0 rest on different {fact}, so not the methods alone: a and b" in warning
-    assert not _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], 1, **other)])
-    assert not _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **one)])
+    assert not unequal([loaded("a", [0.5], **one), loaded("b", [0.5], 1, **other)])
+    assert not unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **one)])
     # Stored before the fact was noted: nothing can be said of it.
-    assert not _unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **silent)])
-    assert _unequal([loaded("a", [0.5]), loaded("b", [0.5], **one), loaded("c", [0.5], **other)])
+    assert not unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **silent)])
+    assert unequal([loaded("a", [0.5]), loaded("b", [0.5], **one), loaded("c", [0.5], **other)])
 
 
 def test_the_target_is_of_the_runs_that_were_tested() -> None:

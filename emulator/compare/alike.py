@@ -1,0 +1,87 @@
+"""Whether runs may stand in one table: they differ in who chose and in the seed, and in nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from emulator.emulation import Result
+
+if TYPE_CHECKING:
+    from emulator.compare.load import Loaded
+
+EMULATED = "emulated"
+SHARED_BY_SEED = ("data", "partition", "traces", "profiles", "profiles_sha256")
+"""What runs with the same seed rest on, whoever chooses."""
+SHARED_BY_METHOD = ("policy_sha256",)
+"""What a method begins with, whatever the seed: otherwise it is two methods under one name."""
+SHARED_BY_ALL = ("trainer", "played")
+"""What makes two worlds of one: another implementation of training, a bench instead of emulated devices."""
+
+
+def facts_of(result: Result) -> dict[str, Any]:
+    """What a run rests on. Emulations do not say that they are; a bench does."""
+    return {"played": EMULATED, **result.record.facts}
+
+
+def told_apart(loaded: Sequence[Loaded]) -> list[Loaded]:
+    """A method on the bench is another one than the same method emulated, where both are there."""
+    where = [facts_of(one.result)["played"] for one in loaded]
+    if len(set(where)) == 1:
+        return list(loaded)
+    return [
+        one if played == EMULATED else replace(one, method=f"{one.method} ({played})")
+        for one, played in zip(loaded, where, strict=True)
+    ]
+
+
+def unequal(loaded: Sequence[Loaded]) -> list[str]:
+    """How the runs differ in more than who chose and which seed."""
+    return _unequal_scenarios(loaded) + _unequal_facts(loaded)
+
+
+def _unequal_scenarios(loaded: Sequence[Loaded]) -> list[str]:
+    # Names and numbers of processes decide no result.
+    ignored: Any = {
+        "name": True,
+        "seeds": True,
+        "selector": True,
+        "checkpoint_every": True,
+        "trainer": {"workers"},
+    }
+    first = loaded[0].result.record.scenario.model_dump(exclude=ignored)
+    for one in loaded[1:]:
+        other = one.result.record.scenario.model_dump(exclude=ignored)
+        if other != first:
+            parts = [name for name in first if first[name] != other.get(name)]
+            where = f"{loaded[0].path} and {one.path}"
+            return [f"the scenarios differ ({', '.join(parts)}), so not the methods alone: {where}"]
+    return []
+
+
+def _unequal_facts(loaded: Sequence[Loaded]) -> list[str]:
+    """The same paths may hold other files, and the same names other policies."""
+    told = [
+        *(_differs(loaded, fact, lambda _: "the runs") for fact in SHARED_BY_ALL),
+        *(_differs(loaded, fact, lambda one: f"runs of {one.method}") for fact in SHARED_BY_METHOD),
+        *(_differs(loaded, fact, lambda one: f"runs with seed {one.seed}") for fact in SHARED_BY_SEED),
+    ]
+    return [one for one in told if one]
+
+
+def _differs(loaded: Sequence[Loaded], fact: str, group: Callable[[Loaded], str]) -> str:
+    """The first two runs of a group that rest on different facts; one that does not tell is in no group."""
+    firsts: dict[str, Loaded] = {}
+    for one in loaded:
+        if fact not in (facts := facts_of(one.result)):
+            continue
+        first = firsts.setdefault(group(one), one)
+        mine, other = facts[fact], facts_of(first.result)[fact]
+        if mine != other:
+            values = (
+                f" ({other:.16} and {mine:.16})" if isinstance(mine, str) and isinstance(other, str) else ""
+            )
+            what = f"{group(one)} rest on different {fact}{values}"
+            return f"{what}, so not the methods alone: {first.path} and {one.path}"
+    return ""

@@ -1,0 +1,25 @@
+"""The metrics of a comparison: how each is called and shown. Imports nothing, since ``--help`` names them."""
+
+from __future__ import annotations
+
+LAST_TESTED = 10
+"""Accuracy is averaged over so many last tested rounds: from round to round it swings by several points on
+skewed splits."""
+TITLES = {
+    "accuracy": (f"accuracy, last {LAST_TESTED} tested rounds", 100.0, "%"),
+    "best_accuracy": ("best accuracy", 100.0, "%"),
+    "time_to_target_s": ("time to target", 1.0, "s"),
+    "energy_to_target_j": ("energy to target", 1.0, "J"),
+    "rounds_to_target": ("rounds to target", 1.0, ""),
+    "time_s": ("time", 1.0, "s"),
+    "energy_j": ("energy", 1.0, "J"),
+    "round_time_s": ("time per round", 1.0, "s"),
+    "round_energy_j": ("energy per round", 1.0, "J"),
+    "classes_per_cohort": ("classes per cohort", 1.0, ""),
+}
+"""Metric to title, factor from SI to the unit shown, and that unit."""
+METRICS = tuple(TITLES)
+TO_TARGET = frozenset({"time_to_target_s", "energy_to_target_j", "rounds_to_target"})
+"""Those that are lower bounds (censored) where a run never reached the target."""
+WITHOUT_COSTS = frozenset({"accuracy", "best_accuracy", "rounds_to_target", "classes_per_cohort"})
+"""Those that are the same whoever's probes count."""
