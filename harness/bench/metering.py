@@ -23,6 +23,9 @@ START_TIMEOUT_S = OPENING_S + FIRST_SAMPLE_S
 LAG_S = 15.0
 """How far the samples of an instrument may lag behind before it is stopped all the same."""
 
+END_S = 600.0
+"""How long a recording may take to close: far longer than hashing a day of samples does."""
+
 CEILING_S = 0.05
 """A current counts as too high when its mean over this long is: shorter peaks charge capacitors."""
 
@@ -86,8 +89,16 @@ class Metering:
             raise self._failure
 
     def _end(self) -> None:
+        """End the recording; an instrument that does not let it end has failed and is left behind."""
         self._stop.set()
-        self._thread.join()
+        if self._failure is not None:  # it has ended, or was waited for before
+            return
+        self._thread.join(END_S)
+        if self._thread.is_alive():
+            self._failure = MeterSilent(
+                f"{self._config.kind}: its recording did not end within {END_S:g} s",
+                hint="unplug the instrument and plug it in again",
+            )
 
     def _run(self) -> None:
         try:
