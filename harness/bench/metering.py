@@ -39,6 +39,9 @@ class Metering:
         on_block: Sees every block of samples.
         on_failure: Told at once when the instrument fails, from the recording thread.
         current_max_a: Fails when the current is higher; None for no ceiling.
+
+    Attributes:
+        rate_hz: Samples per second of the instrument, once it is open.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Metering:
         self._on_block = on_block
         self._on_failure = on_failure
         self._ceiling = None if current_max_a is None else _Ceiling(current_max_a)
+        self.rate_hz = 0.0
         self._stop = threading.Event()
         self._started = threading.Event()
         self._failure: BaseException | None = None
@@ -103,6 +107,7 @@ class Metering:
     def _run(self) -> None:
         try:
             with open_meter(self._config) as meter:
+                self.rate_hz = meter.info.rate_hz
                 record(meter, self._folder, config=self._config, stop=self._stop, on_block=self._take)
         except BaseException as error:
             with self._arrived:
