@@ -104,10 +104,10 @@ def _install_hint(report: DeviceReport, missing: list[str]) -> str:
     if report.termux:
         packages = " ".join(f"python-{name}" for name in missing)
         return (
-            f"Termux has no wheels: `pkg install {packages}`, or run a Debian in proot "
-            "(`pkg install proot-distro && proot-distro install debian`)"
+            f"Termux has no wheels: `pkg install {packages}`; where there is no such package, "
+            "a Debian in proot (docs/lab/phone-on-monsoon.md)"
         )
-    return f"`fedjoule bench prepare --install` makes a virtual environment with {', '.join(missing)}"
+    return f"`fedjoule bench prepare DEVICE --install` makes a virtual environment with {', '.join(missing)}"
 
 
 def needs(backends: Sequence[Backend]) -> list[str]:
