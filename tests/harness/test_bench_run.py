@@ -319,12 +319,16 @@ def test_the_idle_device_hears_as_little_as_the_training_one(
             silent.append((began_ns, time.monotonic_ns()))
 
     monkeypatch.setattr(SshTransport, "without_keepalive", timed)
-    done = sit(files_of(bench, ONCE, devices=["alpha"]), bench.folder / "runs")
+    calm = {**ONCE, "timing": ONCE["timing"].replace("settle_s = 0", "settle_s = 0.3")}
+    done = sit(files_of(bench, calm, devices=["alpha"]), bench.folder / "runs")
     (folder,) = done.tally.finished.values()
     capture = open_capture(folder)
     epochs = [(p.start_ns, p.end_ns) for p in capture.phases() if p.phase is Phase.EPOCH]
     for start_ns, end_ns in [*epochs, *((w.start_ns, w.end_ns) for w in capture.record.idle)]:
         assert any(began_ns <= start_ns and end_ns <= ended_ns for began_ns, ended_ns in silent)
+    for window in capture.record.idle:  # radio and processor have had time to fall asleep
+        assert any(window.start_ns - began_ns >= 0.3e9 and window.end_ns <= end for began_ns, end in silent)
+    assert not (folder / "host_times.jsonl").exists()  # all of it is in the capture
 
 
 def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: LocalBench) -> None:
