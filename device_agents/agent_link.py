@@ -136,6 +136,8 @@ def _check_version(line: bytes) -> None:
         )
 
 
+FREE_SPACE = "free some space there; `fedjoule bench prepare DEVICE --clean` empties the agent's cache"
+
 _HINTS = {
     "backend_missing": "`fedjoule bench prepare` says what the device lacks",
     "python_too_old": "install Python 3.9 or newer there, and name it in the inventory: `python = ...`",
@@ -146,7 +148,7 @@ _HINTS = {
 def error_of(code: str, message: str) -> DeviceError:
     """An agent's refusal as a typed error."""
     if code == "storage_full":
-        return DeviceFull(f"no space left on the device: {message}", hint="free some space there")
+        return DeviceFull(f"no space left on the device: {message}", hint=FREE_SPACE)
     if code == "busy":
         return DeviceBusy(
             f"the device is busy: {message}", hint="resuming the run that has started a job ends it, too"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from device_agents.bundle import Bundle
+from device_agents.session import AgentSession
 from device_agents.transport.base import Channel, Transport
 from fedjoule.errors import DeviceError, DeviceUnreachable
 
@@ -20,7 +21,7 @@ FEDJOULE_STATE="$2" exec "$3" "$1"
 """
 
 _LIST = 'for f in "$1"/agent-*.pyz; do [ -f "$f" ] && echo "$f"; done; true'
-_REMOVE = 'for f in "$@"; do rm -f -- "$f" "$f".*.part; done'
+_REMOVE = 'parts=$1; shift; rm -f -- "$@" "$parts"/*.part'
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +104,27 @@ def installed_payloads(transport: Transport, installation: Installation) -> list
 def remove_payloads(
     transport: Transport, installation: Installation, *, keep: Bundle | None = None
 ) -> list[str]:
-    """Remove payloads, all or all but one, unless that is damaged. Returns those removed."""
+    """Remove payloads, all or all but one, unless that is damaged, and what is left of cut uploads.
+
+    Returns:
+        The payloads removed.
+    """
     kept = installation.payload(keep) if keep is not None and _is_whole(transport, installation, keep) else ""
     doomed = [path for path in installed_payloads(transport, installation) if path != kept]
-    if doomed:
-        transport.run(["sh", "-c", _REMOVE, "sh", *doomed])
+    transport.run(["sh", "-c", _REMOVE, "sh", f"{installation.state}/payloads", *doomed])
     return doomed
+
+
+def clear_cache(transport: Transport, bundle: Bundle, installation: Installation) -> None:
+    """Remove the data and graphs that the agent keeps on the device; the next job sends them again.
+
+    Raises:
+        DeviceBusy: A job runs there, which may need them.
+    """
+    with start_agent(transport, bundle, installation) as channel:
+        session = AgentSession(channel)
+        session.require_free()
+        session.clear_cache()
 
 
 def _is_whole(transport: Transport, installation: Installation, bundle: Bundle) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 
 from pydantic import Field, ValidationError
@@ -73,13 +74,13 @@ def examine(transport: Transport, installation: Installation) -> DeviceReport:
         ) from None
 
 
-def problems(report: DeviceReport, backend: Backend) -> list[Problem]:
-    """What is missing for a backend."""
+def problems(report: DeviceReport, backends: Sequence[Backend]) -> list[Problem]:
+    """What is missing for some backends."""
     found = []
     if report.version[:2] < MIN_PYTHON:
         have = ".".join(map(str, report.version))
         found.append(Problem(what=f"Python {have} is too old", fix="install Python 3.9 or newer"))
-    missing = [name for name in NEEDS[backend] if report.modules.get(name) is None]
+    missing = [name for name in needs(backends) if report.modules.get(name) is None]
     if missing:
         fix = _install_hint(report, missing)
         found.append(Problem(what=f"missing: {', '.join(missing)}", fix=fix, installable=True))
@@ -103,25 +104,33 @@ def _install_hint(report: DeviceReport, missing: list[str]) -> str:
     if report.termux:
         packages = " ".join(f"python-{name}" for name in missing)
         return (
-            f"Termux has no wheels: `pkg install {packages}`, or run a Debian in proot "
-            "(`pkg install proot-distro && proot-distro install debian`)"
+            f"Termux has no wheels: `pkg install {packages}`; where there is no such package, "
+            "a Debian in proot (docs/lab/phone-on-monsoon.md)"
         )
-    return f"`fedjoule bench prepare --install` makes a virtual environment with {', '.join(missing)}"
+    return f"`fedjoule bench prepare DEVICE --install` makes a virtual environment with {', '.join(missing)}"
 
 
-def install_environment(transport: Transport, installation: Installation, backend: Backend) -> str:
-    """Make a virtual environment on the device with what the backend needs. Only ever called when asked.
+def needs(backends: Sequence[Backend]) -> list[str]:
+    """The packages that some backends need, each once."""
+    return list(dict.fromkeys(package for backend in backends for package in NEEDS[backend]))
+
+
+def install_environment(transport: Transport, installation: Installation, backends: Sequence[Backend]) -> str:
+    """Make a virtual environment on the device with what the backends need. Only ever called when asked.
+
+    A device runs one interpreter, so there is one environment: if that is in use already, it is added to.
 
     Returns:
-        The interpreter of the new environment.
+        The interpreter of the environment.
 
     Raises:
         DeviceError: The device cannot make one, or the installation failed.
     """
-    folder = f"{installation.state}/venv-{backend}"
-    _must(transport, [installation.python, "-m", "venv", folder], 300.0)
+    folder = f"{installation.state}/venv"
     python = f"{folder}/bin/python"
-    _must(transport, [python, "-m", "pip", "install", "--quiet", *NEEDS[backend]], PIP_TIMEOUT_S)
+    if installation.python != python:
+        _must(transport, [installation.python, "-m", "venv", folder], 300.0)
+    _must(transport, [python, "-m", "pip", "install", "--quiet", *needs(backends)], PIP_TIMEOUT_S)
     return python
 
 

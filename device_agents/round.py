@@ -62,6 +62,7 @@ class Round:
         self._job_id = job_id
         self._decide = decide
         self._blobs = dict(blobs)
+        self._refs = job.blob_refs()
         self._sent_model = blobs.get("model")
         self.probe: ProbeDone | None = None
         self.model: dict[str, NDArray[Any]] | None = None
@@ -112,7 +113,7 @@ class Round:
         data = self._blobs.pop(want.name, None)
         if data is None:
             raise DeviceProtocolError(f"the agent asked for {want.name!r}, which is not due")
-        ref = BlobRef.of(data)
+        ref = self._refs[want.name]
         self._link.send({"type": "blob", "job_id": self._job_id, "name": want.name, **ref.model_dump()}, data)
 
     def _report(self, probe: ProbeDone) -> None:
@@ -127,8 +128,9 @@ class Round:
             raise DeviceProtocolError("the agent sent a result that was not due")
         limit = MAX_RESULT_BYTES if self._sent_model is None else len(self._sent_model) + HEADER_SLACK_BYTES
         data = self._link.receive_blob(header, limit, TRANSFER_TIMEOUT_S)
-        self.model = read_model(data, self._sent_model)
+        # The device's upload lasts until it hears this, so what the host makes of the bytes comes after it.
         self._link.send({"type": "got", "job_id": self._job_id, "name": header.name, "sha256": header.sha256})
+        self.model = read_model(data, self._sent_model)
 
 
 def _check_blobs(job: Job, blobs: Mapping[str, bytes]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from device_agents.protocol import EpochMarker, Phase
 from fedjoule.config import ClosedModel
+from fedjoule.errors import DataQualityError
 from fedjoule.provenance import Provenance, Sha256, SourceRef
-from fedjoule.records import StoredRecord, file_sha256, read_record, write_record
+from fedjoule.records import StoredRecord, file_sha256, read_record, storage_error, write_record
 from fedjoule.runstore import read_journal, read_table
 from harness.clock import BurstSeen, ClockFit
 from power.model import Finding
@@ -227,6 +229,26 @@ def verify_capture(capture: Capture) -> list[str]:
 
 
 def open_capture(folder: Path) -> Capture:
-    """Open a finished capture."""
-    markers = tuple(EpochMarker.model_validate(row) for row in read_journal(folder / MARKERS_FILE))
-    return Capture(folder, read_record(folder / CAPTURE_FILE, CaptureRecord), open_recording(folder), markers)
+    """Open a finished capture.
+
+    Raises:
+        StorageError: A file is missing or cannot be read.
+        DataQualityError: A line of the markers is none.
+    """
+    record = read_record(folder / CAPTURE_FILE, CaptureRecord)
+    return Capture(folder, record, open_recording(folder), tuple(_read_markers(folder / MARKERS_FILE)))
+
+
+def _read_markers(path: Path) -> Iterator[EpochMarker]:
+    try:
+        rows = list(read_journal(path))
+    except OSError as error:
+        raise storage_error(path, error) from error
+    for number, row in enumerate(rows, start=1):
+        try:
+            yield EpochMarker.model_validate(row)
+        except ValidationError as error:
+            raise DataQualityError(
+                f"{path}:{number}: no marker ({error.errors()[0]['msg']})",
+                hint="the file was changed after it was written: take it from a backup, or measure again",
+            ) from None

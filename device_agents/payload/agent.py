@@ -29,8 +29,12 @@ from device_agents.payload.state_folder import FILES, StateFolder, default_state
 from device_agents.payload.wake_lock import wake_lock
 from device_agents.payload.wire import MAX_BLOB_BYTES, MAX_COLLECT_BYTES, PROTOCOL_VERSION, encode
 
-IDLE_LIMIT_S = 3600.0
-"""An agent whose host says nothing for an hour has been forgotten: the link is half open."""
+IDLE_LIMIT_S = 26 * 3600.0
+"""An agent whose host says nothing for so long has been forgotten: the link is half open.
+
+Longer than a host ever has reason to be silent: it may wait a day for the other devices of a round, after
+idle time of an hour. A link that is gone ends the agent sooner, where its SSH server looks (`TCPKeepAlive`).
+"""
 
 MAX_ATTACH_S = 7 * 86_400.0
 

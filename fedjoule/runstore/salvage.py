@@ -24,13 +24,18 @@ from fedjoule.runstore.table import (
 
 @dataclass(slots=True)
 class SalvageReport:
-    """What salvage found and did."""
+    """What salvage found and did.
+
+    Attributes:
+        problems: Folders with something that could not be recovered, and why; it is left as it was.
+    """
 
     path: Path
     status: RunStatus = RunStatus.SALVAGED
     tables: dict[str, int] = field(default_factory=dict)
     torn_journals: dict[str, int] = field(default_factory=dict)
     leftovers_removed: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for ``--json``."""
@@ -40,6 +45,7 @@ class SalvageReport:
             "tables": self.tables,
             "torn_journals": self.torn_journals,
             "leftovers_removed": self.leftovers_removed,
+            "problems": self.problems,
         }
 
 

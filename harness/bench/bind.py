@@ -60,13 +60,13 @@ def bind(evidence: Evidence) -> CaptureRecord:
         DataQualityError: The evidence must not become numbers.
     """
     record, order = evidence.record, evidence.order
+    write_telemetry(evidence.folder, record)  # first: it is evidence also of a job that is refused
     recording = open_recording(evidence.folder)
     end = record.end
     require_phases(record.markers, order.epochs, stopped=end is not None and end.outcome == "stopped")
     require_load(end, order.background)
     alignment = align(recording, evidence.pings, burst_runs(record.markers))
     require_power(recording, record.markers, alignment.fit, evidence.idle)
-    write_telemetry(evidence.folder, record)
     heat = read_heat(record.telemetry_of(Telemetry), record.markers)
     return write_capture(
         evidence.folder,

@@ -136,7 +136,7 @@ def _recorded_s(plan: Plan, cell: Cell) -> float:
     pattern = Pattern(plan.sync.order, plan.sync.bit_ns)
     sync_s = 2 * pattern.duration_ns * 1e-9 if plan.sync_pattern else 0.0
     alone_s = timing.load_only_s if cell.load.cpu_share else 0.0
-    return 2 * timing.idle_s + sync_s + alone_s + timing.decision_wait_s
+    return 2 * (timing.settle_s + timing.idle_s) + sync_s + alone_s + timing.decision_wait_s
 
 
 def _training(plan: Plan, cell: Cell, profile: DeviceProfile, samples: int) -> tuple[float, float]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fedjoule.errors import DataQualityError, FedjouleError, StorageError
-from fedjoule.records import StoredRecord, write_record
+from fedjoule.records import StoredRecord, storage_error, write_record
 from power.recording import OPENING_FILE, salvage_recording
+
+log = logging.getLogger(__name__)
 
 ATTEMPT_FILE = "attempt.json"
 FAILED = "failed"
@@ -24,6 +27,7 @@ class AttemptRecord(StoredRecord):
         error_type: Class of the error; ``Stopped`` for the user, ``Killed`` for an attempt found on resume.
         transient: Whether a retry may cure it.
         trace: Where in the program, for reports of bugs.
+        recording_problem: Why its recording could not be made whole; empty if it could, or there is none.
     """
 
     job: str
@@ -35,6 +39,7 @@ class AttemptRecord(StoredRecord):
     hint: str = ""
     transient: bool = False
     trace: str = ""
+    recording_problem: str = ""
 
 
 def retryable(error: BaseException) -> bool:
@@ -81,14 +86,33 @@ def killed_record(job: str, attempt: int, stage: str) -> AttemptRecord:
 
 
 def put_aside(run: Path, folder: Path, record: AttemptRecord) -> Path:
-    """Move an attempt to ``failed/`` with its reason, its recording made whole where that is possible."""
-    if (folder / OPENING_FILE).exists():
-        salvage_recording(folder)
-    write_record(folder / ATTEMPT_FILE, record, replace=True)
+    """Move an attempt to ``failed/`` with its reason, its recording made whole where that is possible.
+
+    Raises:
+        StorageError: Not even that can be stored.
+    """
+    problem = _salvage_problem(folder)
+    kept = record.model_copy(update={"recording_problem": problem})
+    write_record(folder / ATTEMPT_FILE, kept, replace=True)
     place = run / FAILED / f"{record.job}-attempt{record.attempt}"
-    place.parent.mkdir(exist_ok=True)
-    folder.rename(place)
+    try:
+        place.parent.mkdir(exist_ok=True)
+        folder.rename(place)
+    except OSError as error:
+        raise storage_error(place, error) from error
     return place
+
+
+def _salvage_problem(folder: Path) -> str:
+    """Make a recording whole; says why if that fails, however it does: other jobs must not die of it."""
+    if not (folder / OPENING_FILE).exists():
+        return ""
+    try:
+        salvage_recording(folder)
+    except Exception as error:
+        log.warning("%s: its recording cannot be made whole", folder, exc_info=error)
+        return describe(error)
+    return ""
 
 
 def attempts_before(run: Path, job: str) -> int:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,13 @@ from fedjoule.runstore import Journal
 from harness.bench.bind import Evidence, bind
 from harness.bench.board import Board, PowerShown
 from harness.bench.cooldown import cool, rest
+from harness.bench.device_record import keep_device_record, write_log
 from harness.bench.device_state import DeviceState, ask_state
 from harness.bench.ending import Ending
-from harness.bench.idle import leave_alone
+from harness.bench.idle import leave_alone, require_enough_samples
 from harness.bench.matrix import BenchJob
 from harness.bench.metering import Metering
-from harness.bench.orphans import LOG_FILE, device_job_id, settle_orphans
+from harness.bench.orphans import device_job_id, settle_orphans
 from harness.bench.plan import Plan
 from harness.bench.stages import Stage
 from harness.bench.workload import Workload, Workloads, agent_job
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PINGS = 20
+HOST_TIMES_FILE = "host_times.jsonl"
+"""Clock exchanges and idle windows of an attempt without a capture."""
+
 CANCEL_GRACE_S = 10.0
 """How long a device may take to end a job that is cancelled; then the link is cut, which ends it too."""
 
@@ -128,6 +132,7 @@ class Attempt:
             current_max_a=plan.abort.current_max_a,
         )
         with metering:
+            require_enough_samples(plan.timing, metering.rate_hz, loaded=self.job.cell.load.cpu_share > 0)
             self._at(Stage.CONNECT)
             with self._connect() as transport:
                 self._with_device(transport, metering)
@@ -166,6 +171,7 @@ class Attempt:
             markers.sync()
             self._at(Stage.VERIFY)
             bind(evidence)
+            (self.folder / HOST_TIMES_FILE).unlink(missing_ok=True)  # the capture holds them now
             with contextlib.suppress(DeviceError):  # the capture is whole: what is left there does no harm
                 session.forget(self.job_id)
 
@@ -173,18 +179,20 @@ class Attempt:
         """From the first idle second to the last record collected."""
         order, work = self._order(session.hello.cpus)
         self._at(Stage.IDLE_BEFORE)
-        self._pings += session.ping(PINGS)
-        self._idle.append(self._left_alone(channel))
+        self._exchange_clocks(session)
+        self._leave_alone(channel)
         self._at(Stage.ROUND)
-        with self._cancelled_from_outside(session, channel), self._log_rescued(session):
-            result = session.run_round(order, self._decide, blobs=work.blobs(), job_id=self.job_id)
-        self._take(result)
-        self._at(Stage.IDLE_AFTER)
-        self._idle.append(self._left_alone(channel))
-        self._pings += session.ping(PINGS)
-        self._at(Stage.COLLECT)
-        record = session.collect(self.job_id)
-        (self.folder / LOG_FILE).write_text(record.log, encoding="utf-8")
+        with self._rescued(session):
+            with self._cancelled_from_outside(session, channel):
+                result = session.run_round(order, self._decide, blobs=work.blobs(), job_id=self.job_id)
+            self.ending.check()
+            self._take(result)
+            self._at(Stage.IDLE_AFTER)
+            self._leave_alone(channel)
+            self._exchange_clocks(session)
+            self._at(Stage.COLLECT)
+            record = session.collect(self.job_id)
+        write_log(self.folder, record)
         return Evidence(
             folder=self.folder,
             capture_id=f"{self.bench.run_id}/{self.job.name}",
@@ -200,11 +208,26 @@ class Attempt:
             idle=tuple(self._idle),
         )
 
-    def _left_alone(self, channel: Channel) -> HostWindow:
+    def _exchange_clocks(self, session: AgentSession) -> None:
+        pings = session.ping(PINGS)
+        self._pings += pings
+        self._note_times("ping", *pings)
+
+    def _leave_alone(self, channel: Channel) -> None:
         """An idle window: the baseline of the round, so its link is as silent as the round's."""
         plan = self.bench.plan
         with channel.without_keepalive() if plan.quiet else contextlib.nullcontext():
-            return leave_alone(plan.timing.idle_s, self.ending)
+            self.ending.sleep(plan.timing.settle_s)
+            window = leave_alone(plan.timing.idle_s, self.ending)
+        self._idle.append(window)
+        self._note_times("idle", window)
+
+    def _note_times(self, kind: str, *times: Ping | HostWindow) -> None:
+        """Host times that only ``capture.json`` would hold, on disk in case that there will be none."""
+        with Journal(self.folder / HOST_TIMES_FILE) as journal:
+            for one in times:
+                row = one.model_dump() if isinstance(one, HostWindow) else asdict(one)
+                journal.append({"kind": kind, **row})
 
     def _order(self, cpus: int | None) -> tuple[Job, Workload]:
         """What the agent is told to do, and what it takes for that."""
@@ -245,15 +268,13 @@ class Attempt:
                 over.set()
 
     @contextlib.contextmanager
-    def _log_rescued(self, session: AgentSession) -> Iterator[None]:
-        """After a failed round, what the device printed, if it can still be asked."""
+    def _rescued(self, session: AgentSession) -> Iterator[None]:
+        """After a failure, what the device has of the round, if it can still be asked."""
         try:
             yield
-            self.ending.check()
         except Exception:
-            with contextlib.suppress(DeviceError, OSError):
-                log = session.collect(self.job_id).log
-                (self.folder / LOG_FILE).write_text(log, encoding="utf-8")
+            with contextlib.suppress(FedjouleError):
+                keep_device_record(self.folder, session.collect(self.job_id))
             raise
 
     def _mark(self, marker: EpochMarker, markers: Journal) -> None:

@@ -23,6 +23,9 @@ START_TIMEOUT_S = OPENING_S + FIRST_SAMPLE_S
 LAG_S = 15.0
 """How far the samples of an instrument may lag behind before it is stopped all the same."""
 
+END_S = 600.0
+"""How long a recording may take to close: far longer than hashing a day of samples does."""
+
 CEILING_S = 0.05
 """A current counts as too high when its mean over this long is: shorter peaks charge capacitors."""
 
@@ -36,6 +39,9 @@ class Metering:
         on_block: Sees every block of samples.
         on_failure: Told at once when the instrument fails, from the recording thread.
         current_max_a: Fails when the current is higher; None for no ceiling.
+
+    Attributes:
+        rate_hz: Samples per second of the instrument, once it is open.
     """
 
     def __init__(
@@ -52,6 +58,7 @@ class Metering:
         self._on_block = on_block
         self._on_failure = on_failure
         self._ceiling = None if current_max_a is None else _Ceiling(current_max_a)
+        self.rate_hz = 0.0
         self._stop = threading.Event()
         self._started = threading.Event()
         self._failure: BaseException | None = None
@@ -86,12 +93,21 @@ class Metering:
             raise self._failure
 
     def _end(self) -> None:
+        """End the recording; an instrument that does not let it end has failed and is left behind."""
         self._stop.set()
-        self._thread.join()
+        if self._failure is not None:  # it has ended, or was waited for before
+            return
+        self._thread.join(END_S)
+        if self._thread.is_alive():
+            self._failure = MeterSilent(
+                f"{self._config.kind}: its recording did not end within {END_S:g} s",
+                hint="unplug the instrument and plug it in again",
+            )
 
     def _run(self) -> None:
         try:
             with open_meter(self._config) as meter:
+                self.rate_hz = meter.info.rate_hz
                 record(meter, self._folder, config=self._config, stop=self._stop, on_block=self._take)
         except BaseException as error:
             with self._arrived:

@@ -11,14 +11,11 @@ from pathlib import Path
 
 from device_agents.session import AgentSession
 from fedjoule.errors import DeviceError, DeviceUnreachable
-from fedjoule.runstore import Journal
+from harness.bench.device_record import keep_device_record
 from harness.bench.failures import FAILED
 
 END_S = 30.0
 """How long an orphan may take to end after it was told to."""
-
-LOG_FILE = "agent.log"
-MARKERS_FILE = "device_markers.jsonl"
 
 
 def device_job_id(run_id: str, number: int, attempt: int) -> str:
@@ -55,11 +52,6 @@ def _settle(session: AgentSession, job_id: str, folder: Path) -> None:
         raise DeviceError(
             f"job {job_id} of an earlier attempt still runs on the device", hint="end it there, or reboot it"
         )
-    if not (folder / LOG_FILE).exists():
-        (folder / LOG_FILE).write_text(record.log, encoding="utf-8")
-    if record.markers and not (folder / MARKERS_FILE).exists():
-        with Journal(folder / MARKERS_FILE) as markers:
-            for marker in record.markers:
-                markers.append(marker.model_dump(mode="json"))
+    keep_device_record(folder, record)
     with contextlib.suppress(DeviceError):
         session.forget(job_id)

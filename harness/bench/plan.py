@@ -98,12 +98,15 @@ class Timing(ClosedModel):
 
     Attributes:
         idle_s: The device is left alone before and after the round: the baseline.
+        settle_s: And for so long before each of these windows begins: what the link has just woken (radio,
+            processor) falls asleep again.
         load_only_s: The background load runs alone, where there is one.
         decision_wait_s: Between the probe's report and the decision, which is always to go on here.
         deadline_s: For the whole round, kept by the device.
     """
 
     idle_s: float = Field(default=10.0, ge=0.5, le=3600)
+    settle_s: float = Field(default=3.0, ge=0, le=600)
     load_only_s: float = Field(default=10.0, ge=0, le=3600)
     decision_wait_s: float = Field(default=2.0, ge=0, le=600)
     deadline_s: float = Field(default=3600.0, gt=0, le=604_800)

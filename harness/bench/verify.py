@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from device_agents.job import BackgroundLoad, Job
 from device_agents.job_record import JobRecord
 from device_agents.protocol import EpochMarker, JobEnd, Phase, SourceLost, Sources
-from fedjoule.errors import DataQualityError
+from fedjoule.errors import DataQualityError, DeviceProtocolError
 from harness.capture import HostWindow
 from harness.clock import ClockFit
+from power.baseline import measure_baseline
 from power.energy_index import EnergyIndex
 from power.model import Finding, Severity
 from power.recording import Recording
@@ -40,27 +41,43 @@ def require_phases(markers: Sequence[EpochMarker], epochs: int, *, stopped: bool
 def require_power(
     recording: Recording, markers: Sequence[EpochMarker], clock: ClockFit, idle: Sequence[HostWindow]
 ) -> None:
-    """Everything that numbers are made of has an energy under the policy on gaps.
+    """Everything that numbers are made of has an energy under the policy on gaps, or is a baseline.
 
     Raises:
-        DataQualityError: Some phase has none; says why.
+        DataQualityError: Some phase has no energy, or no net or marginal energy could be made; says why.
+        DeviceProtocolError: The device's markers do not belong together.
     """
-    windows = [Window(w.start_ns, w.end_ns, "idle") for w in idle]
-    began: dict[tuple[Phase, int], int] = {}
-    for marker in markers:
-        if marker.kind not in _MEASURED:
-            continue
-        host_ns = clock.to_host_ns(marker.t_dev_ns)
-        if marker.edge == "start":
-            began[marker.kind, marker.epoch] = host_ns
-        else:
-            label = f"{marker.kind.value} {marker.epoch}" if marker.epoch else marker.kind.value
-            windows.append(Window(began[marker.kind, marker.epoch], host_ns, label))
+    phases = _measured_windows(markers, clock)
+    baseline = [Window(w.start_ns, w.end_ns, "idle") for w in idle]
+    windows = [*baseline, *(window for _, window in phases)]
     for window, energy in zip(
         windows, EnergyIndex(recording, DEFAULT_POLICY).integrate(windows), strict=True
     ):
         if not energy.valid:
             raise DataQualityError(f"{window.label}: {'; '.join(energy.problems)}", hint=MEASURE_AGAIN)
+    measure_baseline(recording, *baseline[:2])
+    for kind, window in phases:
+        if kind is Phase.LOAD:
+            measure_baseline(recording, window)
+
+
+def _measured_windows(markers: Sequence[EpochMarker], clock: ClockFit) -> list[tuple[Phase, Window]]:
+    """The phases whose energy counts, in host time."""
+    found = []
+    began: dict[tuple[Phase, int], int] = {}
+    for marker in markers:
+        if marker.kind not in _MEASURED:
+            continue
+        host_ns = clock.to_host_ns(marker.t_dev_ns)
+        key = marker.kind, marker.epoch
+        if marker.edge == "start":
+            began[key] = host_ns
+            continue
+        label = f"{marker.kind.value} {marker.epoch}" if marker.epoch else marker.kind.value
+        if key not in began:
+            raise DeviceProtocolError(f"{label} ended without having begun, says the device")
+        found.append((marker.kind, Window(began.pop(key), host_ns, label)))
+    return found
 
 
 def require_load(end: JobEnd | None, load: BackgroundLoad | None) -> None:

@@ -88,18 +88,23 @@ def _pin(path: Path, what: str, login: Login, key: HostKey, *, yes: bool, replac
 @click.argument("device")
 @click.option(
     "--backend",
+    "backends",
     type=click.Choice(["numpy", "torch", "onnxruntime"]),
-    default="onnxruntime",
+    multiple=True,
+    default=["onnxruntime"],
     show_default=True,
+    help="What is to train there; give it twice for two.",
 )
 @click.option(
     "--install", is_flag=True, help="Make a virtual environment on the device with what is missing."
 )
-@click.option("--clean", is_flag=True, help="Remove old versions of the agent from the device.")
-def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bool) -> Output:
+@click.option(
+    "--clean", is_flag=True, help="Remove old versions of the agent and its cached data from the device."
+)
+def prepare(inventory: Path, device: str, backends: Any, install: bool, clean: bool) -> Output:
     """Say what a device lacks to run the agent; installs nothing unless asked."""
     from device_agents.bundle import build_bundle
-    from device_agents.deploy import remove_payloads
+    from device_agents.deploy import clear_cache, remove_payloads
     from device_agents.readiness import examine, install_environment, problems
     from harness.inventory import connect, find_device, installation
 
@@ -107,12 +112,15 @@ def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bo
     place = installation(login)
     with connect(login, inventory) as transport:
         report = examine(transport, place)
-        found = problems(report, backend)
+        found = problems(report, backends)
         fatal = [p for p in found if p.fatal]
         # An environment is no cure for anything else, such as the Python that it is made of.
-        curable = bool(fatal) and all(p.installable for p in fatal)
-        made = install_environment(transport, place, backend) if install and curable else ""
+        agent_runs = all(p.installable for p in fatal)
+        made = install_environment(transport, place, backends) if install and fatal and agent_runs else ""
         removed = remove_payloads(transport, place, keep=build_bundle()) if clean else []
+        cleared = clean and agent_runs
+        if cleared:
+            clear_cache(transport, build_bundle(), place)
 
     def render(console: Console) -> None:
         version = ".".join(map(str, report.version))
@@ -120,11 +128,16 @@ def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bo
         for problem in found:
             console.print(f"  {problem.what}\n    fix: {problem.fix}", markup=False)
         if made:
-            console.print(f'  made an environment; put `python = "{made}"` into {inventory}', markup=False)
+            console.print(
+                f'  made an environment; put `python = "{made}"` under [devices.{device}] in {inventory}',
+                markup=False,
+            )
         if removed:
             console.print(f"  removed {len(removed)} old versions of the agent", markup=False)
+        if cleared:
+            console.print("  removed its cached data", markup=False)
         if not found:
-            console.print(f"  ready for backend {backend}", markup=False)
+            console.print(f"  ready for {' and '.join(backends)}", markup=False)
 
     data = {
         "device": device,
@@ -132,5 +145,6 @@ def prepare(inventory: Path, device: str, backend: Any, install: bool, clean: bo
         "problems": [p.model_dump() for p in found],
         "environment": made,
         "removed": removed,
+        "cache_cleared": cleared,
     }
     return Output(data, render, exit_code=EXIT_DEVICE if fatal and not made else 0)

@@ -98,5 +98,7 @@ def salvage(root: Path, run: str | None) -> Output:
         for report in reports:
             rows = ", ".join(f"{name}: {n:,} rows" for name, n in report.tables.items()) or "no open tables"
             console.print(f"{report.path.name}: {report.status.value}; {rows}")
+            for place, why in report.problems.items():
+                console.print(f"  {place}: not recovered, left as it was: {why}", markup=False)
 
     return Output([report.as_dict() for report in reports], render)

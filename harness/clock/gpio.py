@@ -19,7 +19,8 @@ MAX_RESIDUAL_PERIODS = 2.0
 class GpioEdge:
     """One edge that both sides saw.
 
-    No instrument supported so far records a digital input; a driver that does turns its edges into these.
+    Only the INA219 sketch records a digital input (`power.meters.ina219.Ina219.sync_edges`), and the bench
+    does not use it: nobody switches a pin on the device. Whoever does turns the edges into these.
 
     Attributes:
         t_dev_ns: When the device switched its pin, on its own clock.

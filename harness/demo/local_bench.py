@@ -70,6 +70,7 @@ count = 1
 # Seconds, where a real device needs longer to come to rest.
 [timing]
 idle_s = 0.5
+settle_s = 0.1
 load_only_s = 0.5
 decision_wait_s = 0.2
 deadline_s = 600

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedjoule.errors import DataQualityError
 from fedjoule.records import storage_error
 from harness.bench.ending import Ending, Stopped
 from harness.bench.failures import attempts_before, describe, ends_the_run, failed_record, put_aside
@@ -17,6 +18,7 @@ from harness.bench.stages import Stage
 from harness.capture import CAPTURE_FILE, Capture, open_capture
 from harness.federate.participant import LocalWork, Participation
 from harness.federate.server import FederatedServer
+from harness.probing.measured import Part, read_part
 from harness.probing.rounds import RoundJob
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Participant:
         error: Why its part failed; None if there is a capture.
         model: The weights that it sent.
         capture: What was measured.
+        part: The same in seconds and joules.
     """
 
     client: int
@@ -47,6 +50,7 @@ class Participant:
     error: BaseException | None = None
     model: dict[str, NDArray[Any]] | None = None
     capture: Capture | None = None
+    part: Part | None = None
 
     @property
     def device(self) -> str:
@@ -120,12 +124,22 @@ class _Part:
         """Keep the capture, or put aside what there is; a round that was stopped has no whole captures."""
         one = self._one
         if one.error is None and whole:
-            one.capture = open_capture(self._folder)
-        elif self._folder.exists():
+            self._read()
+        if (one.error is not None or not whole) and self._folder.exists():
             error = one.error or Stopped("the run was stopped")
             put_aside(
                 self._bench.run, self._folder, failed_record(one.job.name, self._attempt, one.stage, error)
             )
+
+    def _read(self) -> None:
+        """A capture that has no energy of the kind that is charged is this participant's failure."""
+        one = self._one
+        try:
+            capture = open_capture(self._folder)
+            one.part = read_part(capture, one.local.energy)
+            one.capture = capture
+        except DataQualityError as error:
+            self._failed(error)
 
     def _work(self) -> None:
         one = self._one
@@ -133,12 +147,15 @@ class _Part:
             self._participate()
         except BaseException as error:
             if not (self._folder / CAPTURE_FILE).exists():  # else it failed after it was finished
-                one.error = error
                 self._server.lost(one.device)
-                facts: dict[str, object] = {"stage": one.stage.value, "error": describe(error)}
-                self._note("part_failed", one.job, facts)
+                self._failed(error)
         finally:
             self._bench.board.clear(one.device)
+
+    def _failed(self, error: BaseException) -> None:
+        one = self._one
+        one.error = error
+        self._note("part_failed", one.job, {"stage": one.stage.value, "error": describe(error)})
 
     def _participate(self) -> None:
         one = self._one

@@ -12,8 +12,7 @@ from emulator.outcome import ClientCost, Fate
 from fedjoule.provenance import Origin, weakest
 from harness.federate.bench_round import Participant
 from harness.federate.server import FederatedServer
-from harness.probing.measured import PARTS, Part, read_part
-from power.profile import EnergyKind
+from harness.probing.measured import PARTS, Part
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,18 +39,15 @@ class Booked:
     notes: tuple[str, ...]
 
 
-def book(
-    participants: Sequence[Participant], chosen: NDArray[np.bool_], energy: EnergyKind, *, probed: bool
-) -> Booked:
-    """Integrate what was recorded.
+def book(participants: Sequence[Participant], chosen: NDArray[np.bool_], *, probed: bool) -> Booked:
+    """Add up what was measured.
 
     Args:
         participants: As `play_round` left them.
         chosen: Who was told to train.
-        energy: Which energy is charged.
         probed: Whether the first epoch came before the choice; otherwise it counts as training.
     """
-    parts = [None if one.capture is None else read_part(one.capture, energy) for one in participants]
+    parts = [one.part for one in participants]
     cost = client_cost(parts, probed=probed)
     known = [part for part in parts if part is not None]
     began_ns = min((part.began_ns for part in known), default=0)

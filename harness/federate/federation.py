@@ -35,7 +35,6 @@ from harness.federate.choice import ProbeChoice
 from harness.federate.registration import Registered
 from harness.federate.round_record import REGISTRATION, FederatedRoundRecord
 from harness.federate.server import FederatedServer
-from harness.probing.measured import read_part
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,11 +135,7 @@ class Federation:
         participants = cast.participants(REGISTRATION, ids, epochs, self.weights)
         server = cast.server(participants, None)
         self._play_round(server, participants, stop)
-        parts = {
-            one.client: read_part(one.capture, cast.scenario.energy)
-            for one in participants
-            if one.capture is not None
-        }
+        parts = {one.client: one.part for one in participants}
         of_all = [parts.get(client) for client in range(len(cast.devices))]
         found = Registered.measured(of_all, cast.protocol.local_epochs)
         if self._registered is not None:
@@ -277,7 +272,7 @@ class Federation:
         )
         told = server.chosen or frozenset()  # nobody, if no probe came in
         chosen = np.array([not opened.probed or one.device in told for one in participants], bool)
-        booked = book(participants, chosen, self._cast.scenario.energy, probed=opened.probed)
+        booked = book(participants, chosen, probed=opened.probed)
         finished = np.flatnonzero([fate is Fate.FINISHED for fate in fates])
         before = self.score.accuracy
         if len(finished):

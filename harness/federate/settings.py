@@ -99,6 +99,7 @@ class FederateSettings(ClosedModel):
             # A device has to wait for the decision as long as the server waits for the others.
             timing=Timing(
                 idle_s=self.timing.idle_s,
+                settle_s=self.timing.settle_s,
                 load_only_s=self.timing.load_only_s,
                 decision_wait_s=self.timing.report_timeout_s,
                 deadline_s=self.timing.deadline_s,

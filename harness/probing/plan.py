@@ -33,6 +33,7 @@ class RoundTiming(ClosedModel):
 
     Attributes:
         idle_s: The device is left alone before and after the round: the baseline.
+        settle_s: And for so long before each of these windows begins.
         start_timeout_s: A round is called off if not all candidates are ready this long after the first.
         report_timeout_s: The server decides without those who have not reported this long after the first
             report; the round then counts as failed.
@@ -40,6 +41,7 @@ class RoundTiming(ClosedModel):
     """
 
     idle_s: float = Field(default=10.0, ge=0.5, le=3600)
+    settle_s: float = Field(default=3.0, ge=0, le=600)
     start_timeout_s: float = Field(default=1200.0, gt=0, le=86_400)
     report_timeout_s: float = Field(default=600.0, gt=0, le=600)
     deadline_s: float = Field(default=3600.0, gt=0, le=604_800)
@@ -144,6 +146,7 @@ class ProbingPlan(ClosedModel):
             # The device has to wait for the decision as long as the server waits for the others.
             timing=Timing(
                 idle_s=self.timing.idle_s,
+                settle_s=self.timing.settle_s,
                 decision_wait_s=self.timing.report_timeout_s,
                 deadline_s=self.timing.deadline_s,
             ),

@@ -96,7 +96,7 @@ def test_a_run_leaves_no_trace_of_the_password(tmp_path: Path, server: SshServer
     (tmp_path / "plan.toml").write_text(
         'models = ["softmax"]\nbackends = ["numpy"]\nlocal_epochs = 1\nsamples = 20000\nwarmup_epochs = 0\n'
         "sync_pattern = false\n[repetitions]\ncount = 1\n"
-        "[timing]\nidle_s = 0.5\ndecision_wait_s = 0.2\n[retry]\nattempts = 3\nwait_s = 0.1\n"
+        "[timing]\nidle_s = 0.5\nsettle_s = 0\ndecision_wait_s = 0.2\n[retry]\nattempts = 3\nwait_s = 0.1\n"
     )
     with EmulatorProcess("monsoon-lvpm", EmulatorOptions(signal="constant:current=0.4,voltage=4.0")) as meter:
         devices = inventory(

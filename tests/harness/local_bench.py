@@ -26,7 +26,7 @@ DYNAMIC_W = 2.0
 VOLTAGE_V = 4.0
 
 FAST = {
-    "timing": "idle_s = 0.5\nload_only_s = 0.5\ndecision_wait_s = 0.2\ndeadline_s = 60",
+    "timing": "idle_s = 0.5\nsettle_s = 0\nload_only_s = 0.5\ndecision_wait_s = 0.2\ndeadline_s = 60",
     "sync": "order = 4\nbit_ns = 20_000_000",
     "retry": "attempts = 6\nwait_s = 0.2",
 }

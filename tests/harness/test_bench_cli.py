@@ -226,7 +226,40 @@ def test_prepare_installs_only_what_cures(
     said = ask("prepare", *options, code=code)
     called = (tmp_path / "called").read_text()
     assert ("-m pip install" in called) == ("-m venv" in called) == installs
-    assert said["environment"] == (f"{tmp_path}/state/venv-numpy/bin/python" if installs else "")
+    assert said["environment"] == (f"{tmp_path}/state/venv/bin/python" if installs else "")
+
+
+def test_one_environment_holds_what_all_backends_need(tmp_path: Path, ask: Ask) -> None:
+    """A device has one `python`: a second environment would be the end of the first."""
+    report = {
+        "python": "python3", "version": (3, 11, 2), "machine": "aarch64", "system": "Linux", "venv": True,
+        "modules": {}, "home": "/root", "free_bytes": 10**10, "termux": False, "wake_lock": False,
+    }  # fmt: skip
+    python, inventory = tmp_path / "python", tmp_path / "devices.toml"
+    python.write_text(FAKE_PYTHON.format(folder=tmp_path, report=json.dumps(report)))
+    python.chmod(0o755)
+    text = f'[devices.here]\ntransport = "local"\npython = "{{}}"\nstate = "{tmp_path}/state"\n'
+    inventory.write_text(text.format(python))
+    both = ("--backend", "torch", "--backend", "onnxruntime", "--install", "--inventory", str(inventory))
+    made = ask("prepare", *both, "here")["environment"]
+    assert made == f"{tmp_path}/state/venv/bin/python"
+    assert "-m pip install --quiet numpy torch onnxruntime\n" in (tmp_path / "called").read_text()
+    inventory.write_text(text.format(made))  # as it was told: from now on it is added to, not made again
+    assert ask("prepare", *both, "here")["environment"] == made
+    assert (tmp_path / "called").read_text().count("-m venv") == 1
+
+
+def test_cleaning_empties_the_cache_of_a_device(tmp_path: Path, ask: Ask) -> None:
+    inventory, cache = tmp_path / "devices.toml", tmp_path / "state" / "cache"
+    inventory.write_text(
+        f'[devices.here]\ntransport = "local"\npython = "{sys.executable}"\nstate = "{tmp_path}/state"\n'
+    )
+    cache.mkdir(parents=True)
+    (cache / ("0" * 64)).write_bytes(b"a shard")
+    (cache / "1.77.part").write_bytes(b"half a shard")
+    said = ask("prepare", "--backend", "numpy", "--clean", "--inventory", str(inventory), "here")
+    assert said["cache_cleared"] is True
+    assert list(cache.iterdir()) == []
 
 
 LIMITS = ["--voltage", "5", "--voltage-max", "5.1", "--current-limit", "2"]
@@ -348,7 +381,7 @@ def one_job(folder: Path, server: SshServer) -> Iterator[list[str]]:
     (folder / "plan.toml").write_text(
         'models = ["softmax"]\nbackends = ["numpy"]\nlocal_epochs = 2\nsamples = 60000\nwarmup_epochs = 0\n'
         "quiet = false\nsync_pattern = false\n[repetitions]\ncount = 1\n"
-        "[timing]\nidle_s = 1.0\ndecision_wait_s = 0.6\n[retry]\nattempts = 5\nwait_s = 0.1\n"
+        "[timing]\nidle_s = 1.0\nsettle_s = 0\ndecision_wait_s = 0.6\n[retry]\nattempts = 5\nwait_s = 0.1\n"
     )
     options = EmulatorOptions(signal="constant:current=0.4,voltage=4.0")
     with EmulatorProcess("monsoon-lvpm", options) as instrument:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from device_agents.session import AgentSession
@@ -46,6 +47,7 @@ def test_a_job_that_still_runs_is_ended_and_fetched(tmp_path: Path) -> None:
     assert settled == {job_id, device_job_id("abcd1234", 8, 1)}
     assert "setup" in (left / "device_markers.jsonl").read_text()
     assert (left / "agent.log").exists()
+    assert len(pq.read_table(left / "telemetry.parquet")) > 0
     assert list(never_begun.iterdir()) == list(elsewhere.iterdir()) == []
 
 

@@ -4,8 +4,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from device_agents.job import Job
@@ -25,11 +27,14 @@ from fedjoule.errors import (
     StorageFull,
     UnsafeOutput,
 )
-from fedjoule.runstore import Journal
+from fedjoule.records import read_record
+from fedjoule.runstore import Journal, RunStatus, RunStore
+from harness.bench import metering as metering_module
 from harness.bench.cooldown import cool, rest
 from harness.bench.device_state import ask_state
 from harness.bench.ending import Ending, Stopped
 from harness.bench.failures import (
+    AttemptRecord,
     attempts_before,
     ends_the_run,
     failed_record,
@@ -47,10 +52,12 @@ from harness.bench.stages import Stage
 from harness.bench.telemetry import read_heat
 from harness.bench.verify import device_findings
 from harness.inventory import Inventory, load_inventory
+from harness.salvage import salvage
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.meter import MeterConfig
-from power.recording import open_recording
+from power.model import SampleBlock
+from power.recording import OPENING_FILE, open_recording
 from tests.conftest import REPOSITORY
 from tests.device_agents.fake_sysfs import phone, raspberry_pi, tree
 
@@ -232,6 +239,27 @@ def test_a_meter_that_falls_silent_is_told_and_may_be_tried_again(tmp_path: Path
     assert open_recording(tmp_path).record.n_samples > 0
 
 
+def test_an_instrument_that_does_not_let_go_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    def stuck(*_: object, on_block: Callable[[SampleBlock], None], **__: object) -> None:
+        column = np.zeros(1, np.float32)
+        on_block(SampleBlock(np.array([1]), np.array([1]), column, column, 0, 0))
+        assert released.wait(20)
+
+    monkeypatch.setattr(metering_module, "record", stuck)
+    monkeypatch.setattr(metering_module, "END_S", 0.05)
+    with EmulatorProcess("monsoon-lvpm", EmulatorOptions()) as instrument:
+        metering = Metering(meter_at(instrument.address), tmp_path)
+        with pytest.raises(MeterSilent, match=r"did not end within 0\.05 s") as caught, metering:
+            metering.stop()
+        assert retryable(caught.value)
+        released.set()
+        metering._thread.join(20)
+
+
 def test_a_meter_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MeterNotFound), Metering(meter_at(str(tmp_path / "none")), tmp_path / "r"):
         pytest.fail("there is no meter")
@@ -401,6 +429,30 @@ def test_evidence_is_kept_and_counted(tmp_path: Path) -> None:
         assert not folder.exists()
     assert attempts_before(tmp_path, "0001_a_b_rep1") == 2
     assert attempts_before(tmp_path, "0001_a_b_rep11") == 0
+
+
+def test_a_recording_that_cannot_be_made_whole_is_put_aside_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "jobs" / "0001_a_b_rep1"
+    folder.mkdir(parents=True)
+    (folder / OPENING_FILE).write_text("{}")
+    error = DeviceUnreachable("gone")
+    place = put_aside(tmp_path, folder, failed_record("0001_a_b_rep1", 1, "round", error))
+    assert not folder.exists()
+    record = read_record(place / "attempt.json", AttemptRecord)
+    assert record.message == "gone"
+    assert "opening.json" in record.recording_problem
+
+
+def test_a_run_with_a_damaged_recording_is_salvaged(tmp_path: Path) -> None:
+    run = RunStore(tmp_path).create("x", kind="bench", config={}, fingerprint="f")
+    for name, text in (("damaged", "{}"), ("other", '{"')):
+        (run.path / "jobs" / name).mkdir(parents=True)
+        (run.path / "jobs" / name / OPENING_FILE).write_text(text)
+    run._lock.release()  # killed
+    report = salvage(run.path)
+    assert report.status is RunStatus.SALVAGED
+    assert report.problems.keys() == {"jobs/damaged", "jobs/other"}
+    assert "info: missing" in report.problems["jobs/damaged"]
 
 
 def test_the_journal_tells_where_each_job_is(tmp_path: Path) -> None:

@@ -145,15 +145,16 @@ def test_the_exported_schemas_are_current(name: str) -> None:
 
 
 def test_an_estimate_without_a_profile_is_a_lower_bound(inventory: Inventory) -> None:
-    timing = "[timing]\nidle_s = 10\nload_only_s = 7\ndecision_wait_s = 1\n[cooldown]\nseconds = 30\n"
+    timing = "[timing]\nidle_s = 10\nsettle_s = 4\nload_only_s = 7\ndecision_wait_s = 1\n"
+    timing += "[cooldown]\nseconds = 30\n"
     loads = "[[loads]]\nname = 'none'\ncpu_share = 0\n[[loads]]\nname = 'game'\ncpu_share = 0.5\n"
     plan = plan_of(f"devices = ['phone']\nsync_pattern = false\n{loads}{timing}[repetitions]\ncount = 2\n")
     cost = estimate(plan, inventory, expand(plan, inventory))
     assert cost.is_lower_bound
-    assert sorted(job.fixed_s for job in cost.jobs) == [51, 51, 58, 58]
-    assert cost.duration_s == pytest.approx(218)
+    assert sorted(job.fixed_s for job in cost.jobs) == [59, 59, 66, 66]
+    assert cost.duration_s == pytest.approx(250)
     assert all(job.energy_j is None and job.basis.startswith("none") for job in cost.jobs)
-    assert cost.disk_bytes == pytest.approx(88e3 * (21 + 21 + 28 + 28))
+    assert cost.disk_bytes == pytest.approx(88e3 * (29 + 29 + 36 + 36))
 
 
 def test_an_estimate_from_a_profile(inventory: Inventory) -> None:
@@ -179,7 +180,7 @@ def test_an_estimate_from_a_profile(inventory: Inventory) -> None:
     plan = plan_of(
         "devices = ['phone']\nsamples = 200\nlocal_epochs = 4\nsync_pattern = false\n"
         "[[loads]]\nname = 'none'\ncpu_share = 0\n[[loads]]\nname = 'game'\ncpu_share = 0.5\n"
-        "[timing]\nidle_s = 10\ndecision_wait_s = 0\nload_only_s = 0\n"
+        "[timing]\nidle_s = 10\nsettle_s = 0\ndecision_wait_s = 0\nload_only_s = 0\n"
         "[repetitions]\ncount = 2\nuntil_relative = 0.1\nmaximum = 3\n"
     )
     jobs = expand(plan, inventory)

@@ -251,6 +251,8 @@ def test_a_device_cut_and_a_meter_unplugged_are_survived(bench: LocalBench) -> N
     (cut,) = (done.path / "failed" / n for n, a in attempts.items() if a.error_type == "DeviceUnreachable")
     kept = [json.loads(line)["kind"] for line in (cut / "device_markers.jsonl").read_text().splitlines()]
     assert "sync" in kept  # fetched from the device when it was back
+    assert len(pq.read_table(cut / "telemetry.parquet")) > 0
+    assert [row["kind"] for row in read_journal(cut / "host_times.jsonl")] == [*["ping"] * 20, "idle"]
     kinds = {(n.split("_")[1], a.error_type, a.stage, a.transient) for n, a in attempts.items()}
     assert ("alpha", "DeviceUnreachable", "round", True) in kinds
     assert ("beta", "MeterDisconnected", "idle_before", True) in kinds
@@ -261,6 +263,19 @@ def test_a_device_cut_and_a_meter_unplugged_are_survived(bench: LocalBench) -> N
             assert open_recording(kept).record.n_samples > 0
             assert (kept / "markers.jsonl").exists()
     assert min(open_capture(f).record.attempt for f in done.tally.finished.values()) >= 2
+
+
+def test_a_round_that_fails_keeps_what_the_device_can_still_tell(bench: LocalBench) -> None:
+    short = {**ONCE, "timing": ONCE["timing"].replace("deadline_s = 60", "deadline_s = 2")}
+    with pytest.raises(FedjouleError, match="did not end before its deadline"):
+        sit(files_of(bench, short, local_epochs=10_000, devices=["alpha"]), bench.folder / "runs-deadline")
+    (run,) = (bench.folder / "runs-deadline").iterdir()
+    (kept,) = (n for n, a in failed_attempts(run).items() if "deadline" in a.message)
+    kept = run / "failed" / kept
+    assert len(pq.read_table(kept / "telemetry.parquet")) > 0
+    assert (kept / "agent.log").exists()
+    assert list(read_journal(kept / "device_markers.jsonl")) == list(read_journal(kept / "markers.jsonl"))
+    assert [row["kind"] for row in read_journal(kept / "host_times.jsonl")] == [*["ping"] * 20, "idle"]
 
 
 def load_workers(bench: LocalBench, device: str) -> list[int]:
@@ -286,6 +301,8 @@ def test_a_background_load_that_dies_is_measured_again(bench: LocalBench) -> Non
     failed = {(a.error_type, a.stage, a.message) for a in failed_attempts(done.path).values()}
     lost = "1 of 1 workers of the background load died during the round"
     assert ("DataQualityError", "verify", lost) in failed
+    for name in failed_attempts(done.path):
+        assert (done.path / "failed" / name / "telemetry.parquet").exists()
 
 
 def test_the_idle_device_hears_as_little_as_the_training_one(
@@ -302,12 +319,16 @@ def test_the_idle_device_hears_as_little_as_the_training_one(
             silent.append((began_ns, time.monotonic_ns()))
 
     monkeypatch.setattr(SshTransport, "without_keepalive", timed)
-    done = sit(files_of(bench, ONCE, devices=["alpha"]), bench.folder / "runs")
+    calm = {**ONCE, "timing": ONCE["timing"].replace("settle_s = 0", "settle_s = 0.3")}
+    done = sit(files_of(bench, calm, devices=["alpha"]), bench.folder / "runs")
     (folder,) = done.tally.finished.values()
     capture = open_capture(folder)
     epochs = [(p.start_ns, p.end_ns) for p in capture.phases() if p.phase is Phase.EPOCH]
     for start_ns, end_ns in [*epochs, *((w.start_ns, w.end_ns) for w in capture.record.idle)]:
         assert any(began_ns <= start_ns and end_ns <= ended_ns for began_ns, ended_ns in silent)
+    for window in capture.record.idle:  # radio and processor have had time to fall asleep
+        assert any(window.start_ns - began_ns >= 0.3e9 and window.end_ns <= end for began_ns, end in silent)
+    assert not (folder / "host_times.jsonl").exists()  # all of it is in the capture
 
 
 def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: LocalBench) -> None:

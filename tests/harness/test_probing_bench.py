@@ -363,6 +363,7 @@ BASE = "candidates = [3]\nchosen = [1]\nrepetitions = 2\norder = 'listed'\n"
 FAST = """
 [timing]
 idle_s = 0.5
+settle_s = 0
 deadline_s = 60
 [sync]
 order = 4

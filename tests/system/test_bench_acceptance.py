@@ -42,7 +42,8 @@ def test_a_plan_runs_unattended_and_states_the_truth(
     with local_bench(tmp_path, sshd, FULL if FULL_COUNTS else REDUCED) as bench:
         sections = {
             **FAST,
-            "timing": "idle_s = 0.7\nload_only_s = 0.7\ndecision_wait_s = 0.2\ndeadline_s = 120",
+            "timing": "idle_s = 0.7\nsettle_s = 0\nload_only_s = 0.7\ndecision_wait_s = 0.2\n"
+            "deadline_s = 120",
             "repetitions": f"count = {repetitions}",
         }
         files = read_files(

@@ -77,7 +77,8 @@ def make_profiles(fleet: LocalFleet, size: Size, devices: list[str], loads: Mapp
     """A run of the bench, and its profiles."""
     plan = fleet.bench.write_plan(
         {
-            "timing": f"idle_s = {size.idle_s}\nload_only_s = 1\ndecision_wait_s = 0.5\ndeadline_s = 300",
+            "timing": f"idle_s = {size.idle_s}\nsettle_s = 0\nload_only_s = 1\ndecision_wait_s = 0.5\n"
+            "deadline_s = 300",
             "retry": "attempts = 4\nwait_s = 0.5",
             "repetitions": size.repetitions,
         },

@@ -18,6 +18,7 @@ threads = 1
 sync_pattern = false  # under a quota the bursts are cut to pieces; clock exchanges over loopback are exact
 [timing]
 idle_s = {idle_s}
+settle_s = 0
 load_only_s = 1.0
 deadline_s = 300
 [retry]

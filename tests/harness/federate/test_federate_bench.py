@@ -58,6 +58,7 @@ threads = 1
 sync_pattern = false
 [timing]
 idle_s = 0.5
+settle_s = 0
 load_only_s = 0.5
 deadline_s = 60
 [retry]

@@ -12,11 +12,12 @@ import pytest
 from device_agents.protocol import ProbeDone
 from device_agents.session import Ping
 from emulator.outcome import Fate
-from fedjoule.errors import DeviceError
+from fedjoule.errors import DataQualityError, DeviceError
 from harness.bench.board import Board
 from harness.bench.ending import Ending
 from harness.bench.job import Bench
 from harness.bench.plan import LoadLevel
+from harness.bench.stages import Stage
 from harness.bench.workload import Workloads
 from harness.capture import CAPTURE_FILE, HostWindow
 from harness.federate import bench_round
@@ -131,10 +132,48 @@ def test_an_update_is_kept_if_only_what_follows_the_capture_fails(
 
     monkeypatch.setattr(Participation, "run", run)
     monkeypatch.setattr(bench_round, "open_capture", lambda folder: folder)
+    monkeypatch.setattr(bench_round, "read_part", lambda capture, _energy: capture)
     (one,) = cast.participants(1, np.array([0]), np.array([1]), cast.uploads.initial())
     play_round(bench, cast.server([one], None), [one], threading.Event())
     assert one.error is None
     assert one.model is not None
+
+
+def test_a_capture_without_the_energy_that_is_charged_costs_its_device_alone(
+    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round goes on and nothing of it is played again when the run is resumed."""
+
+    def run(self: Participation) -> None:
+        self.model = {"w": np.zeros(1)}
+        self.on_stage(Stage.VERIFY)
+        (self.folder / CAPTURE_FILE).write_text("{}")
+
+    def no_idle_power(folder: Path, _energy: str) -> Path:
+        if "_pi_" in folder.name:
+            raise DataQualityError("no idle power, so there is no net energy")
+        return folder
+
+    monkeypatch.setattr(Participation, "run", run)
+    monkeypatch.setattr(bench_round, "open_capture", lambda folder: folder)
+    monkeypatch.setattr(bench_round, "read_part", no_idle_power)
+    told: list[tuple[str, str]] = []
+    them = cast.participants(1, np.array([0, 1]), np.array([1, 1]), cast.uploads.initial())
+    play_round(
+        bench,
+        cast.server(them, None),
+        them,
+        threading.Event(),
+        lambda event, job, _: told.append((event, job.cell.device)),
+    )
+    pi, phone = them
+    assert pi.reason == "verify: no idle power, so there is no net energy"
+    assert pi.capture is None
+    assert phone.error is None
+    assert phone.part is not None
+    assert ("part_failed", "pi") in told
+    assert [p.name for p in (bench.run / "failed").iterdir()] == [f"{pi.job.name}-attempt1"]
+    assert fate_of(pi, cast.server(them, None), finite=True, in_time=True) is Fate.LEFT
 
 
 def test_who_sent_no_update_has_not_finished(cast: Cast) -> None:
