@@ -5,10 +5,10 @@ kept for the whole run (a policy brings the one that it was trained with). The s
 every device's latest components; an action is one device, and the K best of Q(s, .) are chosen. Reward:
 64 ** (accuracy - target) - 1.
 
-The state's size depends on the model and on N, so a policy serves the task it was trained on and no other;
-``favor`` learns during the run (``online``) unless it is given a policy (``pretrained``). Deviations: no
-softmax on the output, since Q-values are no probabilities; Adam instead of RMSprop; every chosen device is a
-transition of its own, as the joint choice has no single action.
+The state's size depends on the model and on N, so a policy serves the task it was trained on and no other.
+Without a policy ``favor`` learns during the run; a given one acts as it is, or learns on with ``online =
+true``. Deviations: no softmax on the output, since Q-values are no probabilities; Adam instead of RMSprop;
+every chosen device is a transition of its own, as the joint choice has no single action.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Favor(Selector):
 
     Args:
         policy: File of a policy for this task and fleet; empty to learn during the run.
-        online: Whether it learns while it runs.
+        online: Whether it learns while it runs. By default only without a policy.
         target_accuracy: Omega of the reward.
         components: At most so many principal components.
         discount: gamma.
@@ -67,7 +67,7 @@ class Favor(Selector):
         self,
         *,
         policy: str = "",
-        online: bool = True,
+        online: bool | None = None,
         target_accuracy: float = 0.99,
         components: int = 100,
         discount: float = 0.999,
@@ -95,7 +95,7 @@ class Favor(Selector):
             )
         self._given = None if given is None else given.network
         self.policy_sha256 = None if given is None else given.sha256
-        self._online = online
+        self._online = given is None if online is None else online
         self._target_accuracy = target_accuracy
         self._components = components
         self._discount = discount
