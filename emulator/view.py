@@ -43,6 +43,7 @@ class ServerView:
         epoch_j: Last measured energy of one local epoch, joules.
         comm_s: Last measured duration of download and upload; at first that of a registration speed test.
         comm_j: Last measured energy of download and upload, likewise.
+        upload_j: Energy of the last upload alone, joules.
         loss: Last reported mean training loss over a first local epoch.
         loss_rms: Last reported root mean square of the samples' losses over a first local epoch.
         global_loss: Last reported mean loss of the global model a device received, before it trained.
@@ -74,6 +75,7 @@ class ServerView:
     epoch_j: NDArray[np.float64]
     comm_s: NDArray[np.float64]
     comm_j: NDArray[np.float64]
+    upload_j: NDArray[np.float64]
     loss: NDArray[np.float64]
     loss_rms: NDArray[np.float64]
     global_loss: NDArray[np.float64]

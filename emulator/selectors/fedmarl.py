@@ -79,7 +79,7 @@ class FedMarl(Selector):
         "U, weights and history are not published; topk keeps K, native its own number"
     )
     probe: ClassVar[Probe] = Probe.EPOCH
-    needs: ClassVar[frozenset[str]] = frozenset({"loss", "epoch_s", "comm_s", "comm_j"})
+    needs: ClassVar[frozenset[str]] = frozenset({"loss", "epoch_s", "comm_s", "comm_j", "upload_j"})
     option_defaults: ClassVar[Mapping[str, Any]] = asdict(DEFAULTS)
 
     def __init__(
@@ -177,7 +177,7 @@ class FedMarl(Selector):
 
     def _reward(self, outcome: RoundOutcome, *, played_at_random: bool) -> float:
         latency_s = outcome.costs[Accounting.HONEST].time_s
-        upload_j = float(outcome.cost.upload_j.sum())
+        upload_j = float(np.nansum(outcome.reports.upload_j))  # NaN for those who sent nothing
         if played_at_random or self._random_means[2] == 0:
             self._random_means += (latency_s, upload_j, 1.0)
         typical_s, typical_j = np.maximum(self._random_means[:2] / self._random_means[2], 1e-12)
