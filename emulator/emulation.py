@@ -33,6 +33,8 @@ OnRound = Callable[[RoundOutcome], None]
 RECORD = "emulation.json"
 CHECKPOINT_PERIOD_S = 1.0
 """Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
+NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy")
+"""Facts that earlier versions did not note: a run begun by one goes on as before."""
 _log = logging.getLogger(__name__)
 
 
@@ -166,9 +168,8 @@ def _check_facts(path: Path, begun: dict[str, Any], now: dict[str, Any]) -> None
     """A run goes on with what it was begun with, or not at all."""
     # As they read back, so that a tuple is no other fact than the list it was stored as.
     now = json.loads(json.dumps(now))
-    if "profiles_sha256" not in begun:  # begun before the content of profiles was noted: it goes on as before
-        del now["profiles_sha256"]
-    changed = [name for name in now if name not in begun or begun[name] != now[name]]
+    held = [name for name in now if name in begun or name not in NOTED_LATER]
+    changed = [name for name in held if name not in begun or begun[name] != now[name]]
     if changed:
         raise ConfigError(
             f"{path}: was begun with other facts: {', '.join(changed)}",

@@ -90,7 +90,7 @@ class Reports:
         loss: Mean training loss over the first local epoch.
         loss_rms: Root mean square of the samples' losses over the first local epoch.
         global_loss: Mean loss of the received model before training, where a selector needs it.
-        local_accuracy: Accuracy of the new global model on held-out samples, where a selector needs it.
+        local_accuracy: Accuracy of the new global model, as in `ServerView`, where a selector needs it.
         bias_delta: Change of the output layer's bias, one row per participant, where a selector needs it.
         weights: Uploaded weights as flat rows, where a selector needs them.
     """

@@ -47,7 +47,8 @@ class ServerView:
         loss: Last reported mean training loss over a first local epoch.
         loss_rms: Last reported root mean square of the samples' losses over a first local epoch.
         global_loss: Last reported mean loss of the global model a device received, before it trained.
-        local_accuracy: Last reported accuracy of a new global model on the device's own held-out samples.
+        local_accuracy: Last reported accuracy of a new global model on the device's own held-out samples;
+            on those it trains on where the scenario holds none out.
         battery: State of charge at the last check-in, 0 to 1.
         check_ins: Share of the rounds so far in which the device was eligible.
         last_round: Last round in which it was chosen and finished; 0 for never.

@@ -15,9 +15,10 @@ Switches:
 Deviations: credits are ceil(R/m) for every tier (the paper leaves them to the operator); with R a multiple of
 m the adaptive policy therefore visits every tier equally often, its mean round time is fixed and only the
 order changes. Profiling is one local epoch instead of several short tasks. A tier's accuracy is the mean of
-its devices' last reports, not a fresh evaluation of all of them. If a tier has fewer than K eligible devices,
-the neighbouring tiers fill up. If no tier that is there has credits left, one without them is drawn. Devices
-that did not answer the profiling belong to no tier and come last.
+its devices' last reports, not a fresh evaluation of all of them; where the scenario holds no samples out
+(``task.held_out = 0``, the default), it is that of the devices' training samples. If a tier has fewer than K
+eligible devices, the neighbouring tiers fill up. If no tier that is there has credits left, one without them
+is drawn. Devices that did not answer the profiling belong to no tier and come last.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class TiFL(Selector):
     name: ClassVar[str] = "tifl"
     family: ClassVar[Family] = Family.HEURISTIC
     paper: ClassVar[str] = "Chai et al., HPDC 2020, arXiv 2001.09249"
-    deviations: ClassVar[str] = "equal credits; tier accuracy from last reports; neighbours fill small tiers"
+    deviations: ClassVar[str] = (
+        "equal credits; tier accuracy from last reports, of training samples where none are held out; "
+        "neighbours fill small tiers"
+    )
     profiling: ClassVar[Profiling] = Profiling.EPOCH
     needs: ClassVar[frozenset[str]] = frozenset({"epoch_s", "comm_s", "local_accuracy"})
 
