@@ -22,7 +22,7 @@ from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.mlp import Mlp
-from emulator.selectors.options import within
+from emulator.selectors.options import text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
 from fedjoule.errors import ConfigError
 
@@ -79,14 +79,17 @@ class Favor(Selector):
         explore_rounds: int = 200,
     ) -> None:
         within(self.name, "target_accuracy", target_accuracy, 0.0, 1.0)
-        within(self.name, "components", components, 1, 1e9)
+        whole(self.name, "components", components, 1, 1e9)
         within(self.name, "discount", discount, 0.0, 1.0)
         within(self.name, "rate", rate, 0.0, 1.0)
-        within(self.name, "cache", cache, 1, 1e9)
-        within(self.name, "batch", batch, 1, 1e9)
-        within(self.name, "updates", updates, 0, 1e6)
-        within(self.name, "sync_every", sync_every, 1, 1e9)
-        within(self.name, "explore_rounds", explore_rounds, 0, 1e9)
+        whole(self.name, "cache", cache, 1, 1e9)
+        whole(self.name, "batch", batch, 1, 1e9)
+        whole(self.name, "updates", updates, 0, 1e6)
+        whole(self.name, "sync_every", sync_every, 1, 1e9)
+        whole(self.name, "explore_rounds", explore_rounds, 0, 1e9)
+        text(self.name, "policy", policy)
+        if online is not None:
+            yes_or_no(self.name, "online", online)
         given = load_policy(policy, "favor") if policy else None
         if given is not None and given.projection is None:
             raise ConfigError(

@@ -28,9 +28,8 @@ from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_o
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.vdn import Transition, advantages
-from emulator.selectors.options import within
+from emulator.selectors.options import one_of, several, text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
-from fedjoule.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,17 +92,19 @@ class FedMarl(Selector):
         explore_last: float = 0.05,
         **learning: Any,
     ) -> None:
-        if mode not in ("topk", "native"):
-            raise ConfigError(f"mode: {mode!r} is neither 'topk' nor 'native'")
-        within(self.name, "explore_rounds", explore_rounds, 0, 1e9)
+        text(self.name, "policy", policy)
+        one_of(self.name, "mode", mode, ("topk", "native"))
+        yes_or_no(self.name, "online", online)
+        whole(self.name, "explore_rounds", explore_rounds, 0, 1e9)
         within(self.name, "explore_last", explore_last, 0.0, 1.0)
-        if len(weights) != 3:
-            raise ConfigError(f"selector {self.name!r}: weights is {weights!r}", hint="give w1, w2 and w3")
+        several(self.name, "weights", weights, 3)
+        for weight in weights:
+            within(self.name, "weights", weight, 0.0, 1e6)
         self._mode = mode
         self._online = online
         self._reward_weights = weights
         self._explore = (explore_rounds, explore_last)
-        self._options = learner_options(self.name, DEFAULTS, learning)
+        self._options = learner_options(self, DEFAULTS, learning)
         self._learner: Learner | None = None
         if policy:
             loaded = load_policy(policy, "fedmarl", FEATURES)

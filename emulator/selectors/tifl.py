@@ -31,7 +31,7 @@ import numpy as np
 from emulator.outcome import RoundOutcome
 from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.draws import draw_uniform
-from emulator.selectors.options import one_of, within
+from emulator.selectors.options import one_of, whole, yes_or_no
 from emulator.view import ServerView
 from fedjoule.errors import ConfigError
 
@@ -67,9 +67,10 @@ class TiFL(Selector):
         retier_every: int = 20,
     ) -> None:
         one_of(self.name, "policy", policy, POLICIES)
-        within(self.name, "tiers", tiers, 1, 127)
-        within(self.name, "interval", interval, 1, 1e9)
-        within(self.name, "retier_every", retier_every, 0, 1e9)
+        whole(self.name, "tiers", tiers, 1, 127)
+        whole(self.name, "interval", interval, 1, 1e9)
+        whole(self.name, "retier_every", retier_every, 0, 1e9)
+        yes_or_no(self.name, "only_when_stalled", only_when_stalled)
         self.policy, self.tiers, self.interval = policy, tiers, interval
         self.only_when_stalled, self.retier_every = only_when_stalled, retier_every
         self.tier_of: NDArray[np.int8] | None = None
