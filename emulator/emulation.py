@@ -99,6 +99,7 @@ def run(
     *,
     seed: int | None = None,
     selector: Selector | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
     out: Path | str = "emulations",
     on_round: OnRound = lambda _: None,
 ) -> Result:
@@ -109,13 +110,14 @@ def run(
         seed: By default the scenario's first.
         selector: An object instead of the selector that the scenario names, e.g. one under development. A
             copy of it plays: given again, it begins again.
+        profiles: Instead of those that the scenario names, e.g. for a model of one's own.
         out: Folder in which the run's folder is made.
         on_round: Called after each round.
     """
     found = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     root = found.seeds[0] if seed is None else seed
     with RunStore(Path(out)).create(found.name, kind="emulation", fingerprint=found.sha256()) as stored:
-        return emulate(stored, found, root, selector=deepcopy(selector), on_round=on_round)
+        return emulate(stored, found, root, selector=deepcopy(selector), profiles=profiles, on_round=on_round)
 
 
 def emulate(

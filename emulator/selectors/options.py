@@ -25,7 +25,7 @@ def whole(selector: str, option: str, value: Any, low: int, high: float) -> None
     Raises:
         ConfigError: It does not, or is not.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
         raise _refused(selector, option, value, f"give a whole number from {low:g} to {high:g}")
 
 
