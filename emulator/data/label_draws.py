@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,13 +40,13 @@ def draw_samples(pools: Shards, counts: NDArray[np.int64], rng: np.random.Genera
     return np.concatenate([rng.choice(pools[label], counts[label], replace=False) for label in wanted])
 
 
-def fixed_size(samples: int) -> int:
+def fixed_size(samples: Any) -> int:
     """A number of samples per device, refused if it is none or no whole number."""
     if isinstance(samples, bool) or not isinstance(samples, Integral):
         raise ConfigError(f"samples_per_client is {samples!r}", hint="give a whole number, such as 40")
-    if samples < 1:
+    if int(samples) < 1:
         raise ConfigError(f"{samples} samples per device: at least one is needed")
-    return samples
+    return int(samples)
 
 
 def positive(name: str, value: float) -> float:

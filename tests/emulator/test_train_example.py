@@ -4,22 +4,17 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import numpy as np
 
 from emulator.compare.load import compare_emulations
 from emulator.emulation import load_result
 from tests.conftest import REPOSITORY
 
-OWN_DATA = """
-from emulator.data.model import Split, image_data_set
-from emulator.data.embedded import digits
-
-def inverted(source):
-    found = digits(source)
-    parts = [Split((255 - split.x * 255).astype("u1"), split.y)
-             for split in (found.train, found.validation, found.test)]
-    return image_data_set("inverted", 10, *parts, note="white on black")
-"""
+PAGE = (REPOSITORY / "docs" / "learning.md").read_text(encoding="utf-8")
+HOW_TO = PAGE[PAGE.index("### Your own data set") : PAGE.index("### Your own model")]
 
 
 def test_the_example_of_an_own_task_is_short_learns_and_can_be_compared(tmp_path: Path) -> None:
@@ -38,16 +33,24 @@ def test_the_example_of_an_own_task_is_short_learns_and_can_be_compared(tmp_path
 
 
 def test_a_data_set_of_another_package_is_found_and_trained_on(tmp_path: Path) -> None:
-    (tmp_path / "my_data.py").write_text(OWN_DATA)
-    about = tmp_path / "my_data-1.0.dist-info"
+    """The page's own words, as a package that lies on the path."""
+    (program,) = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)
+    points, task = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "data.py").write_text(program)
+    about = tmp_path / "my_package-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-data\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[fedjoule.data_sets]\ninverted = my_data:inverted\n")
-    (tmp_path / "own.toml").write_text(
-        'name = "own"\n[fleet]\ndevices = 10\n[task]\nname = "digits-mlp"\ndata = "inverted"\n'
-        "[protocol]\nrounds = 2\nk = 2\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])}
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    ((group, named),) = tomllib.loads(points)["project"]["entry-points"].items()
+    lines = [f"[{group}]", *(f"{name} = {target}" for name, target in named.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines))
+    protocol = "[protocol]\nrounds = 2\nk = 2\n"
+    (tmp_path / "own.toml").write_text(f'name = "own"\n{task}[fleet]\ndevices = 10\n{protocol}')
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (500, 1, 8, 8), np.uint8)
+    np.savez(tmp_path / "street-digits.npz", images=images, labels=rng.integers(0, 10, 500))
+    path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
+    environment = {**os.environ, "PYTHONPATH": path, "FEDJOULE_DATA": str(tmp_path)}
 
     def fedjoule(*arguments: str) -> str:
         command = [sys.executable, "-m", "harness", *arguments]
@@ -55,9 +58,10 @@ def test_a_data_set_of_another_package_is_found_and_trained_on(tmp_path: Path) -
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert re.search(r"inverted .*my-data", fedjoule("list", "data"))
+    assert "my-package" in fedjoule("list", "data")
     fedjoule("emulate", "own.toml")
     (folder,) = (tmp_path / "emulations").glob("*/fedavg_s0")
     record = load_result(folder).record
-    assert record.facts["data"]["name"] == "inverted"
+    assert record.facts["data"]["name"] == "street-digits"
+    assert record.facts["partition"]["samples"] == 400
     assert record.rounds == 2
