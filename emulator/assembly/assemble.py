@@ -94,6 +94,7 @@ def assemble(
             hint='give traces with throughput, or write "profile" for transfers as measured with the devices',
         )
     labels = "label_histogram" in chooser.needs
+    foreign = learners is not None
     learners = learners or learners_of(scenario, task, seed, open_trainer, labels=labels)
     fleet = fleet_from_profiles(
         known,
@@ -136,7 +137,7 @@ def assemble(
         **_fleet_facts(fleet),
         "profiles_sha256": profiles_sha256(tuple(known)),
         **_trace_facts(scenario),
-        **_accuracy_facts(scenario, chooser),
+        **({} if foreign else _accuracy_facts(scenario, chooser)),
         **learners.facts,
     }
     return Assembly(engine, facts)

@@ -3,7 +3,7 @@
 One agent per candidate sees its probing loss, the latencies of this and earlier probes, those of its last
 known transfer and of the ones before, the energy of that transfer, its data size and the time; the joint
 value is the agents' sum (VDN). The reward is w1 (U(acc_t) - U(acc_t-1)) - w2 H_t - w3 B_t, with the round's
-latency H and the chosen devices' upload cost B.
+latency H and the upload cost B that the chosen devices report.
 
 No code is public and the paper leaves out the form of U, the weights and the history. Taken here:
 U(a) = -ln(1 - a + 0.01), H and B over their means under the random policy it starts with, w = (1, 0.2, 0.1),
