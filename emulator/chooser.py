@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +73,7 @@ class Chooser:
 
     def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
         """Tell how the round went; of what was reported, only what the selector declared."""
-        told = replace(outcome, reports=outcome.reports.restricted(self.selector.needs))
+        told = outcome.restricted(self.selector.needs)
         with self._timed():
             self.selector.observe(view, told)
 

@@ -33,6 +33,8 @@ OnRound = Callable[[RoundOutcome], None]
 RECORD = "emulation.json"
 CHECKPOINT_PERIOD_S = 1.0
 """Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
+NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy")
+"""Facts that earlier versions did not note: a run begun by one goes on as before."""
 _log = logging.getLogger(__name__)
 
 
@@ -97,6 +99,7 @@ def run(
     *,
     seed: int | None = None,
     selector: Selector | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
     out: Path | str = "emulations",
     on_round: OnRound = lambda _: None,
 ) -> Result:
@@ -107,13 +110,14 @@ def run(
         seed: By default the scenario's first.
         selector: An object instead of the selector that the scenario names, e.g. one under development. A
             copy of it plays: given again, it begins again.
+        profiles: Instead of those that the scenario names, e.g. for a model of one's own.
         out: Folder in which the run's folder is made.
         on_round: Called after each round.
     """
     found = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     root = found.seeds[0] if seed is None else seed
     with RunStore(Path(out)).create(found.name, kind="emulation", fingerprint=found.sha256()) as stored:
-        return emulate(stored, found, root, selector=deepcopy(selector), on_round=on_round)
+        return emulate(stored, found, root, selector=deepcopy(selector), profiles=profiles, on_round=on_round)
 
 
 def emulate(
@@ -166,9 +170,8 @@ def _check_facts(path: Path, begun: dict[str, Any], now: dict[str, Any]) -> None
     """A run goes on with what it was begun with, or not at all."""
     # As they read back, so that a tuple is no other fact than the list it was stored as.
     now = json.loads(json.dumps(now))
-    if "profiles_sha256" not in begun:  # begun before the content of profiles was noted: it goes on as before
-        del now["profiles_sha256"]
-    changed = [name for name in now if name not in begun or begun[name] != now[name]]
+    held = [name for name in now if name in begun or name not in NOTED_LATER]
+    changed = [name for name in held if name not in begun or begun[name] != now[name]]
     if changed:
         raise ConfigError(
             f"{path}: was begun with other facts: {', '.join(changed)}",

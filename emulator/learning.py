@@ -87,7 +87,7 @@ class RoundLearning:
         return rows
 
     def local_accuracy(self, places: Ids, weights: NDArray[np.float32]) -> Array:
-        """Accuracy of the new model on the devices' own held-out samples, likewise."""
+        """Accuracy of the new model on the devices' own samples (`Trainer.accuracy_of`), likewise."""
         found = np.full(len(self._devices), np.nan)
         if len(places):
             found[places] = self._trainer.accuracy_of(weights, self._devices[places])

@@ -86,10 +86,11 @@ class Reports:
         epoch_j: Measured energy of one local epoch.
         comm_s: Measured duration of download and upload.
         comm_j: Measured energy of download and upload.
+        upload_j: Measured energy of the upload alone.
         loss: Mean training loss over the first local epoch.
         loss_rms: Root mean square of the samples' losses over the first local epoch.
         global_loss: Mean loss of the received model before training, where a selector needs it.
-        local_accuracy: Accuracy of the new global model on held-out samples, where a selector needs it.
+        local_accuracy: Accuracy of the new global model, as in `ServerView`, where a selector needs it.
         bias_delta: Change of the output layer's bias, one row per participant, where a selector needs it.
         weights: Uploaded weights as flat rows, where a selector needs them.
     """
@@ -98,6 +99,7 @@ class Reports:
     epoch_j: NDArray[np.float64]
     comm_s: NDArray[np.float64]
     comm_j: NDArray[np.float64]
+    upload_j: NDArray[np.float64]
     loss: NDArray[np.float64]
     loss_rms: NDArray[np.float64]
     global_loss: NDArray[np.float64] | None = None
@@ -135,7 +137,7 @@ class RoundOutcome:
         clients: Devices that took part in any way, ascending.
         chosen: Which of them were told to train.
         fates: How it ended for each of them.
-        cost: What it cost each of them.
+        cost: What it cost each of them; hidden from selectors, who know what was reported (`restricted`).
         reports: What they told the server.
         costs: R_T and R_E under every accounting.
         accuracy: Of the new global model on the server's validation split; NaN where it was not evaluated.
@@ -162,6 +164,12 @@ class RoundOutcome:
     def failed(self) -> NDArray[np.bool_]:
         """Which of the clients left or were late; an empty battery shows when they check in."""
         return np.array([fate in (Fate.LEFT, Fate.DEADLINE) for fate in self.fates], dtype=bool)
+
+    def restricted(self, needs: Iterable[str]) -> RoundOutcome:
+        """As a selector is told of it: NaN in reports that it did not ask for, and in everybody's costs."""
+        hidden = np.broadcast_to(np.nan, len(self.clients))
+        nothing = ClientCost(*(hidden for _ in fields(ClientCost)))
+        return replace(self, cost=nothing, reports=self.reports.restricted(needs))
 
     @property
     def energy_j(self) -> float:

@@ -53,6 +53,7 @@ def round_reports(
         epoch_j=_only(np.where(probed, cost.probe_j, cost.train_j / count), measured),
         comm_s=_only(cost.download_s + cost.upload_s, finished),
         comm_j=_only(cost.download_j + cost.upload_j, finished),
+        upload_j=_only(cost.upload_j, finished),
         loss=learning.loss,
         loss_rms=learning.loss_rms,
         global_loss=learning.global_loss if "global_loss" in needs else None,
@@ -64,7 +65,7 @@ def round_reports(
 
 def file_reports(reported: Reported, devices: Ids, reports: Reports) -> None:
     """Let the server know."""
-    names = ("epoch_s", "epoch_j", "comm_s", "comm_j", "loss", "loss_rms", "global_loss")
+    names = ("epoch_s", "epoch_j", "comm_s", "comm_j", "upload_j", "loss", "loss_rms", "global_loss")
     told = {name: getattr(reports, name) for name in (*names, "local_accuracy", "bias_delta")}
     reported.put(devices, {name: values for name, values in told.items() if values is not None})
 

@@ -43,10 +43,12 @@ class ServerView:
         epoch_j: Last measured energy of one local epoch, joules.
         comm_s: Last measured duration of download and upload; at first that of a registration speed test.
         comm_j: Last measured energy of download and upload, likewise.
+        upload_j: Energy of the last upload alone, joules.
         loss: Last reported mean training loss over a first local epoch.
         loss_rms: Last reported root mean square of the samples' losses over a first local epoch.
         global_loss: Last reported mean loss of the global model a device received, before it trained.
-        local_accuracy: Last reported accuracy of a new global model on the device's own held-out samples.
+        local_accuracy: Last reported accuracy of a new global model on the device's own held-out samples;
+            on those it trains on where the scenario holds none out.
         battery: State of charge at the last check-in, 0 to 1.
         check_ins: Share of the rounds so far in which the device was eligible.
         last_round: Last round in which it was chosen and finished; 0 for never.
@@ -74,6 +76,7 @@ class ServerView:
     epoch_j: NDArray[np.float64]
     comm_s: NDArray[np.float64]
     comm_j: NDArray[np.float64]
+    upload_j: NDArray[np.float64]
     loss: NDArray[np.float64]
     loss_rms: NDArray[np.float64]
     global_loss: NDArray[np.float64]

@@ -1,13 +1,16 @@
 """Your own model and data set in a few lines: points on two spirals, told apart by a small network."""
 
+import sys
+
 import numpy as np
 from torch import nn
 
+import emulator
 from device_agents.workloads.tasks import TASKS, Task
-from emulator.assembly.assemble import assemble
 from emulator.data.model import DataSet, Split
 from emulator.data.sources import DATA_SETS
 from emulator.scenario.load import load_scenario
+from emulator.selectors.base import SELECTORS
 from power.reference.fleet import reference_fleet
 
 
@@ -22,16 +25,16 @@ def spirals(source):
     """Any function that makes a `DataSet`: what devices share, what rewards see, what reports see."""
     turn, arm = source.rng("spirals").uniform(0.5, 3, 3000), np.arange(3000) % 2
     x = np.stack([turn * np.cos(turn + np.pi * arm), turn * np.sin(turn + np.pi * arm)], 1)
-    return DataSet(
-        "spirals", 2, *(Split(x[i::3].astype("f4"), arm[i::3]) for i in range(3)), note="generated"
-    )
+    return DataSet("spirals", 2, *(Split(x[i::3].astype("f4"), arm[i::3]) for i in range(3)), note="made up")
 
 
 if __name__ == "__main__":
     TASKS["spirals"] = Task("spirals", f"{__name__}:Network", "spirals", (2,), 2, learning_rate=0.1)
     DATA_SETS.builtin["spirals"] = (f"{__name__}:spirals", "Two spirals")
-    quick = load_scenario("quick")
-    scenario = quick.model_copy(update={"task": quick.task.model_copy(update={"name": "spirals"})})
+    quick, out = load_scenario("quick"), sys.argv[1] if sys.argv[1:] else "spirals"
+    task = quick.task.model_copy(update={"name": "spirals"})
+    scenario = quick.model_copy(update={"name": "spirals", "task": task})
     costs = reference_fleet("digits-mlp")  # of a network of about this size; a profile of yours is better
-    engine = assemble(scenario, seed=0, profiles=costs).engine
-    print(*(f"round {engine.play().round}: accuracy {engine.score.accuracy:.3f}" for _ in range(5)), sep="\n")
+    for method in ("fedavg", "oort"):
+        result = emulator.run(scenario, selector=SELECTORS.load(method)(), profiles=costs, out=out)
+        print(f"{method}: accuracy {result.record.test_accuracy:.3f}")  # next: `fedjoule compare spirals`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -34,6 +35,7 @@ from fedjoule.seeds import generator
 from power.profile import DeviceProfile
 
 SURROGATE = "surrogate"
+TRAINING_SAMPLES = "training samples: task.held_out is 0"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +94,7 @@ def assemble(
             hint='give traces with throughput, or write "profile" for transfers as measured with the devices',
         )
     labels = "label_histogram" in chooser.needs
+    foreign = learners is not None
     learners = learners or learners_of(scenario, task, seed, open_trainer, labels=labels)
     fleet = fleet_from_profiles(
         known,
@@ -124,6 +127,7 @@ def assemble(
     facts = {
         "seed": seed,
         "selector": chooser.name,
+        "selector_options": {name: _plain(value) for name, value in chooser.given_options.items()},
         "privileged": chooser.privileged,
         "budgets": {"time_s": judging.budgets.time_s, "energy_j": judging.budgets.energy_j},
         "trainer": learners.trainer.implementation,
@@ -133,6 +137,7 @@ def assemble(
         **_fleet_facts(fleet),
         "profiles_sha256": profiles_sha256(tuple(known)),
         **_trace_facts(scenario),
+        **({} if foreign else _accuracy_facts(scenario, chooser)),
         **learners.facts,
     }
     return Assembly(engine, facts)
@@ -262,6 +267,21 @@ def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
 def profiles_sha256(profiles: tuple[DeviceProfile, ...]) -> str:
     """Hash of what the profiles hold, whatever their order: a file may be another one under the same name."""
     return hashlib.sha256(canonical_json(sorted(profile.sha256() for profile in profiles))).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """An option as a record can hold it; of an object its type."""
+    try:
+        return json.loads(json.dumps(value))
+    except TypeError:
+        return type(value).__name__
+
+
+def _accuracy_facts(scenario: Scenario, selector: Selector) -> dict[str, Any]:
+    """Whose accuracy a selector goes by, where it asks devices for one."""
+    if "local_accuracy" not in selector.needs or scenario.trainer.kind == SURROGATE:
+        return {}
+    return {"local_accuracy": "held-out samples" if scenario.task.held_out else TRAINING_SAMPLES}
 
 
 def _fleet_facts(fleet: FleetState) -> dict[str, Any]:

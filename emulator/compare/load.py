@@ -17,6 +17,7 @@ from emulator.compare.stored import checked_rounds
 from emulator.compare.table import Comparison, Pair, compare
 from emulator.emulation import RECORD, Result, load_result
 from emulator.outcome import Accounting
+from emulator.policies.store import SUFFIX
 from emulator.selectors.base import SELECTORS, Family
 from emulator.software import OTHER_SOFTWARE
 from fedjoule.errors import DataQualityError
@@ -95,10 +96,16 @@ def _rounds(result: Result) -> pd.DataFrame:
 
 
 def method_name(result: Result) -> str:
-    """The selector with the options that it was given."""
-    options = result.record.scenario.selector.options
+    """The selector with the options that it was given, be it the scenario's or an object of one's own."""
+    record, section = result.record, result.record.scenario.selector
+    # Runs from before options were noted: those of the scenario are another selector's if an object played.
+    own = section.options if record.selector == section.name else {}
+    options = dict(record.facts.get("selector_options", own))
+    if str(options.get("policy", "")).endswith(SUFFIX):  # what is in it counts, not where it lies
+        digest = record.facts.get("policy_sha256")
+        options["policy"] = Path(options["policy"]).name + (f":{digest[:8]}" if digest else "")
     listed = ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
-    return result.record.selector + (f" ({listed})" if listed else "")
+    return record.selector + (f" ({listed})" if listed else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,15 +40,17 @@ def draw_samples(pools: Shards, counts: NDArray[np.int64], rng: np.random.Genera
     return np.concatenate([rng.choice(pools[label], counts[label], replace=False) for label in wanted])
 
 
-def fixed_size(samples: int) -> int:
-    """A number of samples per device, refused if there are none."""
-    if samples < 1:
+def fixed_size(samples: Any) -> int:
+    """A number of samples per device, refused if it is none or no whole number."""
+    if isinstance(samples, bool) or not isinstance(samples, Integral):
+        raise ConfigError(f"samples_per_client is {samples!r}", hint="give a whole number, such as 40")
+    if int(samples) < 1:
         raise ConfigError(f"{samples} samples per device: at least one is needed")
-    return samples
+    return int(samples)
 
 
 def positive(name: str, value: float) -> float:
     """An option that has to be positive and finite."""
-    if not 0 < value < np.inf:
-        raise ConfigError(f"{name} must be positive and finite, got {value}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
+        raise ConfigError(f"{name} must be positive and finite, got {value!r}")
     return value

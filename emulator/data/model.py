@@ -99,6 +99,10 @@ class DataSet:
                 f"{where}: samples are {split.x.dtype}",
                 hint="use uint8 images, float32 numbers or int64 tokens",
             )
+        if split.y.dtype != np.int64:
+            raise DataQualityError(
+                f"{where}: labels are {split.y.dtype}", hint="use int64, as in `y.astype('i8')`"
+            )
         if len(split.y) and (split.y.min() < 0 or split.y.max() >= self.classes):
             raise DataQualityError(f"{where}: labels outside 0 to {self.classes - 1}")
         if split.x.dtype == np.float32 and not np.isfinite(split.x).all():

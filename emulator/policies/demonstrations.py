@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from emulator.outcome import RoundOutcome
     from emulator.view import ServerView
 
-REPORTED = ("epoch_s", "epoch_j", "comm_s", "comm_j", "loss", "loss_rms", "global_loss", "local_accuracy")
+REPORTED = (
+    *("epoch_s", "epoch_j", "comm_s", "comm_j", "upload_j"),
+    *("loss", "loss_rms", "global_loss", "local_accuracy"),
+)
 """What a device tells when it takes part; an expert that does not probe learns it from those it chose."""
 
 
@@ -77,7 +80,7 @@ class Demonstrating(Selector):
         # The engine counts whoever was late with a shadow probe, too.
         failures = self._known["failures"]
         failures[own.clients] = np.where(own.failed, failures[own.clients] + 1, 0)
-        self._expert.observe(seen, own)
+        self._expert.observe(seen, own.restricted(self._expert.needs))
 
     def _as_seen(self, view: ServerView, candidates: NDArray[np.int64]) -> ServerView:
         """The view without what only the shadow probes told."""

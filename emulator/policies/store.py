@@ -106,16 +106,31 @@ def any_policy(name: str) -> Policy:
     """A policy of the package by name, or a file by path.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: No policy of the package has that name.
+        StorageError: There is no such file, or it is none of a policy.
     """
     if name.endswith(SUFFIX):
-        return read_policy(Path(name).read_bytes() if Path(name).is_file() else b"", name)
+        return read_policy(_file(Path(name)), name)
     if name not in packaged_policies():
         raise ConfigError(
             f"no policy called {name!r}",
             hint=f"known: {', '.join(packaged_policies())}; or a {SUFFIX} file of `fedjoule policy train`",
         )
     return read_policy((files("emulator.policies") / "trained" / f"{name}{SUFFIX}").read_bytes(), name)
+
+
+def _file(path: Path) -> bytes:
+    if not path.is_file():
+        raise StorageError(
+            f"{path.absolute()}: no policy file is there",
+            hint="`fedjoule policy train` makes one; a scenario names it relative to its own folder",
+        )
+    if (size := path.stat().st_size) > MAX_FILE_BYTES:
+        raise StorageError(
+            f"{path.absolute()}: {size >> 20} MB, a policy file has at most {MAX_FILE_BYTES >> 20}",
+            hint="give a file of `fedjoule policy train`",
+        )
+    return path.read_bytes()
 
 
 def load_policy(name: str, kind: str, features: tuple[str, ...] = ()) -> Policy:
@@ -149,8 +164,6 @@ def read_policy(data: bytes, name: str) -> Policy:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    if not data or len(data) > MAX_FILE_BYTES:
-        raise StorageError(f"{name}: no policy file, or larger than {MAX_FILE_BYTES >> 20} MB")
     try:
         arrays = load(data)
         length = int.from_bytes(data[:8], "little")
@@ -158,7 +171,9 @@ def read_policy(data: bytes, name: str) -> Policy:
             json.loads(data[8 : 8 + length])["__metadata__"]["manifest"]
         )
     except (SafetensorError, KeyError, ValueError) as error:
-        raise StorageError(f"{name}: not a policy file: {error}") from error
+        raise StorageError(
+            f"{name}: not a policy file: {error}", hint="give a file of `fedjoule policy train`"
+        ) from error
     layers = sum(key.startswith("weight") for key in arrays)
     try:
         network = Mlp(

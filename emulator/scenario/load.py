@@ -6,6 +6,7 @@ import difflib
 from importlib import resources
 from pathlib import Path
 
+from emulator.policies.store import SUFFIX
 from emulator.scenario.model import Scenario
 from fedjoule.config import load_toml, parse_toml
 from fedjoule.errors import ConfigError
@@ -65,14 +66,19 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         raise ConfigError(
             f"no scenario file and no preset called {name!r}", hint=f"presets: {', '.join(preset_names())}"
         )
-    return _relative_to(load_toml(path, Scenario), path.parent)
+    return _found_from(path.parent.resolve(), load_toml(path, Scenario))
 
 
-def _relative_to(scenario: Scenario, folder: Path) -> Scenario:
-    fleet = scenario.fleet
+def _found_from(folder: Path, scenario: Scenario) -> Scenario:
+    """With the files it names found from a folder, wherever it is played or resumed."""
+    fleet, selector = scenario.fleet, scenario.selector
     if fleet.profiles != "reference":
         fleet = fleet.model_copy(update={"profiles": tuple(str(folder / name) for name in fleet.profiles)})
     if fleet.traces is not None and fleet.traces.source != "synthetic":
         traces = fleet.traces.model_copy(update={"source": str(folder / fleet.traces.source)})
         fleet = fleet.model_copy(update={"traces": traces})
-    return scenario.model_copy(update={"fleet": fleet})
+    policy = selector.options.get("policy")
+    if isinstance(policy, str) and policy.endswith(SUFFIX):
+        options = {**selector.options, "policy": str(folder / policy)}
+        selector = selector.model_copy(update={"options": options})
+    return scenario.model_copy(update={"fleet": fleet, "selector": selector})

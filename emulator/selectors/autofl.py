@@ -32,7 +32,7 @@ from emulator.outcome import Fate, RoundOutcome
 from emulator.selectors.base import Family, Selector
 from emulator.selectors.draws import draw_uniform
 from emulator.selectors.expected import epoch_s, round_j
-from emulator.selectors.options import within
+from emulator.selectors.options import whole, within
 from emulator.selectors.top_k import top_k
 from emulator.view import ServerView
 
@@ -66,7 +66,7 @@ class AutoFl(Selector):
         within(self.name, "discount", discount, 0.0, 1.0)
         within(self.name, "accuracy_weight", accuracy_weight, 0.0, 1e6)
         within(self.name, "gain_weight", gain_weight, 0.0, 1e6)
-        within(self.name, "levels", levels, 1, 16)
+        whole(self.name, "levels", levels, 1, 16)
         self.epsilon, self.learning_rate, self.discount = epsilon, learning_rate, discount
         self.accuracy_weight, self.gain_weight, self.levels = accuracy_weight, gain_weight, levels
         self.table = np.zeros(levels**FEATURES)

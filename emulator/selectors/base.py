@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -70,6 +73,7 @@ class Selector:
         most_devices: The largest fleet that it can serve; ``None`` for any.
         option_defaults: Options that the constructor passes on without naming them, and what they are then.
         proximal_mu: Weight of the proximal term in the local objective (FedProx).
+        given_options: What its constructor was given; tables tell variants of one method apart by it.
         policy_sha256: Hash of the policy file that it begins with, of the package or its own; ``None`` if it
             begins without.
     """
@@ -87,7 +91,14 @@ class Selector:
     most_devices: ClassVar[int | None] = None
     option_defaults: ClassVar[Mapping[str, Any]] = {}
     proximal_mu: float = 0.0
+    given_options: Mapping[str, Any] = MappingProxyType({})
     policy_sha256: str | None = None
+
+    def __init_subclass__(cls, **further: Any) -> None:
+        """Whatever a method's constructor does with its options, the object knows what they were."""
+        super().__init_subclass__(**further)
+        if "__init__" in vars(cls):
+            cls.__init__ = _noting_options(cls.__init__)  # type: ignore[method-assign]
 
     def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Eligible devices to consider, unique.
@@ -128,6 +139,18 @@ class Selector:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up a state from `state_dict`."""
+
+
+def _noting_options(constructor: Callable[..., None]) -> Callable[..., None]:
+    names = list(inspect.signature(constructor).parameters)[1:]
+
+    @functools.wraps(constructor)
+    def noting(self: Selector, *values: Any, **options: Any) -> None:
+        if "given_options" not in vars(self):  # a parent's constructor is given what this one makes of it
+            self.given_options = dict(zip(names, values, strict=False)) | options
+        constructor(self, *values, **options)
+
+    return noting
 
 
 SELECTORS: Registry[type[Selector]] = Registry(

@@ -5,10 +5,10 @@ kept for the whole run (a policy brings the one that it was trained with). The s
 every device's latest components; an action is one device, and the K best of Q(s, .) are chosen. Reward:
 64 ** (accuracy - target) - 1.
 
-The state's size depends on the model and on N, so a policy serves the task it was trained on and no other;
-``favor`` learns during the run (``online``) unless it is given a policy (``pretrained``). Deviations: no
-softmax on the output, since Q-values are no probabilities; Adam instead of RMSprop; every chosen device is a
-transition of its own, as the joint choice has no single action.
+The state's size depends on the model and on N, so a policy serves the task it was trained on and no other.
+Without a policy ``favor`` learns during the run; a given one acts as it is, or learns on with ``online =
+true``. Deviations: no softmax on the output, since Q-values are no probabilities; Adam instead of RMSprop;
+every chosen device is a transition of its own, as the joint choice has no single action.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.mlp import Mlp
-from emulator.selectors.options import within
+from emulator.selectors.options import text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
 from fedjoule.errors import ConfigError
 
@@ -43,7 +43,7 @@ class Favor(Selector):
 
     Args:
         policy: File of a policy for this task and fleet; empty to learn during the run.
-        online: Whether it learns while it runs.
+        online: Whether it learns while it runs. By default only without a policy.
         target_accuracy: Omega of the reward.
         components: At most so many principal components.
         discount: gamma.
@@ -67,7 +67,7 @@ class Favor(Selector):
         self,
         *,
         policy: str = "",
-        online: bool = True,
+        online: bool | None = None,
         target_accuracy: float = 0.99,
         components: int = 100,
         discount: float = 0.999,
@@ -79,14 +79,17 @@ class Favor(Selector):
         explore_rounds: int = 200,
     ) -> None:
         within(self.name, "target_accuracy", target_accuracy, 0.0, 1.0)
-        within(self.name, "components", components, 1, 1e9)
+        whole(self.name, "components", components, 1, 1e9)
         within(self.name, "discount", discount, 0.0, 1.0)
         within(self.name, "rate", rate, 0.0, 1.0)
-        within(self.name, "cache", cache, 1, 1e9)
-        within(self.name, "batch", batch, 1, 1e9)
-        within(self.name, "updates", updates, 0, 1e6)
-        within(self.name, "sync_every", sync_every, 1, 1e9)
-        within(self.name, "explore_rounds", explore_rounds, 0, 1e9)
+        whole(self.name, "cache", cache, 1, 1e9)
+        whole(self.name, "batch", batch, 1, 1e9)
+        whole(self.name, "updates", updates, 0, 1e6)
+        whole(self.name, "sync_every", sync_every, 1, 1e9)
+        whole(self.name, "explore_rounds", explore_rounds, 0, 1e9)
+        text(self.name, "policy", policy)
+        if online is not None:
+            yes_or_no(self.name, "online", online)
         given = load_policy(policy, "favor") if policy else None
         if given is not None and given.projection is None:
             raise ConfigError(
@@ -95,7 +98,7 @@ class Favor(Selector):
             )
         self._given = None if given is None else given.network
         self.policy_sha256 = None if given is None else given.sha256
-        self._online = online
+        self._online = given is None if online is None else online
         self._target_accuracy = target_accuracy
         self._components = components
         self._discount = discount

@@ -3,7 +3,7 @@
 One agent per candidate sees its probing loss, the latencies of this and earlier probes, those of its last
 known transfer and of the ones before, the energy of that transfer, its data size and the time; the joint
 value is the agents' sum (VDN). The reward is w1 (U(acc_t) - U(acc_t-1)) - w2 H_t - w3 B_t, with the round's
-latency H and the chosen devices' upload cost B.
+latency H and the upload cost B that the chosen devices report.
 
 No code is public and the paper leaves out the form of U, the weights and the history. Taken here:
 U(a) = -ln(1 - a + 0.01), H and B over their means under the random policy it starts with, w = (1, 0.2, 0.1),
@@ -28,9 +28,8 @@ from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_o
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.vdn import Transition, advantages
-from emulator.selectors.options import within
+from emulator.selectors.options import one_of, several, text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
-from fedjoule.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +78,7 @@ class FedMarl(Selector):
         "U, weights and history are not published; topk keeps K, native its own number"
     )
     probe: ClassVar[Probe] = Probe.EPOCH
-    needs: ClassVar[frozenset[str]] = frozenset({"loss", "epoch_s", "comm_s", "comm_j"})
+    needs: ClassVar[frozenset[str]] = frozenset({"loss", "epoch_s", "comm_s", "comm_j", "upload_j"})
     option_defaults: ClassVar[Mapping[str, Any]] = asdict(DEFAULTS)
 
     def __init__(
@@ -93,17 +92,19 @@ class FedMarl(Selector):
         explore_last: float = 0.05,
         **learning: Any,
     ) -> None:
-        if mode not in ("topk", "native"):
-            raise ConfigError(f"mode: {mode!r} is neither 'topk' nor 'native'")
-        within(self.name, "explore_rounds", explore_rounds, 0, 1e9)
+        text(self.name, "policy", policy)
+        one_of(self.name, "mode", mode, ("topk", "native"))
+        yes_or_no(self.name, "online", online)
+        whole(self.name, "explore_rounds", explore_rounds, 0, 1e9)
         within(self.name, "explore_last", explore_last, 0.0, 1.0)
-        if len(weights) != 3:
-            raise ConfigError(f"selector {self.name!r}: weights is {weights!r}", hint="give w1, w2 and w3")
+        several(self.name, "weights", weights, 3)
+        for weight in weights:
+            within(self.name, "weights", weight, 0.0, 1e6)
         self._mode = mode
         self._online = online
         self._reward_weights = weights
         self._explore = (explore_rounds, explore_last)
-        self._options = learner_options(self.name, DEFAULTS, learning)
+        self._options = learner_options(self, DEFAULTS, learning)
         self._learner: Learner | None = None
         if policy:
             loaded = load_policy(policy, "fedmarl", FEATURES)
@@ -177,7 +178,7 @@ class FedMarl(Selector):
 
     def _reward(self, outcome: RoundOutcome, *, played_at_random: bool) -> float:
         latency_s = outcome.costs[Accounting.HONEST].time_s
-        upload_j = float(outcome.cost.upload_j.sum())
+        upload_j = float(np.nansum(outcome.reports.upload_j))  # NaN for those who sent nothing
         if played_at_random or self._random_means[2] == 0:
             self._random_means += (latency_s, upload_j, 1.0)
         typical_s, typical_j = np.maximum(self._random_means[:2] / self._random_means[2], 1e-12)

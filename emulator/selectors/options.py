@@ -1,8 +1,9 @@
-"""Checks of the options a scenario file gives to a selector."""
+"""Checks of the options that a selector is given, before anything is trained for it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from numbers import Integral
 from typing import Any
 
 from fedjoule.errors import ConfigError
@@ -14,17 +15,59 @@ def within(selector: str, option: str, value: Any, low: float, high: float) -> N
     Raises:
         ConfigError: It does not, or is not a number.
     """
-    if not isinstance(value, int | float) or not low <= value <= high:
-        raise ConfigError(
-            f"selector {selector!r}: {option} is {value!r}", hint=f"give a number from {low:g} to {high:g}"
-        )
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise _refused(selector, option, value, f"give a number from {low:g} to {high:g}")
 
 
-def one_of(selector: str, option: str, value: str, known: Collection[str]) -> None:
+def whole(selector: str, option: str, value: Any, low: int, high: float) -> None:
+    """The number lies between both bounds, inclusive, and is a whole one: 16, not 16.0.
+
+    Raises:
+        ConfigError: It does not, or is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or not low <= int(value) <= high:
+        raise _refused(selector, option, value, f"give a whole number from {low:g} to {high:g}")
+
+
+def several(selector: str, option: str, values: Any, count: int) -> None:
+    """So many values; what each of them is, is for another check.
+
+    Raises:
+        ConfigError: There are more or fewer, or it is no list.
+    """
+    if not isinstance(values, list | tuple) or len(values) != count:
+        raise _refused(selector, option, values, f"give a list of {count}")
+
+
+def yes_or_no(selector: str, option: str, value: Any) -> None:
+    """Nothing that only counts as true, such as the word "no".
+
+    Raises:
+        ConfigError: It is neither true nor false.
+    """
+    if not isinstance(value, bool):
+        raise _refused(selector, option, value, "give true or false")
+
+
+def text(selector: str, option: str, value: Any) -> None:
+    """A name or a file.
+
+    Raises:
+        ConfigError: It is no text.
+    """
+    if not isinstance(value, str):
+        raise _refused(selector, option, value, "give a text")
+
+
+def one_of(selector: str, option: str, value: Any, known: Collection[str]) -> None:
     """The word is one of the known ones.
 
     Raises:
         ConfigError: It is not.
     """
-    if value not in known:
-        raise ConfigError(f"selector {selector!r}: {option} is {value!r}", hint=f"known: {', '.join(known)}")
+    if not isinstance(value, str) or value not in known:
+        raise _refused(selector, option, value, f"known: {', '.join(known)}")
+
+
+def _refused(selector: str, option: str, value: Any, hint: str) -> ConfigError:
+    return ConfigError(f"selector {selector!r}: {option} is {value!r}", hint=hint)

@@ -24,7 +24,7 @@ import numpy as np
 
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.draws import draw_weighted, log_of
-from emulator.selectors.options import within
+from emulator.selectors.options import whole
 from emulator.selectors.reliable import worth_asking
 from emulator.selectors.top_k import top_k
 from emulator.view import ServerView
@@ -43,7 +43,7 @@ class PowerOfChoice(Selector):
     needs: ClassVar[frozenset[str]] = frozenset({"global_loss"})
 
     def __init__(self, *, d: int = 0) -> None:
-        within(self.name, "d", d, 0, 1e9)
+        whole(self.name, "d", d, 0, 1e9)
         self.d = d
 
     def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -15,9 +15,10 @@ Switches:
 Deviations: credits are ceil(R/m) for every tier (the paper leaves them to the operator); with R a multiple of
 m the adaptive policy therefore visits every tier equally often, its mean round time is fixed and only the
 order changes. Profiling is one local epoch instead of several short tasks. A tier's accuracy is the mean of
-its devices' last reports, not a fresh evaluation of all of them. If a tier has fewer than K eligible devices,
-the neighbouring tiers fill up. If no tier that is there has credits left, one without them is drawn. Devices
-that did not answer the profiling belong to no tier and come last.
+its devices' last reports, not a fresh evaluation of all of them; where the scenario holds no samples out
+(``task.held_out = 0``, the default), it is that of the devices' training samples. If a tier has fewer than K
+eligible devices, the neighbouring tiers fill up. If no tier that is there has credits left, one without them
+is drawn. Devices that did not answer the profiling belong to no tier and come last.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 from emulator.outcome import RoundOutcome
 from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.draws import draw_uniform
-from emulator.selectors.options import one_of, within
+from emulator.selectors.options import one_of, whole, yes_or_no
 from emulator.view import ServerView
 from fedjoule.errors import ConfigError
 
@@ -49,7 +50,10 @@ class TiFL(Selector):
     name: ClassVar[str] = "tifl"
     family: ClassVar[Family] = Family.HEURISTIC
     paper: ClassVar[str] = "Chai et al., HPDC 2020, arXiv 2001.09249"
-    deviations: ClassVar[str] = "equal credits; tier accuracy from last reports; neighbours fill small tiers"
+    deviations: ClassVar[str] = (
+        "equal credits; tier accuracy from last reports, of training samples where none are held out; "
+        "neighbours fill small tiers"
+    )
     profiling: ClassVar[Profiling] = Profiling.EPOCH
     needs: ClassVar[frozenset[str]] = frozenset({"epoch_s", "comm_s", "local_accuracy"})
 
@@ -63,9 +67,10 @@ class TiFL(Selector):
         retier_every: int = 20,
     ) -> None:
         one_of(self.name, "policy", policy, POLICIES)
-        within(self.name, "tiers", tiers, 1, 127)
-        within(self.name, "interval", interval, 1, 1e9)
-        within(self.name, "retier_every", retier_every, 0, 1e9)
+        whole(self.name, "tiers", tiers, 1, 127)
+        whole(self.name, "interval", interval, 1, 1e9)
+        whole(self.name, "retier_every", retier_every, 0, 1e9)
+        yes_or_no(self.name, "only_when_stalled", only_when_stalled)
         self.policy, self.tiers, self.interval = policy, tiers, interval
         self.only_when_stalled, self.retier_every = only_when_stalled, retier_every
         self.tier_of: NDArray[np.int8] | None = None

@@ -261,6 +261,8 @@ def _dry_run(index: BatchIndex) -> Output:
         budgets = facts["budgets"]
         fleet = f"{scenario.fleet.devices:,} devices of {len(facts['profiles'])} profiles [{origin}]"
         rounds = f"{protocol.rounds} of {protocol.k} clients from {scenario.candidates} candidates"
+        accuracy = facts.get("local_accuracy")
+        notes = [*facts["not_measured"], *([f"local accuracy of {accuracy}"] if accuracy else [])]
         limits = f"T = {budgets['time_s']:.4g} s, E = {budgets['energy_j']:.4g} J per round [{origin}]"
         for line in (
             f"would run   {', '.join(names)}",
@@ -268,7 +270,7 @@ def _dry_run(index: BatchIndex) -> Output:
             f"rounds      {rounds}, {protocol.local_epochs} local epochs",
             f"budgets     {limits} for seed {planned.seed}",
             f"training    {facts['trainer']}",
-            *(f"note        {gap}" for gap in facts["not_measured"]),
+            *(f"note        {note}" for note in notes),
         ):
             console.print(line, markup=False)
 

@@ -19,7 +19,7 @@ UNLOADABLE = "cannot be loaded"
 
 @click.group("list", cls=Group)
 def list_group() -> None:
-    """Show what can be named: meters, selectors, scenarios, commands."""
+    """Show what can be named: meters, selectors, scenarios, tasks, data, partitions, commands."""
 
 
 @list_group.command("meters")
@@ -66,6 +66,60 @@ def scenarios(name: str | None) -> Output:
     def render(console: Console) -> None:
         for name, summary in rows.items():
             console.print(f"{name:<38} {summary}", markup=False)
+
+    return Output(rows, render)
+
+
+@list_group.command("tasks")
+def tasks() -> Output:
+    """Tasks, a scenario's `task.name`: the model, and the data that it is made for."""
+    from device_agents.workloads.tasks import TASKS
+
+    rows = {
+        task.name: {
+            "model": task.model,
+            "data_set": task.data_set,
+            "input_shape": list(task.input_shape),
+            "vocabulary": task.vocabulary,
+            "classes": task.classes,
+        }
+        for task in TASKS.values()
+    }
+
+    def render(console: Console) -> None:
+        for name, task in TASKS.items():
+            size = " x ".join(map(str, task.input_shape)) + (" tokens" if task.vocabulary else "")
+            line = f"{task.model} on {task.data_set}: samples of {size} in {task.classes} classes"
+            console.print(f"{name:<26} {line}", markup=False)
+        console.print("`fedjoule list data` says where the data comes from", markup=False)
+
+    return Output(rows, render)
+
+
+@list_group.command("data")
+def data() -> Output:
+    """Data sets, a scenario's `task.data`, built in and from installed packages, and where they come from."""
+    from emulator.data.sources import DATA_SETS, FOLDER_VARIABLE, data_folder
+
+    note = f"data folder: {data_folder()}; {FOLDER_VARIABLE} names another"
+    return _entries(DATA_SETS.entries(), note)
+
+
+@list_group.command("partitions")
+def partitions() -> Output:
+    """Partitions, a scenario's `task.partition`: who has which samples, with their options."""
+    from emulator.data.partition import PARTITIONS
+
+    rows = {name: _partition(entry) for name, entry in PARTITIONS.entries().items()}
+
+    def render(console: Console) -> None:
+        from rich.markup import escape
+
+        for name, row in rows.items():
+            what = row.get("error", row["summary"])
+            console.print(f"{name:<16} {escape(what)}  [dim]({escape(row['source'])})[/dim]")
+            if row.get("options"):
+                console.print(f"{'':<16} [dim]{escape(_options_line(row['options']))}[/dim]")
 
     return Output(rows, render)
 
@@ -120,11 +174,26 @@ def _one_selector(name: str) -> Output:
 
     def render(console: Console) -> None:
         _show_selector(console, name, row)
-        shown = ", ".join(f"{option} = {value!r}" for option, value in options.items())
-        console.print(f"  {'':<22} options: {shown or 'none'}", markup=False)
+        console.print(f"  {'':<22} {_options_line(options)}", markup=False)
         console.print(f"\n{text}", markup=False)
 
     return Output(row, render)
+
+
+def _partition(entry: Entry) -> dict[str, Any]:
+    """One partition with its options; of a plug-in that cannot be loaded, why."""
+    from emulator.data.partition import partition_options
+
+    row = {"summary": entry.summary, "source": entry.source, "target": entry.target}
+    try:
+        return {**row, "options": partition_options(entry.name)}
+    except ConfigError as error:
+        return {**row, "error": error.message}
+
+
+def _options_line(options: dict[str, Any]) -> str:
+    shown = [name if value is None else f"{name} = {value!r}" for name, value in options.items()]
+    return f"options: {', '.join(shown) or 'none'}"
 
 
 def _show_selector(console: Console, name: str, row: dict[str, Any]) -> None:
@@ -150,10 +219,12 @@ def _show_selector(console: Console, name: str, row: dict[str, Any]) -> None:
         console.print(f"  {'':<22} [dim]{escape(line)}[/dim]")
 
 
-def _entries(entries: dict[str, Entry]) -> Output:
+def _entries(entries: dict[str, Entry], note: str = "") -> Output:
     def render(console: Console) -> None:
         for entry in entries.values():
             console.print(f"{entry.name:<14} {entry.summary}  [dim]({entry.source})[/dim]")
+        if note:
+            console.print(note, markup=False)
 
     return Output(
         {e.name: {"summary": e.summary, "source": e.source, "target": e.target} for e in entries.values()},

@@ -284,3 +284,9 @@ def test_the_folder_is_the_named_one_else_the_users_cache(monkeypatch: pytest.Mo
     monkeypatch.delenv("FEDJOULE_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
     assert data_folder() == Path("/cache/fedjoule/data")
+
+
+def test_labels_that_torch_would_stumble_over_are_refused() -> None:
+    split = Split(np.zeros((4, 2), np.float32), np.zeros(4, np.int32))
+    with pytest.raises(DataQualityError, match="labels are int32"):
+        DataSet("own", 2, split, split, split, note="made up")

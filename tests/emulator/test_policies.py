@@ -92,10 +92,15 @@ def test_files_that_are_no_policies(tmp_path: Path) -> None:
     broken.write_bytes(b"\x80\x04not a policy")
     with pytest.raises(StorageError, match="not a policy file"):
         any_policy(str(broken))
-    with pytest.raises(StorageError, match="no policy file"):
+    with pytest.raises(StorageError, match=f"{tmp_path}/absent.safetensors: no policy file") as absent:
         any_policy(str(tmp_path / "absent.safetensors"))
+    assert "policy train" in absent.value.hint
     with pytest.raises(ConfigError, match="no policy called"):
         any_policy("absent")
+    with (tmp_path / "large.safetensors").open("wb") as large:
+        large.truncate(store.MAX_FILE_BYTES + (1 << 20))
+    with pytest.raises(StorageError, match=r"large.safetensors: 65 MB, a policy file has at most 64"):
+        any_policy(large.name)
 
 
 def test_a_policy_that_nobody_could_read_is_not_written(

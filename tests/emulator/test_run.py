@@ -10,11 +10,24 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from emulator.batch import plan, play, read_index, start
+from emulator.compare.load import method_name
 from emulator.cost.network import Link
 from emulator.emulation import load_result, run
 from emulator.log import METRIC
 from emulator.outcome import Accounting, Fate
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, Traces, TrainerSection
+from emulator.policies.store import any_policy, write_policy
+from emulator.scenario.model import (
+    Fleet,
+    ProtocolSection,
+    Scenario,
+    SelectorSection,
+    Traces,
+    TrainerSection,
+)
+from emulator.selectors.eafl import Eafl
+from emulator.selectors.fedavg import FedAvg
+from emulator.selectors.fedrank.selector import FedRank
+from emulator.selectors.fedrank.variants import WithoutRanking
 from emulator.selectors.oort.selector import Oort
 from fedjoule.errors import ConfigError, StorageError
 from tests.conftest import REPOSITORY
@@ -151,6 +164,36 @@ def test_the_example_of_an_own_selector_runs(tmp_path: Path) -> None:
     assert "energy_j_honest" in done.stdout
     (folder,) = tmp_path.iterdir()
     assert load_result(folder).record.selector == "loss_per_joule"
+
+
+def test_methods_are_named_by_the_options_of_who_played(tmp_path: Path) -> None:
+    """An object is not called by the options of the selector that the scenario names."""
+
+    class Sized(FedAvg):
+        name = "sized"
+
+        def __init__(self, size=1, *, rule=max) -> None:
+            self.size, self.rule = size, rule
+
+    named = SMALL.model_copy(update={"selector": SelectorSection(name="oort", options={"cut_off": 0.5})})
+    given = [None, Oort(cut_off=0.7), Oort(), WithoutRanking(), Sized(3), Sized(rule=min), Eafl(cut_off=0.1)]
+    names = [method_name(run(named, selector=one, out=tmp_path)) for one in given]
+    assert names == [
+        "oort (cut_off=0.5)",
+        "oort (cut_off=0.7)",
+        "oort",
+        "fedrank_minus_p",
+        "sized (size=3)",
+        "sized (rule=builtin_function_or_method)",
+        "eafl (cut_off=0.1)",
+    ]
+
+
+def test_a_policy_file_is_named_by_what_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "own.safetensors"
+    write_policy(path, any_policy("fedrank"))
+    found = run(SMALL, selector=FedRank(policy=str(path)), out=tmp_path / "runs")
+    assert method_name(found) == f"fedrank (policy=own.safetensors:{any_policy('fedrank').sha256[:8]})"
 
 
 def test_a_selector_given_again_begins_again(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from emulator.assembly.profiles import profiles_of
 from emulator.assembly.recordings import conditions_of
 from emulator.emulation import run
 from emulator.fleet.conditions import Conditions
+from emulator.policies.store import any_policy, write_policy
 from emulator.scenario.load import load_scenario, preset_names, preset_summaries
 from emulator.scenario.model import Fleet, Scenario, TaskSection, Traces
+from emulator.selectors.base import SELECTORS
 from fedjoule.config import parse_toml
 from fedjoule.errors import ConfigError, NobodyLeft
 from fedjoule.provenance import Origin, Provenance
@@ -135,6 +137,51 @@ def test_files_are_found_beside_the_scenario(tmp_path: Path) -> None:
     task = task_of(TaskSection(name="digits-softmax"))
     assert [p.device for p in profiles_of(found.fleet, task)] == ["phone"]
     assert conditions_of(found.fleet, 0).eligible(0).any()
+
+
+def test_what_a_scenario_names_is_found_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by whoever resumes its run in another folder."""
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    save_profile(profile(), home / "phone.json")
+    trace_set(home / "people", [user(charging=[(0, 100)])])
+    write_policy(home / "own.safetensors", any_policy("fedrank"))
+    (home / "s.toml").write_text(
+        'name = "test"\n[fleet]\nprofiles = ["phone.json"]\n'
+        '[fleet.traces]\nsource = "people"\nat_end = "wrap"\n'
+        '[selector]\nname = "fedrank"\noptions = { policy = "own.safetensors" }\n'
+    )
+    monkeypatch.chdir(home)
+    found = load_scenario("s.toml")
+    monkeypatch.chdir(elsewhere)
+    assert load_scenario("../home/s.toml") == found
+    assert make_selector(found).policy_sha256 == any_policy("fedrank").sha256
+    assert profiles_of(found.fleet, task_of(TaskSection(name="digits-softmax")))
+    assert conditions_of(found.fleet, 0).eligible(0).any()
+
+
+def test_words_that_are_no_policy_files_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(
+        'name = "test"\n[selector]\nname = "tifl"\noptions = { policy = "fast" }\n'
+    )
+    assert load_scenario(tmp_path / "s.toml").selector.options == {"policy": "fast"}
+
+
+@pytest.mark.parametrize(
+    ("held_out", "told"), [(0.0, "training samples: task.held_out is 0"), (0.2, "held-out samples")]
+)
+def test_a_run_says_whose_accuracy_its_selector_goes_by(held_out: float, told: str) -> None:
+    tiers = scenario(
+        f"[fleet]\ndevices = 20\n[task]\nname = 'digits-softmax'\nheld_out = {held_out}\n"
+        "[selector]\nname = 'tifl'\n"
+    )
+    for name, fact in (("tifl", told), ("fedavg", None)):
+        assembly = assemble(tiers, 0, selector=SELECTORS.load(name)())
+        assembly.engine.trainer.close()
+        assert assembly.facts.get("local_accuracy") == fact
 
 
 def test_the_flat_form_of_a_trace_set_replays_the_same(tmp_path: Path) -> None:

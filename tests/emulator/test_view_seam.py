@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 from emulator.checkpoint import load_checkpoint, save_checkpoint
+from emulator.chooser import Chooser
 from emulator.engine import Engine
+from emulator.outcome import ClientCost, RoundOutcome
 from emulator.selectors.base import SELECTORS, Selector
 from emulator.view import ALWAYS, FIELDS, PRIVILEGED, ServerView
 from fedjoule.errors import ConfigError
@@ -58,8 +61,8 @@ class Watched(Selector):
     def epochs(self, view: ServerView, chosen: Any) -> Any:
         return self.blind.epochs(view.restricted(self.blind.needs), chosen)
 
-    def observe(self, view: ServerView, outcome: Any) -> None:
-        self.blind.observe(view.restricted(self.blind.needs), outcome)
+    def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
+        self.blind.observe(view.restricted(self.blind.needs), outcome.restricted(self.blind.needs))
         self.seeing.observe(view, outcome)
 
     def both(self, question: str, view: ServerView, rng: np.random.Generator, *arguments: Any) -> Any:
@@ -69,6 +72,20 @@ class Watched(Selector):
         seeing = getattr(self.seeing, question)(view, *arguments, twin)
         np.testing.assert_array_equal(blind, seeing, err_msg=f"{self.blind.name}: {question}")
         return blind
+
+
+class TellingAll(Chooser):
+    """Tells the selector everything about a round, also what no selector is told."""
+
+    def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
+        self.selector.observe(view, outcome)
+
+
+def watched_engine(selector: Selector) -> Engine:
+    """An engine that keeps nothing from a `Watched`."""
+    run = busy_engine(Watched(selector))
+    run.chooser = TellingAll(run.selector, run.protocol, seed=1)
+    return run
 
 
 def busy_engine(selector: Selector) -> Engine:
@@ -108,11 +125,20 @@ def to_the_end(run: Engine) -> None:
 
 @pytest.mark.parametrize("name", loadable())
 def test_undeclared_fields_change_nothing(name: str) -> None:
-    watched = Watched(SELECTORS.load(name)())
-    run = busy_engine(watched)
+    run = watched_engine(SELECTORS.load(name)())
     to_the_end(run)
-    assert watched.questions == 2 * ROUNDS
+    assert run.selector.questions == 2 * ROUNDS
     assert not np.isnan(run.reported.fields["true_epoch_s"]).all()
+
+
+def test_a_selector_that_learns_on_learns_from_what_it_declares() -> None:
+    run = watched_engine(SELECTORS.load("fedmarl")(online=True, explore_rounds=0))
+    to_the_end(run)
+    rewards = [
+        agent.state_dict()["learner"]["rewards"] for agent in (run.selector.blind, run.selector.seeing)
+    ]
+    assert len(rewards[0]) == ROUNDS
+    np.testing.assert_array_equal(*rewards)
 
 
 @pytest.mark.parametrize("name", loadable())
@@ -151,12 +177,28 @@ def test_a_selector_that_peeks_is_caught() -> None:
         def select(self, view, candidates, k, rng):
             return candidates[np.argsort(view.true_epoch_s[candidates], kind="stable")[:k]]
 
-    run = busy_engine(Watched(Peeker()))
+    run = watched_engine(Peeker())
     with (
         pytest.warns(UserWarning, match="'true_epoch_s' is not in the selector's `needs`"),
         pytest.raises(AssertionError, match="peeker: select"),
     ):
         to_the_end(run)
+
+
+def test_a_selector_that_goes_by_what_others_truly_spent_is_caught() -> None:
+    class Bookkeeper(Prober):
+        name = "bookkeeper"
+        spent_j = np.zeros(DEVICES)
+
+        def observe(self, view, outcome):
+            self.spent_j = self.spent_j.copy()
+            self.spent_j[outcome.clients] += outcome.cost.wait_j + outcome.cost.train_j
+
+        def select(self, view, candidates, k, rng):
+            return candidates[np.argsort(-self.spent_j[candidates], kind="stable")[:k]]
+
+    with pytest.raises(AssertionError, match="bookkeeper: select"):
+        to_the_end(watched_engine(Bookkeeper()))
 
 
 def test_reading_what_was_not_declared_warns_where_it_is_read() -> None:
@@ -208,11 +250,14 @@ def test_an_outcome_tells_a_selector_what_it_declared_and_nothing_else() -> None
         needs = frozenset({"loss"})
 
         def observe(self, view: ServerView, outcome: Any) -> None:
-            self.heard = outcome.reports
+            self.heard = outcome
 
     selector = Listening()
-    logged = engine(selector).play().reports
-    assert np.isfinite(logged.epoch_s).any()
-    np.testing.assert_array_equal(selector.heard.loss, logged.loss)
-    for name in ("epoch_s", "epoch_j", "comm_s", "comm_j", "loss_rms"):
-        assert np.isnan(getattr(selector.heard, name)).all()
+    logged = engine(selector).play()
+    assert np.isfinite(logged.reports.epoch_s).any()
+    np.testing.assert_array_equal(selector.heard.reports.loss, logged.reports.loss)
+    for name in ("epoch_s", "epoch_j", "comm_s", "comm_j", "upload_j", "loss_rms"):
+        assert np.isnan(getattr(selector.heard.reports, name)).all()
+    for field in fields(ClientCost):
+        assert np.isfinite(getattr(logged.cost, field.name)).all()
+        assert np.isnan(getattr(selector.heard.cost, field.name)).all()

@@ -1,11 +1,15 @@
-"""`fedjoule list selectors`: what each method says about itself."""
+"""`fedjoule list`: what each method says about itself, and what a scenario may name."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from device_agents.workloads.tasks import TASKS
+from emulator.data.partition import PARTITIONS
+from emulator.data.sources import DATA_SETS
 from emulator.selectors.base import SELECTORS, Family
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.listed_options import options_of
@@ -17,6 +21,38 @@ def listed(*arguments: str) -> str:
     result = CliRunner().invoke(list_group, ["selectors", *arguments], catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout
+
+
+def shown(what: str, *arguments: str) -> str:
+    result = CliRunner().invoke(list_group, [what, *arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def test_tasks_say_what_they_train_on_what() -> None:
+    rows = json.loads(shown("tasks", "--json"))
+    assert set(rows) == set(TASKS)
+    assert {row["data_set"] for row in rows.values()} <= set(DATA_SETS.entries())
+    assert "lenet5 on mnist: samples of 1 x 28 x 28 in 10 classes" in shown("tasks")
+    assert "samples of 80 tokens in 80 classes" in shown("tasks")
+
+
+def test_data_sets_say_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDJOULE_DATA", "/somewhere/else")
+    rows = json.loads(shown("data", "--json"))
+    assert set(rows) == set(DATA_SETS.entries())
+    for row in rows.values():
+        assert re.search("inside|downloaded|data folder", row["summary"])
+    assert shown("data").splitlines()[-1].startswith("data folder: /somewhere/else")
+
+
+def test_partitions_are_shown_with_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = json.loads(shown("partitions", "--json"))
+    assert set(rows) == set(PARTITIONS.entries())
+    assert rows["dir_client_lazy"]["options"] == {"alpha": 0.01, "samples_per_client": 20}
+    assert "options: alpha = 0.01, samples_per_client\n" in shown("partitions")
+    monkeypatch.setitem(PARTITIONS.builtin, "broken", ("no_such_module:thing", "not there"))
+    assert "no_such_module" in shown("partitions")
 
 
 def test_the_listing_holds_what_a_user_must_know() -> None:

@@ -25,7 +25,7 @@ from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import Transition, advantages
-from emulator.selectors.options import within
+from emulator.selectors.options import one_of, several, text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
 from fedjoule.errors import ConfigError
 
@@ -73,15 +73,19 @@ class FedRank(Selector):
         explore_last: float = 0.02,
         **learning: Any,
     ) -> None:
-        if rank_by not in ("advantage", "q1"):
-            raise ConfigError(f"rank_by: {rank_by!r} is neither 'advantage' nor 'q1'")
+        text(self.name, "policy", policy)
+        yes_or_no(self.name, "online", online)
+        one_of(self.name, "rank_by", rank_by, ("advantage", "q1"))
+        several(self.name, "hidden", hidden, 2)
+        for units in hidden:
+            whole(self.name, "hidden", units, 1, 1e6)
         within(self.name, "explore_first", explore_first, 0.0, 1.0)
         within(self.name, "explore_last", explore_last, 0.0, 1.0)
         self._online = online
         self._rank_by = rank_by
         self._sizes = (len(FEATURES), *hidden, 2)
         self._explore = (explore_first, explore_last)
-        self._options = learner_options(self.name, LearnerOptions(), learning)
+        self._options = learner_options(self, LearnerOptions(), learning)
         self._learner: Learner | None = None
         self._pending: dict[str, Any] | None = None
         self._drift = float("nan")

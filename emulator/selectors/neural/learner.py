@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from emulator.selectors.listed_options import options_of
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.pairs import imitation_loss, rank_loss
 from emulator.selectors.neural.vdn import Transition, advantages, at_outputs, td_slopes
-from emulator.selectors.options import one_of, within
+from emulator.selectors.options import one_of, whole, within
 from fedjoule.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emulator.policies.store import Demonstrations
+    from emulator.selectors.base import Selector
     from emulator.selectors.neural.mlp import Mlp
 
     Array = NDArray[np.float32]
@@ -77,21 +79,24 @@ BOUNDS = {
 }
 
 
-def learner_options(selector: str, defaults: LearnerOptions, given: dict[str, Any]) -> LearnerOptions:
-    """Defaults with a scenario's options on top.
+def learner_options(selector: Selector, defaults: LearnerOptions, given: dict[str, Any]) -> LearnerOptions:
+    """Defaults with the options on top that a selector was given and has not taken itself.
 
     Raises:
         ConfigError: An option does not exist, or its value makes no sense.
     """
-    known = [field.name for field in fields(LearnerOptions)]
-    wrong = sorted(set(given) - set(known))
-    if wrong:
-        raise ConfigError(f"no option {wrong[0]!r} for learning", hint=f"known: {', '.join(known)}")
+    unknown = sorted(set(given) - {field.name for field in fields(LearnerOptions)})
+    if unknown:
+        raise ConfigError(
+            f"selector {selector.name!r} has no option {unknown[0]!r}",
+            hint=f"known: {', '.join(options_of(type(selector)))}",
+        )
     for name, value in given.items():
         if name in WORDS:
-            one_of(selector, name, value, WORDS[name])
+            one_of(selector.name, name, value, WORDS[name])
         else:
-            within(selector, name, value, *BOUNDS[name])
+            check = whole if isinstance(getattr(defaults, name), int) else within
+            check(selector.name, name, value, *BOUNDS[name])
     return replace(defaults, **given)
 
 

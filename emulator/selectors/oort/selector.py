@@ -39,7 +39,7 @@ from emulator.selectors.oort.fedscale import FedScaleRules
 from emulator.selectors.oort.official import OfficialRules
 from emulator.selectors.oort.paper import PaperRules
 from emulator.selectors.oort.settings import DEFAULTS, Settings
-from emulator.selectors.options import one_of, within
+from emulator.selectors.options import one_of, whole, within
 from emulator.view import ServerView
 from fedjoule.errors import ConfigError
 
@@ -150,7 +150,8 @@ def _settings(selector: str, mode: str, options: dict[str, float]) -> Settings:
     settings = Settings(**{**asdict(DEFAULTS[mode]), **options})
     for name in known:
         low, high = BOUNDS.get(name, (0, 1))
-        within(selector, name, getattr(settings, name), low, high)
+        check = whole if isinstance(getattr(DEFAULTS[mode], name), int) else within
+        check(selector, name, getattr(settings, name), low, high)
     return settings
 
 

@@ -21,7 +21,7 @@ CLASSES = 4
 LOCAL_EPOCHS = 5
 WIDE = {"bias_delta", "label_histogram"}
 FATES = (Fate.LEFT, Fate.BATTERY, Fate.SURPLUS, Fate.DIVERGED)
-REPORTED = ("epoch_s", "epoch_j", "comm_s", "comm_j", "loss", "loss_rms")
+REPORTED = ("epoch_s", "epoch_j", "comm_s", "comm_j", "upload_j", "loss", "loss_rms")
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.random import default_rng
 
+from emulator.policies.store import Policy, PolicyManifest, write_policy
 from emulator.selectors.favor import Favor
 from emulator.selectors.neural.mlp import Mlp
 from tests.emulator.selectors.driver import World
@@ -17,7 +20,7 @@ from tests.emulator.selectors.test_neural import torch_gradients, torch_twin
 EVERYONE = np.ones(20, bool)
 
 
-def after(rounds: int, **options: float) -> tuple[Favor, World]:
+def after(rounds: int, **options: Any) -> tuple[Favor, World]:
     world, selector = World(20, 4, 30, failures=0.0), Favor(**options)
     world.profile(selector)
     for number in range(1, rounds + 1):
@@ -96,3 +99,20 @@ def test_an_update_is_one_of_double_q_learning() -> None:
     assert selector.metrics()["td_loss"] == pytest.approx(loss.item(), rel=1e-4)
     for own, theirs in zip(given[0], torch_gradients(twin), strict=True):
         np.testing.assert_allclose(own, theirs, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(("options", "learns"), [({}, False), ({"online": True}, True)])
+def test_a_given_policy_acts_as_it_is_unless_told_to_learn(
+    tmp_path: Path, options: dict[str, Any], learns: bool
+) -> None:
+    trained, _ = after(3)
+    assert trained.network is not None
+    manifest = PolicyManifest(kind="favor", command="made here", features=())
+    write_policy(
+        tmp_path / "own.safetensors", Policy(trained.network, manifest, projection=trained.projection)
+    )
+    selector, _ = after(5, policy=str(tmp_path / "own.safetensors"), **options)
+    assert selector.network is not None
+    given, now = trained.network.state_dict(), selector.network.state_dict()
+    changed = any((given[name] != now[name]).any() for name in given)
+    assert changed is learns
