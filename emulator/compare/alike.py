@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from emulator.emulation import Result
 
 if TYPE_CHECKING:
     from emulator.compare.load import Loaded
+    from emulator.scenario.model import Scenario
 
 EMULATED = "emulated"
 SHARED_BY_SEED = ("data", "partition", "traces", "profiles", "profiles_sha256")
@@ -42,7 +44,21 @@ def unequal(loaded: Sequence[Loaded]) -> list[str]:
 
 
 def _unequal_scenarios(loaded: Sequence[Loaded]) -> list[str]:
-    # Names and numbers of processes decide no result.
+    first = _deciding(loaded[0].result.record.scenario)
+    for one in loaded[1:]:
+        other = _deciding(one.result.record.scenario)
+        if other != first:
+            parts = [name for name in first if first[name] != other.get(name)]
+            where = f"{loaded[0].path} and {one.path}"
+            return [f"the scenarios differ ({', '.join(parts)}), so not the methods alone: {where}"]
+    return []
+
+
+def _deciding(scenario: Scenario) -> dict[str, Any]:
+    """What decides results, beside the method: no names, no numbers of processes, no places of files.
+
+    What was in the files is among the facts.
+    """
     ignored: Any = {
         "name": True,
         "seeds": True,
@@ -50,14 +66,13 @@ def _unequal_scenarios(loaded: Sequence[Loaded]) -> list[str]:
         "checkpoint_every": True,
         "trainer": {"workers"},
     }
-    first = loaded[0].result.record.scenario.model_dump(exclude=ignored)
-    for one in loaded[1:]:
-        other = one.result.record.scenario.model_dump(exclude=ignored)
-        if other != first:
-            parts = [name for name in first if first[name] != other.get(name)]
-            where = f"{loaded[0].path} and {one.path}"
-            return [f"the scenarios differ ({', '.join(parts)}), so not the methods alone: {where}"]
-    return []
+    found = scenario.model_dump(exclude=ignored)
+    fleet = found["fleet"]
+    if fleet["profiles"] != "reference":
+        fleet["profiles"] = [PurePath(name).name for name in fleet["profiles"]]
+    if fleet["traces"] is not None:
+        fleet["traces"]["source"] = PurePath(fleet["traces"]["source"]).name
+    return found
 
 
 def _unequal_facts(loaded: Sequence[Loaded]) -> list[str]:

@@ -19,7 +19,7 @@ from emulator.compare.table import Comparison, compare
 from emulator.compare.titles import METRICS
 from emulator.emulation import EmulationRecord, Result
 from emulator.outcome import Accounting
-from emulator.scenario.model import Scenario
+from emulator.scenario.model import Fleet, Scenario, Traces
 from fedjoule.errors import DataQualityError
 
 
@@ -233,6 +233,19 @@ def test_runs_of_a_seed_that_rest_on_different_facts_are_told(fact: str) -> None
     # Stored before the fact was noted: nothing can be said of it.
     assert not unequal([loaded("a", [0.5], **one), loaded("b", [0.5], **silent)])
     assert unequal([loaded("a", [0.5]), loaded("b", [0.5], **one), loaded("c", [0.5], **other)])
+
+
+def test_files_may_lie_elsewhere() -> None:
+    """Their content is held against one another by its hash."""
+
+    def at(folder: str, name: str = "phones") -> Loaded:
+        traces = Traces(source=f"{folder}/{name}", at_end="wrap")
+        fleet = Fleet(profiles=(f"{folder}/pi.json",), traces=traces)
+        record = EmulationRecord(scenario=Scenario(name="s", fleet=fleet), seed=0, facts={})
+        return replace(loaded(folder, [0.5]), result=Result(Path(), record))
+
+    assert not unequal([at("here"), at("/there")])
+    assert "scenarios differ (fleet)" in unequal([at("here"), at("here", "others")])[0]
 
 
 def test_the_target_is_of_the_runs_that_were_tested() -> None:
