@@ -53,8 +53,12 @@ def build_profile(
         backend=backend or key.backend,
         samples=first.samples,
         batch_size=first.batch_size,
+        threads=first.threads,
+        synthetic_data=first.synthetic_data,
+        warmup_epochs=first.warmup_epochs,
         probe=builder.probe(),
         epoch=builder.epoch(),
+        epoch_cpu_s=builder.epoch_cpu(),
         round=builder.round(),
         local_epochs=builder.local_epochs,
         download=builder.transfer(Phase.DOWNLOAD),
@@ -98,6 +102,15 @@ class _Builder:
             self.notes.append("rounds of one epoch: later epochs are taken to cost what the probe does")
             return self.probe()
         return _cost(self.captures, [capture.later_epochs() for capture in self.captures], "later epoch")
+
+    def epoch_cpu(self) -> Quantity | None:
+        """Processor time of an epoch; devices tell the sum over a round, so the first one is in it."""
+        found = [
+            record.epochs_cpu_s / len(capture.epochs)
+            for capture in self.captures
+            if (record := capture.record).epochs_cpu_s is not None and not record.throttled_epochs
+        ]
+        return quantities.of_captures(found) if found else None
 
     def round(self) -> PhaseCost | None:
         """All epochs of a round, where a whole round may be used."""

@@ -10,6 +10,19 @@ from fedjoule.errors import DataQualityError
 from harness.capture import Background, Capture
 from harness.profiles.epochs import CutCapture
 
+ALIKE = (
+    "workload",
+    "dataset",
+    "backend",
+    "samples",
+    "batch_size",
+    "threads",
+    "synthetic_data",
+    "local_epochs",
+    "warmup_epochs",
+)
+"""Fields of a capture's record in which those of one profile must not differ."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class CellKey:
@@ -75,15 +88,15 @@ def require_alike(captures: Sequence[Capture]) -> None:
     """Refuse captures that must not be averaged.
 
     Raises:
-        DataQualityError: They differ in what a profile is about, or in the amount of work.
+        DataQualityError: They differ in what a profile is about, or in the work that was measured.
     """
     if not captures:
         raise DataQualityError("no capture to build a profile from")
     first = captures[0]
     for other in captures[1:]:
-        for name in ("workload", "dataset", "backend", "samples", "batch_size", "local_epochs"):
+        for name in ALIKE:
             here, there = getattr(first.record, name), getattr(other.record, name)
-            if here != there:
+            if here != there and None not in (here, there):
                 raise DataQualityError(
                     f"captures {first.record.capture_id} and {other.record.capture_id} differ in {name}: "
                     f"{here!r} and {there!r}",

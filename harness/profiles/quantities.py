@@ -63,6 +63,15 @@ def duration(sessions: Sequence[Session]) -> Quantity:
     """Duration of a window. Between markers of one clock only the scatter matters."""
     used = [_durations_s(session) for session in sessions if session.evidence]
     values = np.array([values.mean() for values in used]) if len(used) > 1 else used[0]
+    return _scattered(values, len(used))
+
+
+def of_captures(values: Sequence[float]) -> Quantity:
+    """One value per capture, of which nothing but the scatter is known."""
+    return _scattered(np.array(values), len(values))
+
+
+def _scattered(values: NDArray[np.float64], captures: int) -> Quantity:
     n = len(values)
     if n < 2:
         return Quantity(mean=float(values.mean()), n=n)
@@ -70,7 +79,7 @@ def duration(sessions: Sequence[Session]) -> Quantity:
         mean=float(values.mean()),
         n=n,
         sd=float(values.std(ddof=1)),
-        half_width_95=_scatter(values, len(used)),
+        half_width_95=_scatter(values, captures),
     )
 
 

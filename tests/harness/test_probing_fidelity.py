@@ -123,7 +123,9 @@ def test_other_numbers_of_samples_are_predicted_in_proportion(
     found = measure_fidelity(federation.path, profiles)
     (train,) = found.select("train")
     assert train.error_s == pytest.approx(0.0, abs=2e-3)
-    assert "a: profiled with 600 samples, the rounds have 300; predicted in proportion" in found.notes
+    # 600 samples are 19 steps of at most 32, 300 are 10 and not 9.5.
+    note = "a: profiled with 600 samples, the rounds have 300; predicted in proportion"
+    assert f"{note}, by steps it would be +5.3%" in found.notes
 
 
 def test_bad_input(federation: StoredFederation, profiles: list[DeviceProfile], tmp_path: Path) -> None:
@@ -131,9 +133,9 @@ def test_bad_input(federation: StoredFederation, profiles: list[DeviceProfile], 
         measure_fidelity(federation.path, profiles)
     part = federation.part(1, "a", one_round([1.0] * 3))
     federation.add(1, [part])
-    with pytest.raises(ConfigError, match="no profiles of a/lenet5 with torch"):
+    with pytest.raises(ConfigError, match="no profiles of a/lenet5/mnist/torch"):
         measure_fidelity(federation.path, profiles[1:])
-    with pytest.raises(ConfigError, match="2 profiles of a/lenet5 with torch"):
+    with pytest.raises(ConfigError, match="2 profiles of a/lenet5/mnist/torch"):
         measure_fidelity(federation.path, [profiles[0]] * 2)
     from harness.capture import open_capture
 
