@@ -46,6 +46,7 @@ def build_profile(
     first = captures[0].record
     builder = _Builder(levels[0])
     load_levels = builder.load_levels(levels)
+    load_curve, notes_on_curve = fit_curve(load_levels)
     return DeviceProfile(
         device=key.device,
         model=key.model,
@@ -65,11 +66,11 @@ def build_profile(
         upload=builder.transfer(Phase.UPLOAD),
         idle_power_w=builder.idle_power(),
         wait_power_w=builder.wait_power(),
-        load_curve=fit_curve(load_levels),
+        load_curve=load_curve,
         load_levels=load_levels if len(load_levels) > 1 else (),
         thermal=_thermal(levels),
         battery=first.device.battery,
-        notes=builder.all_notes(levels),
+        notes=(*builder.all_notes(levels), *notes_on_curve),
         provenance=combine(capture.provenance() for capture in captures),
     )
 

@@ -68,14 +68,16 @@ def by_background(captures: Sequence[Capture]) -> list[Level]:
     Raises:
         DataQualityError: There is no capture without background.
     """
-    groups: dict[tuple[str, float], list[Capture]] = {}
+    groups: dict[tuple[str, int, float], list[Capture]] = {}
     for capture in captures:
         background = capture.record.background
-        groups.setdefault((background.kind, background.load), []).append(capture)
+        # Not by their total: two workers at half a core slow training down otherwise than one at a whole one.
+        groups.setdefault((background.kind, background.cores, background.cpu_share), []).append(capture)
     levels = [
         Level(found[0].record.background, tuple(CutCapture(capture) for capture in found))
-        for _, found in sorted(groups.items(), key=lambda g: (g[0][0] != "none", g[0][1], g[0][0]))
+        for found in groups.values()
     ]
+    levels.sort(key=lambda level: (level.background.kind != "none", level.background.load))
     if not levels or levels[0].background.kind != "none":
         raise DataQualityError(
             f"{captures[0].record.device.name}: no capture without background load",
