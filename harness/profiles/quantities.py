@@ -59,19 +59,10 @@ def power(sessions: Sequence[Session]) -> Quantity:
     )
 
 
-def duration(sessions: Sequence[Session]) -> Quantity:
-    """Duration of a window. Between markers of one clock only the scatter matters."""
-    used = [_durations_s(session) for session in sessions if session.evidence]
+def scattered(by_capture: Sequence[Sequence[float]]) -> Quantity:
+    """Values of which only the scatter matters, such as durations between markers of one clock."""
+    used = [np.array(values) for values in by_capture if len(values)]
     values = np.array([values.mean() for values in used]) if len(used) > 1 else used[0]
-    return _scattered(values, len(used))
-
-
-def of_captures(values: Sequence[float]) -> Quantity:
-    """One value per capture, of which nothing but the scatter is known."""
-    return _scattered(np.array(values), len(values))
-
-
-def _scattered(values: NDArray[np.float64], captures: int) -> Quantity:
     n = len(values)
     if n < 2:
         return Quantity(mean=float(values.mean()), n=n)
@@ -79,7 +70,7 @@ def _scattered(values: NDArray[np.float64], captures: int) -> Quantity:
         mean=float(values.mean()),
         n=n,
         sd=float(values.std(ddof=1)),
-        half_width_95=_scatter(values, captures),
+        half_width_95=_scatter(values, len(used)),
     )
 
 
