@@ -42,8 +42,8 @@ class Repetitions(ClosedModel):
 
     Attributes:
         count: So often; with ``until_relative`` at least so often.
-        until_relative: Go on until half of the 95 % interval of the energy per epoch, over the repetitions'
-            means, is at most this share of the mean.
+        until_relative: Go on until half of the 95 % interval of the marginal energy per epoch, over the
+            repetitions' means, is at most this share of the mean.
         maximum: But never more often than this.
     """
 
