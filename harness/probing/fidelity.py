@@ -8,7 +8,7 @@ devices that are processes of this machine were slower then than any profile can
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -197,7 +197,7 @@ class _Comparison:
         return self._by_device[device]
 
     def _of_device(self, both: _BothWays, what: str, place: int, span: Span) -> Compared:
-        return self._compared(
+        found = self._compared(
             both,
             what,
             span,
@@ -205,6 +205,15 @@ class _Comparison:
             joules=both.pair(what, "j", place),
             places=(place,),
         )
+        return self._with_processor_time(found, both.captures[place]) if what == DEVICE else found
+
+    def _with_processor_time(self, one: Compared, capture: Capture) -> Compared:
+        """Devices tell it of all epochs together; a background load takes none of it."""
+        profile, record = self._profile(capture), capture.record
+        epochs = sum(phase.phase is Phase.EPOCH for phase in capture.phases())
+        each_s = profile.epoch_cpu_s
+        predicted_s = None if each_s is None else each_s.mean * epochs * record.samples / profile.samples
+        return replace(one, measured_cpu_s=record.epochs_cpu_s, predicted_cpu_s=predicted_s)
 
     def _of_round(self, both: _BothWays) -> Compared:
         places = tuple(range(len(both.parts)))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from harness.probing.fidelity import measure_fidelity
 from harness.probing.fidelity_model import Distribution
 from harness.profiles.build import build_profile
 from harness.profiles.library import store
-from power.profile import DeviceProfile
+from power.profile import DeviceProfile, Quantity
 from tests.harness.federate.stored_federation import StoredFederation, captures, stopped
 from tests.harness.profile_captures import load, one_round
 
@@ -79,6 +80,23 @@ def test_what_was_slower_than_profiled_shows_as_an_error(
     assert train.error_j == pytest.approx(6 / 7.5 - 1, abs=0.01)
     (whole,) = found.select("round")
     assert whole.measured_s == pytest.approx(0.4 + 7.5 + 0.3, rel=1e-3)
+
+
+def test_more_work_per_epoch_is_told_from_less_of_a_processor(
+    federation: StoredFederation, profiles: list[DeviceProfile]
+) -> None:
+    """Epochs take 1.5 s instead of 1 s each: once because they are more work, once because of others."""
+    known = [p.model_copy(update={"epoch_cpu_s": Quantity(mean=0.8)}) for p in profiles]
+    for number, cpu_s in ((1, 3.6), (2, 2.4)):
+        part = federation.part(number, "a", one_round([1.5] * 3), epochs_cpu_s=cpu_s)
+        federation.add(number, [part])
+    worked, waited = measure_fidelity(federation.path, known).select("device")
+    assert (worked.measured_cpu_s, worked.predicted_cpu_s) == (3.6, pytest.approx(2.4))
+    assert worked.error_s == pytest.approx(waited.error_s)
+    assert (worked.error_cpu_s, waited.error_cpu_s) == (pytest.approx(-1 / 3), pytest.approx(0.0))
+    (unknown, _) = measure_fidelity(federation.path, profiles).select("device")
+    assert unknown.predicted_cpu_s is None
+    assert math.isnan(unknown.error_cpu_s)
 
 
 def test_a_load_and_a_link_that_were_never_profiled(
@@ -182,6 +200,8 @@ def test_the_command(
     arguments = ["probing", "fidelity", str(federation.path), "--profiles", str(path)]
     assert fedjoule([*arguments, "--csv", str(tmp_path / "all.csv")]) == 0
     text = capsys.readouterr().out
+    assert fedjoule([*arguments, "--csv", str(tmp_path / "all.csv")]) != 0
+    assert "all.csv: exists already" in capsys.readouterr().err
     assert "measured [emulated], predicted from profiles [emulated], marginal energy" in text
     assert "time of rounds: median at most 5%, 95th percentile at most 15%: not reached [emulated]" in text
     assert fedjoule([*arguments, "--json"]) == 0
