@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from fedjoule.errors import ConfigError, DataQualityError
+from harness.capture import CaptureRecord, DeviceFacts
 from harness.profiles import build_profile
 from harness.profiles.cells import CellKey
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from power.profile import DeviceProfile
-from tests.harness.profile_captures import one_round, write
+from tests.harness.profile_captures import CLOCK, one_round, write
 
 KEY = CellKey("board", "mnist-lenet5", "mnist", "torch")
 
@@ -22,6 +23,16 @@ def profile(tmp_path: Path, **facts: Any) -> DeviceProfile:
 def work(**changes: Any) -> RoundWork:
     facts = {"key": KEY, "samples": 600, "batch_size": 32, "threads": 1, "synthetic_data": False}
     return RoundWork(**{**facts, **changes})
+
+
+def test_what_was_captured_before_fields_were_added_keeps_its_hash() -> None:
+    """Profiles and rounds name captures by their hash; this one was computed without the `LATER` fields."""
+    old = CaptureRecord(
+        capture_id="c", device=DeviceFacts(name="board", transport="ssh"), workload="mnist-lenet5",
+        samples=600, batch_size=32, clock=CLOCK, recording_sha256="a" * 64, markers_sha256="b" * 64,
+    )  # fmt: skip
+    assert old.sha256() == "55175a28f0cb3837e594546c32362f4f87d51dd7ea4ac8f3d31a919f3b1a42d3"
+    assert old.model_copy(update={"threads": 0}).sha256() != old.sha256()
 
 
 def test_a_profile_says_what_was_trained(tmp_path: Path) -> None:
