@@ -67,8 +67,8 @@ def federate(
         NobodyLeft: No device is left.
     """
     playing = _cast(files, selector, cache)
-    registered, notes = (None, []) if profiles is None else _from_profiles(playing, profiles)
     try:
+        registered, notes = (None, []) if profiles is None else _from_profiles(playing, profiles)
         with _open(files, root, resume) as run:
             tell(listener, "run", str(run.path), {})
             for note in notes:

@@ -103,7 +103,7 @@ def _relative(measured: Sequence[tuple[float, Quantity]]) -> _Relative:
     each = np.array([quantity.mean for quantity in quantities]) / quantities[0].mean
     rounded = np.round([load for load, _ in measured], SAME_LOAD_DIGITS)
     loads, place = np.unique(rounded, return_inverse=True)
-    weights = np.bincount(place, widths**-2.0)
+    weights = np.asarray(np.bincount(place, widths**-2.0), np.float64)
     values = np.bincount(place, widths**-2.0 * each) / weights
     weights[0] = PINNED * weights.max()
     return _Relative(loads.tolist(), values, weights)
