@@ -22,6 +22,9 @@ class StoredRecord(ClosedModel):
     """Base of every JSON record on disk; subclasses raise ``SCHEMA_VERSION`` when their shape changes."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
+    LATER: ClassVar[frozenset[str]] = frozenset()
+    """Optional fields that joined without a new version. One that is None is not part of the hash, so that
+    what was written before it existed keeps its hash."""
 
     schema_version: int = 1
 
@@ -43,7 +46,8 @@ class StoredRecord(ClosedModel):
 
     def sha256(self) -> str:
         """Hash of the content, independent of key order and white space."""
-        return hashlib.sha256(canonical_json(self.model_dump(mode="json"))).hexdigest()
+        absent = {name for name in self.LATER if getattr(self, name) is None}
+        return hashlib.sha256(canonical_json(self.model_dump(mode="json", exclude=absent))).hexdigest()
 
 
 def canonical_json(data: object) -> bytes:

@@ -104,6 +104,7 @@ class CaptureRecord(StoredRecord):
         workload: ``softmax``, or a task of `device_agents.workloads.tasks`; a profile calls it the model.
         dataset: The data set that the task is named for.
         synthetic_data: Whether the samples were random ones of the same shape.
+        threads: Of the backend; 0 if it was left to the backend, None in captures that do not say.
         local_epochs: Epochs of the round, the probe included; 0 in captures of several rounds.
         warmup_epochs: Trained before the probe, as phase ``warmup``; they count nowhere.
         repetition: From 1 on within its cell (device, workload, backend, background).
@@ -114,10 +115,13 @@ class CaptureRecord(StoredRecord):
         pings: Every clock exchange: with the recording and the markers, all that the clock fit was made of.
         bursts: What became of each pattern in the power trace.
         suspended_ns: How long the device slept during the round; None if it cannot tell.
+        epochs_cpu_s: Processor time of the training process during its epochs, all together; None likewise.
         recording_sha256: Hash of ``recording.json``, which in turn hashes the samples.
         markers_sha256: Hash of ``markers.jsonl``.
         telemetry_sha256: Hash of ``telemetry.parquet``; None if there is none.
     """
+
+    LATER = frozenset({"threads", "epochs_cpu_s"})
 
     capture_id: str
     device: DeviceFacts
@@ -127,6 +131,7 @@ class CaptureRecord(StoredRecord):
     backend: str = "numpy"
     samples: int = Field(gt=0)
     batch_size: int = Field(gt=0)
+    threads: int | None = Field(default=None, ge=0)
     local_epochs: int = Field(default=0, ge=0)
     warmup_epochs: int = Field(default=0, ge=0)
     background: Background = Background()
@@ -141,6 +146,7 @@ class CaptureRecord(StoredRecord):
     pings: tuple[PingObservation, ...] = ()
     bursts: tuple[BurstSeen, ...] = ()
     suspended_ns: int | None = None
+    epochs_cpu_s: float | None = Field(default=None, ge=0)
     recording_sha256: Sha256
     markers_sha256: Sha256
     telemetry_sha256: Sha256 | None = None

@@ -137,8 +137,8 @@ class Thermal(ClosedModel):
         epochs_used: Epochs behind the profile's numbers.
         epochs_throttled: Epochs during which the device throttled. They are in no number of the profile.
         epochs_unknown: Of those used, how many had no throttling telemetry.
-        temperature_min_c: Lowest temperature during an epoch that was used, if there was a sensor.
-        temperature_max_c: The highest.
+        temperature_min_c: Lowest temperature at the beginning of a capture, if there was a sensor.
+        temperature_max_c: Highest temperature during a capture.
     """
 
     epochs_used: int = Field(ge=0)
@@ -153,8 +153,13 @@ class DeviceProfile(StoredRecord):
 
     Attributes:
         samples: Training samples of one epoch in the measurement.
+        batch_size: Samples per step.
+        threads: Of the backend; 0 if it was left to the backend, None if not known.
+        synthetic_data: Whether the samples were random ones of the same shape; None if not known.
+        warmup_epochs: Trained before the probe and counted nowhere; None if not known. Rounds have none.
         probe: The first local epoch, from which the server decides.
         epoch: Any later local epoch.
+        epoch_cpu_s: Processor time of an epoch without background load, the first one included.
         round: All ``local_epochs`` epochs together, the probe included, without waiting and transfers.
         local_epochs: l_ep.
         download: Receiving the global model.
@@ -168,14 +173,20 @@ class DeviceProfile(StoredRecord):
         content_sha256: Hash of everything else in the file, set when it is saved.
     """
 
+    LATER = frozenset({"threads", "synthetic_data", "warmup_epochs", "epoch_cpu_s"})
+
     device: str = Field(min_length=1)
     model: str = Field(min_length=1)
     dataset: str = Field(min_length=1)
     backend: str = Field(min_length=1)
     samples: int = Field(gt=0)
     batch_size: int = Field(gt=0)
+    threads: int | None = Field(default=None, ge=0)
+    synthetic_data: bool | None = None
+    warmup_epochs: int | None = Field(default=None, ge=0)
     probe: PhaseCost
     epoch: PhaseCost
+    epoch_cpu_s: Quantity | None = None
     round: PhaseCost | None = None
     local_epochs: int | None = Field(default=None, ge=1)
     download: TransferCost | None = None

@@ -78,6 +78,7 @@ def bind(evidence: Evidence) -> CaptureRecord:
         backend=order.backend,
         samples=order.samples,
         batch_size=evidence.work.batch_size,
+        threads=order.threads,
         local_epochs=order.epochs,
         warmup_epochs=order.warmup_epochs,
         background=_background(evidence),
@@ -92,6 +93,7 @@ def bind(evidence: Evidence) -> CaptureRecord:
         pings=tuple(PingObservation(**asdict(ping)) for ping in evidence.pings),
         bursts=alignment.bursts,
         suspended_ns=end.suspended_ns if end is not None else None,
+        epochs_cpu_s=end.cpu.epochs_s if end is not None else None,
         findings=(*alignment.findings, *device_findings(record, order)),
     )
 

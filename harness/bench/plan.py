@@ -42,8 +42,8 @@ class Repetitions(ClosedModel):
 
     Attributes:
         count: So often; with ``until_relative`` at least so often.
-        until_relative: Go on until half of the 95 % interval of the energy per epoch, over the repetitions'
-            means, is at most this share of the mean.
+        until_relative: Go on until half of the 95 % interval of the marginal energy per epoch, over the
+            repetitions' means, is at most this share of the mean.
         maximum: But never more often than this.
     """
 
@@ -141,7 +141,8 @@ class Plan(ClosedModel):
             of the task's data set, which the host sends. Some models train on random numbers more slowly.
         batch_size: Samples per step; 0 for the task's own.
         threads: Of the backend; 0 leaves it to the backend.
-        warmup_epochs: Trained before the probe; they count nowhere.
+        warmup_epochs: Trained before the probe; they count nowhere. In a round nothing is trained before the
+            probe, so a profile that is to predict rounds needs 0.
         seed: Of the order of jobs, the data and the weights.
         parallel: How many devices work at the same time; 0 for all.
         quiet: Whether the device sends nothing during the round. Otherwise epochs and temperature can be
@@ -162,7 +163,7 @@ class Plan(ClosedModel):
     data: SampleKind = "random"
     batch_size: int = Field(default=0, ge=0, le=1_000_000)
     threads: int = Field(default=0, ge=0, le=1024)
-    warmup_epochs: int = Field(default=1, ge=0, le=1000)
+    warmup_epochs: int = Field(default=0, ge=0, le=1000)
     seed: int = Field(default=0, ge=0, lt=2**63)
     parallel: int = Field(default=0, ge=0, le=1000)
     quiet: bool = True

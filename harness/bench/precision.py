@@ -8,8 +8,9 @@ from pathlib import Path
 
 from device_agents.protocol import Phase
 from harness.capture import Capture, open_capture
+from harness.profiles.epochs import CutCapture
 from power.energy_index import EnergyIndex
-from power.windows import DEFAULT_POLICY, Window
+from power.windows import DEFAULT_POLICY, Window, WindowEnergy
 
 
 def energy_per_epoch_j(capture: Capture) -> float | None:
@@ -17,6 +18,22 @@ def energy_per_epoch_j(capture: Capture) -> float | None:
 
     Throttled epochs do not count.
     """
+    usable = _epochs(capture)
+    return math.fsum(e.energy_j or 0.0 for e in usable) / len(usable) if usable else None
+
+
+def marginal_per_epoch_j(capture: Capture) -> float | None:
+    """The same without what the device draws idle, or with its load alone; None if that was not recorded."""
+    gross_j, cut = energy_per_epoch_j(capture), CutCapture(capture)
+    baseline = cut.baseline if capture.record.background.kind == "none" else cut.load_baseline
+    if gross_j is None or baseline is None:
+        return None
+    usable = _epochs(capture)
+    others_j = [baseline.power_at((e.start_ns + e.end_ns) // 2) * e.duration_s for e in usable]
+    return gross_j - math.fsum(others_j) / len(usable)
+
+
+def _epochs(capture: Capture) -> list[WindowEnergy]:
     record = capture.record
     first = min(2, record.local_epochs)
     windows = [
@@ -24,9 +41,7 @@ def energy_per_epoch_j(capture: Capture) -> float | None:
         for phase in capture.phases()
         if phase.phase is Phase.EPOCH and phase.epoch >= first and phase.epoch not in record.throttled_epochs
     ]
-    energies = EnergyIndex(capture.recording, DEFAULT_POLICY).integrate(windows)
-    usable = [e.energy_j for e in energies if e.valid and e.energy_j is not None]
-    return math.fsum(usable) / len(usable) if usable else None
+    return [e for e in EnergyIndex(capture.recording, DEFAULT_POLICY).integrate(windows) if e.valid]
 
 
 def relative_half_width(means_j: Sequence[float]) -> float:
@@ -42,6 +57,12 @@ def relative_half_width(means_j: Sequence[float]) -> float:
 
 
 def is_narrow(folders: Sequence[Path], until_relative: float) -> bool:
-    """Whether the captures of a cell's repetitions pin its energy per epoch down well enough."""
-    energies = [energy_per_epoch_j(open_capture(folder)) for folder in folders]
+    """Whether the captures of a cell's repetitions pin its energy per epoch down well enough.
+
+    That is the marginal energy, which predictions charge; the gross one where the former is not known of all.
+    """
+    captures = [open_capture(folder) for folder in folders]
+    energies = [marginal_per_epoch_j(capture) for capture in captures]
+    if None in energies:
+        energies = [energy_per_epoch_j(capture) for capture in captures]
     return relative_half_width([e for e in energies if e is not None]) <= until_relative

@@ -21,6 +21,7 @@ from harness.bench.plan import Plan, load_plan
 from harness.bench.resume import finished_jobs, take_up
 from harness.bench.runner import Runner, Tally
 from harness.bench.workload import Workloads
+from harness.federate.host_load import HostLoadLog
 from harness.inventory import Inventory, load_inventory
 from harness.profiles.library import PROFILES, Built, build_run_profiles
 from harness.salvage import salvage
@@ -145,7 +146,7 @@ def _work(
         )
         journal.write("sitting", jobs=len(chosen), finished_before=len(finished))
         runner = Runner(bench, run.path, journal, chosen, finished=finished)
-        with view(runner, board, run.path):
+        with HostLoadLog(run), view(runner, board, run.path):
             tally = runner.run(stop)
     finally:
         journal.close()

@@ -108,8 +108,8 @@ def _play(
         if event == "run":
             place.append(Path(what))
         text = str(facts.get("stage", "")) if event == "stage" else event.replace("_", " ")
-        if facts.get("error"):
-            text += f": {facts['error']}"
+        if said := facts.get("error") or facts.get("note"):
+            text += f": {said}"
         _say(f"{what}: {text}")
 
     def on_round(outcome: RoundOutcome) -> None:

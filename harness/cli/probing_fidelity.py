@@ -39,11 +39,14 @@ _profile = click.Path(path_type=Path, exists=True)
               show_default=True, help="Folder that holds the runs.")  # fmt: skip
 def fidelity(run: str, places: tuple[Path, ...], energy: Any, table: Path | None, root: Path) -> Output:
     """Predict the rounds of RUN (`fedjoule bench federate`) from profiles, and show the errors."""
+    from fedjoule.errors import StorageError
     from fedjoule.records import write_atomic
     from fedjoule.runstore import find_run
     from harness.probing.fidelity import measure_fidelity
     from harness.profiles.library import profiles_at
 
+    if table is not None and table.exists():  # before the work, whose result would be lost
+        raise StorageError(f"{table}: exists already, not overwritten", hint="name another file")
     found = measure_fidelity(find_run(root, run), profiles_at(places), energy=energy)
     if table is not None:
         write_atomic(table, _csv(found).encode())
@@ -131,7 +134,8 @@ def _render(found: Fidelity, console: Console) -> None:
             errors = _errors(stretches)
             table.add_row(name, _count(errors), *_cells(errors["time"]), *_cells(errors["energy"]))
     console.print(table)
-    for line in (*_verdicts(found), *_remarks(), *found.notes, *(f"left out: {x}" for x in found.left_out)):
+    left_out = [f"left out: {x}" for x in found.left_out]
+    for line in (*_verdicts(found), *_processor_time(found), *_remarks(), *found.notes, *left_out):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -153,6 +157,17 @@ def _verdicts(found: Fidelity) -> Iterator[str]:
         for quantity, reached in quantities.items():
             said = "nothing to tell" if reached is None else "reached" if reached else "not reached"
             yield f"{quantity} of {name}: {target}: {said} [{found.origin.value}]"
+
+
+def _processor_time(found: Fidelity) -> Iterator[str]:
+    """Tells an epoch that was more work from one that got less of its processor."""
+    from harness.probing.fidelity_model import DEVICE, Distribution
+
+    errors = Distribution.of([one.error_cpu_s for one in found.select(DEVICE)])
+    if errors is not None:
+        med, p95, bias = _cells(errors)
+        yield f"processor time of epochs: median error {med} %, 95th percentile {p95} %, bias {bias} %"
+        yield "where it is predicted well and time is not, devices had less of their processors than before"
 
 
 def _remarks() -> list[str]:

@@ -72,8 +72,7 @@ def render_profile(stored: Stored, console: Console) -> None:
     p = stored.profile
     title = f"{p.device}: {p.model} on {p.dataset} with {p.backend} [{p.origin.value}]"
     console.print(title, style="bold", markup=False)
-    epochs = f", {p.local_epochs} local epochs" if p.local_epochs else ""
-    console.print(f"{p.samples} samples per epoch in batches of {p.batch_size}{epochs}", markup=False)
+    console.print(_work(p), markup=False)
     console.print(_phases(p))
     for line in _powers(p):
         console.print(line, markup=False)
@@ -83,6 +82,19 @@ def render_profile(stored: Stored, console: Console) -> None:
         console.print(_levels(p))
     for line in _remarks(stored):
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _work(p: DeviceProfile) -> str:
+    """What was trained, as far as the profile says."""
+    data = {True: "random ", False: "real ", None: ""}[p.synthetic_data]
+    parts = [f"{p.samples} {data}samples per epoch in batches of {p.batch_size}"]
+    if p.local_epochs:
+        parts.append(f"{p.local_epochs} local epochs")
+    if p.warmup_epochs:
+        parts.append(f"{p.warmup_epochs} more before the probe to warm up")
+    if p.threads:
+        parts.append(f"{p.threads} threads")
+    return ", ".join(parts)
 
 
 def _phases(p: DeviceProfile) -> Table:

@@ -55,7 +55,6 @@ models = ["mnist-lenet5"]
 backends = ["torch", "onnxruntime"]
 samples = {samples}
 local_epochs = 5
-warmup_epochs = 1
 threads = 1
 seed = {seed}
 parallel = {parallel}

@@ -12,7 +12,7 @@ from emulator.outcome import ClientCost, Fate
 from fedjoule.provenance import Origin, weakest
 from harness.federate.bench_round import Participant
 from harness.federate.server import FederatedServer
-from harness.probing.measured import PARTS, Part
+from harness.probing.measured import PARTS, Part, Reading
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,14 +63,23 @@ def book(participants: Sequence[Participant], chosen: NDArray[np.bool_], *, prob
     )
 
 
-def client_cost(parts: Sequence[Part | None], *, probed: bool) -> ClientCost:
-    """As the emulator counts: without a probe the first epoch is training like any other."""
+def client_cost(parts: Sequence[Part | None], *, probed: bool, unknown_j: float | None = None) -> ClientCost:
+    """As the emulator counts: without a probe the first epoch is training like any other.
 
-    def column(name: str, unit: str) -> NDArray[np.float64]:
-        return np.array([0.0 if part is None else getattr(part.readings[name], unit) for part in parts])
+    Args:
+        parts: What was measured of each participant.
+        probed: Whether there was a probe.
+        unknown_j: Stands for an energy that is not known of all of a phase; if None, what is known counts.
+    """
 
-    columns = {f"{name}_s": column(name, "duration_s") for name in PARTS}
-    columns |= {f"{name}_j": column(name, "energy_j") for name in PARTS}
+    def joules(reading: Reading) -> float:
+        return reading.energy_j if reading.complete or unknown_j is None else unknown_j
+
+    columns = {}
+    for name in PARTS:
+        found = [None if part is None else part.readings[name] for part in parts]
+        columns[f"{name}_s"] = np.array([0.0 if one is None else one.duration_s for one in found])
+        columns[f"{name}_j"] = np.array([0.0 if one is None else joules(one) for one in found])
     if not probed:
         for unit in ("s", "j"):
             columns[f"train_{unit}"] = columns[f"train_{unit}"] + columns[f"probe_{unit}"]

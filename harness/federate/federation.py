@@ -129,7 +129,7 @@ class Federation:
         return self._judged().budgets
 
     def measure_registration(self, stop: threading.Event) -> FederatedRoundRecord:
-        """Those who are not registered play a round by themselves; see `harness.federate.registration`."""
+        """Those who are not registered play a round of their own; see `harness.federate.registration`."""
         cast, ids = self._cast, self.unregistered
         epochs = np.full(len(ids), cast.protocol.local_epochs)
         participants = cast.participants(REGISTRATION, ids, epochs, self.weights)

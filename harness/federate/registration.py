@@ -1,8 +1,8 @@
 """What the server knows of each device before the first round: what an epoch and a transfer take it.
 
 In the emulator a device's class and a speed test of its network tell. On a bench it is either taken from
-profiles, or every device plays one whole round by itself, before the first. Like the emulator's registration
-this is charged to nobody.
+profiles, or all devices play one whole round before the first, whose models are thrown away. Like the
+emulator's registration this is charged to nobody.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 
 from emulator.budgets import budgets_of
 from emulator.fleet.costs import profile_costs
-from fedjoule.errors import ConfigError
 from harness.probing.measured import Part
 from power.profile import DeviceProfile, EnergyKind
 
@@ -94,23 +93,3 @@ class Registered:
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def profiles_by_device(
-    profiles: Sequence[DeviceProfile], devices: Sequence[str], model: str, backend: str
-) -> list[DeviceProfile]:
-    """The one profile of each device, of this model and backend.
-
-    Raises:
-        ConfigError: A device has none, or several.
-    """
-    found = []
-    for device in devices:
-        mine = [p for p in profiles if (p.device, p.model, p.backend) == (device, model, backend)]
-        if len(mine) != 1:
-            raise ConfigError(
-                f"{len(mine) or 'no'} profiles of {device}/{model} with {backend}",
-                hint="one is needed; `fedjoule profile list` shows what there is",
-            )
-        found.append(mine[0])
-    return found

@@ -20,11 +20,12 @@ from harness.bench.listener import Listener, tell
 from harness.federate.cast import Cast
 from harness.federate.files import FederateFiles
 from harness.federate.fleet_data import FleetData
-from harness.federate.registration import Registered, profiles_by_device
+from harness.federate.registration import Registered
 from harness.federate.round_record import KIND
 from harness.federate.sitting import Sitting
 from harness.federate.uploads import Uploads
 from harness.profiles.cells import CellKey
+from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from harness.salvage import salvage
 from power.profile import DeviceProfile
 
@@ -66,12 +67,14 @@ def federate(
         NobodyLeft: No device is left.
     """
     playing = _cast(files, selector, cache)
-    registered = None if profiles is None else _from_profiles(files, playing, profiles)
     try:
+        registered, notes = (None, []) if profiles is None else _from_profiles(playing, profiles)
         with _open(files, root, resume) as run:
             tell(listener, "run", str(run.path), {})
+            for note in notes:
+                tell(listener, "profiles", run.path.name, {"note": note})
             sitting = Sitting(run, files, playing, listener, on_round)
-            return sitting.play(registered, stop or threading.Event())
+            return sitting.play(registered, stop or threading.Event(), notes)
     finally:
         playing.uploads.close()
 
@@ -96,12 +99,23 @@ def _cast(files: FederateFiles, selector: Selector | None, cache: Path | None) -
     )
 
 
-def _from_profiles(files: FederateFiles, cast: Cast, profiles: Sequence[DeviceProfile]) -> Registered:
-    task = cast.data.task
-    model = CellKey("", task.name, task.data_set, "").model
-    found = profiles_by_device(profiles, files.devices, model, files.settings.backend)
-    samples = np.array([cast.data.samples(i) for i in range(len(files.devices))])
-    return Registered.from_profiles(found, samples, cast.scenario.energy)
+def _from_profiles(cast: Cast, profiles: Sequence[DeviceProfile]) -> tuple[Registered, list[str]]:
+    """What profiles tell the server, and what a reader should know about them."""
+    task, settings = cast.data.task, cast.settings
+    work = [
+        RoundWork(
+            key=CellKey(device, task.name, task.data_set, settings.backend),
+            samples=cast.data.samples(client),
+            batch_size=task.batch_size,
+            threads=settings.threads,
+            synthetic_data=False,
+        )
+        for client, device in enumerate(cast.devices)
+    ]
+    found = [fitting_profile(profiles, one) for one in work]
+    notes = [note for profile, one in zip(found, work, strict=True) for note in reservations(profile, one)]
+    samples = np.array([one.samples for one in work])
+    return Registered.from_profiles(found, samples, cast.scenario.energy), notes
 
 
 def _open(files: FederateFiles, root: Path, resume: Path | None) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -73,12 +73,13 @@ class Sitting:
         )
         self._federation = Federation(bench, cast, self._note_job)
 
-    def play(self, registered: Registered | None, stop: threading.Event) -> Result:
+    def play(self, registered: Registered | None, stop: threading.Event, notes: Sequence[str] = ()) -> Result:
         """Play what is left.
 
         Args:
             registered: What the server knows of the devices; measured if None.
             stop: Ends it when set.
+            notes: What a reader should know about where ``registered`` comes from.
         """
         path = self._run.path
         federation = self._federation
@@ -91,7 +92,7 @@ class Sitting:
             stack.enter_context(HostLoadLog(self._run))
             self._register(registered, stop)
             known = read_record(path / RECORD, EmulationRecord) if (path / RECORD).exists() else None
-            record = known or self._first_record(registered)
+            record = known or self._first_record(registered, notes)
             log = stack.enter_context(self._log(resume_after=None if known is None else federation.round))
             ended_early = self._rounds(log, stop)
         record = self._last_record(record, ended_early)
@@ -168,7 +169,7 @@ class Sitting:
             resume_after=resume_after,
         )
 
-    def _first_record(self, registered: Registered | None) -> EmulationRecord:
+    def _first_record(self, registered: Registered | None, notes: Sequence[str]) -> EmulationRecord:
         cast, budgets = self._cast, self._federation.budgets
         facts: dict[str, Any] = {
             "seed": cast.seed,
@@ -181,6 +182,7 @@ class Sitting:
             "played": "on the bench",
             "devices": list(cast.devices),
             "registration": "measured" if registered is None else "from profiles",
+            "registration_notes": list(notes),
             "not_used": list(self._files.not_used),
             **cast.facts,
         }

@@ -21,7 +21,7 @@ from harness.probing.costs import draw_worlds, mean_costs
 from harness.probing.formula import CandidateCosts, RoundBothWays, both_ways
 from harness.probing.predict import WORLDS, Interval
 from harness.profiles.build import build_profile
-from harness.profiles.cells import CellKey
+from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from power.profile import DeviceProfile, EnergyKind
 
 
@@ -151,22 +151,23 @@ def fitting_profiles(profiles: Sequence[DeviceProfile], captures: Sequence[Captu
     """One profile of each device in the captures, of the same work.
 
     Raises:
-        ConfigError: A device has none, several, or one of another number of samples.
+        ConfigError: A device has none, several, or one of other work.
     """
     found: dict[str, DeviceProfile] = {}
     for capture in captures:
-        key, samples = CellKey.of(capture), capture.record.samples
-        about = (key.device, key.model, key.dataset, key.backend)
-        of_device = [p for p in profiles if (p.device, p.model, p.dataset, p.backend) == about]
-        if len(of_device) != 1:
+        work = RoundWork.of(capture)
+        profile = fitting_profile(profiles, work)
+        if profile.samples != work.samples:
             raise ConfigError(
-                f"{len(of_device) or 'no'} profiles of {'/'.join(about)}",
-                hint="one is needed; `fedjoule profile list` shows what there is",
-            )
-        if of_device[0].samples != samples:
-            raise ConfigError(
-                f"the profile of {key.device} is of {of_device[0].samples} samples, the rounds of {samples}",
+                f"the profile of {profile.device} is of {profile.samples} samples, "
+                f"the rounds of {work.samples}",
                 hint="`fedjoule profile scale` predicts another number of samples",
             )
-        found[key.device] = of_device[0]
+        found[profile.device] = profile
     return list(found.values())
+
+
+def reserved(profiles: Sequence[DeviceProfile], captures: Sequence[Capture]) -> list[str]:
+    """What a reader should know about the profiles that rounds are predicted from."""
+    work = {capture.record.device.name: RoundWork.of(capture) for capture in captures}
+    return [note for profile in profiles for note in reservations(profile, work[profile.device])]

@@ -8,7 +8,7 @@ devices that are processes of this machine were slower then than any profile can
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,6 @@ from fedjoule.runstore.run import read_run
 from harness.capture import Capture
 from harness.federate.booking import client_cost, honest_time_s
 from harness.federate.host_load import HostLoad
-from harness.federate.registration import profiles_by_device
 from harness.federate.round_record import KIND, FederatedRoundRecord, PartRecord, open_part, read_federated
 from harness.probing.fidelity_model import (
     DEVICE,
@@ -38,8 +37,8 @@ from harness.probing.fidelity_model import (
 )
 from harness.probing.measured import part_of, read_part
 from harness.probing.replay import ReplayedRound, replay, replayed_origin
-from harness.profiles.cells import CellKey
 from harness.profiles.epochs import CutCapture
+from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from power.profile import DeviceProfile, EnergyKind
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def measure_fidelity(
 
     Args:
         run: A run of ``fedjoule bench federate``, finished or not.
-        profiles: One per device, of the same model and backend, built from other captures.
+        profiles: One per device, of the work that the rounds did, built from other captures.
         energy: Kind of energy; the one that the scenario charges if None.
 
     Raises:
@@ -186,22 +185,19 @@ class _Comparison:
             model_bytes=max(CutCapture(capture).bytes_of(Phase.DOWNLOAD) or 0 for capture in captures),
             probed=record.probed,
         )
-        measured = client_cost(read, probed=record.probed)
+        measured = client_cost(read, probed=record.probed, unknown_j=np.nan)
         return _BothWays(record, parts, captures, measured, replay(wanted, self._energy))
 
     def _profile(self, capture: Capture) -> DeviceProfile:
-        key = CellKey.of(capture)
-        if key.device not in self._by_device:
-            (found,) = profiles_by_device(self._profiles, [key.device], key.model, key.backend)
-            self._by_device[key.device] = found
-            samples = capture.record.samples
-            if found.samples != samples:
-                note = f"{key.device}: profiled with {found.samples} samples, the rounds have {samples}"
-                self._notes[f"{note}; predicted in proportion"] = None
-        return self._by_device[key.device]
+        device = capture.record.device.name
+        if device not in self._by_device:
+            work = RoundWork.of(capture)
+            self._by_device[device] = fitting_profile(self._profiles, work)
+            self._notes |= dict.fromkeys(reservations(self._by_device[device], work))
+        return self._by_device[device]
 
     def _of_device(self, both: _BothWays, what: str, place: int, span: Span) -> Compared:
-        return self._compared(
+        found = self._compared(
             both,
             what,
             span,
@@ -209,6 +205,15 @@ class _Comparison:
             joules=both.pair(what, "j", place),
             places=(place,),
         )
+        return self._with_processor_time(found, both.captures[place]) if what == DEVICE else found
+
+    def _with_processor_time(self, one: Compared, capture: Capture) -> Compared:
+        """Devices tell it of all epochs together; a background load takes none of it."""
+        profile, record = self._profile(capture), capture.record
+        epochs = sum(phase.phase is Phase.EPOCH for phase in capture.phases())
+        each_s = profile.epoch_cpu_s
+        predicted_s = None if each_s is None else each_s.mean * epochs * record.samples / profile.samples
+        return replace(one, measured_cpu_s=record.epochs_cpu_s, predicted_cpu_s=predicted_s)
 
     def _of_round(self, both: _BothWays) -> Compared:
         places = tuple(range(len(both.parts)))

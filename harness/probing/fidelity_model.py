@@ -34,6 +34,8 @@ class Compared:
         idle: Share of the host's processor time that was idle; None if it was not read.
         steal: Share that a hypervisor took; likewise.
         contended: Whether the host was too busy, by `IDLE_BELOW` and `STEAL_ABOVE`; likewise.
+        measured_cpu_s: Processor time of a device's epochs; None for anything else, and if it did not tell.
+        predicted_cpu_s: As its profile has it for as many samples; None if that does not say.
     """
 
     round: int
@@ -48,10 +50,13 @@ class Compared:
     idle: float | None
     steal: float | None
     contended: bool | None
+    measured_cpu_s: float | None = None
+    predicted_cpu_s: float | None = None
 
     def row(self) -> dict[str, Any]:
         """As plain data, with the errors."""
-        return {**asdict(self), "error_s": self.error_s, "error_j": self.error_j}
+        errors = {"error_s": self.error_s, "error_j": self.error_j, "error_cpu_s": self.error_cpu_s}
+        return {**asdict(self), **errors}
 
     @property
     def error_s(self) -> float:
@@ -62,6 +67,13 @@ class Compared:
     def error_j(self) -> float:
         """Likewise."""
         return _relative(self.predicted_j, self.measured_j)
+
+    @property
+    def error_cpu_s(self) -> float:
+        """Likewise; beside an error of time it tells more work per epoch from less of a processor."""
+        if self.predicted_cpu_s is None or self.measured_cpu_s is None:
+            return float("nan")
+        return _relative(self.predicted_cpu_s, self.measured_cpu_s)
 
 
 @dataclass(frozen=True, slots=True)

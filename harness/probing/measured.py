@@ -15,9 +15,9 @@ from emulator.outcome import Accounting, ClientCost
 from fedjoule.errors import DataQualityError
 from harness.capture import Capture, Phased
 from harness.probing.round_record import RoundRecord
-from harness.profiles.epochs import CutCapture
+from harness.profiles.epochs import CutCapture, gather_phases
 from power.baseline import Baseline
-from power.evidence import Evidence, gather
+from power.evidence import Evidence
 from power.profile import EnergyKind
 from power.uncertainty import exposure_of, idle_over, limits_of
 from power.windows import Window
@@ -34,15 +34,17 @@ class Reading:
 
     Attributes:
         duration_s: Between its markers; 0 if the device did not do it.
-        energy_j: Of the kind that was asked for.
+        energy_j: Of the kind that was asked for, as far as it is known.
         limits_j: How far each error of the instrument may move the energy (95 % limits), with sign.
         clock_j: The same for the place of the windows in time, as a standard uncertainty.
+        complete: Whether the energy is known of all of it.
     """
 
     duration_s: float
     energy_j: float
     limits_j: NDArray[np.float64]
     clock_j: float
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,8 @@ def read_part(capture: Capture, energy: EnergyKind) -> Part:
             f"{capture.folder}: no idle power, so there is no {energy} energy", hint="choose gross energy"
         )
     phases = [(part, phase) for phase in capture.phases() if (part := part_of(phase)) is not None]
-    found = gather(
-        capture.recording,
-        [Window(p.start_ns, p.end_ns, f"{name}, {part}") for part, p in phases],
-        sync_uncertainty_s=capture.record.clock.window_uncertainty_s,
-    )
-    problems = [f"{e.energy.label} counts as nothing: {'; '.join(e.energy.problems)}"
+    found = gather_phases(capture, [Window(p.start_ns, p.end_ns, f"{name}, {part}") for part, p in phases])
+    problems = [f"{e.energy.label}: its energy is not known: {'; '.join(e.energy.problems)}"
                 for e in found if not e.energy.valid]  # fmt: skip
     if capture.record.throttled_epochs:
         problems.append(f"{name}: throttled in {len(capture.record.throttled_epochs)} epochs, which count")
@@ -140,6 +138,7 @@ def _reading(found: Sequence[Evidence], limits: NDArray[np.float64], baseline: B
         energy_j=energy_j,
         limits_j=exposure * limits,
         clock_j=math.sqrt((earlier_j**2 + later_j**2) / 2),
+        complete=len(valid) == len(found),
     )
 
 

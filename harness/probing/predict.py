@@ -131,6 +131,11 @@ def predict(profiles: Sequence[DeviceProfile], question: Question) -> Prediction
     if question.distinct:
         _require_enough_devices(profiles, max(m for m, _ in pairs))
     means, notes = mean_costs(profiles, question.energy)
+    if warm := sum(bool(profile.warmup_epochs) for profile in profiles):
+        notes.append(
+            f"{warm} of {len(profiles)} profiles were measured after warm-up epochs, "
+            "which rounds do not have: a real probe may take longer"
+        )
     worlds = draw_worlds(profiles, means, question.energy, WORLDS, generator(question.seed, "worlds"))
     cells = tuple(_cell(means, worlds, m, k, local_epochs, question) for m, k in pairs)
     origin = weakest([Origin.SCALED, *(profile.origin for profile in profiles)])

@@ -21,6 +21,7 @@ from harness.bench.retry import RetryPolicy, Verdict
 from harness.bench.runner import JOBS
 from harness.bench.stages import Stage
 from harness.bench.workload import Workloads
+from harness.federate.host_load import HostLoadLog
 from harness.inventory import Inventory, load_inventory
 from harness.probing.bench_round import BenchRound
 from harness.probing.plan import ProbingPlan, load_probing_plan
@@ -116,7 +117,8 @@ def run_plan(
                 workloads=workloads,
                 board=Board(plan_devices(bench_plan, files.inventory)),
             )
-            tally = _Rounds(bench, files, journal, listener).run(stop or threading.Event())
+            with HostLoadLog(run):
+                tally = _Rounds(bench, files, journal, listener).run(stop or threading.Event())
         finally:
             journal.close()
         if tally.failed:

@@ -21,6 +21,7 @@ from harness.probing.expected import (
     RunRound,
     fitting_profiles,
     own_profiles,
+    reserved,
 )
 from harness.probing.measured import (
     MeasuredRound,
@@ -251,7 +252,9 @@ class _Validator:
             if profiles is None:
                 found = own_profiles(self._vanilla, self._probing)
             else:
-                found = fitting_profiles(profiles, (*self._vanilla, *self._probing))
+                captures = (*self._vanilla, *self._probing)
+                found = fitting_profiles(profiles, captures)
+                self._notes += reserved(found, captures)
             expectation = Expectation(found, plan.local_epochs, self._energy, plan.seed)
         except FedjouleError as error:
             if profiles is not None:

@@ -46,6 +46,7 @@ def build_profile(
     first = captures[0].record
     builder = _Builder(levels[0])
     load_levels = builder.load_levels(levels)
+    load_curve, notes_on_curve = fit_curve(load_levels)
     return DeviceProfile(
         device=key.device,
         model=key.model,
@@ -53,19 +54,23 @@ def build_profile(
         backend=backend or key.backend,
         samples=first.samples,
         batch_size=first.batch_size,
+        threads=first.threads,
+        synthetic_data=first.synthetic_data,
+        warmup_epochs=first.warmup_epochs,
         probe=builder.probe(),
         epoch=builder.epoch(),
+        epoch_cpu_s=builder.epoch_cpu(),
         round=builder.round(),
         local_epochs=builder.local_epochs,
         download=builder.transfer(Phase.DOWNLOAD),
         upload=builder.transfer(Phase.UPLOAD),
         idle_power_w=builder.idle_power(),
         wait_power_w=builder.wait_power(),
-        load_curve=fit_curve(load_levels),
+        load_curve=load_curve,
         load_levels=load_levels if len(load_levels) > 1 else (),
         thermal=_thermal(levels),
         battery=first.device.battery,
-        notes=builder.all_notes(levels),
+        notes=(*builder.all_notes(levels), *notes_on_curve),
         provenance=combine(capture.provenance() for capture in captures),
     )
 
@@ -99,6 +104,15 @@ class _Builder:
             return self.probe()
         return _cost(self.captures, [capture.later_epochs() for capture in self.captures], "later epoch")
 
+    def epoch_cpu(self) -> Quantity | None:
+        """Processor time of an epoch; devices tell the sum over a round, so the first one is in it."""
+        found = [
+            [record.epochs_cpu_s / len(capture.epochs)]
+            for capture in self.captures
+            if (record := capture.record).epochs_cpu_s is not None and not record.throttled_epochs
+        ]
+        return quantities.scattered(found) if found else None
+
     def round(self) -> PhaseCost | None:
         """All epochs of a round, where a whole round may be used."""
         found = [capture.rounds(self.local_epochs) for capture in self.captures]
@@ -108,11 +122,17 @@ class _Builder:
         return _cost(self.captures, found, "round")
 
     def transfer(self, kind: Phase) -> TransferCost | None:
-        """A download or an upload, where there was one."""
-        found = [capture.phase(kind) for capture in self.captures]
+        """A download or an upload, where there was one and its energy is known; its time always is."""
+        tried = [capture.every(kind) for capture in self.captures]
+        found = [tuple(evidence for evidence in windows if evidence.energy.valid) for windows in tried]
         if not any(found):
+            problems = {problem for windows in tried for e in windows for problem in e.energy.problems}
+            if problems:
+                why = "; ".join(sorted(problems))
+                self.notes.append(f"{kind.value} is left out, its energy is not known: {why}")
             return None
         cost = _cost(self.captures, found, kind.value)
+        cost = cost.model_copy(update={"duration_s": quantities.scattered([_seconds(w) for w in tried])})
         sizes = {size for capture in self.captures if (size := capture.bytes_of(kind)) is not None}
         return TransferCost(**cost.model_dump(), bytes=sizes.pop() if len(sizes) == 1 else None)
 
@@ -179,7 +199,6 @@ def _cost(captures: Sequence[CutCapture], found: Sequence[tuple[Evidence, ...]],
             f"no usable {what} in {', '.join(c.record.capture_id for c in captures)}: {_reasons(captures)}",
             hint="repeat the measurement; see the findings of its recordings",
         )
-    gross = [capture.session(windows) for capture, windows in pairs]
     with_idle = [capture.session(windows, capture.baseline) for capture, windows in pairs]
     net = _net(with_idle)
     if pairs[0][0].record.background.kind == "none":
@@ -187,12 +206,16 @@ def _cost(captures: Sequence[CutCapture], found: Sequence[tuple[Evidence, ...]],
     else:
         marginal = _net([capture.session(windows, capture.load_baseline) for capture, windows in pairs])
     return PhaseCost(
-        duration_s=quantities.duration(gross),
+        duration_s=quantities.scattered([_seconds(windows) for _, windows in pairs]),
         # The baseline tells how much slow noise the instrument has, which limits a gross energy too.
         gross_j=quantities.energy(with_idle, net=False),
         net_j=net,
         marginal_j=marginal,
     )
+
+
+def _seconds(windows: Sequence[Evidence]) -> list[float]:
+    return [evidence.energy.duration_s for evidence in windows]
 
 
 def _net(sessions: Sequence[Session]) -> Quantity | None:

@@ -10,6 +10,19 @@ from fedjoule.errors import DataQualityError
 from harness.capture import Background, Capture
 from harness.profiles.epochs import CutCapture
 
+ALIKE = (
+    "workload",
+    "dataset",
+    "backend",
+    "samples",
+    "batch_size",
+    "threads",
+    "synthetic_data",
+    "local_epochs",
+    "warmup_epochs",
+)
+"""Fields of a capture's record in which those of one profile must not differ."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class CellKey:
@@ -55,14 +68,16 @@ def by_background(captures: Sequence[Capture]) -> list[Level]:
     Raises:
         DataQualityError: There is no capture without background.
     """
-    groups: dict[tuple[str, float], list[Capture]] = {}
+    groups: dict[tuple[str, int, float], list[Capture]] = {}
     for capture in captures:
         background = capture.record.background
-        groups.setdefault((background.kind, background.load), []).append(capture)
+        # Not by their total: two workers at half a core slow training down otherwise than one at a whole one.
+        groups.setdefault((background.kind, background.cores, background.cpu_share), []).append(capture)
     levels = [
         Level(found[0].record.background, tuple(CutCapture(capture) for capture in found))
-        for _, found in sorted(groups.items(), key=lambda g: (g[0][0] != "none", g[0][1], g[0][0]))
+        for found in groups.values()
     ]
+    levels.sort(key=lambda level: (level.background.kind != "none", level.background.load))
     if not levels or levels[0].background.kind != "none":
         raise DataQualityError(
             f"{captures[0].record.device.name}: no capture without background load",
@@ -75,15 +90,15 @@ def require_alike(captures: Sequence[Capture]) -> None:
     """Refuse captures that must not be averaged.
 
     Raises:
-        DataQualityError: They differ in what a profile is about, or in the amount of work.
+        DataQualityError: They differ in what a profile is about, or in the work that was measured.
     """
     if not captures:
         raise DataQualityError("no capture to build a profile from")
     first = captures[0]
     for other in captures[1:]:
-        for name in ("workload", "dataset", "backend", "samples", "batch_size", "local_epochs"):
+        for name in ALIKE:
             here, there = getattr(first.record, name), getattr(other.record, name)
-            if here != there:
+            if here != there and None not in (here, there):
                 raise DataQualityError(
                     f"captures {first.record.capture_id} and {other.record.capture_id} differ in {name}: "
                     f"{here!r} and {there!r}",

@@ -2,18 +2,21 @@
 
 Isotonic regression (pool adjacent violators) takes out the ups and downs that noise made; between its points
 `power.load_curve` interpolates without overshooting. Each point counts by the inverse square of its
-interval. The point without load is 1 by definition and is not moved. Slowdown can only grow with load; energy
-may go either way (a busy chip is already awake), so the direction that fits better is taken.
+interval; levels of the same load are averaged so. The point without load is 1 by definition and is not moved.
+Slowdown can only grow with load; energy may go either way (a busy chip is already awake), so the direction
+that fits better is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from power.load_curve import LoadPoint
+from power.load_curve import LoadPoint, interpolate
 from power.profile import LoadLevel, Quantity
 
 if TYPE_CHECKING:
@@ -23,25 +26,35 @@ PINNED = 1e9
 """Weight of the point without load, relative to the others."""
 
 
-def fit_curve(levels: Sequence[LoadLevel]) -> tuple[LoadPoint, ...]:
-    """The curve through levels that differ in CPU load, the first of them without any.
+SAME_LOAD_DIGITS = 9
+"""Loads are products of worker counts and shares: what differs less than this is the same load."""
 
-    A level whose marginal energy is not known or not positive is left out, and so is every kind of load but
-    that of processors.
+
+def fit_curve(levels: Sequence[LoadLevel]) -> tuple[tuple[LoadPoint, ...], tuple[str, ...]]:
+    """The curve through levels that differ in CPU load, the first of them without any; and notes on it.
+
+    Every level tells a slowdown. Where its marginal energy is not known or not positive, the energy factor is
+    that of the curve through the others. Every kind of load but that of processors is left out.
     """
-    usable = sorted((level for level in levels if _marginal(level) is not None), key=lambda level: level.load)
-    usable = [level for level in usable if level.kind != "memory"]
+    usable = sorted((level for level in levels if level.kind != "memory"), key=lambda level: level.load)
     if len(usable) < 2 or usable[0].load > 0:
-        return ()
-    loads = np.array([level.load for level in usable])
-    durations = [level.epoch.duration_s for level in usable]
-    energies = [quantity for level in usable if (quantity := _marginal(level)) is not None]
-    slowdown = _increasing(*_relative(durations))
-    energy = _monotone(*_relative(energies))
-    points: dict[float, LoadPoint] = {}
-    for load, slow, joules in zip(loads.tolist(), slowdown.tolist(), energy.tolist(), strict=True):
-        points.setdefault(load, LoadPoint(load=load, slowdown=slow, energy_factor=joules))
-    return tuple(points.values())
+        return (), ()
+    times = _relative([(level.load, level.epoch.duration_s) for level in usable])
+    slowdown = _increasing(times.values, times.weights)
+    energy = _energy_factors(usable, times.loads)
+    points = tuple(
+        LoadPoint(load=load, slowdown=slow, energy_factor=joules)
+        for load, slow, joules in zip(times.loads, slowdown.tolist(), energy.tolist(), strict=True)
+    )
+    return points, (*_notes_on_loads(usable), *_notes_on_energy(usable))
+
+
+def _energy_factors(levels: Sequence[LoadLevel], loads: Sequence[float]) -> NDArray[np.float64]:
+    if _marginal(levels[0]) is None:
+        return np.ones(len(loads))
+    known = [(level.load, quantity) for level in levels if (quantity := _marginal(level)) is not None]
+    energies = _relative(known)
+    return interpolate(energies.loads, _monotone(energies.values, energies.weights).tolist(), loads)
 
 
 def _marginal(level: LoadLevel) -> Quantity | None:
@@ -49,15 +62,51 @@ def _marginal(level: LoadLevel) -> Quantity | None:
     return quantity if quantity is not None and quantity.mean > 0 else None
 
 
-def _relative(quantities: Sequence[Quantity]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Values relative to the first, and their weights."""
-    means = np.array([quantity.mean for quantity in quantities])
+def _notes_on_loads(levels: Sequence[LoadLevel]) -> Iterator[str]:
+    for load, same in groupby(levels, key=lambda level: round(level.load, SAME_LOAD_DIGITS)):
+        names = [repr(level.name) for level in same]
+        if len(names) > 1:
+            which = ", ".join(names)
+            yield f"backgrounds {which} ask for the same load of {load:.0%}: the curve has their mean"
+
+
+def _notes_on_energy(levels: Sequence[LoadLevel]) -> Iterator[str]:
+    if _marginal(levels[0]) is None:
+        yield "without load no marginal energy is known: under load it is taken to be the same"
+        return
+    for level in levels:
+        if _marginal(level) is None:
+            quantity = level.epoch.marginal_j
+            why = (
+                "no marginal energy"
+                if quantity is None
+                else f"its marginal energy of {quantity.mean:.3g} J is not above zero"
+            )
+            yield f"background {level.name!r}: {why}; its energy is taken from the levels beside it"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Relative:
+    """Values relative to the first and their weights, one entry per load."""
+
+    loads: list[float]
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+def _relative(measured: Sequence[tuple[float, Quantity]]) -> _Relative:
+    """Quantities by increasing load, those of the same load averaged by their weights."""
+    quantities = [quantity for _, quantity in measured]
     known = [q.half_width_95 / q.mean for q in quantities if q.half_width_95]
     widest = max(known, default=1.0)  # what was measured once counts like the least certain of the others
     widths = np.array([q.half_width_95 / q.mean if q.half_width_95 else widest for q in quantities])
-    weights = widths**-2.0
+    each = np.array([quantity.mean for quantity in quantities]) / quantities[0].mean
+    rounded = np.round([load for load, _ in measured], SAME_LOAD_DIGITS)
+    loads, place = np.unique(rounded, return_inverse=True)
+    weights = np.asarray(np.bincount(place, widths**-2.0), np.float64)
+    values = np.bincount(place, widths**-2.0 * each) / weights
     weights[0] = PINNED * weights.max()
-    return means / means[0], weights
+    return _Relative(loads.tolist(), values, weights)
 
 
 def _monotone(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -117,10 +117,15 @@ class CutCapture:
                 found.append(together([epoch.evidence for epoch in epochs], f"round {number}"))
         return tuple(found)
 
+    def every(self, kind: Phase) -> tuple[Evidence, ...]:
+        """Every stretch of another phase, also those whose energy is not known."""
+        return self._gather(
+            [_window(phase, kind.value) for phase in self.capture.phases() if phase.phase is kind]
+        )
+
     def phase(self, kind: Phase) -> tuple[Evidence, ...]:
         """Every valid stretch of another phase."""
-        windows = [_window(phase, kind.value) for phase in self.capture.phases() if phase.phase is kind]
-        return tuple(evidence for evidence in self._gather(windows) if evidence.energy.valid)
+        return tuple(evidence for evidence in self.every(kind) if evidence.energy.valid)
 
     def bytes_of(self, kind: Phase) -> int | None:
         """Size of a transfer, as the device noted it."""
@@ -158,11 +163,46 @@ class CutCapture:
             return None
 
     def _gather(self, windows: Sequence[Window]) -> tuple[Evidence, ...]:
-        if not windows:
-            return ()
-        return gather(
-            self.capture.recording, windows, sync_uncertainty_s=self.record.clock.window_uncertainty_s
-        )
+        return gather_phases(self.capture, windows)
+
+
+def gather_phases(capture: Capture, windows: Sequence[Window]) -> tuple[Evidence, ...]:
+    """Integrate phases of a capture. One that lies between two samples has the power that they show."""
+    recording, by_s = capture.recording, capture.record.clock.window_uncertainty_s
+    reach_ns = math.ceil(1e9 / recording.record.info.rate_hz)
+    found = list(gather(recording, windows, sync_uncertainty_s=by_s)) if windows else []
+    between = [i for i, one in enumerate(found) if not one.energy.n_samples and one.energy.duration_s > 0]
+    around = [Window(windows[i].start_ns - reach_ns, windows[i].end_ns + reach_ns) for i in between]
+    wider = gather(recording, around, sync_uncertainty_s=by_s) if around else ()
+    for i, one in zip(between, wider, strict=True):
+        if one.energy.valid:
+            found[i] = _narrowed(one, windows[i])
+    return tuple(found)
+
+
+def _narrowed(wider: Evidence, window: Window) -> Evidence:
+    """The share of a window that a shorter one has of its time."""
+    energy = wider.energy
+    share = window.duration_s / energy.duration_s
+    return Evidence(
+        energy=replace(
+            energy,
+            label=window.label,
+            start_ns=window.start_ns,
+            end_ns=window.end_ns,
+            energy_j=share * (energy.energy_j or 0.0),
+            charge_c=share * (energy.charge_c or 0.0),
+            n_samples=0,
+            bridged_s=share * energy.bridged_s,
+            range_energy_j=tuple(share * joules for joules in energy.range_energy_j),
+            range_volt_s=tuple(share * volt_s for volt_s in energy.range_volt_s),
+            notes=(*energy.notes, "between two samples: the power is that of the samples around it"),
+        ),
+        earlier_j=share * wider.earlier_j,
+        later_j=share * wider.later_j,
+        noise_j=share * wider.noise_j,
+        loss_j=share * wider.loss_j,
+    )
 
 
 def _rounds(phases: Sequence[Phased]) -> list[int]:

@@ -59,9 +59,9 @@ def power(sessions: Sequence[Session]) -> Quantity:
     )
 
 
-def duration(sessions: Sequence[Session]) -> Quantity:
-    """Duration of a window. Between markers of one clock only the scatter matters."""
-    used = [_durations_s(session) for session in sessions if session.evidence]
+def scattered(by_capture: Sequence[Sequence[float]]) -> Quantity:
+    """Values of which only the scatter matters, such as durations between markers of one clock."""
+    used = [np.array(values) for values in by_capture if len(values)]
     values = np.array([values.mean() for values in used]) if len(used) > 1 else used[0]
     n = len(values)
     if n < 2:

@@ -176,6 +176,7 @@ def _scaled(
         "download": _transfer(profile.download, transfer),
         "upload": _transfer(profile.upload, transfer),
         "load_levels": (),  # what was measured stays with what was measured; the curve is relative
+        "epoch_cpu_s": None,
         "thermal": None,
         "notes": (*profile.notes, "background-load curve, idle and waiting power as on the template"),
         "provenance": profile.provenance.weakened(origin, basis=basis),

@@ -178,7 +178,7 @@ def test_an_estimate_from_a_profile(inventory: Inventory) -> None:
         }
     )
     plan = plan_of(
-        "devices = ['phone']\nsamples = 200\nlocal_epochs = 4\nsync_pattern = false\n"
+        "devices = ['phone']\nsamples = 200\nlocal_epochs = 4\nwarmup_epochs = 1\nsync_pattern = false\n"
         "[[loads]]\nname = 'none'\ncpu_share = 0\n[[loads]]\nname = 'game'\ncpu_share = 0.5\n"
         "[timing]\nidle_s = 10\nsettle_s = 0\ndecision_wait_s = 0\nload_only_s = 0\n"
         "[repetitions]\ncount = 2\nuntil_relative = 0.1\nmaximum = 3\n"

@@ -31,6 +31,7 @@ from harness.bench.stages import Stage
 from harness.capture import open_capture, verify_capture
 from harness.cli import run as fedjoule
 from harness.clock import align, burst_runs
+from harness.federate.host_load import HostLoad
 from harness.profiles.library import Built, build_run_profiles, read
 from power.emulated.signals import process_tree
 from power.recording import open_recording
@@ -94,14 +95,19 @@ def test_a_dry_run_touches_nothing(bench: LocalBench, ask: Callable[..., Any]) -
 def test_every_job_becomes_a_whole_capture(complete: Sitting) -> None:
     assert len(complete.tally.finished) == 4
     assert RunStore(complete.path.parent).list()[0].state == "complete"
+    host = HostLoad.read(complete.path)
     for folder in complete.tally.finished.values():
         capture = open_capture(folder)
         record = capture.record
+        epoch = capture.phases()[-3]
+        assert host.between(epoch.start_ns, epoch.end_ns) is not None, "how busy this machine was is kept"
         assert verify_capture(capture) == []
         assert (record.workload, record.backend, record.dataset) == ("softmax", "numpy", "synthetic")
         assert (record.local_epochs, record.warmup_epochs, record.repetition) == (2, 1, 1)
         assert record.capture_id == f"{complete.path.name.split('_')[-1]}/{folder.name}"
         assert record.device.cpus == os.cpu_count()
+        assert record.threads == 0
+        assert record.epochs_cpu_s > 0
         assert len(record.pings) == 40
         assert capture.provenance().origin.value == "emulated"
         kinds = [(p.phase, p.epoch) for p in capture.phases()]

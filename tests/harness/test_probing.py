@@ -123,6 +123,15 @@ def test_different_work_is_not_one_round() -> None:
         predict([], Question(candidates=(2,), chosen=(1,)))
 
 
+def test_a_warm_probe_is_noted() -> None:
+    profiles = list(reference_fleet("mnist-lenet5"))
+    question = Question(candidates=(4,), chosen=(2,))
+    assert not [note for note in predict(profiles, question).notes if "warm-up" in note]
+    profiles[0] = profiles[0].model_copy(update={"warmup_epochs": 1})
+    (note,) = [note for note in predict(profiles, question).notes if "warm-up" in note]
+    assert note.startswith(f"1 of {len(profiles)} profiles")
+
+
 def test_a_device_takes_part_once() -> None:
     one = reference_fleet("mnist-lenet5")[0]
     other = one.model_copy(update={"backend": "another"})

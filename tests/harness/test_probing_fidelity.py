@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from harness.probing.fidelity import measure_fidelity
 from harness.probing.fidelity_model import Distribution
 from harness.profiles.build import build_profile
 from harness.profiles.library import store
-from power.profile import DeviceProfile
+from power.profile import DeviceProfile, Quantity
 from tests.harness.federate.stored_federation import StoredFederation, captures, stopped
 from tests.harness.profile_captures import load, one_round
 
@@ -81,6 +82,23 @@ def test_what_was_slower_than_profiled_shows_as_an_error(
     assert whole.measured_s == pytest.approx(0.4 + 7.5 + 0.3, rel=1e-3)
 
 
+def test_more_work_per_epoch_is_told_from_less_of_a_processor(
+    federation: StoredFederation, profiles: list[DeviceProfile]
+) -> None:
+    """Epochs take 1.5 s instead of 1 s each: once because they are more work, once because of others."""
+    known = [p.model_copy(update={"epoch_cpu_s": Quantity(mean=0.8)}) for p in profiles]
+    for number, cpu_s in ((1, 3.6), (2, 2.4)):
+        part = federation.part(number, "a", one_round([1.5] * 3), epochs_cpu_s=cpu_s)
+        federation.add(number, [part])
+    worked, waited = measure_fidelity(federation.path, known).select("device")
+    assert (worked.measured_cpu_s, worked.predicted_cpu_s) == (3.6, pytest.approx(2.4))
+    assert worked.error_s == pytest.approx(waited.error_s)
+    assert (worked.error_cpu_s, waited.error_cpu_s) == (pytest.approx(-1 / 3), pytest.approx(0.0))
+    (unknown, _) = measure_fidelity(federation.path, profiles).select("device")
+    assert unknown.predicted_cpu_s is None
+    assert math.isnan(unknown.error_cpu_s)
+
+
 def test_a_load_and_a_link_that_were_never_profiled(
     federation: StoredFederation, profiles: list[DeviceProfile]
 ) -> None:
@@ -123,7 +141,9 @@ def test_other_numbers_of_samples_are_predicted_in_proportion(
     found = measure_fidelity(federation.path, profiles)
     (train,) = found.select("train")
     assert train.error_s == pytest.approx(0.0, abs=2e-3)
-    assert "a: profiled with 600 samples, the rounds have 300; predicted in proportion" in found.notes
+    # 600 samples are 19 steps of at most 32, 300 are 10 and not 9.5.
+    note = "a: profiled with 600 samples, the rounds have 300; predicted in proportion"
+    assert f"{note}, by steps it would be +5.3%" in found.notes
 
 
 def test_bad_input(federation: StoredFederation, profiles: list[DeviceProfile], tmp_path: Path) -> None:
@@ -131,9 +151,9 @@ def test_bad_input(federation: StoredFederation, profiles: list[DeviceProfile], 
         measure_fidelity(federation.path, profiles)
     part = federation.part(1, "a", one_round([1.0] * 3))
     federation.add(1, [part])
-    with pytest.raises(ConfigError, match="no profiles of a/lenet5 with torch"):
+    with pytest.raises(ConfigError, match="no profiles of a/lenet5/mnist/torch"):
         measure_fidelity(federation.path, profiles[1:])
-    with pytest.raises(ConfigError, match="2 profiles of a/lenet5 with torch"):
+    with pytest.raises(ConfigError, match="2 profiles of a/lenet5/mnist/torch"):
         measure_fidelity(federation.path, [profiles[0]] * 2)
     from harness.capture import open_capture
 
@@ -180,6 +200,8 @@ def test_the_command(
     arguments = ["probing", "fidelity", str(federation.path), "--profiles", str(path)]
     assert fedjoule([*arguments, "--csv", str(tmp_path / "all.csv")]) == 0
     text = capsys.readouterr().out
+    assert fedjoule([*arguments, "--csv", str(tmp_path / "all.csv")]) != 0
+    assert "all.csv: exists already" in capsys.readouterr().err
     assert "measured [emulated], predicted from profiles [emulated], marginal energy" in text
     assert "time of rounds: median at most 5%, 95th percentile at most 15%: not reached [emulated]" in text
     assert fedjoule([*arguments, "--json"]) == 0

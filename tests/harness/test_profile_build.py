@@ -113,7 +113,29 @@ def test_without_the_load_alone_there_is_no_marginal_energy(tmp_path: Path) -> N
     ]
     profile = build_profile(captures)
     assert profile.load_levels[1].epoch.marginal_j is None
-    assert profile.load_curve == ()
+    assert profile.load_curve[1].slowdown == pytest.approx(1.5), "how long it takes is known all the same"
+    assert profile.load_curve[1].energy_factor == 1
+    assert (
+        "background 'cpu-0.5': no marginal energy; its energy is taken from the levels beside it"
+        in profile.notes
+    )
+
+
+def test_loads_of_the_same_size_are_levels_of_their_own(tmp_path: Path) -> None:
+    """One worker at half a core and two at a quarter each ask for as much, and slow down otherwise."""
+    one = load(0.5)
+    two = one.model_copy(update={"name": "two-quarters", "cores": 2, "cpu_share": 0.25})
+    captures = [write(tmp_path / "n", one_round([1.0, 1.0]))]
+    for background, seconds in ((one, 1.4), (two, 1.6)):
+        stretches = one_round([seconds] * 2, train_w=5.0, load_w=2.5)
+        captures.append(write(tmp_path / background.name, stretches, background=background))
+    profile = build_profile(captures)
+    assert {level.name: level.epoch.duration_s.mean for level in profile.load_levels[1:]} == {
+        "cpu-0.5": pytest.approx(1.4),
+        "two-quarters": pytest.approx(1.6),
+    }
+    assert profile.load_curve[1].slowdown == pytest.approx(1.5)
+    assert any("ask for the same load of 50%" in note for note in profile.notes)
 
 
 def test_instrument_limits_widen_the_interval(tmp_path: Path) -> None:

@@ -90,7 +90,9 @@ def test_leave_one_out_error_covers_the_published_anchors() -> None:
 
 
 def test_other_samples_are_proportional() -> None:
-    result = scale_samples(measured("mnist-lenet5", 2.0), 1200)
+    template = measured("mnist-lenet5", 2.0).model_copy(update={"epoch_cpu_s": Quantity(mean=1.9)})
+    result = scale_samples(template, 1200)
+    assert result.epoch_cpu_s is None, "what was measured stays with what was measured"
     assert result.epoch.duration_s.mean == pytest.approx(4.0)
     assert result.download is not None
     assert result.download.duration_s.mean == pytest.approx(2.0)

@@ -85,3 +85,12 @@ def test_provenance_is_not_optional() -> None:
     del fields["provenance"]
     with pytest.raises(ValueError, match="provenance"):
         DeviceProfile.model_validate(fields)
+
+
+def test_what_was_sealed_before_fields_were_added_is_still_sealed() -> None:
+    """The seal is the one that the version without `LATER` fields gave to the same content."""
+    before = "e5cb6aed47b11b55cbf6ea3d1781a8c2d9601188eb594df3761a967e7ca27ba3"
+    old = profile()
+    assert old.sealed().content_sha256 == before
+    assert old.model_copy(update={"content_sha256": before}).is_sealed
+    assert profile(threads=1).sealed().content_sha256 != before, "a field that says something is sealed too"

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from emulator.compare.load import compare_emulations
-from emulator.emulation import Result, emulate
+from emulator.emulation import Result, emulate, load_result
 from emulator.log import clients_schema
 from emulator.outcome import Accounting, Fate
 from emulator.scenario.load import load_scenario
@@ -305,13 +305,20 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     """No registration is needed then, and a federated run can be profiled like any other."""
     copy = tmp_path / done.path.name
     shutil.copytree(done.path, copy)
-    assert len(build_run_profiles(copy).profiles) == 2
+    profiles = [stored.profile for stored in build_run_profiles(copy).profiles]
+    assert len(profiles) == 2
+    notes = [f"profile of {profile.device}: {note}" for profile in profiles for note in profile.notes]
     files = files_of(bench)
     arguments = [
         "bench", "federate", files.scenario_name, "--inventory", str(bench.inventory), "--settings",
         str(files.settings_path), "--selector", "oort", "--rounds", "1", "--root", str(tmp_path / "runs"),
         "--profiles", str(copy),
     ]  # fmt: skip
+    larger = tmp_path / "larger.toml"
+    larger.write_text(SCENARIO.replace("batch_size = 4", "batch_size = 8"))
+    assert fedjoule(["bench", "federate", str(larger), *arguments[3:]]) == 3
+    assert "alpha was measured with batch_size = 4, the rounds with 8" in capfd.readouterr().err
+    assert not (tmp_path / "runs").exists(), "found out before anything was touched"
     assert fedjoule(arguments) == 0
     out, err = capfd.readouterr()
     assert "1 rounds on 2 devices with oort [emulated]" in out
@@ -319,6 +326,7 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     assert "registration" not in err
     (run,) = RunStore(tmp_path / "runs").list()
     assert run.state == "complete"
+    assert load_result(run.path).record.facts["registration_notes"] == notes
     (record,) = read_federated(run.path)
     assert [part.chosen for part in record.parts] == [True], "Oort chooses before anybody trains"
     if record.parts[0].capture_sha256 is not None:  # a busy machine may lose samples

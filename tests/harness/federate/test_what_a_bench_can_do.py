@@ -1,5 +1,6 @@
 """Scenarios and settings for the bench: what is read, what is refused, what a bench makes of a scenario."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -151,3 +152,13 @@ def test_the_example_is_for_the_example_inventory() -> None:
     assert files.devices == ("pi", "phone", "far", "left")
     assert files.settings.load("phone", 6).name == "game"
     assert files.settings.link_bps("pi", 8) == 2e6
+
+
+def test_the_first_example_of_the_documentation_can_be_played(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "federate.md").read_text(encoding="utf-8")
+    scenario, settings = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[:2]
+    (tmp_path / "mine.toml").write_text(scenario)
+    (tmp_path / "federate.toml").write_text(settings)
+    files = read_files(str(tmp_path / "mine.toml"), INVENTORY, tmp_path / "federate.toml")
+    assert files.devices == ("pi", "phone")
+    assert (files.scenario.candidates, files.scenario.protocol.k) == (2, 1)
