@@ -164,8 +164,13 @@ def test_output_is_changed_only_on_request_and_within_limits(answer: Answer, lvp
     unconfirmed = answer("output", *lvpm, "--set", "4.1", code=EXIT_USAGE)
     assert "--yes" in unconfirmed["error"]["message"]
     assert answer("info", *lvpm)["facts"]["output_setting_v"] == 4.0
-    assert answer("output", *lvpm, "--set", "4.1", "--yes") == {"output_on": True, "voltage_v": 4.1}
-    assert answer("info", *lvpm)["facts"]["output_setting_v"] == 4.1
+    careful = [*lvpm[:-1], "1.5"]
+    said = answer("output", *careful, "--set", "4.1", "--yes")
+    assert (said["output_on"], said["voltage_v"]) == (True, 4.1)
+    facts = answer("info", *lvpm)["facts"]
+    assert facts["output_setting_v"] == 4.1
+    assert facts["run_time_limit_a"] == said["run_time_limit_a"] == pytest.approx(1.5, abs=0.008)
+    assert facts["power_up_limit_a"] == said["power_up_limit_a"] <= 1.5
     assert answer("output", *lvpm, "--set", "4.0", "--yes")["voltage_v"] == 4.0
     both = answer("output", *lvpm, "--set", "4.0", "--off", code=EXIT_USAGE)
     assert "either" in both["error"]["message"]
