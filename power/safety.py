@@ -113,7 +113,8 @@ def confirmed_voltage(
         switch_off()
     except MeterError as error:
         raise UnsafeOutput(
-            f"{message}, and switching it off failed ({error.message}): the output may be on at {found_v:.3f} V",
+            f"{message}, and switching it off failed ({error.message}):"
+            f" the output may be on at {found_v:.3f} V",
             hint="disconnect the device now",
         ) from error
     raise UnsafeOutput(

@@ -75,7 +75,7 @@ def scan() -> Output:
             text = f"{one.port or 'usb':<16} {kind:<14} {one.serial} {one.description} {one.problem}"
             console.print(text.rstrip(), markup=False)
         for note in found.notes:
-            console.print(f"[dim]{note}[/dim]")
+            console.print(note, style="dim", markup=False)
 
     return Output(found.as_dict(), render)
 
@@ -90,13 +90,14 @@ def info(config: MeterConfig) -> Output:
         facts = opened.info
 
     def render(console: Console) -> None:
-        console.print(f"[bold]{facts.kind}[/bold] {facts.serial} on {facts.port}")
+        console.print(f"{facts.kind} {facts.serial} on {facts.port}", style="bold", markup=False)
         if facts.emulated:
             console.print("  emulated: nothing measured with it may be called measured")
-        console.print(f"  firmware {facts.firmware or '?'}, hardware {facts.hardware or '?'}")
+        console.print(f"  firmware {facts.firmware or '?'}, hardware {facts.hardware or '?'}", markup=False)
         console.print(f"  {facts.rate_hz:g} samples/s, timing {facts.timing}, loss {facts.loss}")
         for part in facts.accuracy.current:
-            console.print(f"  range {part.name}: {part.gain_rel:.2%} of reading and {part.offset_a:g} A")
+            text = f"  range {part.name}: {part.gain_rel:.2%} of reading and {part.offset_a:g} A"
+            console.print(text, markup=False)
         for key, value in sorted(facts.facts.items()):
             console.print(f"  {key} = {value}", markup=False)
 
@@ -218,6 +219,10 @@ _COLOURS = {"info": "dim", "warning": "yellow", "error": "red"}
 
 
 def _line(finding: Finding) -> str:
+    from rich.markup import escape
+
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     colour = _COLOURS[finding.severity]
-    return f"[{colour}]{finding.severity.value:<7}[/{colour}] {finding.code}: {finding.message}{times}"
+    return (
+        f"[{colour}]{finding.severity.value:<7}[/{colour}] {finding.code}: {escape(finding.message)}{times}"
+    )

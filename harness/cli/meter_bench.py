@@ -188,7 +188,7 @@ def _calibrated(calibration: CalibrationRecord, folder: Path) -> Output:
                 f"step: rises in {step.rise_s * 1e3:.3f} ms, settles in {step.settle_s * 1e3:.3f} ms"
             )
         for problem in load.problems:
-            console.print(f"[red]{problem}[/red]")
+            console.print(problem, style="red", markup=False)
         console.print("[green]passed[/green]" if calibration.passed else "[red]failed[/red]")
 
     return Output(data, render, exit_code=0 if calibration.passed else EXIT_METER)

@@ -244,6 +244,15 @@ def test_import_of_a_powertool_file(answer: Answer, tmp_path: Path) -> None:
     assert "not overwritten" in again["error"]["message"]
 
 
+def test_a_row_that_looks_like_markup_is_shown_as_it_is(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "phone.csv"
+    file.write_text(CSV + "[/],1,2,3\n")
+    assert run(["meter", "import", "powertool-csv", str(file), "--out", str(tmp_path / "r")]) == 0
+    assert "[/],1,2,3" in capfd.readouterr().out
+
+
 def test_a_meter_by_its_device(
     answer: Answer, tmp_path: Path, lvpm: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

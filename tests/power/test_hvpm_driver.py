@@ -392,7 +392,7 @@ def test_unknown_options_are_refused() -> None:
     with pytest.raises(ConfigError, match="calibration_ms: Input should be a valid integer"):
         open_unit("", options={"calibration_ms": True})
     for never in (0, MAX_CALIBRATION_MS + 1):
-        with pytest.raises(ConfigError, match="calibration_ms: Input should be (greater|less) than"):
+        with pytest.raises(ConfigError, match=r"calibration_ms: Input should be (greater|less) than"):
             open_unit("", options={"calibration_ms": never})
 
 

@@ -493,11 +493,11 @@ def stubborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubborn]:
 
 def test_no_voltage_from_an_instrument_that_keeps_a_higher_limit(stubborn: Stubborn) -> None:
     stubborn.ignores = (0x0A, 0x0B)  # the run-time limit, which is 3 A
-    with MonsoonLvpm(config_for(stubborn.address, current_limit_a=2.0)) as meter:
-        with pytest.raises(
-            UnsafeOutput, match=r"run-time limit stays at 2\.9\d\d A, above current_limit_a 2"
-        ):
-            switch_output_on(meter, meter.config, 4.2)
+    with (
+        MonsoonLvpm(config_for(stubborn.address, current_limit_a=2.0)) as meter,
+        pytest.raises(UnsafeOutput, match=r"run-time limit stays at 2\.9\d\d A, above current_limit_a 2"),
+    ):
+        switch_output_on(meter, meter.config, 4.2)
     assert stubborn.status.output_setting_v == pytest.approx(4.0)
 
 
