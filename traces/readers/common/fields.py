@@ -19,11 +19,16 @@ from traces.readers.common import choices
 from traces.readers.common.clocks import UNITS_NS, datetime_to_ns, number_to_ns
 from traces.readers.common.observed import NO_APP, UNKNOWN, Kind, Record
 from traces.readers.common.sources import is_text
-from traces.readers.common.spool import Names, UserSpool
+from traces.readers.common.told import About, Told
 
 WHEN = ("time", "start", "end", "duration")
 STATES = ("screen", "plugged", "available", "network")
-FIELDS = ("user", "device", *WHEN, "app", *STATES, "level", "down_bps", "up_bps", "cpu", "memory")
+ABOUT = ("device", "time_zone", "relative_time")
+OBSERVED = ("recorded", "app_known")
+FIELDS = (
+    *("user", *ABOUT, *WHEN, "app", "category", *STATES, *OBSERVED),
+    *("level", "down_bps", "up_bps", "cpu", "memory"),
+)
 SETTINGS = (
     *("time_unit", "time_format", "hold_s", "level_scale"),
     *(f"{state}_values" for state in STATES),
@@ -46,9 +51,11 @@ _SPANS = {
     "plugged": Kind.PLUGGED_SPAN,
     "available": Kind.AVAILABLE_SPAN,
     "network": Kind.NETWORK_SPAN,
+    "recorded": Kind.RECORDED_SPAN,
+    "app_known": Kind.APP_KNOWN_SPAN,
 }
 _OF_MOMENTS = {"level", "down_bps", "up_bps"}
-_OF_SPANS = {"cpu", "memory"}
+_OF_SPANS = {"cpu", "memory", *OBSERVED}
 Row = Sequence[str | None]
 
 
@@ -133,7 +140,8 @@ def _stamps(pattern: str, options: ReaderOptions) -> Callable[[str], int]:
 
 def _all_codes(settings: Mapping[str, str]) -> dict[str, dict[str, int]]:
     """Codes of the states' texts; ``screen_values=2=off,3=on`` adds to the built-in ones."""
-    codes = {state: dict(_NETWORKS if state == "network" else _ON_OFF) for state in STATES}
+    on_off = (*STATES, *OBSERVED, "relative_time")
+    codes = {name: dict(_NETWORKS if name == "network" else _ON_OFF) for name in on_off}
     for state, known in codes.items():
         built_in = dict(known)
         for pair in filter(None, settings.get(f"{state}_values", "").split(",")):
@@ -153,9 +161,7 @@ class RowReader:
     Args:
         columns: Position of each field in a row.
         user: Whose rows they are when the table has no user field.
-        spool: Takes the records.
-        apps: Numbers the app names.
-        devices: Takes the device of each user, where there is one.
+        told: Takes what they tell.
         meanings: What the texts mean.
 
     Raises:
@@ -166,27 +172,24 @@ class RowReader:
         self,
         columns: Mapping[str, int],
         user: str,
-        spool: UserSpool,
-        apps: Names,
-        devices: dict[str, str],
+        told: Told,
         meanings: Meanings,
     ) -> None:
-        self._spool = spool
-        self._apps = apps
-        self._devices = devices
+        self._told = told
         self._means = meanings
         self._user = user
         self._at = dict(columns)
         self._user_at = columns.get("user")
         self._app_at = columns.get("app")
-        self._device_at = columns.get("device")
+        self._category_at = columns.get("category")
+        self._tells_about = bool(set(columns) & set(ABOUT))
         self._level_at = columns.get("level")
         self._has_rates = "down_bps" in columns or "up_bps" in columns
         self._is_measured = "cpu" in columns or "memory" in columns
         self._begin_at = columns.get("start", columns.get("time", -1))
         self._end_at = columns.get("end")
         self._duration_at = columns.get("duration")
-        self._states = [(name, columns[name]) for name in STATES if name in columns]
+        self._states = [(name, columns[name]) for name in (*STATES, *OBSERVED) if name in columns]
         self._read = self._span if "end" in columns or "duration" in columns else self._moment
         if self._begin_at < 0:
             raise ConfigError("the table has no field 'time' or 'start'", hint="map one: --map time=COLUMN")
@@ -197,7 +200,7 @@ class RowReader:
                 f"{', '.join(sorted(misplaced))}: not in a table of {'spans' if is_span else 'moments'}",
                 hint="a table with an end or a duration tells of spans, any other of moments; split it",
             )
-        if not set(columns) - set(WHEN) - {"user", "device"}:
+        if not set(columns) - set(WHEN) - {"user", "category", *ABOUT}:
             raise ConfigError(
                 "the table has no field that tells anything", hint=f"map one of: {', '.join(FIELDS)}"
             )
@@ -213,12 +216,22 @@ class RowReader:
         if not begin:
             raise ValueError("time is empty")
         records = self._read(row, self._means.time_ns(begin))
-        device = None if self._device_at is None else row[self._device_at]
-        if device and not is_text(device):
+        about = self._read_about(row)
+        self._told.spool.of(user).extend(records)
+        if about is not None:
+            self._told.learn(user, about)
+
+    def _read_about(self, row: Row) -> About | None:
+        if not self._tells_about:
+            return None
+        device, zone, relative = self._text(row, "device"), self._text(row, "time_zone"), None
+        if not is_text(device):
             raise ValueError("device is not valid text")
-        self._spool.of(user).extend(records)
-        if device:
-            self._devices.setdefault(user, device)
+        if zone and not choices.is_zone(zone):
+            raise ValueError(f"time_zone {zone[:40]!r} is not an IANA name")
+        if text := self._text(row, "relative_time"):
+            relative = self._means.code("relative_time", text) == 1
+        return About(device, zone, relative)
 
     def _text(self, row: Row, name: str) -> str:
         at = self._at.get(name)
@@ -228,7 +241,7 @@ class RowReader:
         end_ns = self._end(row, begin_ns)
         records: list[Record] = []
         if self._app_at is not None and (app := row[self._app_at]):
-            code = self._apps.index(app)
+            code = self._app(row, app)
             if end_ns is None:
                 return [(Kind.UNENDED, code, begin_ns, 0, math.nan, math.nan)]
             cpu = memory = math.nan
@@ -238,8 +251,8 @@ class RowReader:
         if end_ns is None:
             raise ValueError("the end is empty")
         for name, at in self._states:
-            if (text := row[at]) and (code := self._means.code(name, text)) != UNKNOWN:
-                records.append((_SPANS[name], code, begin_ns, end_ns, 0.0, 0.0))
+            if text := row[at]:
+                records.append((_SPANS[name], self._means.code(name, text), begin_ns, end_ns, 0.0, 0.0))
         if not records:
             raise ValueError("no field tells anything")
         return records
@@ -261,7 +274,7 @@ class RowReader:
             if text := row[at]:
                 records.append((_MOMENTS[name], self._means.code(name, text), t_ns, 0, 0.0, 0.0))
         if self._app_at is not None and (app := row[self._app_at]):
-            code = NO_APP if app.lower() == "none" else self._apps.index(app)
+            code = NO_APP if app.lower() == "none" else self._app(row, app)
             records.append((Kind.APP, code, t_ns, 0, 0.0, 0.0))
         if self._level_at is not None and (level := row[self._level_at]):
             share = within("level", level, self._means.level_scale) / self._means.level_scale
@@ -269,6 +282,15 @@ class RowReader:
         if self._has_rates and (rates := self._rates(row)) is not None:
             records.append((Kind.RATE, 0, t_ns, 0, *rates))
         return records or [(Kind.SEEN, 0, t_ns, 0, 0.0, 0.0)]
+
+    def _app(self, row: Row, name: str) -> int:
+        code = self._told.apps.index(name)
+        category = None if self._category_at is None else row[self._category_at]
+        if category and not is_text(category):
+            raise ValueError("category is not valid text")
+        if category:
+            self._told.categories.setdefault(code, category)
+        return code
 
     def _rates(self, row: Row) -> tuple[float, float] | None:
         down, up = self._text(row, "down_bps"), self._text(row, "up_bps")
