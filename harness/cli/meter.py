@@ -11,6 +11,7 @@ from fedjoule.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
 from harness.cli.frame import Group, Output
 from harness.cli.meter_bench import emulate, output, selftest
 from harness.cli.meter_options import with_meter
+from harness.cli.meter_show import show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +33,7 @@ def meter() -> None:
     """Power meters: find, record, emulate, test."""
 
 
-for command in (emulate, output, selftest):
+for command in (emulate, output, selftest, show):
     meter.add_command(command)
 
 
@@ -62,7 +63,10 @@ def list_meters() -> Output:
 
 @meter.command("scan")
 def scan() -> Output:
-    """Look for instruments on the serial ports and on USB. Nothing is opened or sent."""
+    """Look for instruments on the serial ports and on USB.
+
+    No serial port is opened. A Monsoon on USB is opened to ask for its serial number, and for nothing else.
+    """
     from power.scan import scan_instruments
 
     found = scan_instruments()
