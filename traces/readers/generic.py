@@ -38,7 +38,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
             table = _opened(path, options, report)
             columns = _columns(table, options, report)
             user = options.settings.get("user", stem(path))
-            means = fields.meanings(options)
+            means = fields.meanings(options, report)
             if isinstance(table, ParquetTable):
                 means = table.adapted(means, columns)
             table.each(fields.RowReader(columns, user, told, means).read)

@@ -40,7 +40,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
     tables = _table_columns(options)
     with UserSpool() as spool:
         told = Told(spool)
-        rows = _Rows(tables, fields.meanings(options), told, report)
+        rows = _Rows(tables, fields.meanings(options, report), told, report)
         for path in files_of(source, ".sql"):
             for row in insert_rows(text_chunks(path, options, report), tables):
                 rows.take(path, row)

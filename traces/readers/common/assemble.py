@@ -92,7 +92,7 @@ def assemble(
         user=user,
         start_ns=seen.start_ns,
         end_ns=seen.end_ns,
-        coverage=seen.coverage(),
+        coverage=seen.coverage,
         screen=seen.screen(sessions),
         plugged=seen.fact(Kind.PLUGGED, Kind.PLUGGED_SPAN),
         available=seen.fact(Kind.AVAILABLE, Kind.AVAILABLE_SPAN),

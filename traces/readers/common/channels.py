@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 _FAR_NS = 2**62
 _NO_RECORDS = np.empty(0, DTYPE)
+_OBSERVED = (Kind.RECORDED_SPAN, Kind.APP_KNOWN_SPAN)
 _SPANS = (
     *(Kind.SESSION, Kind.SCREEN_SPAN, Kind.PLUGGED_SPAN, Kind.AVAILABLE_SPAN, Kind.NETWORK_SPAN),
-    *(Kind.RECORDED_SPAN, Kind.APP_KNOWN_SPAN),
+    *_OBSERVED,
 )
 
 _LABELS = {
@@ -84,22 +86,21 @@ class Channels:
         ]
         return int(self._records["t_ns"].min(initial=_FAR_NS)), max(ends, default=-_FAR_NS)
 
+    @cached_property
     def coverage(self) -> Intervals | None:
         """When the recorder ran; None if that is all the time, or if the records do not tell."""
-        if self._has(Kind.RECORDED_SPAN):
-            ran = self._told_yes(Kind.RECORDED_SPAN)
-            all_the_time = ran.start_ns.tolist() == [self.start_ns] and ran.end_ns.tolist() == [self.end_ns]
-            return None if all_the_time else ran
+        told = self._told_yes(Kind.RECORDED_SPAN)
         if self._rules.hold_ns is None and not self._has(Kind.STOPPED):
-            return None
-        is_span = np.isin(self._records["kind"], _SPANS)
-        is_stop = self._records["kind"] == Kind.STOPPED
-        spans = self._records[is_span & (self._records["code"] != UNKNOWN)]
+            all_the_time = told.start_ns.tolist() == [self.start_ns] and told.end_ns.tolist() == [self.end_ns]
+            return told if self._has(Kind.RECORDED_SPAN) and not all_the_time else None
+        kind = self._records["kind"]
+        is_span, is_stop = np.isin(kind, _SPANS), kind == Kind.STOPPED
+        spans = self._records[is_span & ~np.isin(kind, _OBSERVED) & (self._records["code"] != UNKNOWN)]
         # At one time a stop counts last, as in the readings: what a phone logs while it shuts down, on a
         # clock of whole seconds, does not say that it runs again.
         moments = np.concatenate([self._records[~is_span & ~is_stop], self._records[is_stop]])
         runs, running = self._runs(moments, moments["kind"] != Kind.STOPPED)
-        return union(_where(runs, running), Intervals(spans["t_ns"], spans["end_ns"]))
+        return union(told, _where(runs, running), Intervals(spans["t_ns"], spans["end_ns"]))
 
     def fact(self, reading: Kind, span: Kind) -> Fact | None:
         """A yes-or-no channel, from readings, from spans, or from both."""
@@ -107,7 +108,7 @@ class Channels:
             return None
         spans = self._spans(span)
         runs, code = self._readings(reading)
-        if not np.any(spans["code"] != UNKNOWN) and not np.any(code != UNKNOWN):
+        if not np.any(self._of(span)["code"] != UNKNOWN) and not np.any(code != UNKNOWN):
             return None
         all_spans = Intervals(spans["t_ns"], spans["end_ns"])
         on = (_where(runs, code == 1), _where(all_spans, spans["code"] == 1))
@@ -242,9 +243,8 @@ class Channels:
         """Known whenever the recorder ran, which is None, but for some time."""
         if not len(unknown):
             return None
-        coverage = self.coverage()
         whole = Intervals.one(self.start_ns, self.end_ns)
-        return difference(whole if coverage is None else coverage, unknown)
+        return difference(whole if self.coverage is None else self.coverage, unknown)
 
     def _unended(self) -> Intervals:
         """From each session without an end to the next moment told."""

@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 
 from fedjoule.errors import ConfigError
 from traces.model import NetworkKind
-from traces.readers.base import ReaderOptions
+from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
-from traces.readers.common.clocks import UNITS_NS, datetime_to_ns, number_to_ns
+from traces.readers.common.clocks import SHOWN_TWICE, UNITS_NS, datetime_to_ns, is_shown_twice, number_to_ns
 from traces.readers.common.observed import NO_APP, UNKNOWN, Kind, Record
 from traces.readers.common.sources import is_text
 from traces.readers.common.told import About, Told
@@ -92,8 +92,8 @@ class Meanings:
         return code
 
 
-def meanings(options: ReaderOptions) -> Meanings:
-    """What the user's settings say about a table.
+def meanings(options: ReaderOptions, report: ImportReport) -> Meanings:
+    """What the user's settings say about a table; ``report`` counts stamps that have two meanings.
 
     Raises:
         ConfigError: A setting has no sense.
@@ -102,7 +102,7 @@ def meanings(options: ReaderOptions) -> Meanings:
     scale = choices.one_of(options, "level_scale", "1", ("1", "100"))
     pattern = options.settings.get("time_format")
     return Meanings(
-        time_ns=_stamps(pattern, options) if pattern else partial(number_to_ns, unit_ns=unit_ns),
+        time_ns=_stamps(pattern, options, report) if pattern else partial(number_to_ns, unit_ns=unit_ns),
         unit_ns=unit_ns,
         codes=_all_codes(options.settings),
         level_scale=float(scale),
@@ -118,7 +118,7 @@ def _threshold(options: ReaderOptions, state: str) -> float:
         raise ConfigError(f"{state}_above: {text!r} is not a number") from None
 
 
-def _stamps(pattern: str, options: ReaderOptions) -> Callable[[str], int]:
+def _stamps(pattern: str, options: ReaderOptions, report: ImportReport) -> Callable[[str], int]:
     has_offset = pattern == "iso" or "%z" in pattern
     zone: ZoneInfo | None = None
     if options.time_zone or not has_offset:
@@ -133,6 +133,7 @@ def _stamps(pattern: str, options: ReaderOptions) -> Callable[[str], int]:
             if zone is None:
                 raise ConfigError(f"time {text!r} has no offset from UTC", hint="give --time-zone")
             moment = moment.replace(tzinfo=zone)
+            report.note(SHOWN_TWICE, is_shown_twice(moment))
         return datetime_to_ns(moment)
 
     return time_ns

@@ -56,9 +56,9 @@ class Kind(IntEnum):
     SEEN = 14
     """The recorder ran; nothing else is told."""
     RECORDED_SPAN = 15
-    """The recorder ran (1) or not until ``end_ns``; where such spans are told, it ran in no others."""
+    """The recorder ran (1) or not until ``end_ns``; where such spans are told, they tell all of it."""
     APP_KNOWN_SPAN = 16
-    """The foreground app was observed (1) or not until ``end_ns``; likewise in no others."""
+    """The foreground app was observed (1) or not until ``end_ns``; likewise."""
 
 
 Record = tuple[Kind, int, int, int, float, float]
