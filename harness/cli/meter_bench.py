@@ -146,7 +146,7 @@ def selftest(
 ) -> Output:
     """Test a meter against a known resistor on its output: accuracy, rate, loss, step response.
 
-    The output is never switched: put the voltage on first. Writes calibration.json, which profiles cite.
+    The output is never switched: put the voltage on first. Writes calibration.json with what was measured.
     """
     from harness.cli.meter_live import LivePower
     from power.selftest import run_selftest

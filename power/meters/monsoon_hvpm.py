@@ -308,5 +308,5 @@ def _accuracy(scale: ChannelScale) -> Accuracy:
         voltage_gain_rel=0.01,
         voltage_offset_v=0.01,
         source="assumption, chosen wide: no published accuracy of the HVPM was at hand;"
-        " `fedjoule meter selftest` measures that of a unit",
+        " `fedjoule meter selftest` checks a unit against a resistor",
     )

@@ -47,7 +47,7 @@ ACCURACY = Accuracy(
     voltage_gain_rel=0.01,
     voltage_offset_v=0.01,
     source="assumption, chosen wide: no published accuracy of the LVPM was at hand;"
-    " `fedjoule meter selftest` measures that of a unit",
+    " `fedjoule meter selftest` checks a unit against a resistor",
 )
 
 
