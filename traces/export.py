@@ -6,7 +6,9 @@ Names come from foreign files, so a cell that a spreadsheet would take for a for
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -80,17 +82,15 @@ def _about(trace: InteractionTrace) -> Row:
 
 def _spans(trace: InteractionTrace) -> Iterator[Row]:
     whole = Intervals.one(trace.start_ns, trace.end_ns)
-    yield from _answers("recorded", "1", trace.covered)
-    yield from _answers("recorded", "0", difference(whole, trace.covered))
+    yield from _answers("recorded", {"1": trace.covered, "0": difference(whole, trace.covered)})
     for name in FACTS:
         fact: Fact | None = getattr(trace, name)
         if fact is None:
             continue
         known = trace.known(fact)
-        yield from _answers(name, "1", fact.on)
-        yield from _answers(name, "0", difference(known, fact.on))
-        # Without these a reader could take what was not observed for off.
-        yield from _answers(name, "unknown", difference(whole, union(known, fact.on)))
+        # Without "unknown" a reader could take what was not observed for off.
+        unknown = difference(whole, union(known, fact.on))
+        yield from _answers(name, {"1": fact.on, "0": difference(known, fact.on), "unknown": unknown})
     if trace.network is not None:
         network = trace.network
         for start, end, kind in zip(
@@ -101,8 +101,16 @@ def _spans(trace: InteractionTrace) -> Iterator[Row]:
     yield from _sessions(trace)
 
 
-def _answers(column: str, answer: str, intervals: Intervals) -> Iterator[Row]:
-    for start, end in zip(intervals.start_ns.tolist(), intervals.end_ns.tolist(), strict=True):
+def _answers(column: str, answers: Mapping[str, Intervals]) -> Iterator[Row]:
+    """The spans of every answer in the order of time; a channel that is out of order stays so."""
+    each = [
+        [
+            (start, end, answer)
+            for start, end in zip(spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True)
+        ]
+        for answer, spans in answers.items()
+    ]
+    for start, end, answer in merge(*each, key=itemgetter(0)):
         yield {**_span(start, end), column: answer}
 
 
@@ -110,9 +118,8 @@ def _sessions(trace: InteractionTrace) -> Iterator[Row]:
     apps = trace.apps
     if apps is None:
         return
-    known = trace.known(apps)
-    yield from _answers("app_known", "1", known)
-    yield from _answers("app_known", "0", difference(Intervals.one(trace.start_ns, trace.end_ns), known))
+    known, whole = trace.known(apps), Intervals.one(trace.start_ns, trace.end_ns)
+    yield from _answers("app_known", {"1": known, "0": difference(whole, known)})
     categories = apps.categories or ("",) * len(apps.names)
     shares = [np.full(len(apps), np.nan) if share is None else share for share in (apps.cpu, apps.memory)]
     for i, (start, end) in enumerate(zip(apps.start_ns.tolist(), apps.end_ns.tolist(), strict=True)):

@@ -16,7 +16,8 @@ from traces.model import AppSessions, Fact, InteractionTrace, Intervals, Through
 def round_trip(trace: InteractionTrace) -> InteractionTrace:
     with tempfile.TemporaryDirectory() as folder:
         export_csv([trace], Path(folder) / "csv")
-        back, _ = imported("csv", Path(folder) / "csv")
+        back, report = imported("csv", Path(folder) / "csv")
+    assert not [note for note in report.notes if "order" in note]
     return back[trace.user]
 
 
