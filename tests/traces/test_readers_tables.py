@@ -16,7 +16,7 @@ from fedjoule.errors import ConfigError, DataQualityError
 from tests.traces.importing import imported, same, seconds
 from traces.model import NetworkKind
 from traces.readers import READERS
-from traces.readers.common import fields
+from traces.readers.common import fields, meanings
 from traces.readers.common.clocks import SHOWN_TWICE
 from traces.validate import errors
 
@@ -194,7 +194,7 @@ def test_text_that_does_not_decode_stops_at_the_reader(tmp_path: Path) -> None:
 
 def test_the_documentation_names_every_field_and_setting() -> None:
     text = (Path(__file__).parents[2] / "docs" / "traces-format.md").read_text(encoding="utf-8")
-    for name in (*fields.FIELDS, *fields.SETTINGS, *READERS.entries()):
+    for name in (*fields.FIELDS, *meanings.SETTINGS, *READERS.entries()):
         assert f"`{name}`" in text, name
 
 

@@ -27,8 +27,8 @@ from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.assemble import Origin, assemble, origin
 from traces.readers.common.clocks import NS_PER_S, SHOWN_TWICE, WallClock
-from traces.readers.common.fields import within
 from traces.readers.common.json_members import Member, object_members
+from traces.readers.common.meanings import within
 from traces.readers.common.observed import UNKNOWN, Kind, Observed
 from traces.readers.common.sources import files_of, text_chunks, text_or_nothing
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from fedjoule.errors import DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices, fields
+from traces.readers.common import choices, fields, meanings
 from traces.readers.common.assemble import origin
 from traces.readers.common.channels import Rules
 from traces.readers.common.parquet import ParquetTable
@@ -28,7 +28,7 @@ _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";"}
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a table, or of a folder of tables."""
-    choices.check(options, settings=("user", "delimiter", *fields.SETTINGS), fields=fields.FIELDS)
+    choices.check(options, settings=("user", "delimiter", *meanings.SETTINGS), fields=fields.FIELDS)
     where_from = origin(options, stem(source), "")
     if not where_from.licence:
         report.note("the licence is not stated (setting: licence)")
@@ -38,7 +38,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
             table = _opened(path, options, report)
             columns = _columns(table, options, report)
             user = options.settings.get("user", stem(path))
-            means = fields.meanings(options, report)
+            means = meanings.meanings(options, report)
             if isinstance(table, ParquetTable):
                 means = table.adapted(means, columns)
             table.each(fields.RowReader(columns, user, told, means).read)

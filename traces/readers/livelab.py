@@ -17,6 +17,7 @@ from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices, fields
 from traces.readers.common.assemble import origin
 from traces.readers.common.channels import Rules
+from traces.readers.common.meanings import SETTINGS, Meanings, meanings
 from traces.readers.common.mysql_dump import InsertRow, insert_rows
 from traces.readers.common.sources import files_of, text_chunks
 from traces.readers.common.spool import UserSpool
@@ -40,7 +41,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
     tables = _table_columns(options)
     with UserSpool() as spool:
         told = Told(spool)
-        rows = _Rows(tables, fields.meanings(options, report), told, report)
+        rows = _Rows(tables, meanings(options, report), told, report)
         for path in files_of(source, ".sql"):
             for row in insert_rows(text_chunks(path, options, report), tables):
                 rows.take(path, row)
@@ -56,7 +57,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
 def _table_columns(options: ReaderOptions) -> dict[str, dict[str, str]]:
     """Which tables to read, and each one's columns by field."""
     choices.check(
-        ReaderOptions(options.time_zone, {}, options.settings), settings=("table", "tables", *fields.SETTINGS)
+        ReaderOptions(options.time_zone, {}, options.settings), settings=("table", "tables", *SETTINGS)
     )
     default = options.settings.get("table", "").lower()
     wanted = [name.strip().lower() for name in options.settings.get("tables", "").split(",") if name.strip()]
@@ -87,7 +88,7 @@ class _Rows:
     def __init__(
         self,
         tables: Mapping[str, Mapping[str, str]],
-        meanings: fields.Meanings,
+        meanings: Meanings,
         told: Told,
         report: ImportReport,
     ) -> None:

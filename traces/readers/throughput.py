@@ -27,7 +27,7 @@ from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.assemble import assemble, origin
 from traces.readers.common.clocks import SHOWN_TWICE, WallClock, number_to_ns
-from traces.readers.common.fields import within
+from traces.readers.common.meanings import within
 from traces.readers.common.observed import UNKNOWN, Kind
 from traces.readers.common.sources import files_of, is_text, lines, stem, text_chunks
 from traces.readers.common.spool import UserSpool

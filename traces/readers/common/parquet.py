@@ -14,7 +14,8 @@ from fedjoule.errors import ConfigError, DataQualityError
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.clocks import SHOWN_TWICE, number_to_ns
-from traces.readers.common.fields import WHEN, Meanings, Row
+from traces.readers.common.fields import WHEN, Row
+from traces.readers.common.meanings import Meanings
 from traces.readers.common.sources import require_file
 
 BATCH_ROWS = 1 << 16
