@@ -46,13 +46,14 @@ def ina219_decoder(_: InstrumentInfo) -> Decoder:
 
 def ina219_csv_decoder(info: InstrumentInfo) -> Decoder:
     """The decoder of loose lines."""
-    from power.wire.ina219_csv import CsvScale, Ina219CsvDecoder
+    from power.wire.ina219_csv import SHUNT_TOLERANCE, CsvScale, Ina219CsvDecoder
     from power.wire.ina219_csv_rows import CsvFormat
 
     shunt_ohm, assumed_v = info.facts.get("shunt_ohm"), info.facts.get("assumed_voltage_v")
     scale = CsvScale(
         shunt_ohm=None if shunt_ohm is None else float(shunt_ohm),
         assumed_voltage_v=None if assumed_v is None else float(assumed_v),
+        shunt_tolerance=float(info.facts.get("shunt_tolerance", SHUNT_TOLERANCE)),
     )
     return Ina219CsvDecoder(CsvFormat(str(info.facts["format"])), scale, info.rate_hz)
 

@@ -2,21 +2,129 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from fedjoule.errors import UnsafeOutput
+from fedjoule.errors import MeterError, UnsafeOutput
 from power.meter import MeterConfig
+
+_FLOAT_ROOM = 1e-6
+"""A limit that an instrument reports is computed from its steps, so the last digits are not its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentLimits:
+    """The currents at which an instrument cuts its output, as it reports them.
+
+    Attributes:
+        run_time_a: Once the output is up.
+        power_up_a: In the first milliseconds after it is switched on.
+    """
+
+    run_time_a: float
+    power_up_a: float
 
 
 @runtime_checkable
 class OutputControl(Protocol):
     """A meter that also supplies the device. Nothing but an explicit request calls these."""
 
+    def current_limit_max_a(self) -> float:
+        """The highest current limit that the instrument can be set to."""
+
+    def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:
+        """Say at which currents the instrument shall cut the output; returns what it then reports."""
+
     def set_voltage(self, voltage_v: float) -> float:
         """Switch the output on at a voltage, at most ``voltage_max_v``; returns what was set."""
 
     def switch_output_off(self) -> None:
         """Cut the device's supply."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSetting:
+    """An output that was switched on: its voltage, and where the instrument cuts it."""
+
+    voltage_v: float
+    limits: CurrentLimits
+
+
+def switch_output_on(meter: OutputControl, config: MeterConfig, voltage_v: float) -> OutputSetting:
+    """Give the instrument the device's current limit, then put the voltage on its output.
+
+    The limit holds for the power-up as well: it is what the device may draw, at any time.
+
+    Raises:
+        UnsafeOutput: The voltage is above ``voltage_max_v``, or the instrument keeps a current limit above
+            ``current_limit_a``; the output is then as it was.
+    """
+    require_safe_voltage(config, voltage_v)
+    limit_a = min(config.current_limit_a, meter.current_limit_max_a())
+    limits = meter.set_current_limits(run_time_a=limit_a, power_up_a=limit_a)
+    for name, kept_a in (("run-time", limits.run_time_a), ("power-up", limits.power_up_a)):
+        if not kept_a <= config.current_limit_a + _FLOAT_ROOM:
+            raise UnsafeOutput(
+                f"{config.kind}: its {name} limit stays at {kept_a:.3f} A, above current_limit_a"
+                f" {config.current_limit_a:g}; the output was left as it was",
+                hint="another client may be using the instrument; power-cycle it",
+            )
+    return OutputSetting(meter.set_voltage(voltage_v), limits)
+
+
+def confirmed_voltage(
+    config: MeterConfig,
+    wanted_v: float,
+    *,
+    step_v: float,
+    change: Callable[[], float],
+    switch_off: Callable[[], None],
+) -> float:
+    """Set a voltage and make sure of it; whoever reads the error may have a phone connected.
+
+    Args:
+        config: The limits.
+        wanted_v: What is set.
+        step_v: The instrument's resolution: a difference of one step is rounding.
+        change: Sets it, and asks the instrument what it is then.
+        switch_off: Cuts the output, which is done only where it is above ``voltage_max_v``.
+
+    Returns:
+        The voltage that the instrument reports.
+
+    Raises:
+        MeterError: It does not answer, or reports another voltage; says what may be on the output.
+    """
+    try:
+        found_v = change()
+    except MeterError as error:
+        raise MeterError(
+            f"{error.message}; the output may be on at {wanted_v:.3f} V", hint=_look_hint(error.hint)
+        ) from error
+    above = found_v > config.voltage_max_v + _FLOAT_ROOM
+    if abs(found_v - wanted_v) <= step_v + _FLOAT_ROOM and not above:
+        return found_v
+    message = f"{config.kind}: the output reads {found_v:.3f} V after {wanted_v:.3f} V was set"
+    if not above:
+        raise MeterError(f"{message}; the output may be on at {found_v:.3f} V", hint=_look_hint())
+    message += f", above voltage_max_v {config.voltage_max_v:g}"
+    try:
+        switch_off()
+    except MeterError as error:
+        raise UnsafeOutput(
+            f"{message}, and switching it off failed ({error.message}):"
+            f" the output may be on at {found_v:.3f} V",
+            hint="disconnect the device now",
+        ) from error
+    raise UnsafeOutput(
+        f"{message}; it was switched off", hint="if that is its rounding, ask for a voltage a step lower"
+    )
+
+
+def _look_hint(also: str = "") -> str:
+    ask = "`fedjoule meter info` shows what it is set to, `fedjoule meter output --off --yes` switches it off"
+    return f"{ask}; {also}" if also else ask
 
 
 def require_safe_voltage(config: MeterConfig, voltage_v: float) -> None:

@@ -1,4 +1,4 @@
-"""Looking for instruments on this machine, without sending them anything."""
+"""Looking for instruments on this machine; no more is asked of one than its serial number on USB."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FoundInstrument:
         port: What goes into ``port`` of its configuration; empty for USB, where ``serial`` names it.
         kind: What it is, if that can be told; the kind of meter that fits.
         certain: Whether it said so itself; otherwise the kind is a guess from the USB adapter.
-        serial: Serial number, if it is known without opening it.
+        serial: Serial number, if the system knows it or USB tells it.
         problem: Why it cannot be used.
     """
 

@@ -87,7 +87,9 @@ class StepResult(ClosedModel):
 
 
 class CalibrationRecord(StoredRecord):
-    """``calibration.json``: what a profile cites by its hash as the calibration of its meter.
+    """``calibration.json``: how a meter did against a resistor, and the recordings that show it.
+
+    It changes no stated accuracy: the test compares amperes with the meter's own volts, at one current.
 
     Attributes:
         recording_sha256: The recordings the figures were computed from, by name.

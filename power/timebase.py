@@ -174,7 +174,8 @@ class TimebaseFitter:
         self._nominal_ns = 1e9 / tick_hz
         self._tolerance_ppm = tolerance_ppm
         self._segment_ticks = max(1, round(segment_s * tick_hz))
-        self._segments: list[_Segment] = []
+        self._finished: list[_Line] = []  # of every segment but the last, so that a fit costs no more later
+        self._segment: _Segment | None = None
         self._bounds: list[int] = []
         self._last_tick: int | None = None
         self._delays_ns: deque[float] = deque(maxlen=1024)
@@ -183,14 +184,17 @@ class TimebaseFitter:
         """Note that the sample taken at ``tick`` had arrived by ``arrival_ns``; ticks must increase."""
         if self._last_tick is not None and tick <= self._last_tick:
             return
-        if not self._segments or tick >= self._bounds[-1] + self._segment_ticks:
-            self._segments.append(_Segment())
+        segment = self._segment
+        if segment is None or tick >= self._bounds[-1] + self._segment_ticks:
+            if segment is not None:
+                self._finished.append(segment.line(self._nominal_ns, self._tolerance_ppm))
+            segment = self._segment = _Segment()
             self._bounds.append(tick)
-        self._segments[-1].add(tick, arrival_ns)
+        segment.add(tick, arrival_ns)
         self._last_tick = tick
         # Each read of a short recording counts; of a long one, the last minutes are plenty.
-        if self._segments[-1].n <= 64 or self._segments[-1].n % 8 == 0:
-            line = self._segments[-1].line(self._nominal_ns, self._tolerance_ppm)
+        if segment.n <= 64 or segment.n % 8 == 0:
+            line = segment.line(self._nominal_ns, self._tolerance_ppm)
             self._delays_ns.append(max(0.0, arrival_ns - line.at(tick)))
 
     def fit(self) -> Timebase:
@@ -202,14 +206,14 @@ class TimebaseFitter:
         """
         import numpy as np
 
-        if not self._segments or self._last_tick is None:
+        if self._segment is None or self._last_tick is None:
             raise ValueError("no reads to fit a timebase to")
         # A last segment too short to know its own rate would bend the end of the line.
-        segments = self._segments
-        bounds = self._bounds
-        if len(segments) > 1 and self._last_tick - bounds[-1] < self._segment_ticks // 2:
-            segments, bounds = segments[:-1], bounds[:-1]
-        lines = [segment.line(self._nominal_ns, self._tolerance_ppm) for segment in segments]
+        if self._finished and self._last_tick - self._bounds[-1] < self._segment_ticks // 2:
+            lines, bounds = self._finished, self._bounds[:-1]
+        else:
+            last = self._segment.line(self._nominal_ns, self._tolerance_ppm)
+            lines, bounds = [*self._finished, last], self._bounds
         end = max(self._last_tick, bounds[0] + 1)
         ticks = [bounds[0], *bounds[1:], end]
         host = [lines[0].at(ticks[0])]

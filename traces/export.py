@@ -6,20 +6,26 @@ Names come from foreign files, so a cell that a spreadsheet would take for a for
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
 from fedjoule.provenance import Provenance
 from fedjoule.records import storage_error, write_record
-from traces.build import difference
+from traces.build import difference, union
 from traces.manifest import ORIGIN_FILE, OriginRecord
-from traces.model import FACTS, InteractionTrace, NetworkKind
+from traces.model import FACTS, Fact, InteractionTrace, Intervals, NetworkKind
 from traces.new_folder import new_folder
 
-SPAN_COLUMNS = ("user", "device", "start", "end", *FACTS, "network", "app", "cpu", "memory")
-READING_COLUMNS = ("user", "device", "time", "level", "down_bps", "up_bps")
+ABOUT_COLUMNS = ("user", "device", "time_zone", "relative_time")
+SPAN_COLUMNS = (
+    *(*ABOUT_COLUMNS, "start", "end", "recorded", *FACTS, "network"),
+    *("app_known", "app", "category", "cpu", "memory"),
+)
+READING_COLUMNS = (*ABOUT_COLUMNS, "time", "level", "down_bps", "up_bps")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 Row = dict[str, str]
 
@@ -53,7 +59,7 @@ def export_csv(
             spans.writeheader()
             readings.writeheader()
             for trace in traces:
-                about = {"user": safe_cell(trace.user), "device": safe_cell(trace.device)}
+                about = _about(trace)
                 for row in _spans(trace):
                     spans.writerow(about | row)
                     counts["spans.csv"] += 1
@@ -65,15 +71,26 @@ def export_csv(
     return counts
 
 
+def _about(trace: InteractionTrace) -> Row:
+    return {
+        "user": safe_cell(trace.user),
+        "device": safe_cell(trace.device),
+        "time_zone": trace.time_zone,
+        "relative_time": "1" if trace.relative_time else "",
+    }
+
+
 def _spans(trace: InteractionTrace) -> Iterator[Row]:
+    whole = Intervals.one(trace.start_ns, trace.end_ns)
+    yield from _answers("recorded", {"1": trace.covered, "0": difference(whole, trace.covered)})
     for name in FACTS:
-        fact = getattr(trace, name)
+        fact: Fact | None = getattr(trace, name)
         if fact is None:
             continue
-        off = difference(trace.known(fact), fact.on)
-        for answer, intervals in (("1", fact.on), ("0", off)):
-            for start, end in zip(intervals.start_ns.tolist(), intervals.end_ns.tolist(), strict=True):
-                yield {**_span(start, end), name: answer}
+        known = trace.known(fact)
+        # Without "unknown" a reader could take what was not observed for off.
+        unknown = difference(whole, union(known, fact.on))
+        yield from _answers(name, {"1": fact.on, "0": difference(known, fact.on), "unknown": unknown})
     if trace.network is not None:
         network = trace.network
         for start, end, kind in zip(
@@ -84,15 +101,32 @@ def _spans(trace: InteractionTrace) -> Iterator[Row]:
     yield from _sessions(trace)
 
 
+def _answers(column: str, answers: Mapping[str, Intervals]) -> Iterator[Row]:
+    """The spans of every answer in the order of time; a channel that is out of order stays so."""
+    each = [
+        [
+            (start, end, answer)
+            for start, end in zip(spans.start_ns.tolist(), spans.end_ns.tolist(), strict=True)
+        ]
+        for answer, spans in answers.items()
+    ]
+    for start, end, answer in merge(*each, key=itemgetter(0)):
+        yield {**_span(start, end), column: answer}
+
+
 def _sessions(trace: InteractionTrace) -> Iterator[Row]:
     apps = trace.apps
     if apps is None:
         return
+    known, whole = trace.known(apps), Intervals.one(trace.start_ns, trace.end_ns)
+    yield from _answers("app_known", {"1": known, "0": difference(whole, known)})
+    categories = apps.categories or ("",) * len(apps.names)
     shares = [np.full(len(apps), np.nan) if share is None else share for share in (apps.cpu, apps.memory)]
     for i, (start, end) in enumerate(zip(apps.start_ns.tolist(), apps.end_ns.tolist(), strict=True)):
         yield {
             **_span(start, end),
             "app": safe_cell(apps.names[apps.app[i]]),
+            "category": safe_cell(categories[apps.app[i]]),
             "cpu": _number(shares[0][i]),
             "memory": _number(shares[1][i]),
         }

@@ -22,7 +22,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from fedjoule.errors import StorageError
-from fedjoule.provenance import Sha256
+from fedjoule.provenance import Provenance, Sha256
 from fedjoule.records import StoredRecord, read_record, storage_error, write_record
 from traces.flat import FlatTraces, flatten, from_arrays
 from traces.intensity import IntensityTable, default_table
@@ -47,6 +47,7 @@ class FlatRecord(StoredRecord):
         table_sha256: Its content.
         trace_set_sha256: The manifest of the trace set it was made from, if there is one.
         time_zones: All that the users name, as in `FlatTraces`; records of earlier versions do not tell.
+        provenance: Where the traces came from, if that is known; likewise.
     """
 
     users: int
@@ -57,6 +58,7 @@ class FlatRecord(StoredRecord):
     table_sha256: Sha256
     trace_set_sha256: Sha256 | None = None
     time_zones: tuple[str, ...] | None = None
+    provenance: Provenance | None = None
 
 
 class FolderSink:
@@ -124,6 +126,7 @@ def write_flat(
     *,
     table: IntensityTable | None = None,
     trace_set_sha256: str | None = None,
+    provenance: Provenance | None = None,
 ) -> FlatTraces:
     """Bring traces into the flat form in a new folder and open it.
 
@@ -153,6 +156,7 @@ def write_flat(
             table_sha256=table.sha256(),
             trace_set_sha256=trace_set_sha256,
             time_zones=flat.time_zones,
+            provenance=provenance,
         )
         write_record(folder / FLAT_FILE, record)
     return open_flat(out)
@@ -164,8 +168,6 @@ def open_flat(folder: Path) -> FlatTraces:
     Raises:
         StorageError: Something is missing, cut short or not what the record says.
     """
-    import pyarrow.parquet as pq
-
     record = read_record(folder / FLAT_FILE, FlatRecord)
     arrays = {name: mapped(folder / f"{name}.npy") for name in record.arrays}
     for name, length in record.arrays.items():
@@ -174,8 +176,20 @@ def open_flat(folder: Path) -> FlatTraces:
                 f"{folder / name}.npy: {arrays[name].shape} entries, the record says {length}",
                 hint="make the flat form again",
             )
-    try:
-        users = tuple(pq.read_table(folder / USERS_FILE)["user"].to_pylist())
-    except OSError as error:
-        raise StorageError(f"{folder / USERS_FILE}: not readable ({error})") from error
+    users = _users(folder / USERS_FILE)
+    if len(users) != record.users:
+        raise StorageError(
+            f"{folder / USERS_FILE}: {len(users)} users, the record says {record.users}",
+            hint="make the flat form again",
+        )
     return from_arrays(arrays, users, record.apps, record.categories, time_zones=record.time_zones)
+
+
+def _users(path: Path) -> tuple[str, ...]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return tuple(pq.read_table(path)["user"].to_pylist())
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise StorageError(f"{path}: not readable ({error})", hint="make the flat form again") from error

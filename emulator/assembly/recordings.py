@@ -30,7 +30,7 @@ class Recordings:
 
     Attributes:
         flat: The traces.
-        origin: Where they come from; ``unknown`` for the flat form, which does not say.
+        origin: Where they come from; ``unknown`` for a flat form of an earlier version, which does not say.
         sha256: Of the trace set's manifest, or of the usage model.
     """
 
@@ -45,8 +45,9 @@ def recordings(traces: Traces) -> Recordings:
         return _generated(traces.model, traces.users, traces.days, traces.seed)
     folder = Path(traces.source)
     if (folder / FLAT_FILE).is_file():
-        made_from = read_record(folder / FLAT_FILE, FlatRecord).trace_set_sha256
-        return Recordings(open_flat(folder), "unknown", made_from)
+        made = read_record(folder / FLAT_FILE, FlatRecord)
+        origin = "unknown" if made.provenance is None else made.provenance.origin.value
+        return Recordings(open_flat(folder), origin, made.trace_set_sha256)
     return _stored(folder, TraceSet(folder).record.sha256())
 
 

@@ -11,6 +11,7 @@ from fedjoule.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
 from harness.cli.frame import Group, Output
 from harness.cli.meter_bench import emulate, output, selftest
 from harness.cli.meter_options import with_meter
+from harness.cli.meter_show import show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +33,7 @@ def meter() -> None:
     """Power meters: find, record, emulate, test."""
 
 
-for command in (emulate, output, selftest):
+for command in (emulate, output, selftest, show):
     meter.add_command(command)
 
 
@@ -62,7 +63,10 @@ def list_meters() -> Output:
 
 @meter.command("scan")
 def scan() -> Output:
-    """Look for instruments on the serial ports and on USB. Nothing is opened or sent."""
+    """Look for instruments on the serial ports and on USB.
+
+    No serial port is opened. A Monsoon on USB is opened to ask for its serial number, and for nothing else.
+    """
     from power.scan import scan_instruments
 
     found = scan_instruments()
@@ -75,7 +79,7 @@ def scan() -> Output:
             text = f"{one.port or 'usb':<16} {kind:<14} {one.serial} {one.description} {one.problem}"
             console.print(text.rstrip(), markup=False)
         for note in found.notes:
-            console.print(f"[dim]{note}[/dim]")
+            console.print(note, style="dim", markup=False)
 
     return Output(found.as_dict(), render)
 
@@ -90,13 +94,14 @@ def info(config: MeterConfig) -> Output:
         facts = opened.info
 
     def render(console: Console) -> None:
-        console.print(f"[bold]{facts.kind}[/bold] {facts.serial} on {facts.port}")
+        console.print(f"{facts.kind} {facts.serial} on {facts.port}", style="bold", markup=False)
         if facts.emulated:
             console.print("  emulated: nothing measured with it may be called measured")
-        console.print(f"  firmware {facts.firmware or '?'}, hardware {facts.hardware or '?'}")
+        console.print(f"  firmware {facts.firmware or '?'}, hardware {facts.hardware or '?'}", markup=False)
         console.print(f"  {facts.rate_hz:g} samples/s, timing {facts.timing}, loss {facts.loss}")
         for part in facts.accuracy.current:
-            console.print(f"  range {part.name}: {part.gain_rel:.2%} of reading and {part.offset_a:g} A")
+            text = f"  range {part.name}: {part.gain_rel:.2%} of reading and {part.offset_a:g} A"
+            console.print(text, markup=False)
         for key, value in sorted(facts.facts.items()):
             console.print(f"  {key} = {value}", markup=False)
 
@@ -218,6 +223,10 @@ _COLOURS = {"info": "dim", "warning": "yellow", "error": "red"}
 
 
 def _line(finding: Finding) -> str:
+    from rich.markup import escape
+
     times = f" ({finding.count} times)" if finding.count > 1 else ""
     colour = _COLOURS[finding.severity]
-    return f"[{colour}]{finding.severity.value:<7}[/{colour}] {finding.code}: {finding.message}{times}"
+    return (
+        f"[{colour}]{finding.severity.value:<7}[/{colour}] {finding.code}: {escape(finding.message)}{times}"
+    )

@@ -74,10 +74,11 @@ def emulate(kind: str, seconds: float | None, **options: Any) -> Output:
 def output(config: MeterConfig, voltage_v_to_set: float | None, off: bool, yes: bool) -> Output:
     """Switch the output of a meter on or off: the only command that does.
 
-    A voltage above the device's --voltage-max is refused.
+    A voltage above the device's --voltage-max is refused. --set first gives the instrument the device's
+    current limit, for its power-up too, and goes no further if the instrument keeps a higher one.
     """
     from power.meter import open_meter
-    from power.safety import OutputControl, require_safe_voltage
+    from power.safety import OutputControl, OutputSetting, require_safe_voltage, switch_output_on
 
     if off == (voltage_v_to_set is not None):
         raise click.UsageError("either --set VOLTS or --off")
@@ -93,16 +94,27 @@ def output(config: MeterConfig, voltage_v_to_set: float | None, off: bool, yes: 
     with open_meter(config) as opened:
         if not isinstance(opened, OutputControl):
             raise MeterError(f"{config.kind}: has no output to switch", hint="it only measures")
+        setting: OutputSetting | None = None
         if voltage_v_to_set is None:
             opened.switch_output_off()
-            set_v = None
         else:
-            set_v = opened.set_voltage(voltage_v_to_set)
+            setting = switch_output_on(opened, config, voltage_v_to_set)
 
     def render(console: Console) -> None:
-        console.print("output off" if set_v is None else f"output on, set to {set_v:.3f} V")
+        if setting is None:
+            console.print("output off")
+            return
+        console.print(
+            f"output on, set to {setting.voltage_v:.3f} V, cut at {setting.limits.run_time_a:.3f} A"
+        )
 
-    return Output({"output_on": set_v is not None, "voltage_v": set_v}, render)
+    data = {
+        "output_on": setting is not None,
+        "voltage_v": setting.voltage_v if setting else None,
+        "run_time_limit_a": setting.limits.run_time_a if setting else None,
+        "power_up_limit_a": setting.limits.power_up_a if setting else None,
+    }
+    return Output(data, render)
 
 
 @click.command("selftest", cls=Command)
@@ -134,7 +146,7 @@ def selftest(
 ) -> Output:
     """Test a meter against a known resistor on its output: accuracy, rate, loss, step response.
 
-    The output is never switched: put the voltage on first. Writes calibration.json, which profiles cite.
+    The output is never switched: put the voltage on first. Writes calibration.json with what was measured.
     """
     from harness.cli.meter_live import LivePower
     from power.selftest import run_selftest
@@ -176,7 +188,7 @@ def _calibrated(calibration: CalibrationRecord, folder: Path) -> Output:
                 f"step: rises in {step.rise_s * 1e3:.3f} ms, settles in {step.settle_s * 1e3:.3f} ms"
             )
         for problem in load.problems:
-            console.print(f"[red]{problem}[/red]")
+            console.print(problem, style="red", markup=False)
         console.print("[green]passed[/green]" if calibration.passed else "[red]failed[/red]")
 
     return Output(data, render, exit_code=0 if calibration.passed else EXIT_METER)

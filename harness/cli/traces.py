@@ -183,7 +183,13 @@ def flatten(folder: Path, out: Path, intensity: Path | None) -> Output:
 
     found = TraceSet(folder)
     table = load_table(intensity)
-    flat = write_flat(found, out, table=table, trace_set_sha256=found.record.sha256())
+    flat = write_flat(
+        found,
+        out,
+        table=table,
+        trace_set_sha256=found.record.sha256(),
+        provenance=found.record.provenance,
+    )
     data = {"users": len(flat), "steps": len(flat.state), "apps": len(flat.apps), "intensity": table.name}
     text = f"{len(flat):,} users, {len(flat.state):,} steps in {out}"
     return Output(data, lambda console: console.print(text, markup=False))

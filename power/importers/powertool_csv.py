@@ -45,6 +45,9 @@ KIND = "import:powertool-csv"
 TICK_HZ = 1_000_000
 MAX_BAD_ROWS = 10
 
+MAX_S = 2**63 // 10**9
+"""Times are integers of 64 bits that count nanoseconds: 292 years."""
+
 Channel = Literal["main", "usb", "aux"]
 
 _COLUMN = re.compile(r"(main|usb|aux) avg (current|power|voltage) \((m?)(a|w|v)\)")
@@ -135,23 +138,37 @@ def _columns(path: Path, header: list[str], channel: Channel) -> dict[str, _Colu
 
 
 def _checked(path: Path, chunks: Iterator[Chunk], time: _Column) -> Iterator[Chunk]:
-    """The chunks, as long as time starts at or after zero and increases."""
+    """The chunks, as long as a recording can hold their times: from zero on, and increasing."""
     last_s = -np.inf
     for chunk in chunks:
         t_s = time.of(chunk)
         if not len(t_s):
             continue
         steps = np.diff(t_s, prepend=last_s)
-        wrong = np.flatnonzero((steps <= 0) | (t_s < 0))
+        wrong = np.flatnonzero((steps * TICK_HZ < 1) | (t_s < 0) | (t_s >= MAX_S))
         if len(wrong):
             at = int(wrong[0])
-            what = "is negative" if t_s[at] < 0 else "does not increase"
-            raise DataQualityError(
-                f"{path}:{chunk.line[at]}: time {what} ({t_s[at]:g} s)",
-                hint="export the file again; two exports in one file must be imported one by one",
-            )
+            raise _wrong_time(f"{path}:{chunk.line[at]}", float(t_s[at]), float(steps[at]))
         last_s = float(t_s[-1])
         yield chunk
+
+
+def _wrong_time(where: str, t_s: float, step_s: float) -> DataQualityError:
+    if t_s >= MAX_S:
+        return DataQualityError(
+            f"{where}: time {t_s:g} s is more than {MAX_S} s, which no recording holds",
+            hint="milliseconds taken for seconds, or a date? PowerTool writes seconds from the start",
+        )
+    if t_s >= 0 and step_s > 0:
+        return DataQualityError(
+            f"{where}: {step_s:g} s is less than 1 us after the row before",
+            hint="is the column really in seconds? No PowerTool samples that fast",
+        )
+    what = "is negative" if t_s < 0 else "does not increase"
+    return DataQualityError(
+        f"{where}: time {what} ({t_s:g} s)",
+        hint="export the file again; two exports in one file must be imported one by one",
+    )
 
 
 def _import(

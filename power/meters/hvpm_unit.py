@@ -49,20 +49,24 @@ class HvpmUnit:
 
     def get(self, opcode: Opcode) -> int:
         """Read a value; not while sampling."""
-        self._require_idle()
+        self.require_idle()
         word = self._read_word(opcode)
         # The error word is also a zero offset of -2, so only a unit that says it is sampling is believed.
         if word == wire.ERROR_WORD and self._read_word(Opcode.START_STATUS) & wire.SAMPLING_BIT:
             raise MeterBusy(f"{KIND}: the unit is sampling", hint="another client may be using it")
         return wire.decode_value(opcode, word)
 
-    def change(self, opcode: Opcode, value: int) -> int:
-        """Write a value, read it back, and return it; not while sampling."""
-        self._require_idle()
+    def write(self, opcode: Opcode, value: int) -> None:
+        """Write a value without asking whether it was taken; not while sampling."""
+        self.require_idle()
         transfer = wire.encode_set(opcode, value)
         self._link.control_write(
             RequestType.OUT, Request.VALUE, transfer.w_value, transfer.w_index, transfer.data
         )
+
+    def change(self, opcode: Opcode, value: int) -> int:
+        """Write a value, read it back, and return it; not while sampling."""
+        self.write(opcode, value)
         found = self.get(opcode)
         if found != value:
             raise MeterError(
@@ -126,6 +130,7 @@ class HvpmUnit:
     def _read_word(self, opcode: Opcode) -> int:
         return wire.decode_word(self._link.control_read(RequestType.IN, Request.VALUE, 0, opcode, 4))
 
-    def _require_idle(self) -> None:
+    def require_idle(self) -> None:
+        """Refuse what a unit cannot do while it samples."""
         if self._sampling:
             raise MeterError(f"{KIND}: busy sampling", hint="stop the stream first")

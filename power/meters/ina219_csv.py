@@ -23,7 +23,7 @@ from power.meters.serial_port import SerialPort, is_real_serial
 from power.meters.streaming import StreamingMeter
 from power.model import Accuracy, InstrumentInfo, Loss, Severity, Timing
 from power.windows import ONE_LOST_PERIODS
-from power.wire.ina219_csv import MAX_LINE, TICK_HZ, CsvScale, Ina219CsvDecoder
+from power.wire.ina219_csv import MAX_LINE, SHUNT_TOLERANCE, TICK_HZ, CsvScale, Ina219CsvDecoder
 from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader, known_formats, recognise
 from power.wire.line_buffer import LineBuffer
 
@@ -49,7 +49,9 @@ class Ina219CsvOptions(ClosedModel):
         listen_s: How long to listen for it. Three readings are needed, and slow sketches print one every few
             seconds.
         grade: Accuracy grade of the chip.
-        shunt_ohm: Shunt resistance; turns the bus plus shunt voltage of some formats into the device's.
+        shunt_ohm: Shunt resistance. Turns the bus plus shunt voltage of some formats into the device's. It
+            does not change the current, which the sketch computes with its own idea of the shunt; where the
+            sketch prints the shunt voltage too, a disagreement is an error of the recording.
         shunt_tolerance: Its relative tolerance (1 % on Adafruit's board).
         assumed_voltage_v: Voltage for the format that has none.
         assumed_voltage_tolerance: Relative limit of error of that assumption.
@@ -60,7 +62,7 @@ class Ina219CsvOptions(ClosedModel):
     listen_s: float = Field(default=10.0, gt=0, le=120)
     grade: Grade = "A"
     shunt_ohm: float | None = Field(default=None, gt=0)
-    shunt_tolerance: float = Field(default=0.01, ge=0, lt=1)
+    shunt_tolerance: float = Field(default=SHUNT_TOLERANCE, ge=0, lt=1)
     assumed_voltage_v: float | None = Field(default=None, gt=0)
     assumed_voltage_tolerance: float | None = Field(default=None, gt=0, lt=1)
 
@@ -87,7 +89,7 @@ class Ina219Csv(StreamingMeter):
     def __init__(
         self, config: MeterConfig, options: Ina219CsvOptions, port: SerialPort, heard: Heard
     ) -> None:
-        scale = CsvScale(options.shunt_ohm, options.assumed_voltage_v)
+        scale = CsvScale(options.shunt_ohm, options.assumed_voltage_v, options.shunt_tolerance)
         decoder = Ina219CsvDecoder(heard.format, scale, heard.rate_hz)
         super().__init__(config, _info(port.path, options, heard), decoder)
         self._port = port
@@ -250,6 +252,7 @@ def _facts(options: Ina219CsvOptions, csv_format: CsvFormat) -> dict[str, str | 
     }
     if options.shunt_ohm is not None:
         facts["shunt_ohm"] = options.shunt_ohm
+        facts["shunt_tolerance"] = options.shunt_tolerance
     if csv_format is CsvFormat.MILLIS_CURRENT and options.assumed_voltage_v is not None:
         facts["voltage_at"] = "assumed"
         facts["assumed_voltage_v"] = options.assumed_voltage_v

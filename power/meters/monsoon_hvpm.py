@@ -6,31 +6,29 @@ configuration forbids.
 
 A stream of the main or aux channel needs the USB passthrough to be off, because a phone that charges through
 it draws less from the main output. Only the mode ``off`` is accepted: ``auto`` is said to mean off while
-sampling, but the unit cannot be asked then. Options:
-
-``calibration_ms``
-    Time between the unit's own calibrations (default 1250, the vendor's; at most 5000). The first sample
-    comes after five.
-``ignore_dac_check``
-    Let `MonsoonHvpm.set_voltage` work although the unit fails the vendor's DAC check.
-``usb_passthrough_off``
-    Switch the USB passthrough off before a stream instead of refusing to start.
+sampling, but the unit cannot be asked then.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, fields
-from typing import Self
 
-from fedjoule.errors import ConfigError, MeterError, UnsafeOutput
+from pydantic import Field
+
+from fedjoule.config import ClosedModel, validate
+from fedjoule.errors import MeterError, UnsafeOutput
 from power.meter import MeterConfig
 from power.meters.hvpm_unit import KIND, USB_ID, HvpmUnit
 from power.meters.streaming import StreamingMeter
 from power.meters.thread_switching import restore_turns, shorten_turns
 from power.meters.usb_link import UsbLink
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
-from power.safety import require_safe_current_limit, require_safe_voltage
+from power.safety import (
+    CurrentLimits,
+    confirmed_voltage,
+    require_safe_current_limit,
+    require_safe_voltage,
+)
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import hvpm_control as wire
 from power.wire.hvpm import HvpmDecoder
@@ -57,39 +55,24 @@ VOLTAGE_TOLERANCE_V = 0.005
 """Settings agree within half a step of the LVPM's 10 mV; the HVPM's own steps are 1 uV."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The driver's options; see the module."""
+class HvpmOptions(ClosedModel):
+    """``options`` of a meter of this kind.
 
-    calibration_ms: int = wire.DEFAULT_CALIBRATION_MS
+    Attributes:
+        calibration_ms: Time between the unit's own calibrations, the vendor's by default. The first sample
+            comes after five.
+        ignore_dac_check: Let `MonsoonHvpm.set_voltage` work although the unit fails the vendor's DAC check.
+        usb_passthrough_off: Switch the USB passthrough off before a stream instead of refusing to start.
+    """
+
+    calibration_ms: int = Field(default=wire.DEFAULT_CALIBRATION_MS, strict=True, ge=1, le=MAX_CALIBRATION_MS)
     ignore_dac_check: bool = False
     usb_passthrough_off: bool = False
-
-    @classmethod
-    def of(cls, config: MeterConfig) -> Self:
-        """Read and check them.
-
-        Raises:
-            ConfigError: One is unknown or out of range.
-        """
-        known = {field.name: field.default for field in fields(cls)}
-        for name, value in config.options.items():
-            if name not in known:
-                raise ConfigError(f"{KIND}: unknown option {name!r}", hint=f"known: {', '.join(known)}")
-            if type(value) is not type(known[name]):
-                raise ConfigError(f"{KIND}: option {name} = {value!r} is not like {known[name]!r}")
-        options = cls(**config.options)  # type: ignore[arg-type]  # checked by the loop above
-        if not 1 <= options.calibration_ms <= MAX_CALIBRATION_MS:
-            raise ConfigError(
-                f"{KIND}: calibration_ms {options.calibration_ms} is not within 1 and {MAX_CALIBRATION_MS}",
-                hint="the first sample comes after five calibrations; leave it out for the vendor's 1250",
-            )
-        return options
 
 
 def open_meter(config: MeterConfig) -> MonsoonHvpm:
     """Open the unit with ``config.serial``, or the only one; ``config.port`` may name an emulated one."""
-    options = Options.of(config)
+    options = validate(config.options, HvpmOptions, name=f"{KIND} options")
     link = UsbLink(USB_ID, serial=config.serial, port=config.port)
     try:
         return MonsoonHvpm(config, options, HvpmUnit(link))
@@ -116,7 +99,7 @@ class MonsoonHvpm(StreamingMeter):
         unit: The claimed unit, which this object closes.
     """
 
-    def __init__(self, config: MeterConfig, options: Options, unit: HvpmUnit) -> None:
+    def __init__(self, config: MeterConfig, options: HvpmOptions, unit: HvpmUnit) -> None:
         self._unit = unit
         self._options = options
         values = {opcode: unit.get(opcode) for opcode in scale_opcodes(unit.model, config.channel)}
@@ -162,7 +145,9 @@ class MonsoonHvpm(StreamingMeter):
         Raises:
             UnsafeOutput: Above ``voltage_max_v``, outside what the unit can do, or the unit fails the
                 vendor's DAC check and the option ``ignore_dac_check`` is not set.
+            MeterError: The unit does not confirm it; says what may be on the output.
         """
+        self._unit.require_idle()
         require_safe_voltage(self.config, voltage_v)
         limits = wire.MODEL_LIMITS[self._unit.model]
         if not limits.voltage_min_v <= voltage_v <= limits.voltage_max_v:
@@ -176,26 +161,48 @@ class MonsoonHvpm(StreamingMeter):
                 f"{KIND}: the unit fails the vendor's DAC check, so its voltage may be wildly wrong",
                 hint="measure the output without a device; if it is right, set ignore_dac_check = true",
             )
-        return self._unit.change(Opcode.MAIN_VOLTAGE, wire.voltage_word(voltage_v)) / wire.VOLT
+
+        def change() -> float:
+            self._unit.write(Opcode.MAIN_VOLTAGE, wire.voltage_word(voltage_v))
+            return self.output_voltage_v()
+
+        return confirmed_voltage(
+            self.config,
+            voltage_v,
+            step_v=VOLTAGE_TOLERANCE_V,
+            change=change,
+            switch_off=self.switch_output_off,
+        )
 
     def switch_output_off(self) -> None:
         """Cut the device's supply."""
         self._unit.change(Opcode.MAIN_VOLTAGE, 0)
 
-    def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> None:
-        """Set the currents at which the unit cuts the output.
+    def current_limit_max_a(self) -> float:
+        """See `power.safety.OutputControl`."""
+        return wire.MODEL_LIMITS[self._unit.model].current_max_a
+
+    def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:
+        """Set the currents at which the unit cuts the output, to the next step at or below them.
+
+        Returns:
+            What the unit reports afterwards.
 
         Raises:
             UnsafeOutput: Above ``current_limit_a``, or outside what the unit can do.
         """
         model = self._unit.model
-        top_a = wire.MODEL_LIMITS[model].current_max_a
+        top_a = self.current_limit_max_a()
         for limit_a in (run_time_a, power_up_a):
             require_safe_current_limit(self.config, limit_a)
             if not 0 <= limit_a <= top_a:
                 raise UnsafeOutput(f"{KIND}: current limits of this model lie within 0 and {top_a:g} A")
-        self._unit.change(Opcode.RUN_CURRENT_LIMIT, wire.current_limit_raw(model, run_time_a))
-        self._unit.change(Opcode.POWER_UP_CURRENT_LIMIT, wire.current_limit_raw(model, power_up_a))
+        self._unit.write(Opcode.RUN_CURRENT_LIMIT, wire.current_limit_raw(model, run_time_a))
+        self._unit.write(Opcode.POWER_UP_CURRENT_LIMIT, wire.current_limit_raw(model, power_up_a))
+        return CurrentLimits(
+            run_time_a=wire.current_limit_a(model, self._unit.get(Opcode.RUN_CURRENT_LIMIT)),
+            power_up_a=wire.current_limit_a(model, self._unit.get(Opcode.POWER_UP_CURRENT_LIMIT)),
+        )
 
     def set_usb_passthrough(self, mode: UsbPassthrough) -> None:
         """Connect or disconnect the USB port at the front."""
@@ -301,5 +308,5 @@ def _accuracy(scale: ChannelScale) -> Accuracy:
         voltage_gain_rel=0.01,
         voltage_offset_v=0.01,
         source="assumption, chosen wide: no published accuracy of the HVPM was at hand;"
-        " `fedjoule meter selftest` measures that of a unit",
+        " `fedjoule meter selftest` checks a unit against a resistor",
     )

@@ -6,20 +6,25 @@ configuration forbids.
 
 A stream needs the USB passthrough to be off, because a phone that charges through it draws less from the
 main output. Only the mode ``off`` is accepted: ``auto`` is said to mean off while sampling, but nothing
-the instrument reports would prove it. With the option ``usb_passthrough_off = true`` the driver switches
-it off itself before the stream.
+the instrument reports would prove it.
 """
 
 from __future__ import annotations
 
 import time
 
+from fedjoule.config import ClosedModel, validate
 from fedjoule.errors import ConfigError, MeterError, MeterNotFound, MeterProtocolError, UnsafeOutput
 from power.meter import MeterConfig
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
 from power.meters.streaming import StreamingMeter
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
-from power.safety import require_safe_current_limit, require_safe_voltage
+from power.safety import (
+    CurrentLimits,
+    confirmed_voltage,
+    require_safe_current_limit,
+    require_safe_voltage,
+)
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import lvpm_frames as wire
 from power.wire.lvpm import LvpmDecoder
@@ -42,8 +47,18 @@ ACCURACY = Accuracy(
     voltage_gain_rel=0.01,
     voltage_offset_v=0.01,
     source="assumption, chosen wide: no published accuracy of the LVPM was at hand;"
-    " `fedjoule meter selftest` measures that of a unit",
+    " `fedjoule meter selftest` checks a unit against a resistor",
 )
+
+
+class LvpmOptions(ClosedModel):
+    """``options`` of a meter of this kind.
+
+    Attributes:
+        usb_passthrough_off: Switch the USB passthrough off before a stream instead of refusing to start.
+    """
+
+    usb_passthrough_off: bool = False
 
 
 def open_meter(config: MeterConfig) -> MonsoonLvpm:
@@ -60,7 +75,7 @@ class MonsoonLvpm(StreamingMeter):
     """A Monsoon LVPM. See `power.meter.PowerMeter`."""
 
     def __init__(self, config: MeterConfig) -> None:
-        self._switch_passthrough_off = _options(config)
+        self._options = _options(config)
         self._port, status = _open(config)
         self._sampling = False
         info = InstrumentInfo(
@@ -91,14 +106,26 @@ class MonsoonLvpm(StreamingMeter):
 
         Raises:
             UnsafeOutput: Above ``voltage_max_v``, or outside what the instrument can do.
+            MeterError: The instrument does not confirm it; says what may be on the output.
         """
         require_safe_voltage(self.config, voltage_v)
         try:
             code = wire.voltage_code(voltage_v)
         except ValueError as error:
             raise UnsafeOutput(f"{KIND}: {error}") from error
-        status = self._change(wire.set_voltage(code), "outputVoltageSetting", code)
-        return status.output_setting_v
+        self._require_idle()
+
+        def change() -> float:
+            self._port.write(wire.set_voltage(code))
+            return self.status().output_setting_v
+
+        return confirmed_voltage(
+            self.config,
+            wire.setting_v(code),
+            step_v=wire.VOLTAGE_SETTING_STEP_V,
+            change=change,
+            switch_off=self.switch_output_off,
+        )
 
     def switch_output_off(self) -> None:
         """Cut the device's supply. The instrument keeps the voltage setting for the next time."""
@@ -106,8 +133,15 @@ class MonsoonLvpm(StreamingMeter):
         self._port.write(wire.set_voltage(0))
         _read_status(self._port)  # it still answers, so it has taken the command
 
-    def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> None:
-        """Set the currents at which the instrument cuts the output.
+    def current_limit_max_a(self) -> float:
+        """See `power.safety.OutputControl`."""
+        return wire.CURRENT_LIMIT_MAX_A
+
+    def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:
+        """Set the currents at which the instrument cuts the output, to the next step at or below them.
+
+        Returns:
+            What the instrument reports afterwards.
 
         Raises:
             UnsafeOutput: Above ``current_limit_a``, or outside what the instrument can do.
@@ -118,17 +152,26 @@ class MonsoonLvpm(StreamingMeter):
             run_time, power_up = wire.current_limit_code(run_time_a), wire.current_limit_code(power_up_a)
         except ValueError as error:
             raise UnsafeOutput(f"{KIND}: {error}") from error
-        self._change(wire.set_run_time_limit(run_time), "runTimeCurrentLimit", run_time)
-        self._change(wire.set_power_up_limit(power_up), "powerUpCurrentLimit", power_up)
+        self._require_idle()
+        self._port.write(wire.set_run_time_limit(run_time) + wire.set_power_up_limit(power_up))
+        status = self.status()
+        return CurrentLimits(status.run_time_limit_a, status.power_up_limit_a)
 
     def set_usb_passthrough(self, mode: wire.UsbPassthrough) -> None:
         """Connect or disconnect the USB port at the front."""
-        self._change(wire.set_usb_passthrough(mode), "usbPassthroughMode", mode)
+        self._require_idle()
+        self._port.write(wire.set_usb_passthrough(mode))
+        found = self.status().usb_passthrough
+        if found != mode:
+            raise MeterError(
+                f"{KIND}: the USB passthrough reads {found} after {int(mode)} was set",
+                hint="another client may be using the instrument; power-cycle it",
+            )
 
     def begin_sampling(self) -> None:
         """See `StreamingMeter`; checks first that the reading will mean what it says."""
         status = self.status()
-        if status.usb_passthrough != wire.UsbPassthrough.OFF and self._switch_passthrough_off:
+        if status.usb_passthrough != wire.UsbPassthrough.OFF and self._options.usb_passthrough_off:
             self.set_usb_passthrough(wire.UsbPassthrough.OFF)
         elif status.usb_passthrough != wire.UsbPassthrough.OFF:
             raise MeterError(
@@ -174,33 +217,18 @@ class MonsoonLvpm(StreamingMeter):
                 f" {self.config.current_limit_a:g} A that the configuration allows",
             )
 
-    def _change(self, command: bytes, field: str, value: int) -> wire.Status:
-        """Send a setting and read it back."""
-        self._require_idle()
-        self._port.write(command)
-        status = _read_status(self._port)
-        if status.raw[field] != value:
-            raise MeterError(
-                f"{KIND}: {field} reads {status.raw[field]} after {value} was set",
-                hint="another client may be using the instrument; power-cycle it",
-            )
-        return status
-
     def _require_idle(self) -> None:
         if self._sampling:
             raise MeterError(f"{KIND}: busy sampling", hint="stop the stream first")
 
 
-def _options(config: MeterConfig) -> bool:
-    unknown = sorted(set(config.options) - {"usb_passthrough_off"})
-    if unknown:
-        raise ConfigError(f"{KIND}: unknown option {', '.join(unknown)}", hint="known: usb_passthrough_off")
+def _options(config: MeterConfig) -> LvpmOptions:
     if config.channel != "main":
         raise ConfigError(
             f"{KIND}: channel {config.channel!r} has no voltage in this protocol, so no power",
             hint='use channel = "main"',
         )
-    return bool(config.options.get("usb_passthrough_off", False))
+    return validate(config.options, LvpmOptions, name=f"{KIND} options")
 
 
 def _open(config: MeterConfig) -> tuple[SerialPort, wire.Status]:

@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
+from pydantic import Field
+
+from fedjoule.config import ClosedModel, validate
 from fedjoule.errors import ConfigError, MeterError
 from power.meter import MeterConfig, RawSink
 from power.model import Finding, InstrumentInfo, SampleBlock
@@ -24,11 +27,19 @@ PORTION_S = 0.1
 """How much is handed out at once in real time, about as much as a live meter does."""
 
 
+class ReplayOptions(ClosedModel):
+    """``options`` of a meter of this kind.
+
+    Attributes:
+        speed: Seconds of the recording per second; 0 for as fast as possible.
+    """
+
+    speed: float = Field(default=1.0, strict=True, ge=0)
+
+
 def open_meter(config: MeterConfig) -> ReplayMeter:
-    """Open the recording in the folder ``config.port``; option ``speed``: 1 is real time, 0 no waiting."""
-    unknown = set(config.options) - {"speed"}
-    if unknown:
-        raise ConfigError(f"replay: unknown option {', '.join(sorted(unknown))}", hint="it has one: speed")
+    """Open the recording in the folder ``config.port``."""
+    options = validate(config.options, ReplayOptions, name="replay options")
     if not config.port:
         raise ConfigError("replay: no recording given", hint="set port to the folder of a recording")
     recording = open_recording(Path(config.port))
@@ -36,14 +47,7 @@ def open_meter(config: MeterConfig) -> ReplayMeter:
         raise ConfigError(
             f"replay: {config.port} is of serial {recording.record.info.serial!r}, not {config.serial!r}"
         )
-    return ReplayMeter(recording, speed=_speed(config))
-
-
-def _speed(config: MeterConfig) -> float:
-    value = config.options.get("speed", 1.0)
-    if isinstance(value, bool | str) or value < 0:
-        raise ConfigError(f"replay: speed {value!r} is not a number from 0", hint="1 is real time, 0 no wait")
-    return float(value)
+    return ReplayMeter(recording, speed=options.speed)
 
 
 class ReplayMeter:

@@ -197,11 +197,15 @@ _LV_LIMIT_SPAN: Final = 1023
 
 
 def current_limit_raw(model: HardwareModel, current_a: float) -> int:
-    """The value of a current limit; the scale of the LVPM falls, that of the HVPM rises."""
+    """The value of the highest current limit that does not exceed ``current_a``.
+
+    The scale of the LVPM falls, that of the HVPM rises.
+    """
     share = current_a / MODEL_LIMITS[model].current_max_a
+    # A share that is a whole step may come out a hair below it in binary.
     if model is HardwareModel.HVPM:
-        return round(_HV_LIMIT_ZERO + _HV_LIMIT_SPAN * share)
-    return round(_LV_LIMIT_SPAN * (1.0 - share))
+        return _HV_LIMIT_ZERO + int(_HV_LIMIT_SPAN * share + 1e-6)
+    return _LV_LIMIT_SPAN - int(_LV_LIMIT_SPAN * share + 1e-6)
 
 
 def current_limit_a(model: HardwareModel, raw: int) -> float:

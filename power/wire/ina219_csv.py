@@ -18,12 +18,16 @@ from power.model import Finding, FindingLog, Severity
 from power.windows import ONE_LOST_PERIODS
 from power.wire.decoder import Decoded
 from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader
+from power.wire.ina219_csv_shunt import ShuntCheck
 from power.wire.line_buffer import LineBuffer
 
 MAX_LINE = 200
 """Longest line; the longest of the known formats has 50 bytes."""
 
 TICK_HZ = 1e6
+
+SHUNT_TOLERANCE = 0.01
+"""Relative, of the shunt on Adafruit's board."""
 
 BELIEVED_MS = 10_000
 """A clock that leaps further than this must be confirmed by the next line: a digit may be wrong."""
@@ -36,12 +40,15 @@ class CsvScale:
     """What the lines do not say.
 
     Attributes:
-        shunt_ohm: Turns bus plus shunt voltage into bus voltage; None leaves it as it is.
+        shunt_ohm: Turns bus plus shunt voltage into bus voltage; None leaves it as it is. Where lines have
+            the shunt voltage, their current must agree with it.
         assumed_voltage_v: Voltage of formats that have none.
+        shunt_tolerance: How far the shunt may be off, relative.
     """
 
     shunt_ohm: float | None = None
     assumed_voltage_v: float | None = None
+    shunt_tolerance: float = SHUNT_TOLERANCE
 
     def is_at_source(self, row: Row) -> bool:
         """Whether the voltage of a line stays that of the source."""
@@ -133,6 +140,7 @@ class Ina219CsvDecoder:
     def __init__(self, csv_format: CsvFormat, scale: CsvScale, rate_hz: float) -> None:
         self.format = csv_format
         self._scale = scale
+        self._shunt = ShuntCheck(scale.shunt_ohm, scale.shunt_tolerance)
         self._period_us = 1e6 / rate_hz
         self._pause_us = ONE_LOST_PERIODS * self._period_us
         self._log = FindingLog()
@@ -150,7 +158,7 @@ class Ina219CsvDecoder:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What was wrong with the lines so far."""
-        return self._log.as_tuple()
+        return self._log.as_tuple() + self._shunt.findings()
 
     def feed(self, data: bytes, arrival_ns: int) -> list[Decoded]:
         """Decode more bytes. See `power.wire.decoder.Decoder`."""
@@ -201,6 +209,7 @@ class Ina219CsvDecoder:
                 " options.shunt_ohm corrects that",
                 index=self._index,
             )
+        self._shunt.add(row)
         blocks[-1].ticks.append(tick)
         blocks[-1].current_a.append(row.current_a)
         blocks[-1].voltage_v.append(self._scale.voltage_v(row))

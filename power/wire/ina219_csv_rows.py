@@ -75,13 +75,15 @@ class Row:
         millis: The sketch's clock, or None.
         bus_v: Voltage at the device (IN-), or None.
         source_v: Bus plus shunt voltage, which sketches call load voltage, or None.
-        current_a: Current.
+        current_a: Current, as the sketch computes it from the shunt voltage.
+        shunt_v: Voltage across the shunt, or None.
     """
 
     millis: int | None
     bus_v: float | None
     source_v: float | None
     current_a: float
+    shunt_v: float | None = None
 
 
 @dataclass(slots=True)
@@ -124,14 +126,15 @@ def _row(parts: dict[str, float], csv_format: CsvFormat) -> Row | None:
         return None
     if not volts and csv_format is not CsvFormat.MILLIS_CURRENT:
         return None
-    if bus_v is None or load_v is None or "shunt" not in parts:
+    shunt_v = parts["shunt"] * 1e-3 if "shunt" in parts else None
+    if bus_v is None or load_v is None or shunt_v is None:
         contradiction_v = 0.0
     else:
-        contradiction_v = abs(bus_v + parts["shunt"] * 1e-3 - load_v)
+        contradiction_v = abs(bus_v + shunt_v - load_v)
     millis = int(parts["millis"]) if "millis" in parts else None
     if contradiction_v > _SUM_TOLERANCE_V or (millis is not None and millis >= 1 << 32):
         return None
-    return Row(millis, bus_v, load_v, current_a)
+    return Row(millis, bus_v, load_v, current_a, shunt_v)
 
 
 def recognise(lines: Iterable[bytes]) -> CsvFormat | None:

@@ -172,13 +172,7 @@ class LvpmDecoder:
     def _take_data(self, measurements: NDArray[Any]) -> None:
         count = len(measurements)
         if not self._calibration.complete:
-            self._note(
-                "before_calibration",
-                Severity.INFO,
-                "samples before the first calibration cannot be scaled and were left out",
-                count,
-            )
-            self._next_index += count
+            self._leave_out(count)
             return
         main = measurements["main"].astype(np.int32)
         clipped = np.isin(main & ~1, _RAILS)
@@ -190,6 +184,23 @@ class LvpmDecoder:
         self._pieces.append(_Piece(self._next_index, dropped, current_a, voltage_v))
         self._next_index += count
         self._lost, self._started = 0, True
+
+    def _leave_out(self, count: int) -> None:
+        """Samples that cannot be scaled: expected in the beginning, lost in the middle of a stream."""
+        if self._started:
+            self._findings.add(
+                "bad_calibration",
+                Severity.ERROR,
+                "samples left out: the instrument's zero and reference calibration are equal",
+                index=self._next_index,
+                last_index=self._next_index + count - 1,
+                count=count,
+            )
+            self._lose(count)
+            return
+        message = "samples before the first calibration cannot be scaled and were left out"
+        self._note("before_calibration", Severity.INFO, message, count)
+        self._next_index += count
 
     def _note_flags(self, flags: Bytes, samples: int) -> None:
         over = (flags & FLAG_OVER_CURRENT) != 0

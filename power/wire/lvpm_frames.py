@@ -21,6 +21,8 @@ VOLTAGE_MIN_V = 2.01
 VOLTAGE_MAX_V = 4.55
 """Range of the output: codes 1 to 255 are 2.0 V + 10 mV each; code 0 switches the output off."""
 
+VOLTAGE_SETTING_STEP_V = 0.01
+
 CURRENT_LIMIT_MAX_A = 8.0
 
 FINE_REFERENCE_A = 0.0332
@@ -65,6 +67,11 @@ def voltage_code(voltage_v: float) -> int:
     if not VOLTAGE_MIN_V <= voltage_v <= VOLTAGE_MAX_V:
         raise ValueError(f"{voltage_v:g} V is outside {VOLTAGE_MIN_V} to {VOLTAGE_MAX_V} V")
     return int((voltage_v - 2.0) * 100 + 1e-6)  # 3.7 - 2.0 is a hair below 1.7 in binary
+
+
+def setting_v(code: int) -> float:
+    """The voltage of a code; not for 0, which is off."""
+    return 2.0 + VOLTAGE_SETTING_STEP_V * code
 
 
 def current_limit_code(limit_a: float) -> int:
@@ -167,7 +174,7 @@ class Status:
     @property
     def output_setting_v(self) -> float:
         """The voltage last set; it stays when the output is switched off."""
-        return 2.0 + 0.01 * self.raw["outputVoltageSetting"]
+        return setting_v(self.raw["outputVoltageSetting"])
 
     @property
     def power_up_limit_a(self) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from emulator.assembly.assemble import assemble, make_selector, task_of
 from emulator.assembly.profiles import profiles_of
-from emulator.assembly.recordings import conditions_of
+from emulator.assembly.recordings import conditions_of, recordings
 from emulator.emulation import run
 from emulator.fleet.conditions import Conditions
 from emulator.policies.store import any_policy, write_policy
@@ -194,6 +194,15 @@ def test_the_flat_form_of_a_trace_set_replays_the_same(tmp_path: Path) -> None:
         found = flat.eligible(t_s * SECOND_NS)
         np.testing.assert_array_equal(stored.eligible(t_s * SECOND_NS), found)
     assert 0 < found.sum() < 40
+
+
+def test_the_flat_form_says_where_its_traces_come_from(tmp_path: Path) -> None:
+    found = TraceSet(trace_set(tmp_path / "people", [user("a", charging=[(0, 3600)])]))
+    write_flat(found, tmp_path / "told", provenance=found.record.provenance)
+    write_flat(found, tmp_path / "earlier")
+    folders = {"people": "emulated", "told": "emulated", "earlier": "unknown"}
+    for name, origin in folders.items():
+        assert recordings(Traces(source=str(tmp_path / name), at_end="wrap")).origin == origin, name
 
 
 def test_a_profile_of_another_model_names_what_could_be_scaled(tmp_path: Path) -> None:

@@ -10,9 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from fedjoule.errors import EXIT_CONFIG, EXIT_DATA_QUALITY, EXIT_INTERRUPTED, EXIT_METER, EXIT_USAGE
+from fedjoule.errors import (
+    EXIT_CONFIG,
+    EXIT_DATA_QUALITY,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_METER,
+    EXIT_USAGE,
+)
 from harness.cli import run
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
@@ -118,6 +126,38 @@ def test_record_verify_and_replay(answer: Answer, tmp_path: Path, lvpm: list[str
     assert broken["first_difference"] is not None
 
 
+def test_what_a_recording_holds(answer: Answer, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Two seconds at 0.5 A, then one at 0.1 A with 20 samples missing before it; 4 V."""
+    from tests.power.synthetic import block, write_recording
+
+    out, csv = tmp_path / "r", tmp_path / "samples.csv"
+    parts = [block([0.5] * 2000), block([0.1] * 1000, first_index=2020, dropped_before=20)]
+    write_recording(out, parts)
+    said = answer("show", str(out), "--csv", str(csv), "--to", "1.5")
+    assert (said["origin"], said["problems"]) == ("emulated", [])
+    assert said["energy_j"] == pytest.approx(0.5 * 4 * 1.5, rel=1e-6)
+    assert said["mean_power_w"] == pytest.approx(2.0, rel=1e-6)
+    # Gains of 1 % each, 1 mA of 500 and 10 mV of 4 V, in squares.
+    assert said["energy_half_width_95_j"] / said["energy_j"] == pytest.approx(0.0145, rel=0.02)
+    assert said["csv_rows"] == 1501
+    again = answer("show", str(out), "--csv", str(csv), code=EXIT_FAILED)
+    assert "samples.csv" in again["error"]["message"]
+    csv.unlink()
+    whole = answer("show", str(out), "--csv", str(csv), code=EXIT_DATA_QUALITY)
+    assert "lost" in whole["problems"][0]
+    head, rows = csv.read_text().splitlines()[:5], pd.read_csv(csv, comment="#")
+    assert "origin: emulated" in head[1]
+    assert list(rows.columns) == ["time_s", "current_a", "voltage_v", "power_w", "lost_before"]
+    assert len(rows) == 3000
+    assert rows["lost_before"].sum() == rows["lost_before"][2000] == 20
+    assert rows["time_s"].tolist()[1999:2001] == [1.999, 2.02]
+    assert rows["power_w"].mean() == pytest.approx((2.0 * 2 + 0.4) / 3, rel=1e-6)
+    late = answer("show", str(out), "--from", "9", code=EXIT_CONFIG)
+    assert "it lasts 3.019 s" in late["error"]["hint"]
+    assert run(["meter", "show", str(out), "--from", "0.5", "--to", "1"]) == 0
+    assert "1 J ± 0.015 J (95 %), 2 W on average" in capfd.readouterr().out
+
+
 def test_ctrl_c_keeps_the_recording(tmp_path: Path, lvpm: list[str]) -> None:
     out = tmp_path / "recording"
     with started("record", *lvpm, "--seconds", "600", "--out", str(out), "--json") as process:
@@ -164,8 +204,13 @@ def test_output_is_changed_only_on_request_and_within_limits(answer: Answer, lvp
     unconfirmed = answer("output", *lvpm, "--set", "4.1", code=EXIT_USAGE)
     assert "--yes" in unconfirmed["error"]["message"]
     assert answer("info", *lvpm)["facts"]["output_setting_v"] == 4.0
-    assert answer("output", *lvpm, "--set", "4.1", "--yes") == {"output_on": True, "voltage_v": 4.1}
-    assert answer("info", *lvpm)["facts"]["output_setting_v"] == 4.1
+    careful = [*lvpm[:-1], "1.5"]
+    said = answer("output", *careful, "--set", "4.1", "--yes")
+    assert (said["output_on"], said["voltage_v"]) == (True, 4.1)
+    facts = answer("info", *lvpm)["facts"]
+    assert facts["output_setting_v"] == 4.1
+    assert facts["run_time_limit_a"] == said["run_time_limit_a"] == pytest.approx(1.5, abs=0.008)
+    assert facts["power_up_limit_a"] == said["power_up_limit_a"] <= 1.5
     assert answer("output", *lvpm, "--set", "4.0", "--yes")["voltage_v"] == 4.0
     both = answer("output", *lvpm, "--set", "4.0", "--off", code=EXIT_USAGE)
     assert "either" in both["error"]["message"]
@@ -237,6 +282,15 @@ def test_import_of_a_powertool_file(answer: Answer, tmp_path: Path) -> None:
     assert (said["n_samples"], said["origin"]) == (200, "imported")
     again = answer("import", "powertool-csv", str(file), "--out", out, code=1)
     assert "not overwritten" in again["error"]["message"]
+
+
+def test_a_row_that_looks_like_markup_is_shown_as_it_is(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "phone.csv"
+    file.write_text(CSV + "[/],1,2,3\n")
+    assert run(["meter", "import", "powertool-csv", str(file), "--out", str(tmp_path / "r")]) == 0
+    assert "[/],1,2,3" in capfd.readouterr().out
 
 
 def test_a_meter_by_its_device(

@@ -188,7 +188,9 @@ class SlowDecoder:
 
     def sample(self, main: int, voltage: int) -> None:
         if not self.scale("fine") or not self.scale("coarse"):
-            self.result.seen["before_calibration"] += 1
+            lost = bool(self.result.samples)  # before the first sample nothing is missed
+            self.result.seen["bad_calibration" if lost else "before_calibration"] += 1
+            self.pending_loss += lost
         else:
             name = "coarse" if main & 1 else "fine"
             current_a = ((main & ~1) - self.mean(name + "1")) * self.scale(name)

@@ -106,7 +106,7 @@ def test_interval_covers_the_truth(
     record_property: Callable[[str, object], None],
 ) -> None:
     """``normal``: limits mean what they are defined to mean. ``uniform``: errors fill the limits evenly."""
-    count = campaign_count(40 if errors == "normal" else 10, 1000)
+    count = campaign_count(80 if errors == "normal" else 30, 1000)
     covered: defaultdict[str, list[bool]] = defaultdict(list)
     ratios: defaultdict[str, list[float]] = defaultdict(list)
     for i in range(count):
@@ -131,8 +131,10 @@ def test_interval_covers_the_truth(
             assert 0.93 <= np.mean(hits) <= 0.97, name
         else:  # too few to tell 93 from 97 %: inside what 95 % would give in 99.9 % of cases
             assert binomtest(sum(hits), len(hits), 0.95).pvalue > 0.001, name
+    # Coverage tells little in a few captures; widths tell much. Who must estimate the errors cannot know the
+    # energy better than the oracle, who is told them; and an interval that is far wider would cover anything.
     for name, values in ratios.items():
-        assert np.median(values) <= 1.5, name
+        assert 1.0 <= np.median(values) <= 1.3, name
     # Each part is there for a reason: without it, fewer intervals hold the truth.
     assert np.mean(covered["gross, repeats, without repeats"]) < 0.9
     assert np.mean(covered["gross, one window, without instrument"]) < 0.9

@@ -44,6 +44,7 @@ from power.model import SampleBlock, Severity
 from power.recorder import FIRST_SAMPLE_S, record
 from power.recording import open_recording
 from power.redecode import compare
+from power.safety import switch_output_on
 from power.wire.hvpm_calibration import WINDOW
 from power.wire.hvpm_control import Opcode, Request, RequestType, UsbPassthrough, encode_set
 from tests.conftest import REPOSITORY
@@ -385,13 +386,13 @@ def test_errors_of_libusb_are_typed(code: int, kind: type[MeterError]) -> None:
 
 
 def test_unknown_options_are_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown option 'calibration_s'") as caught:
+    with pytest.raises(ConfigError, match="calibration_s: unknown key") as caught:
         open_unit("", options={"calibration_s": 1})
     assert "calibration_ms" in caught.value.hint
-    with pytest.raises(ConfigError, match="not like"):
+    with pytest.raises(ConfigError, match="calibration_ms: Input should be a valid integer"):
         open_unit("", options={"calibration_ms": True})
     for never in (0, MAX_CALIBRATION_MS + 1):
-        with pytest.raises(ConfigError, match="within 1 and 5000"):
+        with pytest.raises(ConfigError, match=r"calibration_ms: Input should be (greater|less) than"):
             open_unit("", options={"calibration_ms": never})
 
 
@@ -450,6 +451,35 @@ def test_current_limits_are_checked(emulated: EmulatedHvpm) -> None:
             with pytest.raises(UnsafeOutput):
                 meter.set_current_limits(run_time_a=pair[0], power_up_a=pair[1])
         assert meter._unit.facts()["run_time_current_limit_a"] == pytest.approx(2.5, abs=0.001)
+
+
+@pytest.mark.parametrize("variant", ["patient", "patient,lv"])
+@pytest.mark.parametrize("limit_a", [0.7531, 2.0, 3.0, 4.6, 20.0])
+def test_the_limits_reach_the_unit_and_never_exceed_the_device(variant: str, limit_a: float) -> None:
+    with (
+        in_thread("monsoon-hvpm", options_of(variant=variant)) as unit,
+        open_unit(unit.address, current_limit_a=limit_a) as meter,
+    ):
+        setting = switch_output_on(meter, meter.config, 4.1)
+        facts = meter._unit.facts()
+        wanted_a = min(limit_a, meter.current_limit_max_a())
+        for kept_a in (facts["run_time_current_limit_a"], facts["power_up_current_limit_a"]):
+            assert wanted_a - 8 / 1023 <= kept_a <= wanted_a + 5e-5  # the facts have four decimals
+        assert setting.limits.run_time_a <= limit_a
+        assert setting.voltage_v == pytest.approx(4.1, abs=1e-6)
+
+
+def test_a_unit_that_keeps_another_voltage(emulated: EmulatedHvpm, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_unit(emulated.address) as meter:
+        honest = HvpmUnit.write
+
+        def doubled(unit: HvpmUnit, opcode: Opcode, value: int) -> None:
+            honest(unit, opcode, value * 2 if opcode is Opcode.MAIN_VOLTAGE else value)
+
+        monkeypatch.setattr(HvpmUnit, "write", doubled)
+        with pytest.raises(UnsafeOutput, match=r"reads 8\.200 V after 4\.100 V was set.*switched off"):
+            meter.set_voltage(4.1)
+        assert meter.output_voltage_v() == 0
 
 
 def test_settings_that_differ_are_findings_not_changes(emulated: EmulatedHvpm) -> None:

@@ -30,8 +30,8 @@ Power:         1250.50 mW
 ADAFRUIT_NEWER = ADAFRUIT.replace(" V\n", "\tV\n").replace("Power:    ", "Bus Power:")
 ROWS = {
     CsvFormat.MILLIS_LOAD: ("1234,5.03,250.10", Row(1234, None, 5.03, 0.2501)),
-    CsvFormat.MILLIS_ALL: ("1234,5.00,25.01,5.03,250.10", Row(1234, 5.0, 5.03, 0.2501)),
-    CsvFormat.ALL: ("5.00,25.01,5.03,-250.10", Row(None, 5.0, 5.03, -0.2501)),
+    CsvFormat.MILLIS_ALL: ("1234,5.00,25.01,5.03,250.10", Row(1234, 5.0, 5.03, 0.2501, 0.02501)),
+    CsvFormat.ALL: ("5.00,25.01,5.03,-250.10", Row(None, 5.0, 5.03, -0.2501, 0.02501)),
     CsvFormat.MILLIS_CURRENT: ("1234 250.10", Row(1234, None, None, 0.2501)),
 }
 
@@ -80,7 +80,7 @@ def test_rows(csv_format: CsvFormat) -> None:
 def test_human_lines(text: str) -> None:
     reader = RowReader(CsvFormat.ADAFRUIT)
     rows = [reader.read(line.encode()) for line in text.split("\n")]
-    assert [row for row in rows if row != "part"] == [Row(None, 5.0, 5.03, 0.2501)]
+    assert [row for row in rows if row != "part"] == [Row(None, 5.0, 5.03, 0.2501, 0.025)]
 
 
 def test_half_a_human_reading_is_not_used() -> None:
@@ -221,6 +221,28 @@ def test_lines_without_a_clock_lie_between_arrivals() -> None:
     assert block.ticks.tolist() == [2_990_000, 3_000_000]
     assert block.dropped_before is None
     assert [b.dropped_before for b in decoder.feed(line, 3_025_000_000)] == [0]
+
+
+def shunt_findings(shunt_ohm: float | None, currents_a: np.ndarray, *, late: bool = False) -> list[str]:
+    """What is found on a board of 0.1 ohm; ``late`` takes each shunt voltage from the line before."""
+    lines = []
+    shunt_v = 0.1 * (np.roll(currents_a, 1) if late else currents_a)
+    for i, (current_a, drop_v) in enumerate(zip(currents_a, shunt_v, strict=True)):
+        lines.append(f"{i * 10},5.00,{drop_v * 1e3:.2f},{5 + drop_v:.2f},{current_a * 1e3:.2f}\n")
+    decoder = Ina219CsvDecoder(CsvFormat.MILLIS_ALL, CsvScale(shunt_ohm), 100.0)
+    decoder.feed("".join(lines).encode(), 10**9)
+    return [f"{finding.severity}: {finding.message}" for finding in decoder.findings]
+
+
+def test_a_current_that_contradicts_the_shunt_is_an_error() -> None:
+    busy = np.where(np.arange(300) // 7 % 2, 0.5, 0.02)
+    for right in (None, 0.1, 0.1005):
+        assert shunt_findings(right, busy) == shunt_findings(right, busy, late=True) == []
+        assert shunt_findings(right, np.full(300, 1e-4)) == [], "too little current to tell"
+    for wrong in (0.01, 0.09, 0.11, 1.0):
+        (found,) = shunt_findings(wrong, busy)
+        assert found.startswith("error: the sketch's currents and shunt voltages fit a shunt of 0.1 ohm")
+        assert f"shunt_ohm = {wrong:g}" in found
 
 
 def test_the_shunt_turns_the_source_voltage_into_the_device_voltage() -> None:

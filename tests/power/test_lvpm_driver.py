@@ -34,6 +34,7 @@ from power.meter import MeterConfig, PowerMeter, open_meter
 from power.meters.monsoon_lvpm import MonsoonLvpm, decoder_for, likely_ports
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, open_error, scan_ports
 from power.model import SampleBlock
+from power.safety import switch_output_on
 from power.wire.lvpm_frames import STOP, UsbPassthrough
 
 FINE_STEP_A = 2 * 0.0332 / Converter(125e-6).fine_span
@@ -320,7 +321,7 @@ def test_a_port_in_use_by_another_monsoon_client(
 
 
 def test_unknown_options_and_channels_are_refused(emulated: EmulatedLvpm) -> None:
-    with pytest.raises(ConfigError, match="unknown option usb_passthru"):
+    with pytest.raises(ConfigError, match="usb_passthru: unknown key"):
         open_meter(config_for(emulated.address, options={"usb_passthru": True}))
     with pytest.raises(ConfigError, match="no voltage"):
         open_meter(config_for(emulated.address, channel="usb"))
@@ -447,6 +448,69 @@ def test_passthrough_must_be_off(emulated: EmulatedLvpm) -> None:
     with open_meter(config_for(emulated.address, options={"usb_passthrough_off": True})) as willing:
         assert len(capture(willing, 0.1))
     assert emulated.status.usb_passthrough == UsbPassthrough.OFF
+
+
+@pytest.mark.parametrize("no", [False, "False", "off", 0])
+def test_passthrough_is_not_switched_by_a_no_in_any_form(emulated: EmulatedLvpm, no: object) -> None:
+    with MonsoonLvpm(config_for(emulated.address, options={"usb_passthrough_off": no})) as meter:
+        meter.set_usb_passthrough(UsbPassthrough.ON)
+        with pytest.raises(MeterError, match="USB passthrough is not off"):
+            capture(meter, 0.1)
+    assert emulated.status.usb_passthrough == UsbPassthrough.ON
+    with pytest.raises(ConfigError, match="usb_passthrough_off"):
+        open_meter(config_for(emulated.address, options={"usb_passthrough_off": "perhaps"}))
+
+
+def test_the_limits_reach_the_instrument_before_the_voltage(emulated: EmulatedLvpm) -> None:
+    with MonsoonLvpm(config_for(emulated.address, current_limit_a=1.5)) as meter:
+        setting = switch_output_on(meter, meter.config, 4.1)
+        assert emulated.status.run_time_limit_a == setting.limits.run_time_a <= 1.5
+        assert emulated.status.power_up_limit_a == setting.limits.power_up_a <= 1.5
+        assert setting.limits.run_time_a == pytest.approx(1.5, abs=8 / 1023)
+        assert emulated.status.output_setting_v == pytest.approx(4.1)
+
+
+class Stubborn(EmulatedLvpm):
+    """Does not take what a test says it does not."""
+
+    ignores: tuple[int, ...] = ()
+    takes_voltage: int | None = None
+
+    def _set(self, what: int, value: int) -> None:
+        if what == 0x01 and value and self.takes_voltage is not None:
+            value = self.takes_voltage
+        if what not in self.ignores:
+            super()._set(what, value)
+
+
+@pytest.fixture
+def stubborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubborn]:
+    monkeypatch.setattr("power.emulated.lvpm.EmulatedLvpm", Stubborn)
+    with in_thread("monsoon-lvpm", EmulatorOptions()) as unit:
+        assert isinstance(unit, Stubborn)
+        yield unit
+
+
+def test_no_voltage_from_an_instrument_that_keeps_a_higher_limit(stubborn: Stubborn) -> None:
+    stubborn.ignores = (0x0A, 0x0B)  # the run-time limit, which is 3 A
+    with (
+        MonsoonLvpm(config_for(stubborn.address, current_limit_a=2.0)) as meter,
+        pytest.raises(UnsafeOutput, match=r"run-time limit stays at 2\.9\d\d A, above current_limit_a 2"),
+    ):
+        switch_output_on(meter, meter.config, 4.2)
+    assert stubborn.status.output_setting_v == pytest.approx(4.0)
+
+
+def test_an_instrument_that_sets_another_voltage(stubborn: Stubborn) -> None:
+    with MonsoonLvpm(config_for(stubborn.address)) as meter:
+        stubborn.takes_voltage = 150
+        with pytest.raises(MeterError, match=r"may be on at 3\.500 V"):
+            meter.set_voltage(4.2)
+        assert stubborn.output_on
+        stubborn.takes_voltage = 240  # 4.4 V, and the device stands 4.3 V
+        with pytest.raises(UnsafeOutput, match="it was switched off"):
+            meter.set_voltage(4.2)
+        assert not stubborn.output_on
 
 
 def test_a_setting_that_differs_is_a_finding(emulated: EmulatedLvpm) -> None:

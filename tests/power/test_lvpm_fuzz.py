@@ -119,7 +119,8 @@ def test_mutated_packets(
             invisible += 1
         elif rows != truth:
             wrong_but_reported += 1
-        if "before_calibration" not in reported:  # a spoilt but signed packet can undo the calibration
+        assert "before_calibration" not in reported, "the calibration came first in every stream"
+        if "bad_calibration" not in reported:  # a spoilt but signed packet can undo the calibration
             assert [row[2] for row in rows[-21:]] == [row[2] for row in truth[-21:]], "did not find back"
         streams += 1
     record_property("mutated_packets", mutated)

@@ -436,3 +436,30 @@ def test_samples_faster_than_time_are_a_finding() -> None:
     reads = arrivals({})
     jumped = [(packets + 16 * (i > 60), arrival_ns) for i, (packets, arrival_ns) in enumerate(reads)]
     assert noticed(jumped) == [-112]
+
+
+def test_a_calibration_without_a_span_in_the_middle_loses_what_follows_it() -> None:
+    """Its zero and reference read the same, so that samples cannot be scaled until the next pair."""
+    data = data_packets(6)  # sequence 2 to 7
+    spoilt = [packet(4, 1, [(FINE_REF, 0, 0, 0), (COARSE_REF, 0, 0, 0)])]
+    mended = [zero_packet(7)]
+    stream = [zero_packet(0), reference_packet(1), *data[:2], *spoilt]
+    stream += [packet_with_sequence(data[2], 5), packet_with_sequence(data[3], 6), *mended]
+    stream += [packet_with_sequence(data[4], 8), packet_with_sequence(data[5], 9)]
+    unit = decoder()
+    blocks = unit.feed(b"".join(stream), 0)
+    assert [(block.first_index, len(block.ticks), block.dropped_before) for block in blocks] == [
+        (0, 14, 0),
+        (28, 14, 14),
+    ]
+    voltages = [(32_000 + i & ~3) * STEP_V for i in (*range(14), *range(28, 42))]
+    assert [row[2] for row in samples_of(blocks)] == pytest.approx(voltages)
+    (bad,) = [finding for finding in unit.findings if finding.code == "bad_calibration"]
+    assert (bad.severity, bad.count, bad.first_index, bad.last_index) == ("error", 14, 14, 27)
+    slow = decode_slowly(b"".join(stream))
+    assert slow.lost == losses_of(blocks)
+    assert_same(samples_of(blocks), slow.samples)
+
+
+def packet_with_sequence(whole: bytes, sequence: int) -> bytes:
+    return frame(bytes([whole[1] & 0xF0 | sequence % 16]) + whole[2:-1])

@@ -56,6 +56,21 @@ def test_a_file_becomes_a_recording_that_says_it_is_imported(tmp_path: Path) -> 
     assert energy.notes == ("the instrument cannot tell whether samples were lost",)
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("1e10,0.5,2.05,4.1", r"export\.csv:22: time 1e\+10 s is more than"),
+        ("1e300,0.5,2.05,4.1", r"export\.csv:22: time 1e\+300 s is more than"),
+        ("3.8000001,0.5,2.05,4.1", r"export\.csv:22: .* less than 1 us after the row before"),
+    ],
+)
+def test_times_that_a_recording_cannot_hold(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(DataQualityError, match=message) as caught:
+        import_powertool_csv(write(tmp_path, [*ROWS, row]), tmp_path / "r")
+    assert "seconds" in caught.value.hint
+    assert not (tmp_path / "r").exists()
+
+
 MILLI = [f"{i * 0.2:.4f},{500 + i * 10},{(500 + i * 10) * 4.1:.0f},4.1000" for i in range(20)]
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedjoule.errors import DataQualityError
-from power.timebase import QUARTZ_TOLERANCE_PPM, Timebase, TimebaseFitter
+from power.timebase import QUARTZ_TOLERANCE_PPM, Timebase, TimebaseFitter, _Line, _Segment
 
 
 def reads(rate_hz: float, skew_ppm: float, seconds: float, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
@@ -102,3 +102,23 @@ def test_round_trip_is_exact_over_weeks() -> None:
 def test_knots_must_increase(knots: tuple[tuple[int, int], tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="must increase"):
         Timebase(ticks=knots[0], host_ns=knots[1])
+
+
+def test_a_fit_costs_the_same_however_long_the_recording_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of segments that are over are not fitted again."""
+    fitter = TimebaseFitter(1000.0, segment_s=1.0)
+    fitted: list[int] = []
+    honest = _Segment.line
+
+    def counted(segment: _Segment, *arguments: float) -> _Line:
+        fitted.append(segment.n)
+        return honest(segment, *arguments)
+
+    monkeypatch.setattr(_Segment, "line", counted)
+    for tick in range(0, 20_000, 10):
+        fitter.add(tick, 10**9 + tick * 10**6 + tick % 7)
+    fitted.clear()
+    found = fitter.fit()
+    assert len(fitted) == 1
+    assert len(found.ticks) == 21
+    assert found.tick_hz == pytest.approx(1000.0, rel=1e-6)

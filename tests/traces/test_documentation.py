@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from emulator.scenario.model import Scenario
+from fedjoule.config import parse_toml
 from harness.cli.traces import traces as commands
 from tests.conftest import REPOSITORY
 from traces.devices import FleetRecipe
@@ -14,14 +16,16 @@ from traces.flat_store import write_flat
 from traces.intensity import load_table
 from traces.policy import WORDS
 from traces.policy_text import __doc__ as grammar
+from traces.policy_text import parse_policy
 from traces.synth.model import load_model
 from traces.synth.write import synthesise
 
 PAGE = (REPOSITORY / "docs" / "traces.md").read_text(encoding="utf-8")
 
 
-def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+def block(language: str, holding: str = "") -> str:
+    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    (found,) = (text for text in blocks if holding in text)
     return found
 
 
@@ -30,8 +34,9 @@ def test_every_word_of_a_policy_and_the_grammar() -> None:
         assert f"| `{word}` | {meaning} |" in PAGE
     rules = [line.split() for line in grammar.splitlines() if " = " in line]
     assert len(rules) == 4
+    section = PAGE[PAGE.index("## Policies") :]
     assert rules == [
-        line.split() for line in PAGE.splitlines() if re.match(r"(policy|conj|factor|level)\w* +=", line)
+        line.split() for line in section.splitlines() if re.match(r"(policy|conj|factor|level)\w* +=", line)
     ]
 
 
@@ -44,10 +49,17 @@ def test_every_field_of_a_recipe_and_every_command() -> None:
 
 def test_the_intensity_table_is_one(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(block("toml"), encoding="utf-8")
+    path.write_text(block("toml", "[[category]]"), encoding="utf-8")
     table = load_table(path)
     assert table.row("com.example.game").cpu == 0.31
     assert table.row("com.example.mail").cpu == 0.10
+
+
+def test_the_scenario_is_one() -> None:
+    scenario = parse_toml(block("toml", "[fleet.traces]"), Scenario, name="mine.toml")
+    assert scenario.fleet.traces is not None
+    assert (scenario.fleet.traces.source, scenario.fleet.traces.start) == ("phones", "20:00")
+    parse_policy(scenario.fleet.traces.policy)
 
 
 def test_the_program_runs_and_its_two_ways_agree(tmp_path: Path) -> None:

@@ -208,11 +208,11 @@ def test_capacity_alone_and_joined(tmp_path: Path) -> None:
         (7, "client 1 is not a dict"),
         (behaviour(active=[1]), "1 times in 'active', 2 in 'inactive'"),
         (behaviour(active="ab"), "'active' is not a list"),
-        (behaviour(active=[1, "x"]), "'active' x is not a number"),
+        (behaviour(active=[1, "x"]), "'active' is a str, not a number"),
         (behaviour(active=[1, -5]), "'active' -5 is not a number from 0"),
         (behaviour(active=[1, float("nan")]), "'active' nan is not a number"),
-        (behaviour(finish_time=None), "'finish_time' None"),
-        ({"computation": 1.0}, "'communication' None"),
+        (behaviour(finish_time=None), "'finish_time' is a NoneType"),
+        ({"computation": 1.0}, "'communication' is a NoneType"),
     ],
 )
 def test_bad_clients_are_counted(tmp_path: Path, entry: object, problem: str) -> None:
@@ -260,3 +260,53 @@ def test_as_many_clients_as_fedscale_has(tmp_path: Path, campaign_count: Any, re
         assert available is not None
         assert available.on.start_ns.tolist() == [t * 10**9 for t in entry["active"]]  # type: ignore[attr-defined]
         assert available.on.end_ns.tolist() == [t * 10**9 for t in entry["inactive"]]  # type: ignore[attr-defined]
+
+
+def shared(depth: int) -> list[Any]:
+    """Few bytes in a pickle, but two to the power of ``depth`` lists when they are written out."""
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
+def nested(depth: int) -> bytes:
+    """A list in a list in a list, which Python's own pickler is too recursive to write."""
+    return b"]" * depth + b"a" * (depth - 1)
+
+
+@pytest.mark.parametrize("name", ["finish_time", "duration", "active"])
+def test_a_small_pickle_takes_little_memory(tmp_path: Path, name: str) -> None:
+    source = tmp_path / "client_behave_trace"
+    source.write_bytes(pickle.dumps({1: behaviour(**{name: shared(200)}), 2: behaviour()}))
+    assert source.stat().st_size < 2000
+    traces, report = imported("fedscale", source, max_bad_rows=1)
+    assert list(traces) == ["2"]
+    assert f"'{name}' is a list, not a number" in report.examples[0].problem
+
+
+def test_a_deep_pickle_is_a_bad_row(tmp_path: Path) -> None:
+    source = tmp_path / "client_behave_trace"
+    entry = b"}(U\x06activeU\x00U\x08inactiveU\x00U\x0bfinish_time" + nested(100_000) + b"u"
+    source.write_bytes(b"}(K\x01" + entry.replace(b"U\x00", b"]") + b"u.")
+    _, report = imported("fedscale", source, max_bad_rows=1)
+    assert "'finish_time' is a list" in report.examples[0].problem
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"), [(rb"V\ud800" + b"\n", "is not valid text"), (b"X\x00\x00\x00\x00", "is empty")]
+)
+def test_names_that_are_none_are_bad_rows(tmp_path: Path, key: bytes, problem: str) -> None:
+    source = tmp_path / "client_device_capacity"
+    entry = b"}(U\x0bcomputationK\x05U\x0dcommunicationK\x07u"
+    source.write_bytes(b"}(" + key + entry + b"K\x02" + entry + b"u.")
+    traces, report = imported("fedscale", source, max_bad_rows=1)
+    assert list(traces) == ["2"]
+    assert problem in report.examples[0].problem
+
+
+def test_a_pipe_is_refused_because_it_is_read_twice(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(StorageError, match="read more than once"):
+        imported("fedscale", pipe)

@@ -196,3 +196,15 @@ def test_timers_become_availability(tmp_path: Path) -> None:
         "'ready_time' is not a list of pairs",
         "trace_end 'x' is not a number of seconds",
     ]
+
+
+def test_timers_count_on_a_clock_that_is_put_forward(tmp_path: Path) -> None:
+    """Ninety days after 2 January 2020 the clocks of Berlin had been put forward by an hour."""
+    days = 90 * 86_400
+    phone = {"isSuccess": True, "trace_start": 0, "trace_end": days, "ready_time": [[days - 3600.5, days]]}
+    source = written(tmp_path, {"g": phone}, "cached_timers.json")
+    trace = imported("flash", source, time_zone="Europe/Berlin")[0]["g"]
+    end = datetime(2020, 4, 1, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    assert trace.available is not None
+    assert trace.end_ns == end * 10**9
+    assert seconds(trace.available.on) == [(end - 3600.5, end)]

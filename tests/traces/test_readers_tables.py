@@ -1,4 +1,4 @@
-"""The generic CSV and Parquet format, availability matrices and throughput sets."""
+"""The generic CSV and Parquet format, and throughput sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fedjoule.errors import ConfigError, DataQualityError
 from tests.traces.importing import imported, same, seconds
 from traces.model import NetworkKind
 from traces.readers import READERS
-from traces.readers.common import fields
+from traces.readers.common import fields, meanings
+from traces.readers.common.clocks import SHOWN_TWICE
 from traces.validate import errors
 
 MOMENTS = (
@@ -193,7 +194,7 @@ def test_text_that_does_not_decode_stops_at_the_reader(tmp_path: Path) -> None:
 
 def test_the_documentation_names_every_field_and_setting() -> None:
     text = (Path(__file__).parents[2] / "docs" / "traces-format.md").read_text(encoding="utf-8")
-    for name in (*fields.FIELDS, *fields.SETTINGS, *READERS.entries()):
+    for name in (*fields.FIELDS, *meanings.SETTINGS, *READERS.entries()):
         assert f"`{name}`" in text, name
 
 
@@ -250,87 +251,29 @@ def test_parquet_bad_rows_have_numbers(tmp_path: Path) -> None:
     assert traces["a"].battery.t_ns.tolist() == [1 * 10**9, 4 * 10**9]  # type: ignore[union-attr]
 
 
-def matrix(path: Path, available: Any, **members: Any) -> Path:
-    np.savez(path, available=available, **{"start": "2020-01-29T00:00:00", "step_minutes": 30, **members})
-    return path
+def test_a_drive_in_two_files_is_one_trace(tmp_path: Path) -> None:
+    for name, first_s in (("a.csv", 0), ("b.csv", 100)):
+        rows = [f"drive,{first_s + i},{i + 1}" for i in range(3)]
+        (tmp_path / name).write_text("\n".join(["trace,t_s,mbps", *rows, ""]))
+    (trace,) = imported("throughput", tmp_path)[0].values()
+    assert trace.throughput is not None
+    assert trace.throughput.t_ns.tolist() == [t * 10**9 for t in (0, 1, 100, 101)]
 
 
-def test_availability_matrix(tmp_path: Path) -> None:
-    cells = np.array([[1, 0, 255], [1, 255, 255], [0, 1, 255], [1, 1, 255]], np.uint8)
-    source = matrix(tmp_path / "m.npz", cells)
-    with pytest.raises(ConfigError, match="starts at a wall-clock time: the time zone must be given"):
-        imported("availability", source)
-    traces, report = imported("availability", source, time_zone="Asia/Shanghai")
-    assert list(traces) == ["m-00000", "m-00001"]
-    begin = datetime(2020, 1, 29, tzinfo=ZoneInfo("Asia/Shanghai")).timestamp()
-
-    def steps(first: int, last: int) -> tuple[float, float]:
-        return begin + 1800 * first, begin + 1800 * last
-
-    one, two = traces["m-00000"].available, traces["m-00001"].available
-    assert one is not None
-    assert two is not None
-    assert seconds(one.on) == [steps(0, 2), steps(3, 4)]
-    assert seconds(one.known) == [steps(0, 4)]
-    assert seconds(two.on) == [steps(2, 4)]
-    assert seconds(two.known) == [steps(0, 1), steps(2, 4)]
-    assert report.notes["devices that are unknown all the time, left out"] == 1
-    assert report.rows == cells.size
-    named = matrix(
-        tmp_path / "n.npz", cells[:, :2] == 1, devices=["a", "b"], start="2020-01-29T00:00:00+08:00"
-    )
-    assert list(imported("availability", named)[0]) == ["a", "b"]
-
-
-@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u8", "i8"])
-def test_a_matrix_of_any_integers(tmp_path: Path, dtype: str) -> None:
-    unknown = -1 if dtype == "i1" else 255
-    source = matrix(tmp_path / "m.npz", np.array([[1], [unknown], [0], [1]], dtype))
-    available = imported("availability", source, time_zone="UTC")[0]["m-00000"].available
-    assert available is not None
-    begin = datetime(2020, 1, 29, tzinfo=UTC).timestamp()
-    assert seconds(available.on) == [(begin, begin + 1800), (begin + 5400, begin + 7200)]
-    assert seconds(available.known) == [(begin, begin + 1800), (begin + 3600, begin + 7200)]
-
-
-@pytest.mark.parametrize(
-    ("members", "problem"),
-    [
-        ({"available": np.zeros((2, 2, 2), np.uint8)}, "not a matrix"),
-        ({"available": np.zeros((2, 2))}, "not a matrix of integers"),
-        ({"available": np.full((2, 2), 7, np.uint8)}, "'available' holds 7"),
-        ({"available": np.array([[0, 1], [-1, -2]], np.int8)}, "'available' holds -2"),
-        ({"available": np.zeros((2, 2), np.uint8), "start": "noon"}, "not an ISO 8601 time"),
-        ({"available": np.zeros((2, 2), np.uint8), "start": "9999-01-01"}, "not an ISO 8601 time"),
-        ({"available": np.zeros((9999, 1), np.uint8), "step_minutes": 99999}, "do not end in this century"),
-        ({"available": np.zeros((2, 2), np.uint8), "step_minutes": -1}, "not a positive number"),
-        ({"available": np.zeros((2, 2), np.uint8), "devices": ["a", "a"]}, "not 2 different names"),
-        ({"available": np.array([[{}]], object)}, "plain arrays"),
-    ],
-)
-def test_matrices_that_are_none(tmp_path: Path, members: dict[str, Any], problem: str) -> None:
-    with pytest.raises(DataQualityError, match=problem):
-        imported("availability", matrix(tmp_path / "m.npz", **members), time_zone="UTC")
-
-
-def test_npz_cut_or_incomplete(tmp_path: Path) -> None:
-    path = matrix(tmp_path / "m.npz", np.zeros((99, 99), np.uint8))
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataQualityError, match="not a whole npz"):
-        imported("availability", path, time_zone="UTC")
-    np.savez(path, available=np.zeros((2, 2), np.uint8))
-    with pytest.raises(DataQualityError, match="has no array 'start'"):
-        imported("availability", path, time_zone="UTC")
-
-
-def test_availability_as_csv(tmp_path: Path) -> None:
-    source = written(tmp_path, "time,a,b\n0,1,\n1800,0,1\n3600,1,2\n7200,1,1\n")
-    with pytest.raises(ConfigError, match="how long a row holds must be given"):
-        imported("availability", source)
-    traces, report = imported("availability", source, settings={"hold_s": "1800"}, max_bad_rows=1)
-    assert seconds(traces["a"].available.on) == [(0, 1800), (7200, 9000)]  # type: ignore[union-attr]
-    assert seconds(traces["b"].available.known) == [(1800, 3600), (7200, 9000)]  # type: ignore[union-attr]
-    assert str(report.examples[0]) == "a.csv:4: '2' is not 1, 0 or empty"
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_hours_that_a_clock_shows_twice_are_noted(tmp_path: Path, kind: str) -> None:
+    stamps = ["2020-10-25 01:30:00", "2020-10-25 02:30:00", "2020-10-25 03:30:00"]
+    path = tmp_path / f"a.{kind}"
+    settings = {}
+    if kind == "csv":
+        path.write_text("time,screen\n" + "".join(f"{stamp},1\n" for stamp in stamps))
+        settings = {"time_format": "iso"}
+    else:
+        times = pa.array([datetime.fromisoformat(stamp) for stamp in stamps], pa.timestamp("us"))
+        pq.write_table(pa.table({"time": times, "screen": [True] * 3}), path)
+    traces, report = imported("csv", path, time_zone="Europe/Berlin", settings=settings)
+    assert report.notes[SHOWN_TWICE] == 1
+    assert traces["a"].span_ns == 3 * 3600 * 10**9
 
 
 def test_ucc_drives(tmp_path: Path) -> None:

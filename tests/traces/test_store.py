@@ -7,6 +7,8 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -186,6 +188,20 @@ def test_damage_to_the_flat_form_is_told(tmp_path: Path) -> None:
         open_flat(tmp_path / "flat")
 
 
+def test_damage_to_the_users_of_the_flat_form_is_told(tmp_path: Path) -> None:
+    write_flat([long_trace("u"), long_trace("v")], tmp_path / "flat")
+    users = tmp_path / "flat" / "users.parquet"
+    users.write_bytes(users.read_bytes()[:-20])
+    with pytest.raises(StorageError, match=r"users\.parquet: not readable"):
+        open_flat(tmp_path / "flat")
+    pq.write_table(pa.table({"name": ["u", "v"]}), users)
+    with pytest.raises(StorageError, match=r"users\.parquet: not readable"):
+        open_flat(tmp_path / "flat")
+    pq.write_table(pa.table({"user": ["u"]}), users)
+    with pytest.raises(StorageError, match=r"users\.parquet: 1 users, the record says 2"):
+        open_flat(tmp_path / "flat")
+
+
 def test_the_flat_form_refuses_errors_and_nothing(tmp_path: Path) -> None:
     bad = InteractionTrace("bob", 0, 100, screen=Fact(Intervals([9], [4])), relative_time=True)
     with pytest.raises(DataQualityError, match="'bob'"):
@@ -262,9 +278,10 @@ def test_csv_cells_that_look_like_formulas_become_text(tmp_path: Path) -> None:
     ]  # fmt: skip
     apps = AppSessions([1], [2], [0], ('=HYPERLINK("x")',), cpu=[0.25])
     trace = InteractionTrace("@me", 0, 10, apps=apps, device="-1+2", relative_time=True)
-    assert export_csv([trace], tmp_path / "out") == {"spans.csv": 1, "readings.csv": 0}
+    assert export_csv([trace], tmp_path / "out") == {"spans.csv": 3, "readings.csv": 0}
     with (tmp_path / "out" / "spans.csv").open(newline="") as file:
-        (row,) = csv.DictReader(file)
+        recorded, known, row = csv.DictReader(file)
+    assert (recorded["recorded"], known["app_known"]) == ("1", "1")
     assert (row["user"], row["device"], row["app"]) == ("'@me", "'-1+2", '\'=HYPERLINK("x")')
     assert (row["start"], row["end"], row["cpu"]) == ("0.000000001", "0.000000002", "0.25")
 

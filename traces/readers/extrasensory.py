@@ -21,7 +21,7 @@ from traces.readers.common import choices
 from traces.readers.common.assemble import assemble, origin
 from traces.readers.common.channels import Rules
 from traces.readers.common.clocks import number_to_ns
-from traces.readers.common.fields import within
+from traces.readers.common.meanings import within
 from traces.readers.common.observed import UNKNOWN, Kind
 from traces.readers.common.sources import files_of, stem
 from traces.readers.common.spool import UserSpool

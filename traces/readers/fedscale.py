@@ -23,7 +23,7 @@ from traces.readers.common.assemble import Origin, assemble, origin
 from traces.readers.common.clocks import NS_PER_S
 from traces.readers.common.observed import Kind, Observed
 from traces.readers.common.plain_pickle import dict_items
-from traces.readers.common.sources import byte_chunks, text_or_nothing
+from traces.readers.common.sources import byte_chunks, is_text, require_file, text_or_nothing
 
 SOURCE = "FedScale (Lai et al., ICML 2022)"
 LICENCE = "Apache-2.0 (repository)"
@@ -56,18 +56,30 @@ def _one_named(folder: Path, name: str) -> Path | None:
 
 def _clients(path: Path, report: ImportReport) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
     """Number, name and entry of each client; an entry that is not one is a bad row."""
+    require_file(path)
     seen: set[str] = set()
     items = dict_items(lambda: byte_chunks(path, report, share=0.5))
     for number, (key, entry) in enumerate(items, 1):
         report.rows += 1
-        name = str(key)
+        try:
+            name = _name(key)
+        except ValueError as error:
+            report.bad(path, number, str(error))
+            continue
         if not isinstance(entry, dict):
             report.bad(path, number, f"client {name[:40]} is not a dict")
-        elif name in seen or not name:
+        elif name in seen:
             report.bad(path, number, f"user {name[:40]!r} is there twice, the first one counts")
         else:
             seen.add(name)
             yield number, name, entry
+
+
+def _name(key: object) -> str:
+    name = str(key)
+    if not name or not is_text(name):
+        raise ValueError("a client's name is empty" if not name else "a client's name is not valid text")
+    return name
 
 
 def _capacities(path: Path, report: ImportReport) -> dict[str, dict[str, float]]:
@@ -152,6 +164,9 @@ def _seconds(entry: Mapping[str, Any], name: str) -> list[int]:
 
 
 def _number(name: str, value: object, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise ValueError(f"{name!r} {str(value)[:40]} is not a number from 0 to {most:g}")
+    # Never the text of a foreign value: lists that share their parts are endless when they are written out.
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name!r} is a {type(value).__name__}, not a number")  # noqa: TRY004
+    if not 0 <= value <= most:
+        raise ValueError(f"{name!r} {value} is not a number from 0 to {most:g}")
     return value

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,14 +27,14 @@ from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.assemble import Origin, assemble, origin
 from traces.readers.common.clocks import NS_PER_S, SHOWN_TWICE, WallClock
-from traces.readers.common.fields import within
 from traces.readers.common.json_members import Member, object_members
+from traces.readers.common.meanings import within
 from traces.readers.common.observed import UNKNOWN, Kind, Observed
 from traces.readers.common.sources import files_of, text_chunks, text_or_nothing
 
 SOURCE = "FLASH (Yang et al., WWW 2021)"
 LICENCE = "BSD-2-Clause"
-REFERENCE = "2020-01-02 00:00:00"
+REFERENCE = datetime(2020, 1, 2)  # noqa: DTZ001 - the zone is the user's to tell
 """Begin of the times in ``cached_timers.json`` (``refer_time`` of FLASH's Timer)."""
 
 _STATES = {
@@ -142,9 +143,8 @@ class _Phones:
         if not phone.get("isSuccess", True) or phone.get("trace_start") is None:
             self._report.note("phones for which FLASH found no timer, left out")
             return None
-        begin_ns = self._clock.ns(REFERENCE)
-        first_ns = begin_ns + _seconds_ns("trace_start", phone["trace_start"])
-        last_ns = begin_ns + _seconds_ns("trace_end", phone.get("trace_end"))
+        first_ns = self._timer_ns("trace_start", phone["trace_start"])
+        last_ns = self._timer_ns("trace_end", phone.get("trace_end"))
         observed = Observed()
         ready = phone["ready_time"]
         if not isinstance(ready, list):
@@ -152,11 +152,15 @@ class _Phones:
         for span in ready:
             if not isinstance(span, list) or len(span) != 2:
                 raise ValueError("'ready_time' is not a list of pairs")
-            start_ns, end_ns = (begin_ns + _seconds_ns("ready_time", value) for value in span)
+            start_ns, end_ns = (self._timer_ns("ready_time", value) for value in span)
             observed.add(Kind.AVAILABLE_SPAN, start_ns, end_ns=end_ns, code=1)
         if not ready:
             observed.add(Kind.AVAILABLE, first_ns, code=0)
         return assemble(guid, observed, self._origin, self._report, limits_ns=(first_ns, last_ns))
+
+    def _timer_ns(self, name: str, value: object) -> int:
+        # FLASH subtracts stamps without a zone, so its seconds know nothing of summer time.
+        return self._clock.ns_after(REFERENCE, _seconds_ns(name, value))
 
 
 @lru_cache(maxsize=4096)  # a log says the same few things over and over

@@ -13,13 +13,14 @@ from pathlib import Path
 from fedjoule.errors import DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices, fields
-from traces.readers.common.assemble import assemble, origin
+from traces.readers.common import choices, fields, meanings
+from traces.readers.common.assemble import origin
 from traces.readers.common.channels import Rules
 from traces.readers.common.parquet import ParquetTable
 from traces.readers.common.sources import files_of, stem
-from traces.readers.common.spool import Names, UserSpool
+from traces.readers.common.spool import UserSpool
 from traces.readers.common.tables import Table, renamed
+from traces.readers.common.told import Told
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";"}
@@ -27,29 +28,21 @@ _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";"}
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a table, or of a folder of tables."""
-    choices.check(options, settings=("user", "delimiter", *fields.SETTINGS), fields=fields.FIELDS)
+    choices.check(options, settings=("user", "delimiter", *meanings.SETTINGS), fields=fields.FIELDS)
     where_from = origin(options, stem(source), "")
     if not where_from.licence:
         report.note("the licence is not stated (setting: licence)")
-    apps, devices = Names("app"), dict[str, str]()
     with UserSpool() as spool:
+        told = Told(spool)
         for path in files_of(source, *SUFFIXES):
             table = _opened(path, options, report)
             columns = _columns(table, options, report)
             user = options.settings.get("user", stem(path))
-            means = fields.meanings(options)
+            means = meanings.meanings(options, report)
             if isinstance(table, ParquetTable):
                 means = table.adapted(means, columns)
-            reader = fields.RowReader(columns, user, spool, apps, devices, means)
-            table.each(reader.read)
-        rules = Rules(hold_ns=choices.hold_ns(options, None))
-        names = apps.all()
-        for user, observed in spool.each():
-            trace = assemble(
-                user, observed, where_from, report, rules=rules, apps=names, device=devices.get(user, "")
-            )
-            if trace is not None:
-                yield trace
+            table.each(fields.RowReader(columns, user, told, means).read)
+        yield from told.traces(where_from, report, Rules(hold_ns=choices.hold_ns(options, None)))
 
 
 def _opened(path: Path, options: ReaderOptions, report: ImportReport) -> Table | ParquetTable:

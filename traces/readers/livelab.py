@@ -15,11 +15,13 @@ from fedjoule.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices, fields
-from traces.readers.common.assemble import assemble, origin
+from traces.readers.common.assemble import origin
 from traces.readers.common.channels import Rules
+from traces.readers.common.meanings import SETTINGS, Meanings, meanings
 from traces.readers.common.mysql_dump import InsertRow, insert_rows
 from traces.readers.common.sources import files_of, text_chunks
-from traces.readers.common.spool import Names, UserSpool
+from traces.readers.common.spool import UserSpool
+from traces.readers.common.told import Told
 
 SOURCE = "LiveLab (Shepard et al., SIGMETRICS Performance Evaluation Review, 2010)"
 LICENCE = "not stated in the dump; see the LiveLab traces page"
@@ -37,10 +39,9 @@ APPUSAGE_ORDER = ("id", "uid", "name", "time", "duration")
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a dump, or of a folder of dumps."""
     tables = _table_columns(options)
-    devices: dict[str, str] = {}
-    apps = Names("app")
     with UserSpool() as spool:
-        rows = _Rows(tables, fields.meanings(options), spool, apps, devices, report)
+        told = Told(spool)
+        rows = _Rows(tables, meanings(options, report), told, report)
         for path in files_of(source, ".sql"):
             for row in insert_rows(text_chunks(path, options, report), tables):
                 rows.take(path, row)
@@ -50,26 +51,13 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
                 hint="check the names of the tables in the dump; --set tables=... chooses them",
             )
         rules = Rules(hold_ns=choices.hold_ns(options, None), screen_from_sessions="appusage" in tables)
-        where_from = origin(options, SOURCE, LICENCE)
-        names = apps.all()
-        for user, observed in spool.each():
-            trace = assemble(
-                user,
-                observed,
-                where_from,
-                report,
-                rules=rules,
-                apps=names,
-                device=devices.get(user, ""),
-            )
-            if trace is not None:
-                yield trace
+        yield from told.traces(origin(options, SOURCE, LICENCE), report, rules)
 
 
 def _table_columns(options: ReaderOptions) -> dict[str, dict[str, str]]:
     """Which tables to read, and each one's columns by field."""
     choices.check(
-        ReaderOptions(options.time_zone, {}, options.settings), settings=("table", "tables", *fields.SETTINGS)
+        ReaderOptions(options.time_zone, {}, options.settings), settings=("table", "tables", *SETTINGS)
     )
     default = options.settings.get("table", "").lower()
     wanted = [name.strip().lower() for name in options.settings.get("tables", "").split(",") if name.strip()]
@@ -100,14 +88,13 @@ class _Rows:
     def __init__(
         self,
         tables: Mapping[str, Mapping[str, str]],
-        meanings: fields.Meanings,
-        spool: UserSpool,
-        apps: Names,
-        devices: dict[str, str],
+        meanings: Meanings,
+        told: Told,
         report: ImportReport,
     ) -> None:
         self._tables = tables
-        self._parts = (spool, apps, devices, meanings)
+        self._meanings = meanings
+        self._told = told
         self._report = report
         self._readers: dict[tuple[str, tuple[str, ...] | None], tuple[fields.RowReader, int]] = {}
 
@@ -146,6 +133,5 @@ class _Rows:
             raise ConfigError(
                 f"{row.table}: no column is mapped to the user", hint=f"--map {row.table}.user=uid"
             )
-        spool, apps, devices, meanings = self._parts
         columns = {field: order.index(column) for field, column in wanted.items()}
-        return fields.RowReader(columns, "", spool, apps, devices, meanings), len(order)
+        return fields.RowReader(columns, "", self._told, self._meanings), len(order)

@@ -27,7 +27,7 @@ from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.assemble import assemble, origin
 from traces.readers.common.clocks import SHOWN_TWICE, WallClock, number_to_ns
-from traces.readers.common.fields import within
+from traces.readers.common.meanings import within
 from traces.readers.common.observed import UNKNOWN, Kind
 from traces.readers.common.sources import files_of, is_text, lines, stem, text_chunks
 from traces.readers.common.spool import UserSpool
@@ -55,15 +55,20 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
     """Yield one trace per drive or run."""
     choices.check(options, settings=("runs",))
     choices.one_of(options, "runs", "split", ("split", "mixed"))
-    for path in files_of(source, ""):
-        with UserSpool() as spool:
+    layouts: list[_Layout] = []
+    layout_of: list[int] = []  # by the user's number: the file that told of it first
+    with UserSpool() as spool:
+        for path in files_of(source, ""):
             layout = _layout(path, options, report, spool)
             report.note(SHOWN_TWICE, layout.ambiguous)
+            layout_of += [len(layouts)] * (len(spool.users) - len(layout_of))
+            layouts.append(layout)
+        for number, (user, observed) in enumerate(spool.each()):
+            layout = layouts[layout_of[number]]
             where_from = origin(options, layout.source, layout.licence, relative_time=layout.relative_time)
-            for user, observed in spool.each():
-                trace = assemble(user, observed, where_from, report, facts=layout.facts.get(user))
-                if trace is not None:
-                    yield trace
+            trace = assemble(user, observed, where_from, report, facts=layout.facts.get(user))
+            if trace is not None:
+                yield trace
 
 
 def _layout(path: Path, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> _Layout:

@@ -13,6 +13,7 @@ is counted in the report:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from traces.model import InteractionTrace
@@ -62,6 +63,7 @@ def assemble(
     *,
     rules: Rules = LOG_OF_CHANGES,
     apps: tuple[str, ...] = (),
+    categories: Mapping[int, str] = MappingProxyType({}),
     device: str = "",
     facts: Mapping[str, str | float] | None = None,
     limits_ns: tuple[int, int] | None = None,
@@ -75,6 +77,7 @@ def assemble(
         report: Takes the notes.
         rules: How the records are to be taken.
         apps: App names by their numbers.
+        categories: The source's own category of an app, by its number.
         device: Phone model.
         facts: Anything else the source says.
         limits_ns: Begin and end of the recording, where the source tells; else from the first to the last
@@ -84,12 +87,12 @@ def assemble(
     if seen.end_ns <= seen.start_ns:
         report.note("users with a single moment, left out")
         return None
-    sessions = seen.sessions(apps)
+    sessions = seen.sessions(apps, categories)
     return InteractionTrace(
         user=user,
         start_ns=seen.start_ns,
         end_ns=seen.end_ns,
-        coverage=seen.coverage(),
+        coverage=seen.coverage,
         screen=seen.screen(sessions),
         plugged=seen.fact(Kind.PLUGGED, Kind.PLUGGED_SPAN),
         available=seen.fact(Kind.AVAILABLE, Kind.AVAILABLE_SPAN),

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traces.build import runs_from_samples, union
+from traces.build import difference, runs_from_samples, union
 from traces.model import AppSessions, BatteryPoints, Fact, Intervals, NetworkSpans, Throughput
 from traces.readers.common.observed import DTYPE, UNKNOWN, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from traces.readers.base import ImportReport
 
 _FAR_NS = 2**62
 _NO_RECORDS = np.empty(0, DTYPE)
-_SPANS = (Kind.SESSION, Kind.SCREEN_SPAN, Kind.PLUGGED_SPAN, Kind.AVAILABLE_SPAN, Kind.NETWORK_SPAN)
+_OBSERVED = (Kind.RECORDED_SPAN, Kind.APP_KNOWN_SPAN)
+_SPANS = (
+    *(Kind.SESSION, Kind.SCREEN_SPAN, Kind.PLUGGED_SPAN, Kind.AVAILABLE_SPAN, Kind.NETWORK_SPAN),
+    *_OBSERVED,
+)
 
 _LABELS = {
     Kind.SESSION: "app sessions",
@@ -32,6 +39,8 @@ _LABELS = {
     Kind.PLUGGED_SPAN: "charger spans",
     Kind.AVAILABLE_SPAN: "availability spans",
     Kind.NETWORK_SPAN: "network spans",
+    Kind.RECORDED_SPAN: "spans of the recorder",
+    Kind.APP_KNOWN_SPAN: "spans of known apps",
     Kind.LEVEL: "battery readings",
     Kind.RATE: "throughput readings",
 }
@@ -77,18 +86,21 @@ class Channels:
         ]
         return int(self._records["t_ns"].min(initial=_FAR_NS)), max(ends, default=-_FAR_NS)
 
+    @cached_property
     def coverage(self) -> Intervals | None:
-        """When the recorder ran; None if the records do not tell."""
+        """When the recorder ran; None if that is all the time, or if the records do not tell."""
+        told = self._told_yes(Kind.RECORDED_SPAN)
         if self._rules.hold_ns is None and not self._has(Kind.STOPPED):
-            return None
-        is_span = np.isin(self._records["kind"], _SPANS)
-        is_stop = self._records["kind"] == Kind.STOPPED
-        spans = self._records[is_span]
+            all_the_time = told.start_ns.tolist() == [self.start_ns] and told.end_ns.tolist() == [self.end_ns]
+            return told if self._has(Kind.RECORDED_SPAN) and not all_the_time else None
+        kind = self._records["kind"]
+        is_span, is_stop = np.isin(kind, _SPANS), kind == Kind.STOPPED
+        spans = self._records[is_span & ~np.isin(kind, _OBSERVED) & (self._records["code"] != UNKNOWN)]
         # At one time a stop counts last, as in the readings: what a phone logs while it shuts down, on a
         # clock of whole seconds, does not say that it runs again.
         moments = np.concatenate([self._records[~is_span & ~is_stop], self._records[is_stop]])
         runs, running = self._runs(moments, moments["kind"] != Kind.STOPPED)
-        return union(_where(runs, running), Intervals(spans["t_ns"], spans["end_ns"]))
+        return union(told, _where(runs, running), Intervals(spans["t_ns"], spans["end_ns"]))
 
     def fact(self, reading: Kind, span: Kind) -> Fact | None:
         """A yes-or-no channel, from readings, from spans, or from both."""
@@ -96,13 +108,16 @@ class Channels:
             return None
         spans = self._spans(span)
         runs, code = self._readings(reading)
-        if not self._has(span) and not np.any(code != UNKNOWN):
+        if not np.any(self._of(span)["code"] != UNKNOWN) and not np.any(code != UNKNOWN):
             return None
         all_spans = Intervals(spans["t_ns"], spans["end_ns"])
         on = (_where(runs, code == 1), _where(all_spans, spans["code"] == 1))
         # Spans that are all "on" list what happened; with some "off" among them they list what was observed.
-        lists_all = not self._has(reading) and bool(np.all(spans["code"] == 1))
-        known = None if lists_all else union(_where(runs, code != UNKNOWN), all_spans)
+        known: Intervals | None
+        if self._has(reading) or np.any(spans["code"] == 0):
+            known = union(_where(runs, code != UNKNOWN), _where(all_spans, spans["code"] != UNKNOWN))
+        else:
+            known = self._known_but(_where(all_spans, spans["code"] == UNKNOWN))
         return Fact(
             on=Intervals(
                 np.concatenate([part.start_ns for part in on]), np.concatenate([part.end_ns for part in on])
@@ -117,9 +132,9 @@ class Channels:
             return Fact(on=union(sessions.intervals), known=sessions.known)
         return fact
 
-    def sessions(self, apps: tuple[str, ...]) -> AppSessions | None:
+    def sessions(self, apps: tuple[str, ...], categories: Mapping[int, str]) -> AppSessions | None:
         """Foreground sessions, told as such or made from readings of the foreground app."""
-        if not self._has(Kind.SESSION, Kind.UNENDED, Kind.APP):
+        if not self._has(Kind.SESSION, Kind.UNENDED, Kind.APP, Kind.APP_KNOWN_SPAN):
             return None
         told = self._spans(Kind.SESSION)
         runs, code = self._readings(Kind.APP)
@@ -132,10 +147,18 @@ class Channels:
             end_ns=np.concatenate([told["end_ns"], runs.end_ns[seen]]),
             app=index.astype(np.int32),
             names=tuple(apps[number] for number in used),
+            categories=_told_categories(used, categories),
             cpu=_measured(np.concatenate([told["x"], not_measured])),
             memory=_measured(np.concatenate([told["y"], not_measured])),
-            known=union(_where(runs, code != UNKNOWN)) if self._has(Kind.APP) else self._outside_unended(),
+            known=self._app_known(_where(runs, code != UNKNOWN)),
         )
+
+    def _app_known(self, observed: Intervals) -> Intervals | None:
+        """When the foreground app is known: where it was read or is told to be, else but for open ends."""
+        unended = self._unended()
+        if self._has(Kind.APP, Kind.APP_KNOWN_SPAN):
+            return difference(union(observed, self._told_yes(Kind.APP_KNOWN_SPAN)), unended)
+        return self._known_but(unended)
 
     def network(self) -> NetworkSpans | None:
         """Which network."""
@@ -144,6 +167,7 @@ class Channels:
         spans = self._spans(Kind.NETWORK_SPAN)
         runs, code = self._readings(Kind.NETWORK)
         seen = code != UNKNOWN
+        spans = spans[spans["code"] != UNKNOWN]
         if not len(spans) and not seen.any():
             return None
         return NetworkSpans(
@@ -211,21 +235,33 @@ class Channels:
     def _note(self, kind: Kind, what: str, which: NDArray[np.bool_]) -> None:
         self._report.note(f"{_LABELS[kind]} {what}", int(np.count_nonzero(which)))
 
-    def _outside_unended(self) -> Intervals | None:
-        """When the foreground app is known: not from a session without an end to the next moment told."""
+    def _told_yes(self, kind: Kind) -> Intervals:
+        spans = self._spans(kind)
+        return union(_where(Intervals(spans["t_ns"], spans["end_ns"]), spans["code"] == 1))
+
+    def _known_but(self, unknown: Intervals) -> Intervals | None:
+        """Known whenever the recorder ran, which is None, but for some time."""
+        if not len(unknown):
+            return None
+        whole = Intervals.one(self.start_ns, self.end_ns)
+        return difference(whole if self.coverage is None else self.coverage, unknown)
+
+    def _unended(self) -> Intervals:
+        """From each session without an end to the next moment told."""
         unended = self._of(Kind.UNENDED)["t_ns"]
         self._report.note("app sessions without an end, left out", len(unended))
-        if not len(unended):
-            return None
         moments = np.sort(np.append(self._records["t_ns"], self.end_ns))
         following = moments[np.minimum(np.searchsorted(moments, unended, "right"), len(moments) - 1)]
-        gaps = union(Intervals(unended, following))
-        start, end = np.append(self.start_ns, gaps.end_ns), np.append(gaps.start_ns, self.end_ns)
-        return _where(Intervals(start, end), end > start)
+        return union(Intervals(unended, following))
 
 
 def _where(intervals: Intervals, chosen: NDArray[np.bool_]) -> Intervals:
     return Intervals(intervals.start_ns[chosen], intervals.end_ns[chosen])
+
+
+def _told_categories(used: NDArray[Any], categories: Mapping[int, str]) -> tuple[str, ...]:
+    told = tuple(categories.get(number, "") for number in used.tolist())
+    return told if any(told) else ()
 
 
 def _measured(values: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from zoneinfo import ZoneInfo
 
@@ -98,8 +98,28 @@ class WallClock:
             naive = datetime.strptime(text, self._pattern)  # noqa: DTZ007 - the zone follows
         except ValueError:
             raise ValueError(f"time {text[:40]!r} is not a date") from None
+        return self._localised(naive)
+
+    def _localised(self, naive: datetime) -> tuple[int, bool]:
         local = naive.replace(tzinfo=self._zone)
-        return datetime_to_ns(local), local.utcoffset() != local.replace(fold=1).utcoffset()
+        return datetime_to_ns(local), is_shown_twice(local)
+
+    def ns_after(self, reference: datetime, seconds_ns: int) -> int:
+        """POSIX nanoseconds of when a clock that is never put forward or back has gone so far from a stamp.
+
+        Args:
+            reference: The stamp, without a zone.
+            seconds_ns: How far, as the clock on the wall shows it: a day is 24 hours.
+        """
+        whole_s, rest_ns = divmod(seconds_ns, NS_PER_S)
+        begin_ns, twice = self._localised(reference + timedelta(seconds=whole_s))
+        self.ambiguous += twice
+        return begin_ns + rest_ns
+
+
+def is_shown_twice(moment: datetime) -> bool:
+    """Whether a clock showed this time twice, or skipped it."""
+    return moment.utcoffset() != moment.replace(fold=1).utcoffset()
 
 
 def datetime_to_ns(moment: datetime) -> int:

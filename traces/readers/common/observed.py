@@ -40,13 +40,13 @@ class Kind(IntEnum):
     NETWORK = 6
     """The network is now of `NetworkKind` ``code``, or `UNKNOWN`."""
     SCREEN_SPAN = 7
-    """The screen is on (1) or off (0) until ``end_ns``."""
+    """The screen is on (1), off (0) or `UNKNOWN` until ``end_ns``."""
     PLUGGED_SPAN = 8
-    """A charger is connected (1) or not (0) until ``end_ns``."""
+    """A charger is connected (1), not (0) or `UNKNOWN` until ``end_ns``."""
     AVAILABLE_SPAN = 9
-    """The phone may train (1) or not (0) until ``end_ns``."""
+    """The phone may train (1), may not (0) or `UNKNOWN` until ``end_ns``."""
     NETWORK_SPAN = 10
-    """The network is of `NetworkKind` ``code`` until ``end_ns``."""
+    """The network is of `NetworkKind` ``code``, or `UNKNOWN`, until ``end_ns``."""
     LEVEL = 11
     """The battery level is ``x``, 0 to 1."""
     RATE = 12
@@ -55,6 +55,10 @@ class Kind(IntEnum):
     """The recorder stops here; it runs again from the next later record on."""
     SEEN = 14
     """The recorder ran; nothing else is told."""
+    RECORDED_SPAN = 15
+    """The recorder ran (1) or not until ``end_ns``; where such spans are told, they tell all of it."""
+    APP_KNOWN_SPAN = 16
+    """The foreground app was observed (1) or not until ``end_ns``; likewise."""
 
 
 Record = tuple[Kind, int, int, int, float, float]

@@ -13,8 +13,10 @@ from typing import Any
 from fedjoule.errors import ConfigError, DataQualityError
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
-from traces.readers.common.clocks import number_to_ns
-from traces.readers.common.fields import WHEN, Meanings, Row
+from traces.readers.common.clocks import SHOWN_TWICE, number_to_ns
+from traces.readers.common.fields import WHEN, Row
+from traces.readers.common.meanings import Meanings
+from traces.readers.common.sources import require_file
 
 BATCH_ROWS = 1 << 16
 
@@ -25,6 +27,7 @@ class ParquetTable:
     def __init__(self, path: Path, options: ReaderOptions, report: ImportReport) -> None:
         import pyarrow.parquet as pq
 
+        require_file(path)
         self.path = path
         self._options = options
         self._report = report
@@ -86,7 +89,13 @@ class ParquetTable:
         if pa.types.is_timestamp(kind):
             if kind.tz is None:
                 zone = choices.zone(self._options, f"column {name} holds wall-clock times")
-                column = pc.assume_timezone(column, zone.key, ambiguous="earliest", nonexistent="earliest")
+                # Of an hour that the clock showed twice or skipped, the two readings differ.
+                first, last = (
+                    pc.assume_timezone(column, zone.key, ambiguous=taken, nonexistent=taken)
+                    for taken in ("earliest", "latest")
+                )
+                self._report.note(SHOWN_TWICE, pc.sum(pc.not_equal(first, last)).as_py() or 0)
+                column = first
             column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
         elif pa.types.is_dictionary(kind):
             column = column.dictionary_decode()

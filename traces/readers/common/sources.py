@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from fedjoule.errors import ConfigError, DataQualityError, StorageError
+from traces.manifest import ORIGIN_FILE
 from traces.readers.base import ImportReport, ReaderOptions
 
 CHUNK_BYTES = 1 << 20
@@ -39,6 +40,8 @@ _TAR_MAGIC_AT = 257  # POSIX.1-1988 ustar header, offset of the magic
 def files_of(source: Path, *suffixes: str) -> list[Path]:
     """The file (or pipe) itself, or a folder's files with one of ``suffixes`` (each also as ``.gz``), sorted.
 
+    Hidden files are not the set's, nor is what `traces.export` writes beside its tables.
+
     Raises:
         StorageError: There is no such file or folder.
         DataQualityError: The folder has no such file.
@@ -49,9 +52,23 @@ def files_of(source: Path, *suffixes: str) -> list[Path]:
         return [source]
     wanted = tuple(suffix + packed for suffix in suffixes for packed in ("", ".gz"))
     found = sorted(path for path in source.iterdir() if path.is_file() and path.name.lower().endswith(wanted))
+    found = [path for path in found if not path.name.startswith(".") and path.name != ORIGIN_FILE]
     if not found:
         raise DataQualityError(f"{source}: no file ends in {', '.join(suffixes)}")
     return found
+
+
+def require_file(path: Path) -> None:
+    """Refuse a pipe for a format that is not read from front to back.
+
+    Raises:
+        StorageError: It is one.
+    """
+    if path.exists() and not path.is_file():
+        raise StorageError(
+            f"{path}: this format is read more than once, which a pipe does not allow",
+            hint="save what the pipe gives as a file, and import that",
+        )
 
 
 def stem(path: Path) -> str:
