@@ -35,6 +35,10 @@ class Fate(StrEnum):
     """It reported a loss or weights that are not finite; never aggregated."""
 
 
+FAILURES = frozenset({Fate.LEFT, Fate.DEADLINE, Fate.DIVERGED})
+"""Fates of devices that did not do what they were asked."""
+
+
 class Accounting(StrEnum):
     """Whose probes count in R_T and R_E; `docs/selectors.md`, items A3 to A5."""
 
@@ -160,8 +164,8 @@ class RoundOutcome:
 
     @property
     def failed(self) -> NDArray[np.bool_]:
-        """Which of the clients left or were late; an empty battery shows when they check in."""
-        return np.array([fate in (Fate.LEFT, Fate.DEADLINE) for fate in self.fates], dtype=bool)
+        """Which of the clients left, were late or diverged; an empty battery shows when they check in."""
+        return np.array([fate in FAILURES for fate in self.fates], dtype=bool)
 
     @property
     def energy_j(self) -> float:
