@@ -151,6 +151,7 @@ def _gaps(profile: DeviceProfile) -> list[str]:
         "its download was not measured and costs nothing": profile.download is None,
         "its upload was not measured and costs nothing": profile.upload is None,
         "waiting was not measured and costs nothing": profile.wait_power_w is None,
+        "its idle power was not measured and drains no modelled battery": profile.idle_power_w is None,
         "it was not measured under load and is never slowed down": not profile.load_curve,
         "it has no battery and never runs out": profile.battery is None,
     }
