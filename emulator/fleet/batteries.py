@@ -92,6 +92,10 @@ class Batteries:
         if not self.active:
             return self._empty
         doubtful = np.flatnonzero(devices & (self._safe_ns <= t_ns))
+        owed = self._debt_j[doubtful] / self._capacity_j(doubtful)
+        # Where levels are recorded a debt only falls without training: as it was last seen, it is the most.
+        least = self._base(np.full(len(doubtful), t_ns), doubtful) - owed
+        doubtful = doubtful[self._modelled[doubtful] | (least <= self._floor)]
         ran_out = doubtful[self.exhausted(t_ns, doubtful)]
         still = self.level(t_ns, self._empty) <= self._restart
         self._empty = np.union1d(self._empty[still], ran_out)
