@@ -64,7 +64,7 @@ class ClientCost:
         upload_s: Sending the update.
         download_j: Energy of receiving the model, joules.
         probe_j: Energy of the probe.
-        wait_j: Energy of waiting, at awake-idle power; outside the paper's R_E.
+        wait_j: Energy of waiting awake, as the run counts energy; outside the paper's R_E.
         train_j: Energy of the epochs after the choice.
         upload_j: Energy of sending the update.
     """
