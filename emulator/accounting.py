@@ -10,7 +10,8 @@ selected_only  max over candidates T_probe, +             sum over chosen (E_dow
 free           max over chosen (T_down + T_train + T_up)  sum over chosen (E_down + E_train + E_up)
 ============== ========================================== ===============================================
 
-Without probing the three are the same. Waiting for the decision is in none of them: `ClientCost.wait_j`.
+Without probing the three are the same; so they are for profiling (round 0), which is no probe for a choice.
+Waiting for the decision is in none of them: `ClientCost.wait_j`.
 """
 
 from __future__ import annotations

@@ -27,9 +27,10 @@ def budgets_by_rule(
     if not len(ids):
         raise ConfigError("not a single device has any data", hint="check task.partition and its options")
     now_ns = np.full(len(ids), start_ns)
-    first, later = world.fleet.first_epoch(ids), world.fleet.epoch(ids)
-    down, up = world.network.download(now_ns, ids), world.network.upload(now_ns, ids)
-    duration_s, energy_j = (down[i] + first[i] + later[i] * (local_epochs - 1) + up[i] for i in range(2))
+    (first_s, first_j), (later_s, later_j) = world.fleet.first_epoch(ids), world.fleet.epoch(ids)
+    down, up = world.network.speed_test(now_ns, ids)
+    duration_s = down.duration_s + first_s + later_s * (local_epochs - 1) + up.duration_s
+    energy_j = down.energy_j + first_j + later_j * (local_epochs - 1) + up.energy_j
     return budgets_of(duration_s, energy_j, k, rng)
 
 

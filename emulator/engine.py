@@ -21,7 +21,7 @@ from emulator.outcome import Fate, RoundOutcome
 from emulator.protocol import Judging, Protocol
 from emulator.reported import Reported
 from emulator.reporting import file_reports, probe_reports, round_reports
-from emulator.rounds import OpenRound, finish, probe
+from emulator.rounds import OpenRound, deadline_ns, finish, probe
 from emulator.selectors.base import Probe, Profiling, Selector
 from emulator.training.base import Score, Trainer
 from emulator.truth import Truth
@@ -160,15 +160,15 @@ class Engine:
         """What a method makes every device do once, charged as round 0.
 
         Everyone takes part where it is and under the load it has, whether eligible or not: the method knows
-        no other way.
+        no other way. Whoever is not done at the deadline has told nothing.
         """
         self.chooser.begin()
         everybody = np.arange(len(self.world.fleet))
         view = self._view(1, self.clock_ns, np.ones(len(everybody), bool))
-        opened = OpenRound(
-            0, self.clock_ns, self.clock_ns, view, len(everybody), everybody, self.clock_ns, everybody
-        )
-        timeline = Timeline(self.world, everybody, self.clock_ns, held=True)
+        # Nobody is probed: that would be for a choice, whose accountings differ in whom they charge.
+        opened = OpenRound(0, self.clock_ns, self.clock_ns, view, len(everybody), everybody, self.clock_ns)
+        closed_ns = deadline_ns(self.clock_ns, self.protocol.deadline_s)
+        timeline = Timeline(self.world, everybody, self.clock_ns, closed_ns, held=True)
         timeline.download(everybody)
         timeline.first_epoch(everybody, "probe")
         if self.selector.profiling is Profiling.UPDATE:

@@ -35,6 +35,10 @@ class Fate(StrEnum):
     """It reported a loss or weights that are not finite; never aggregated."""
 
 
+FAILURES = frozenset({Fate.LEFT, Fate.DEADLINE, Fate.DIVERGED})
+"""Fates of devices that did not do what they were asked."""
+
+
 class Accounting(StrEnum):
     """Whose probes count in R_T and R_E; `docs/selectors.md`, items A3 to A5."""
 
@@ -60,7 +64,7 @@ class ClientCost:
         upload_s: Sending the update.
         download_j: Energy of receiving the model, joules.
         probe_j: Energy of the probe.
-        wait_j: Energy of waiting, at awake-idle power; outside the paper's R_E.
+        wait_j: Energy of waiting awake, as the run counts energy; outside the paper's R_E.
         train_j: Energy of the epochs after the choice.
         upload_j: Energy of sending the update.
     """
@@ -162,8 +166,8 @@ class RoundOutcome:
 
     @property
     def failed(self) -> NDArray[np.bool_]:
-        """Which of the clients left or were late; an empty battery shows when they check in."""
-        return np.array([fate in (Fate.LEFT, Fate.DEADLINE) for fate in self.fates], dtype=bool)
+        """Which of the clients left, were late or diverged; an empty battery shows when they check in."""
+        return np.array([fate in FAILURES for fate in self.fates], dtype=bool)
 
     def restricted(self, needs: Iterable[str]) -> RoundOutcome:
         """As a selector is told of it: NaN in reports that it did not ask for, and in everybody's costs."""

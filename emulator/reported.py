@@ -59,7 +59,7 @@ class Reported:
             self.fields["last_round"][finished] = number
 
     def count_failures(self, participants: Ids, failed: NDArray[np.bool_]) -> None:
-        """Who left or was late in a row; whoever did what was asked begins anew."""
+        """Who left, was late or diverged in a row; whoever did what was asked begins anew."""
         if "failures" in self.fields:
             failures = self.fields["failures"]
             failures[participants] = np.where(failed, failures[participants] + 1, 0)

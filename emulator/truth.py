@@ -9,8 +9,6 @@ from emulator.reported import Reported
 from emulator.view import PRIVILEGED
 from emulator.world import World
 
-Ids = NDArray[np.int64]
-
 
 class Truth:
     """Fills the fields of `Reported` that do not come from a round.
@@ -37,7 +35,8 @@ class Truth:
             # Of the device's class: not what this one device is slower or faster.
             reported.put(everybody, {"capability_s": fleet.epoch(everybody)[0] / fleet.slowness})
         if self._needs & {"comm_s", "comm_j"}:
-            comm_s, comm_j = self._transfers(0, everybody)
+            down, up = self._world.network.speed_test(np.zeros(len(everybody), np.int64), everybody)
+            comm_s, comm_j = down.duration_s + up.duration_s, down.energy_j + up.energy_j
             reported.put(everybody, {"comm_s": comm_s, "comm_j": comm_j})
         if "label_histogram" in self._needs and self._histogram is not None:
             reported.put(everybody, {"label_histogram": self._histogram})
@@ -57,13 +56,11 @@ class Truth:
             load = self._world.conditions.load(now_ns, ids)
             slowdown, factor = fleet.costs.curves.at(fleet.profile[ids], load)
             epoch_s, epoch_j = fleet.epoch(ids)
-            reported.put(ids, {"true_epoch_s": epoch_s * slowdown, "true_epoch_j": epoch_j * factor})
+            base_j = fleet.costs.base_w[fleet.profile[ids]] * epoch_s
+            true_j = (epoch_j - base_j) * factor + base_j * slowdown
+            reported.put(ids, {"true_epoch_s": epoch_s * slowdown, "true_epoch_j": true_j})
         if self._needs & {"true_comm_s", "true_comm_j"}:
-            comm_s, comm_j = self._transfers(now_ns, ids)
+            at_ns = np.full(len(ids), now_ns)
+            down, up = self._world.network.download(at_ns, ids), self._world.network.upload(at_ns, ids)
+            comm_s, comm_j = down.duration_s + up.duration_s, down.energy_j + up.energy_j
             reported.put(ids, {"true_comm_s": comm_s, "true_comm_j": comm_j})
-
-    def _transfers(self, now_ns: int, ids: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        at_ns = np.full(len(ids), now_ns)
-        down_s, down_j = self._world.network.download(at_ns, ids)
-        up_s, up_j = self._world.network.upload(at_ns, ids)
-        return down_s + up_s, down_j + up_j

@@ -53,7 +53,7 @@ class ServerView:
         check_ins: Share of the rounds so far in which the device was eligible.
         last_round: Last round in which it was chosen and finished; 0 for never.
         times_chosen: How often it was chosen.
-        failures: How often in a row it left or missed the deadline of what it was asked to do.
+        failures: How often in a row it left, missed the deadline or diverged in what it was asked to do.
         bias_delta: Change of the output layer's bias in its last update, one column per class.
         label_histogram: True share of each class on the device, one column per class.
         true_epoch_s: What one local epoch would take now.

@@ -50,7 +50,7 @@ class World:
     def _eligible(self, now_ns: int) -> tuple[NDArray[np.bool_], Ids]:
         """Who may train now, and who may not only because training has drained the battery."""
         eligible = self.conditions.eligible(now_ns)
-        eligible[self.batteries.empty(now_ns)] = False
+        eligible[self.batteries.switched_off(now_ns, eligible)] = False
         barred = np.empty(0, np.int64)
         if self.conditions.asks_level:
             drained = self.batteries.indebted(eligible)

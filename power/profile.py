@@ -233,6 +233,24 @@ class DeviceProfile(StoredRecord):
         points = self.load_curve
         return interpolate([p.load for p in points], [p.energy_factor for p in points], load)
 
+    def waiting_w(self, kind: EnergyKind = "marginal") -> float | None:
+        """Power of waiting awake as this kind of energy counts it: in full, or what it takes beyond idling.
+
+        Returns:
+            ``None`` if waiting was not measured.
+
+        Raises:
+            DataQualityError: Idle power was not measured, so that only gross energy is known.
+        """
+        if self.wait_power_w is None or kind == "gross":
+            return self.wait_power_w.mean if self.wait_power_w else None
+        if self.idle_power_w is None:
+            raise DataQualityError(
+                f"profile {self.label} has no idle power, so its waiting has no {kind} energy",
+                hint="measure its idle power, or choose gross energy",
+            )
+        return max(0.0, self.wait_power_w.mean - self.idle_power_w.mean)
+
     def sealed(self) -> Self:
         """The same profile with the hash of its content."""
         bare = self.model_copy(update={"content_sha256": None})

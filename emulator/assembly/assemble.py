@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from device_agents.workloads.tasks import Task, find_task
+from emulator.assembly.checks import SURROGATE, check_learnable, check_recorded
 from emulator.assembly.profiles import profiles_of
 from emulator.assembly.recordings import conditions_of, recordings
 from emulator.budgets import budgets_by_rule
@@ -34,7 +35,6 @@ from fedjoule.records import canonical_json
 from fedjoule.seeds import generator
 from power.profile import DeviceProfile
 
-SURROGATE = "surrogate"
 TRAINING_SAMPLES = "training samples: task.held_out is 0"
 
 
@@ -88,11 +88,7 @@ def assemble(
     chooser = make_selector(scenario) if selector is None else selector
     known = profiles_of(scenario.fleet, task) if profiles is None else profiles
     conditions = conditions_of(scenario.fleet, seed)
-    if scenario.fleet.network is Link.TRACE and not conditions.has_rates:
-        raise ConfigError(
-            'fleet.network = "trace", but no throughput was recorded',
-            hint='give traces with throughput, or write "profile" for transfers as measured with the devices',
-        )
+    check_recorded(scenario.fleet, conditions)
     labels = "label_histogram" in chooser.needs
     foreign = learners is not None
     learners = learners or learners_of(scenario, task, seed, open_trainer, labels=labels)
@@ -105,10 +101,9 @@ def assemble(
         energy=scenario.energy,
     )
     batteries = Batteries(fleet, conditions, **scenario.fleet.battery.model_dump())
-    model_bytes = learners.trainer.initial().nbytes
-    world = World(
-        fleet, conditions, batteries, Network(fleet, conditions, scenario.fleet.network, model_bytes)
-    )
+    link = scenario.fleet.network
+    model_bytes = _model_bytes(learners.trainer, task, link)
+    world = World(fleet, conditions, batteries, Network(fleet, conditions, link, model_bytes or 0))
     rounds = scenario.protocol
     judging = judging_of(
         scenario,
@@ -124,6 +119,7 @@ def assemble(
         classes=learners.classes,
         label_histogram=learners.label_histogram,
     )
+    check_learnable(chooser, learners.trainer, labels_known=learners.label_histogram is not None)
     facts = {
         "seed": seed,
         "selector": chooser.name,
@@ -261,6 +257,18 @@ def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
         validation=cut("validation", "server_samples", section.server_samples),
         test=cut("test", "server_samples", section.server_samples),
     )
+
+
+def _model_bytes(trainer: Trainer, task: Task, link: Link) -> int | None:
+    """Size of the model on the wire; ``None`` where nobody built one and transfers are as measured."""
+    if trainer.implementation != SURROGATE:
+        return trainer.initial().nbytes
+    if link is Link.PROFILE:
+        return None
+    from emulator.training.layout import model_bytes
+
+    # What the surrogate passes around is one number, whatever the model.
+    return model_bytes(task)
 
 
 @lru_cache(maxsize=8)

@@ -29,6 +29,33 @@ class Link(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Transfer:
+    """What transfers take, one entry per device.
+
+    Attributes:
+        stalled_s: Before it moves.
+        stalled_j: Energy of that, awake.
+        moving_s: From then on.
+        moving_j: Energy of that.
+    """
+
+    stalled_s: Array
+    stalled_j: Array
+    moving_s: Array
+    moving_j: Array
+
+    @property
+    def duration_s(self) -> Array:
+        """In all."""
+        return self.stalled_s + self.moving_s
+
+    @property
+    def energy_j(self) -> Array:
+        """In all."""
+        return self.stalled_j + self.moving_j
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Network:
     """Transfers of one model.
 
@@ -36,7 +63,7 @@ class Network:
         fleet: What was measured.
         conditions: What was recorded.
         link: Which of them counts.
-        model_bytes: Size of the model in each direction.
+        model_bytes: Size of the model in each direction; only the recorded throughput asks for it.
     """
 
     fleet: FleetState
@@ -44,30 +71,47 @@ class Network:
     link: Link
     model_bytes: int
 
-    def download(self, t_ns: Times, devices: Ids) -> tuple[Array, Array]:
-        """Seconds and joules of receiving the model from a time on."""
+    def download(self, t_ns: Times, devices: Ids) -> Transfer:
+        """Receiving the model from a time on."""
         return self._transfer(t_ns, devices, "download", "down_bps")
 
-    def upload(self, t_ns: Times, devices: Ids) -> tuple[Array, Array]:
-        """Seconds and joules of sending an update from a time on."""
+    def upload(self, t_ns: Times, devices: Ids) -> Transfer:
+        """Sending an update from a time on."""
         return self._transfer(t_ns, devices, "upload", "up_bps")
 
-    def _transfer(self, t_ns: Times, devices: Ids, phase: str, rate: str) -> tuple[Array, Array]:
+    def speed_test(self, t_ns: Times, devices: Ids) -> tuple[Transfer, Transfer]:
+        """Download and upload at the throughput of that moment.
+
+        Where nothing moves just then they are as measured with the device: a test knows nothing of later.
+        """
+        rates = self.conditions.rates(t_ns, devices) if self.link is Link.TRACE else None
+        down_bps, up_bps = (None, None) if rates is None else (rates.down_bps, rates.up_bps)
+        at_once = np.zeros(len(devices))
+        return (
+            self._made(devices, "download", down_bps, at_once),
+            self._made(devices, "upload", up_bps, at_once),
+        )
+
+    def _transfer(self, t_ns: Times, devices: Ids, phase: str, rate: str) -> Transfer:
+        found = self._first_rate(t_ns, devices, rate) if self.link is Link.TRACE else None
+        bps, stalled_s = (None, np.zeros(len(devices))) if found is None else found
+        return self._made(devices, phase, bps, stalled_s)
+
+    def _made(self, devices: Ids, phase: str, bps: Array | None, stalled_s: Array) -> Transfer:
+        """At a rate, after a stall; as measured where the rate is 0 or unknown."""
         costs, profile = self.fleet.costs, self.fleet.profile[devices]
         # What was not measured costs nothing; `ProfileCosts.gaps` says so.
         duration_s = np.nan_to_num(getattr(costs, f"{phase}_s")[profile])
         energy_j = np.nan_to_num(getattr(costs, f"{phase}_j")[profile])
-        found = self._first_rate(t_ns, devices, rate) if self.link is Link.TRACE else None
-        if found is None:
-            return duration_s, energy_j
-        bps, stalled_s = found
+        stalled_j = stalled_s * costs.wait_w[profile]
+        if bps is None:
+            return Transfer(stalled_s, stalled_j, duration_s, energy_j)
         known = bps > 0
         with np.errstate(all="ignore"):
             moving_s = np.where(known, np.minimum(self.model_bytes * 8 / bps, NEVER_S), duration_s)
             # The radio draws what it drew on the bench, for as long as it takes here.
             power_w = np.where(duration_s > 0, energy_j / duration_s, 0.0)
-        moving_j = np.where(known, power_w * moving_s, energy_j)
-        return stalled_s + moving_s, stalled_s * costs.wait_w[profile] + moving_j
+        return Transfer(stalled_s, stalled_j, moving_s, np.where(known, power_w * moving_s, energy_j))
 
     def _first_rate(self, t_ns: Times, devices: Ids, name: str) -> tuple[Array, Array] | None:
         """The rate at which each transfer moves, and how long it stalls before; ``None`` without a record.

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.cost.network import Transfer
 from emulator.cost.work import Progress, Work, compute, steady
 from emulator.fleet.conditions import NEVER_NS, Ids, Times
 from emulator.outcome import ClientCost, Fate
@@ -22,6 +23,9 @@ COSTS = tuple(field.name for field in fields(ClientCost))
 FATES = tuple(Fate)
 _CODE = {fate: code for code, fate in enumerate(FATES)}
 _UNDER_WAY = -1
+
+CHUNK = 1 << 14
+"""Devices whose work is integrated at a time: bounds the memory of a round with the whole fleet."""
 
 FORWARD_SHARE = 1.0 / 3.0
 """A forward pass against a training step: the backward pass is counted as twice the forward pass, as in
@@ -58,7 +62,7 @@ class Timeline:
         self._limit_ns = self._leaves_ns.copy()
         self._limit_fate = np.full(len(devices), _CODE[Fate.LEFT])
         self._fate = np.full(len(devices), _UNDER_WAY)
-        self._spent_j = np.zeros(len(devices))
+        self._debt_j = world.batteries.debts(start_ns, devices)
         self._cost = {name: np.zeros(len(devices)) for name in COSTS}
         self.close_at(deadline_ns, Fate.DEADLINE)
         self._set(world.batteries.exhausted(start_ns, devices), Fate.BATTERY)
@@ -66,7 +70,7 @@ class Timeline:
     def fork(self) -> Self:
         """A copy that can be moved on without moving this one."""
         other = copy.copy(self)
-        for name in ("t_ns", "_limit_ns", "_limit_fate", "_fate", "_spent_j"):
+        for name in ("t_ns", "_limit_ns", "_limit_fate", "_fate", "_debt_j"):
             setattr(other, name, getattr(self, name).copy())
         other._cost = {name: values.copy() for name, values in self._cost.items()}
         return other
@@ -133,29 +137,41 @@ class Timeline:
         self._work(places, duration_s * count[places], energy_j * count[places], stage)
 
     def wait_until(self, t_ns: int, places: Places) -> None:
-        """Wait awake."""
+        """Wait awake; charged like the rest, in full or beyond idling."""
         places = self._there(places)
         duration_s = np.asarray((t_ns - self.t_ns[places]) * 1e-9, np.float64)
         fleet = self._world.fleet
         wait_w = fleet.costs.wait_w[fleet.profile[self.devices[places]]]
-        limit_ns = self._limit_ns[places]
-        progress = steady(self.t_ns[places], duration_s, duration_s * wait_w, limit_ns)
-        self._advance(places, progress, "wait")
+        self._steady(places, duration_s, duration_s * wait_w, "wait")
 
     def settle(self) -> None:
         """Charge the batteries; once, at the end."""
-        self._world.batteries.spend(self.devices, self._spent_j, self._fate == _CODE[Fate.BATTERY])
+        ran_out = self._fate == _CODE[Fate.BATTERY]
+        self._world.batteries.book(self.devices, self._debt_j, self.t_ns, ran_out)
 
     def _transfer(self, places: Places, stage: str) -> None:
         places = self._there(places)
-        ids, now_ns = self.devices[places], self.t_ns[places]
-        duration_s, energy_j = getattr(self._world.network, stage)(now_ns, ids)
-        self._advance(places, steady(now_ns, duration_s, energy_j, self._limit_ns[places]), stage)
+        found: Transfer = getattr(self._world.network, stage)(self.t_ns[places], self.devices[places])
+        moving_s, moving_j = found.moving_s, found.moving_j
+        if found.stalled_s.any():
+            self._steady(places, found.stalled_s, found.stalled_j, stage)
+            there = self.under_way[places]
+            places, moving_s, moving_j = places[there], moving_s[there], moving_j[there]
+        self._steady(places, moving_s, moving_j, stage)
+
+    def _steady(self, places: Places, duration_s: Array, energy_j: Array, stage: str) -> None:
+        self._advance(places, steady(self.t_ns[places], duration_s, energy_j, self._limit_ns[places]), stage)
 
     def _work(self, places: Places, duration_s: Array, energy_j: Array, stage: str) -> None:
+        for begin in range(0, len(places), CHUNK):
+            part = slice(begin, begin + CHUNK)
+            self._work_part(places[part], duration_s[part], energy_j[part], stage)
+
+    def _work_part(self, places: Places, duration_s: Array, energy_j: Array, stage: str) -> None:
         fleet = self._world.fleet
         ids = self.devices[places]
-        work = Work(ids, fleet.profile[ids], duration_s, energy_j)
+        profile = fleet.profile[ids]
+        work = Work(ids, profile, duration_s, energy_j, fleet.costs.base_w[profile])
         limit_ns = self._limit_ns[places]
         progress = compute(work, self.t_ns[places], limit_ns, self._world.conditions, fleet.costs.curves)
         self._advance(places, progress, stage)
@@ -172,20 +188,19 @@ class Timeline:
         """Book a stage and move on, or stop where the battery or the limit ends it."""
         if not len(places):
             return
-        now_ns, spent_j = self.t_ns[places], self._spent_j[places]
+        now_ns = self.t_ns[places]
         end_ns, energy_j = progress.end_ns, progress.total_j
-        empty_ns = self._world.batteries.ends_at(
-            self.start_ns,
+        empty_ns, self._debt_j[places] = self._world.batteries.drain(
             self.devices[places],
+            self._debt_j[places],
             np.column_stack([now_ns, progress.t_ns]),
-            np.column_stack([spent_j, spent_j[:, None] + progress.energy_j]),
+            np.column_stack([np.zeros(len(places)), progress.energy_j]),
         )
         ran_out = empty_ns < end_ns
         if ran_out.any():
             end_ns = np.where(ran_out, empty_ns, end_ns)
             energy_j = np.where(ran_out, progress.energy_at(empty_ns, now_ns), energy_j)
         self.t_ns[places] = end_ns
-        self._spent_j[places] += energy_j
         self._cost[f"{stage}_s"][places] += (end_ns - now_ns) * 1e-9
         self._cost[f"{stage}_j"][places] += energy_j
         stopped = ~progress.completed & ~ran_out

@@ -1,8 +1,9 @@
 """Computing beside whatever else the phone does: progress integrated over the stretches of background load.
 
 The profile says how long an epoch takes without load, and by which factor a load slows it and changes its
-marginal energy. The trace says which load there is at each moment. A phone that is picked up in the middle
-of an epoch is slower from then on.
+marginal energy. What the phone draws beside, which gross energy holds, it draws for as long as it takes. The
+trace says which load there is at each moment. A phone that is picked up in the middle of an epoch is slower
+from then on.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from numpy.typing import NDArray
 
 from emulator.fleet.conditions import Conditions, Ids, Times
 from emulator.fleet.costs import LoadCurves
+from emulator.fleet.debts import between
 
 Array = NDArray[np.float64]
-
-_CHUNK = 1 << 14
-"""Devices integrated at a time: bounds the memory of a round with the whole fleet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,11 +48,7 @@ class Progress:
         """What had been spent at a moment of the stage; linear between the known ones."""
         times = np.column_stack([start_ns, self.t_ns])
         energy_j = np.column_stack([np.zeros(len(times)), self.energy_j])
-        right = np.clip((times < t_ns[:, None]).sum(1), 1, times.shape[1] - 1)
-        row = np.arange(len(times))
-        begin_ns, end_ns = times[row, right - 1], times[row, right]
-        share = np.where(end_ns > begin_ns, (t_ns - begin_ns) / np.maximum(end_ns - begin_ns, 1), 0.0)
-        return np.asarray(energy_j[row, right - 1] * (1.0 - share) + energy_j[row, right] * share)
+        return np.asarray(between(times, energy_j, t_ns[:, None])[:, 0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,39 +60,20 @@ class Work:
         profile: Their profiles.
         duration_s: How long it takes without background load.
         energy_j: What it takes without background load.
+        base_w: Power within that which is drawn for as long as it takes; the rest goes by the work done.
     """
 
     devices: Ids
     profile: NDArray[np.integer]
     duration_s: Array
     energy_j: Array
-
-    def part(self, chosen: slice | NDArray[np.bool_]) -> Work:
-        """That of some of the devices."""
-        return Work(
-            self.devices[chosen], self.profile[chosen], self.duration_s[chosen], self.energy_j[chosen]
-        )
+    base_w: Array
 
 
 def compute(
     work: Work, start_ns: Times, limit_ns: Times, conditions: Conditions, curves: LoadCurves
 ) -> Progress:
     """Work from a start until it is done or its limit comes."""
-    n = len(work.devices)
-    if n <= _CHUNK:
-        return _compute(work, start_ns, limit_ns, conditions, curves)
-    parts = [slice(begin, begin + _CHUNK) for begin in range(0, n, _CHUNK)]
-    found = [_compute(work.part(p), start_ns[p], limit_ns[p], conditions, curves) for p in parts]
-    return Progress(
-        np.concatenate([progress.end_ns for progress in found])[:, None],
-        np.concatenate([progress.total_j for progress in found])[:, None],
-        np.concatenate([progress.completed for progress in found]),
-    )
-
-
-def _compute(
-    work: Work, start_ns: Times, limit_ns: Times, conditions: Conditions, curves: LoadCurves
-) -> Progress:
     # The worst load there is bounds how long it can take; one nanosecond more for rounding.
     longest_s = work.duration_s * curves.slowdown[work.profile].max(1)
     window_ns = np.minimum(start_ns + np.ceil(longest_s * 1e9).astype(np.int64) + 1, limit_ns)
@@ -126,8 +102,10 @@ def _compute(
     done = done_s[:, -1] >= work.duration_s * (1.0 - 1e-12)
     t_ns[~done, -1] = np.minimum(window_ns, limit_ns)[~done]
     with np.errstate(invalid="ignore", divide="ignore"):
-        power_w = np.where(work.duration_s > 0, work.energy_j / work.duration_s, 0.0)
-    energy_j = np.cumsum(step_s * table(factor, 0.0), axis=1) * power_w[:, None]
+        own_w = np.where(work.duration_s > 0, work.energy_j / work.duration_s - work.base_w, 0.0)
+    energy_j = np.cumsum(step_s * table(factor, 0.0), axis=1) * own_w[:, None]
+    if work.base_w.any():
+        energy_j += np.cumsum(step_s * table(slowdown, 0.0), axis=1) * work.base_w[:, None]
     return Progress(t_ns, energy_j, done & (t_ns[:, -1] <= limit_ns))
 
 

@@ -192,6 +192,11 @@ def dir_client(
     Every device has the same size (by default the split divided by the number of devices). It draws without
     replacement, but independently of the others, so that two devices may hold the same sample.
     """
+    if samples_per_client is None and len(split) < clients:
+        raise ConfigError(
+            f"{len(split)} samples for {clients} devices: not one for each",
+            hint="say how many each draws with samples_per_client, or ask for fewer devices",
+        )
     size = fixed_size(len(split) // clients if samples_per_client is None else samples_per_client)
     if size > len(split):
         raise ConfigError(f"{size} samples per device, but there are only {len(split)}")

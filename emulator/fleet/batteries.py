@@ -1,10 +1,10 @@
 """What is left in the batteries: the recorded level minus what training took and has not been paid back.
 
-The recorded level already holds what apps and idling draw. Training adds a debt in joules, which is paid
-back while the phone is on a charger, at the charger's power. Where no level was recorded but the charger
-was, the level is modelled: full minus the debt, and the idle power adds to the debt off the charger (what
-apps draw is not known there and not counted). Where neither was recorded, or the profile has no battery,
-the battery never ends.
+The recorded level already holds what apps and idling draw. Training adds a debt in joules, of what it takes
+beyond idling, which is paid back while the phone is on a charger, at the charger's power. Where no level was
+recorded but the charger was, the level is modelled: full minus the debt, and the idle power adds to the debt
+off the charger (what apps draw is not known there and not counted). Where neither was recorded, or the
+profile has no battery, the battery never ends.
 
 A debt is brought up to date only when its device is asked about, so the cost does not grow with the fleet.
 """
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.fleet.conditions import NEVER_NS, Conditions, Ids, Times
+from emulator.fleet.debts import between, cut_at_chargers, run_up
 from emulator.fleet.state import FleetState
 
 Array = NDArray[np.float64]
@@ -61,15 +62,22 @@ class Batteries:
         ids = np.flatnonzero(self._modelled)
         self._debt_j[ids] = self._capacity_j(ids) * (1.0 - initial)
         self._since_ns = np.zeros(n, np.int64)
+        self._safe_ns = np.full(n if self.active else 0, NEVER_NS)
         self._empty = np.empty(0, np.int64)
+        self._look_ahead(np.flatnonzero(self._has_battery))
 
     def level(self, t_ns: int, devices: Ids) -> Array:
         """State of charge, 0 to 1; NaN where it is unknown."""
         if not self.active:
             return np.full(len(devices), np.nan)
-        self._settle(t_ns, devices)
         base = self._base(np.full(len(devices), t_ns), devices)
-        return np.clip(base - self._debt_j[devices] / self._capacity_j(devices), 0.0, 1.0)
+        return np.clip(base - self.debts(t_ns, devices) / self._capacity_j(devices), 0.0, 1.0)
+
+    def debts(self, t_ns: int, devices: Ids) -> Array:
+        """What each owes, in joules."""
+        if self.active:
+            self._settle(t_ns, devices)
+        return self._debt_j[devices]
 
     def indebted(self, devices: NDArray[np.bool_]) -> Ids:
         """Those of the devices whose level is not the recorded one."""
@@ -79,11 +87,18 @@ class Batteries:
         """Who has nothing left."""
         return self.level(t_ns, devices) <= self._floor
 
-    def empty(self, t_ns: int) -> Ids:
-        """Devices that ran out and have not been charged enough since."""
-        if len(self._empty):
-            still = self.level(t_ns, self._empty) <= self._restart
-            self._empty = self._empty[still]
+    def switched_off(self, t_ns: int, devices: NDArray[np.bool_]) -> Ids:
+        """Who ran out at work, or is one of ``devices`` and has nothing left; until charged enough."""
+        if not self.active:
+            return self._empty
+        doubtful = np.flatnonzero(devices & (self._safe_ns <= t_ns))
+        owed = self._debt_j[doubtful] / self._capacity_j(doubtful)
+        # Where levels are recorded a debt only falls without training: as it was last seen, it is the most.
+        least = self._base(np.full(len(doubtful), t_ns), doubtful) - owed
+        doubtful = doubtful[self._modelled[doubtful] | (least <= self._floor)]
+        ran_out = doubtful[self.exhausted(t_ns, doubtful)]
+        still = self.level(t_ns, self._empty) <= self._restart
+        self._empty = np.union1d(self._empty[still], ran_out)
         return self._empty
 
     def recovers_at(self, t_ns: int, barred: Ids) -> int:
@@ -91,7 +106,7 @@ class Batteries:
 
         Args:
             t_ns: Now.
-            barred: Devices that are out because of their debt, beside those that are empty.
+            barred: Devices that are out because of their debt, beside those that are switched off.
         """
         ids = np.concatenate([self._empty, barred])
         if not len(ids):
@@ -107,40 +122,45 @@ class Batteries:
         charged_ns = t_ns + wait_ns.astype(np.int64) + 1
         helps = plugged & (payable_j > 0)
         until_ns = np.where(helps, np.minimum(charged_ns, change_ns), change_ns)
-        # How much of the debt the policy wants back, and what the recorded level adds meanwhile, only the
-        # policy can tell: it is asked again about those whom it bars, and about those on a charger soon.
-        again_ns = t_ns + np.where(plugged, MINUTE_NS, HOUR_NS)
-        again_ns[: len(self._empty)] = NEVER_NS
+        # How much of the debt the policy wants back, only the policy can tell, and what the recorded level
+        # adds meanwhile, only the recording: both are asked again, soon where a charger helps.
+        again_ns = t_ns + np.where(helps, MINUTE_NS, HOUR_NS)
         return int(np.minimum(until_ns, again_ns).min())
 
-    def ends_at(self, start_ns: int, devices: Ids, t_ns: Times, spent_j: Array) -> Times:
-        """When each battery ends during work; `NEVER_NS` if it lasts.
+    def drain(self, devices: Ids, debt_j: Array, t_ns: Times, energy_j: Array) -> tuple[Times, Array]:
+        """Work on the battery: when each ends (`NEVER_NS` if it lasts), and what is owed then or at the end.
 
         Args:
-            start_ns: Begin of the round, up to which debts are settled.
             devices: At work.
+            debt_j: What each owes when the work begins.
             t_ns: Moments of the work, ascending, one row per device; between them all is taken as linear.
-            spent_j: Energy spent in this round up to each of them.
+            energy_j: Energy that was charged for it up to each of them.
         """
         if not self.active:
-            return np.full(len(devices), NEVER_NS)
-        left = self._left(start_ns, devices, t_ns, spent_j)
-        below = left <= self._floor
-        first = below.argmax(1)
-        row = np.arange(len(devices))
-        before = np.maximum(first - 1, 0)
-        high, low = left[row, before] - self._floor, left[row, first] - self._floor
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(first > 0, high / (high - low), 0.0)
-        share = np.nan_to_num(share, nan=1.0)  # unknown until then: it ends when it is known to be empty
-        gap_ns = t_ns[row, first] - t_ns[row, before]
-        return np.where(below.any(1), t_ns[row, before] + (share * gap_ns).astype(np.int64), NEVER_NS)
+            return np.full(len(devices), NEVER_NS), debt_j
+        cut = cut_at_chargers(self._conditions, devices, t_ns, energy_j)
+        costs, profile = self._fleet.costs, self._fleet.profile[devices][:, None]
+        seconds = np.diff(cut.t_ns, axis=1) * 1e-9
+        # Idling is in the recorded level, or in the model, already.
+        own_j = np.maximum(np.diff(cut.energy_j, axis=1) - costs.idle_within_w[profile] * seconds, 0.0)
+        owed_j = run_up(debt_j, own_j + self._idle_w(devices[:, None], cut.plugged) * seconds)
+        many = np.repeat(devices, cut.t_ns.shape[1])
+        base = self._base(cut.t_ns.ravel(), many).reshape(cut.t_ns.shape)
+        # Where the level is unknown for a while, the battery is not said to end.
+        left = np.nan_to_num(base, nan=np.inf) - owed_j / self._capacity_j(devices)[:, None]
+        ends_ns = self._crossing(cut.t_ns, left)
+        over_ns = np.minimum(ends_ns, cut.t_ns[:, -1])
+        return ends_ns, between(cut.t_ns, owed_j, over_ns[:, None])[:, 0]
 
-    def spend(self, devices: Ids, energy_j: Array, ran_out: NDArray[np.bool_]) -> None:
-        """Add what a round took; debts were settled at its begin."""
-        if self.active:
-            self._debt_j[devices] += np.where(self._has_battery[devices], energy_j, 0.0)
-            self._empty = np.union1d(self._empty, devices[ran_out])
+    def book(self, devices: Ids, debt_j: Array, t_ns: Times, ran_out: NDArray[np.bool_]) -> None:
+        """What each owes when it was done, each at its own time; and who ran out."""
+        if not self.active:
+            return
+        owed_j = np.minimum(debt_j, self._capacity_j(devices))
+        self._debt_j[devices] = np.where(self._has_battery[devices], owed_j, 0.0)
+        self._since_ns[devices] = t_ns
+        self._look_ahead(devices)
+        self._empty = np.union1d(self._empty, devices[ran_out])
 
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""
@@ -150,17 +170,20 @@ class Batteries:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """From a checkpoint."""
         self._debt_j, self._since_ns, self._empty = (state[k].copy() for k in ("debt_j", "since_ns", "empty"))
+        self._look_ahead(np.flatnonzero(self._has_battery))
 
-    def _left(self, start_ns: int, devices: Ids, t_ns: Times, spent_j: Array) -> Array:
-        columns = t_ns.shape[1]
-        many = np.repeat(devices, columns)
-        base = self._base(t_ns.ravel(), many).reshape(t_ns.shape)
-        plugged, unplug_ns = self._conditions.charging(np.full(len(devices), start_ns), devices)
-        charged_ns = np.minimum(t_ns, unplug_ns[:, None]) - start_ns
-        charge_w = np.where(plugged, self._fleet.costs.charge_w[self._fleet.profile[devices]], 0.0)
-        debt_j = self._debt_j[devices][:, None] + spent_j - charge_w[:, None] * (charged_ns * 1e-9)
-        # Where the level is unknown for a while, the battery is not said to end.
-        return np.nan_to_num(base, nan=np.inf) - np.maximum(debt_j, 0.0) / self._capacity_j(devices)[:, None]
+    def _crossing(self, t_ns: Times, left: Array) -> Times:
+        """When each level first meets the floor; `NEVER_NS` if it does not."""
+        below = left <= self._floor
+        first = below.argmax(1)
+        row = np.arange(len(left))
+        before = np.maximum(first - 1, 0)
+        high, low = left[row, before] - self._floor, left[row, first] - self._floor
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.where(first > 0, high / (high - low), 0.0)
+        share = np.nan_to_num(share, nan=1.0)  # unknown until then: it ends when it is known to be empty
+        gap_ns = t_ns[row, first] - t_ns[row, before]
+        return np.where(below.any(1), t_ns[row, before] + (share * gap_ns).astype(np.int64), NEVER_NS)
 
     def _base(self, t_ns: Times, devices: Ids) -> Array:
         recorded = np.where(self._has_battery[devices], self._conditions.level(t_ns, devices), np.nan)
@@ -169,22 +192,41 @@ class Batteries:
     def _capacity_j(self, devices: Ids) -> Array:
         return self._fleet.costs.capacity_j[self._fleet.profile[devices]]
 
+    def _idle_w(self, devices: Ids, plugged: NDArray[np.bool_]) -> Array:
+        """By how much a debt grows while nothing is trained; negative on a charger."""
+        costs, profile = self._fleet.costs, self._fleet.profile[devices]
+        drained_w = np.where(self._modelled[devices], costs.idle_w[profile], 0.0)
+        return np.where(plugged, -costs.charge_w[profile], drained_w)
+
     def _changes(self, devices: Ids) -> NDArray[np.bool_]:
         """Whose debt can change without training."""
         return np.asarray(self._modelled[devices] | (self._debt_j[devices] > 0))
 
     def _settle(self, t_ns: int, devices: Ids) -> None:
         """Bring debts up to date: one step per time that a charger was connected or taken off."""
-        costs, profile = self._fleet.costs, self._fleet.profile
-        ids = devices[self._changes(devices) & (self._since_ns[devices] < t_ns)]
-        now_ns = self._since_ns[ids]
+        changing = devices[self._changes(devices) & (self._since_ns[devices] < t_ns)]
+        ids, now_ns = changing, self._since_ns[changing]
         while len(ids):
             plugged, change_ns = self._conditions.charging(now_ns, ids)
             until_ns = np.minimum(change_ns, t_ns)
-            seconds = (until_ns - now_ns) * 1e-9
-            drain_w = np.where(self._modelled[ids], costs.idle_w[profile[ids]], 0.0)
-            power_w = np.where(plugged, -costs.charge_w[profile[ids]], drain_w)
-            self._debt_j[ids] = np.clip(self._debt_j[ids] + power_w * seconds, 0.0, self._capacity_j(ids))
+            added_j = self._idle_w(ids, plugged) * ((until_ns - now_ns) * 1e-9)
+            self._debt_j[ids] = np.clip(self._debt_j[ids] + added_j, 0.0, self._capacity_j(ids))
             going = (until_ns < t_ns) & self._changes(ids)
             ids, now_ns = ids[going], until_ns[going]
         self._since_ns[devices] = t_ns
+        self._look_ahead(changing)
+
+    def _look_ahead(self, devices: Ids) -> None:
+        """Note until when each surely has something left, so that check-in asks only about the others.
+
+        Without training a debt grows by idling at most, and no recorded level is below the lowest.
+        """
+        if not self.active:
+            return
+        full = np.where(self._modelled[devices], 1.0, self._conditions.lowest_level[devices])
+        off_charger = np.zeros(len(devices), bool)
+        with np.errstate(all="ignore"):  # no battery, a level that was never read, no idle power
+            spare_j = (full - self._floor) * self._capacity_j(devices) - self._debt_j[devices]
+            lasts_ns = np.clip(spare_j / self._idle_w(devices, off_charger) * 1e9, 0.0, _FOR_EVER_NS)
+            safe_ns = np.where(spare_j > 0, self._since_ns[devices] + lasts_ns.astype(np.int64), 0)
+        self._safe_ns[devices] = np.where(self._has_battery[devices], safe_ns, NEVER_NS)

@@ -36,6 +36,10 @@ class Conditions(Protocol):
         """Whose battery level was ever read."""
 
     @property
+    def lowest_level(self) -> NDArray[np.float64]:
+        """The lowest level that was ever read of each; infinite where none was."""
+
+    @property
     def has_rates(self) -> bool:
         """Whether anybody's throughput was ever read, in one direction or both."""
 
@@ -79,6 +83,7 @@ class AlwaysThere:
     def __init__(self, devices: int) -> None:
         self._n = devices
         self.has_charger = self.has_level = np.broadcast_to(np.False_, devices)
+        self.lowest_level = np.broadcast_to(np.inf, devices)
 
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """All of them."""
@@ -152,6 +157,13 @@ class Replayed:
         flat = self._traces.flat
         seen = np.logical_or.reduceat(~np.isnan(flat.level), flat.battery.offset[:-1])
         return np.asarray(seen[self._traces.map.user])
+
+    @cached_property
+    def lowest_level(self) -> NDArray[np.float64]:
+        """The lowest level that was ever read of each."""
+        flat = self._traces.flat
+        known = np.where(np.isnan(flat.level), np.inf, flat.level)
+        return np.asarray(np.minimum.reduceat(known, flat.battery.offset[:-1])[self._traces.map.user])
 
     @cached_property
     def has_rates(self) -> bool:

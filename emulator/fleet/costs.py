@@ -59,7 +59,9 @@ class ProfileCosts:
         download_j: Its energy, likewise.
         upload_s: Sending the update, likewise.
         upload_j: Its energy, likewise.
-        wait_w: Power while waiting awake; 0 if not measured.
+        base_w: Power within ``first_j`` and ``epoch_j`` that is not the training's own, but drawn for as long
+            as it takes: where a load slows the training, there is more of it.
+        wait_w: Power while waiting awake, as ``energy`` counts it; 0 if not measured.
         idle_w: Power of the idle phone; 0 if not measured.
         capacity_j: Of the battery; infinite if there is none or it is not known.
         charge_w: Of the charger; 0 if there is none.
@@ -79,6 +81,7 @@ class ProfileCosts:
     download_j: Array
     upload_s: Array
     upload_j: Array
+    base_w: Array
     wait_w: Array
     idle_w: Array
     capacity_j: Array
@@ -87,6 +90,11 @@ class ProfileCosts:
     energy: EnergyKind
     origin: Origin
     gaps: tuple[str, ...]
+
+    @property
+    def idle_within_w(self) -> Array:
+        """Idle power that is in these energies: a battery loses it anyway."""
+        return self.idle_w if self.energy == "gross" else np.zeros_like(self.idle_w)
 
 
 def profile_costs(profiles: Sequence[DeviceProfile], energy: EnergyKind = "marginal") -> ProfileCosts:
@@ -112,7 +120,8 @@ def profile_costs(profiles: Sequence[DeviceProfile], energy: EnergyKind = "margi
         download_j=column("download", "energy"),
         upload_s=column("upload", "duration_s"),
         upload_j=column("upload", "energy"),
-        wait_w=np.array([p.wait_power_w.mean if p.wait_power_w else 0.0 for p in profiles]),
+        base_w=np.array([_base_w(profile, energy) for profile in profiles]),
+        wait_w=np.array([_wait_w(profile, energy) for profile in profiles]),
         idle_w=np.array([p.idle_power_w.mean if p.idle_power_w else 0.0 for p in profiles]),
         capacity_j=np.array([p.battery.capacity_j if p.battery else np.inf for p in profiles]),
         charge_w=np.array([p.battery.charge_w if p.battery else 0.0 for p in profiles]),
@@ -138,6 +147,28 @@ def _mean(profile: DeviceProfile, phase: str, quantity: str, energy: EnergyKind)
         ) from error
 
 
+def _base_w(profile: DeviceProfile, energy: EnergyKind) -> float:
+    """What is drawn beside the training's own energy; matters only to a device that can be slowed down."""
+    if energy == "marginal" or not profile.load_curve:
+        return 0.0
+    epoch = profile.epoch
+    if epoch.marginal_j is None:
+        raise ConfigError(
+            f"profile {profile.label} has a load curve, but no marginal energy of its epoch: "
+            f"how a load changes its {energy} energy cannot be told",
+            hint="measure its idle power; the curve is about the energy beyond it",
+        )
+    beside_j = epoch.energy_j(energy).mean - epoch.marginal_j.mean
+    return max(0.0, beside_j / epoch.duration_s.mean) if epoch.duration_s.mean > 0 else 0.0
+
+
+def _wait_w(profile: DeviceProfile, energy: EnergyKind) -> float:
+    try:
+        return profile.waiting_w(energy) or 0.0
+    except DataQualityError as error:
+        raise ConfigError(error.message, hint=error.hint) from error
+
+
 def _curves(profiles: Sequence[DeviceProfile]) -> LoadCurves:
     grid = np.linspace(0.0, 1.0, CURVE_STEPS + 1)
     return LoadCurves(
@@ -151,6 +182,7 @@ def _gaps(profile: DeviceProfile) -> list[str]:
         "its download was not measured and costs nothing": profile.download is None,
         "its upload was not measured and costs nothing": profile.upload is None,
         "waiting was not measured and costs nothing": profile.wait_power_w is None,
+        "its idle power was not measured and drains no modelled battery": profile.idle_power_w is None,
         "it was not measured under load and is never slowed down": not profile.load_curve,
         "it has no battery and never runs out": profile.battery is None,
     }

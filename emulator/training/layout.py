@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
+    from device_agents.workloads.tasks import Task
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -77,6 +79,16 @@ class Layout:
             if place.shape == (classes,):
                 return place.span
         raise ConfigError(f"the model has no output bias of {classes} entries")
+
+
+def model_bytes(task: Task) -> int:
+    """Size of the task's model on the wire: a row of float32."""
+    import torch
+
+    from device_agents.workloads.models import build
+
+    with torch.random.fork_rng(devices=[]):
+        return Layout.of(build(task)).size * np.dtype(np.float32).itemsize
 
 
 def _consecutive(named: list[tuple[str, tuple[int, ...]]], start: int) -> tuple[Place, ...]:

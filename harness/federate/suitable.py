@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emulator.assembly.assemble import SURROGATE
+from emulator.assembly.checks import SURROGATE
 from emulator.scenario.model import Fleet, Scenario
 from emulator.selectors.base import Probe, Profiling, Selector
 from emulator.view import PRIVILEGED

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedjoule.errors import DataQualityError
 from harness.probing.formula import CandidateCosts
 from harness.profiles.scale import relative_sd
 from power.profile import DeviceProfile, EnergyKind, PhaseCost, Quantity
@@ -48,14 +47,11 @@ def mean_costs(profiles: Sequence[DeviceProfile], kind: EnergyKind) -> tuple[Can
 
 
 def _wait_w(profile: DeviceProfile, kind: EnergyKind, notes: list[str]) -> float:
-    if profile.wait_power_w is None:
+    waiting_w = profile.waiting_w(kind)
+    if waiting_w is None:
         notes.append("power while waiting is not in all profiles and counts as nothing where it is not")
         return 0.0
-    if kind == "gross":
-        return profile.wait_power_w.mean
-    if profile.idle_power_w is None:
-        raise DataQualityError(f"{profile.label}: no idle power, so waiting has no net energy")
-    return max(0.0, profile.wait_power_w.mean - profile.idle_power_w.mean)
+    return waiting_w
 
 
 def draw_worlds(

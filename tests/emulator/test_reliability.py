@@ -9,6 +9,9 @@ from emulator.outcome import Fate, RoundOutcome
 from emulator.reported import Reported
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
 from emulator.selectors.base import SELECTORS
+from tests.emulator.tiny_trainer import TinyTrainer
+from tests.emulator.worlds import engine
+from tests.emulator.worlds import play as play_on
 
 ROUNDS = 25
 
@@ -54,9 +57,21 @@ def test_the_server_counts_failures_in_a_row(deadline_s: float) -> None:
     expected = np.zeros(40)
     for outcome in outcomes:
         for device, fate in zip(outcome.clients, outcome.fates, strict=True):
-            expected[device] = expected[device] + 1 if fate in (Fate.LEFT, Fate.DEADLINE) else 0
+            failed = fate in (Fate.LEFT, Fate.DEADLINE, Fate.DIVERGED)
+            expected[device] = expected[device] + 1 if failed else 0
     assert expected.max() > 1
     assert engine.reported.fields["failures"].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("name", ["rpow_d", "fed_cbs", "harmony_like"])
+def test_rounds_do_not_fill_up_with_devices_that_diverge(name: str) -> None:
+    """They report no loss and no labels, so they stay as interesting as on the first day."""
+    poisoned = range(4)
+    trainer = TinyTrainer(20, 0, poisoned=poisoned)
+    made = engine(SELECTORS.load(name)(), trainer=trainer, devices=20, k=4, candidates=12, rounds=ROUNDS)
+    finished = [outcome.fates.count(Fate.FINISHED) for outcome in play_on(made)]
+    assert sum(finished[-10:]) >= 20  # of 40
+    assert (made.reported.fields["failures"][poisoned] > 0).all()
 
 
 def test_whoever_delivers_begins_anew() -> None:

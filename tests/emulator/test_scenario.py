@@ -18,11 +18,10 @@ from emulator.scenario.model import Fleet, Scenario, TaskSection, Traces
 from emulator.selectors.base import SELECTORS
 from fedjoule.config import parse_toml
 from fedjoule.errors import ConfigError, NobodyLeft
-from fedjoule.provenance import Origin, Provenance
 from power.profile import save_profile
-from tests.emulator.worlds import HOUR_S, SECOND_NS, profile, user
+from tests.emulator.worlds import HOUR_S, SECOND_NS, profile, trace_set, user
 from traces.flat_store import FLAT_FILE, write_flat
-from traces.store import TraceSet, new_trace_set
+from traces.store import TraceSet
 
 PAPER = ("mnist-lenet5", "cifar10-resnet18", "cinic10-vgg16", "tinyimagenet-shufflenetv2", "shakespeare-lstm")
 
@@ -31,17 +30,6 @@ NEW_YEAR_S = 1_704_067_200  # 2024, in UTC
 
 def scenario(text: str = "") -> Scenario:
     return parse_toml('name = "test"\n' + text, Scenario, name="test")
-
-
-def trace_set(folder: Path, people, zones: dict[str, str] | None = None) -> Path:
-    import dataclasses
-
-    with new_trace_set(folder) as writer:
-        for person in people:
-            zone = (zones or {}).get(person.user, "")
-            writer.add(dataclasses.replace(person, time_zone=zone, relative_time=not zone))
-        writer.describe(Provenance(origin=Origin.EMULATED, basis="test"))
-    return folder
 
 
 def test_every_preset_is_valid_and_says_what_it_is() -> None:
@@ -223,7 +211,8 @@ def surrogate(folder: Path, traces: str, rounds: int = 3) -> Scenario:
 
 def test_traces_that_end_before_the_run_wrap_or_stop_as_chosen(tmp_path: Path) -> None:
     """Half an hour on the charger a day, a day long: one session is all there is."""
-    day = [user("a", charging=[(3600, 3603)]), user("b", charging=[(3600, 3604)])]
+    full = [(0, 0.9), (86400, 0.9)]  # or a modelled battery would idle itself empty within days
+    day = [user(name, charging=[(3600, end)], battery=full) for name, end in (("a", 3603), ("b", 3604))]
     folder = trace_set(tmp_path / "day", day)
     rules = "policy = 'charging'\nshift = false\njitter_s = 0\nat_end = "
     wrapped = run(surrogate(folder, rules + "'wrap'", rounds=4), out=tmp_path / "wrap")

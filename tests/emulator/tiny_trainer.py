@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +24,7 @@ class TinyTrainer:
         devices: int,
         seed: int,
         shards: list[NDArray[np.int64]] | None = None,
-        poisoned: int | None = None,
+        poisoned: Collection[int] = (),
     ) -> None:
         data = load_data_set("digits", seed=seed)
         self.data = {
@@ -60,7 +62,7 @@ class TinyTrainer:
                 local, mean = self.model.epoch(local, x[shard], y[shard], rng)
                 self._epochs[client] = done + 1
                 loss[i] = mean if epoch == 0 else loss[i]
-            if client == self.poisoned:
+            if client in self.poisoned:
                 local, loss[i], finite[i] = local * np.nan, np.nan, False
             self._state[client] = local
         return LocalResults(loss, loss, loss, finite)

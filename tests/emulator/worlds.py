@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from traces.devices import one_device_per_user
 from traces.flat import flatten
 from traces.fleet import TraceFleet
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, Throughput
+from traces.store import new_trace_set
 
 SECOND_NS = 10**9
 HOUR_S = 3600
@@ -107,6 +110,17 @@ def _points(rows: Sequence[tuple[float, ...]]) -> list[NDArray[Any]]:
 def replay(users: Sequence[InteractionTrace], policy: str = "recorded") -> Replayed:
     flat = flatten(users)
     return Replayed(TraceFleet(flat, one_device_per_user(flat)), policy)
+
+
+def trace_set(
+    folder: Path, people: Sequence[InteractionTrace], zones: Mapping[str, str] | None = None
+) -> Path:
+    with new_trace_set(folder) as writer:
+        for person in people:
+            zone = (zones or {}).get(person.user, "")
+            writer.add(replace(person, time_zone=zone, relative_time=not zone))
+        writer.describe(Provenance(origin=Origin.EMULATED, basis="test"))
+    return folder
 
 
 def fleet(

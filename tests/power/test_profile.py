@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fedjoule.errors import ConfigError, StorageError
+from fedjoule.errors import ConfigError, DataQualityError, StorageError
 from fedjoule.provenance import Instrument, Origin, Provenance, SourceRef
 from power.profile import DeviceProfile, LoadPoint, PhaseCost, Quantity, load_profile, save_profile
 
@@ -94,3 +94,16 @@ def test_what_was_sealed_before_fields_were_added_is_still_sealed() -> None:
     assert old.sealed().content_sha256 == before
     assert old.model_copy(update={"content_sha256": before}).is_sealed
     assert profile(threads=1).sealed().content_sha256 != before, "a field that says something is sealed too"
+
+
+def test_waiting_costs_what_the_kind_of_energy_counts() -> None:
+    awake, idle = Quantity(mean=0.4), Quantity(mean=0.1)
+    both = profile(wait_power_w=awake, idle_power_w=idle)
+    assert both.waiting_w("gross") == 0.4
+    assert both.waiting_w("net") == both.waiting_w("marginal") == pytest.approx(0.3)
+    assert profile(wait_power_w=idle, idle_power_w=awake).waiting_w() == 0.0
+    assert profile(idle_power_w=idle).waiting_w() is None
+    alone = profile(wait_power_w=awake)
+    assert alone.waiting_w("gross") == 0.4
+    with pytest.raises(DataQualityError, match="no idle power, so its waiting has no net energy"):
+        alone.waiting_w("net")

@@ -1,0 +1,68 @@
+"""Debts during work, against a step-by-step integration in plain Python."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emulator.fleet.batteries import Batteries
+from emulator.fleet.conditions import NEVER_NS
+from power.profile import Battery
+from tests.emulator.worlds import SECOND_NS, fleet, profile, replay, user
+
+CHARGE_W, IDLE_W = 0.5, 0.1
+PHONE = profile(battery=Battery(capacity_j=1e6, charge_w=CHARGE_W))
+SPAN_S = 200
+
+
+@st.composite
+def work(draw: st.DrawFn) -> tuple[list[int], list[float]]:
+    """Moments in seconds, and the energy up to each."""
+    inner = draw(st.lists(st.integers(1, SPAN_S - 1), max_size=6, unique=True))
+    moments = [0, *sorted(inner), SPAN_S]
+    steps = draw(st.lists(st.floats(0, 60), min_size=len(moments) - 1, max_size=len(moments) - 1))
+    return moments, [0.0, *np.cumsum(steps).tolist()]
+
+
+@st.composite
+def plugged(draw: st.DrawFn) -> list[tuple[float, float]]:
+    edges = sorted(draw(st.lists(st.integers(0, SPAN_S), max_size=8, unique=True)))
+    return list(zip(edges[::2], edges[1::2], strict=False))
+
+
+def by_hand(
+    debt_j: float,
+    moments: list[int],
+    energy_j: list[float],
+    charging: list[tuple[float, float]],
+    idle_w: float,
+) -> float:
+    """Second by second; all changes are at whole seconds."""
+    for second in range(SPAN_S):
+        place = max(i for i, t in enumerate(moments[:-1]) if t <= second)
+        (t0, t1), (j0, j1) = list(pairwise(moments))[place], list(pairwise(energy_j))[place]
+        on = any(a <= second < b for a, b in charging)
+        debt_j = max(0.0, debt_j + (j1 - j0) / (t1 - t0) + (-CHARGE_W if on else idle_w))
+    return debt_j
+
+
+@settings(max_examples=60, deadline=None)
+@given(work(), plugged(), st.floats(0, 40), st.booleans())
+def test_a_debt_agrees_with_integration_by_hand(
+    done: tuple[list[int], list[float]], charging: list[tuple[float, float]], debt_j: float, recorded: bool
+) -> None:
+    """Beside somebody whose charger changes often: rows do not depend on each other."""
+    moments, energy_j = done
+    level = {"battery": [(0, 0.9), (86400, 0.9)]} if recorded else {}
+    seen = [*charging, (80_000, 81_000)]  # or there would be no charger to model a level from
+    other = user("other", charging=[(t, t + 3) for t in range(0, SPAN_S, 10)], **level)
+    cells = Batteries(fleet([PHONE], [100, 100]), replay([user("one", charging=seen, **level), other]))
+    ids = np.arange(2)
+    ends_ns, owed_j = cells.drain(
+        ids, np.full(2, debt_j), np.array([moments] * 2) * SECOND_NS, np.array([energy_j] * 2)
+    )
+    assert ends_ns.tolist() == [NEVER_NS] * 2
+    expected_j = by_hand(debt_j, moments, energy_j, charging, 0.0 if recorded else IDLE_W)
+    assert owed_j[0] == pytest.approx(expected_j, abs=1e-6)
