@@ -14,6 +14,10 @@ from emulator.compare.statistics import Interval
 from emulator.experiments.curves import Axis, along
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
+from emulator.experiments.vanilla_table import HEADER as VANILLA_HEADER
+from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
+from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
+from emulator.experiments.vanilla_table import vanilla_numbers, vanilla_rows
 from emulator.outcome import Accounting
 from emulator.selectors.base import shown_name
 
@@ -91,20 +95,21 @@ def bounded_text(value: Interval, reached: int, seeds: int) -> str:
     return text if reached == seeds else f">= {text} ({reached}/{seeds})"
 
 
-def basis(results: ExperimentResults, summary: VariantSummary) -> str:
+def basis(summary: VariantSummary) -> str:
     """What a variant's numbers rest on."""
-    facts = results.facts(summary.variant)
+    facts = summary.facts
     return f"Emulated: {facts['energy']} energy, costs {facts['cost_origin']}, training {facts['trainer']}"
 
 
-def notes(results: ExperimentResults, summary: VariantSummary) -> list[str]:
+def notes(summary: VariantSummary) -> list[str]:
     """What stands with every table."""
     return [
         f"Unlike the paper: {summary.reductions}",
         *([few] if (few := few_pairs(summary)) else []),
         f"Target {summary.target:.2%}: {summary.target_note}",
         LEGEND,
-        basis(results, summary),
+        *([VANILLA_NOTE, VANILLA_PAPER] if summary.vanilla else []),
+        basis(summary),
     ]
 
 
@@ -126,7 +131,7 @@ def as_text(results: ExperimentResults) -> str:
         for header, rows in _tables(summary):
             parts += _aligned(header, rows)
             parts.append("")
-        parts += notes(results, summary)
+        parts += notes(summary)
     for title, header, rows in across(results):
         parts += ["", title, *_aligned(header, rows)]
     return "\n".join(parts).strip("\n")
@@ -149,7 +154,7 @@ def as_markdown(results: ExperimentResults) -> str:
     for summary in summarise(results):
         parts.append(f"## {summary.variant.title}")
         parts += [_piped(header, rows) for header, rows in _tables(summary)]
-        parts.append("\n".join(f"- {note}" for note in notes(results, summary)))
+        parts.append("\n".join(f"- {note}" for note in notes(summary)))
     for title, header, rows in across(results):
         parts += [f"## {title}", _piped(header, rows)]
     return "\n\n".join(parts) + "\n"
@@ -189,6 +194,7 @@ def _tables(summary: VariantSummary) -> list[tuple[Sequence[str], list[list[str]
     return [
         (HEADER, [main_row(row) for row in summary.rows]),
         (TARGET_HEADER, [target_row(row) for row in summary.rows]),
+        *([(VANILLA_HEADER, vanilla_rows(summary.vanilla))] if summary.vanilla else []),
     ]
 
 
@@ -203,7 +209,8 @@ def as_data(results: ExperimentResults) -> list[dict[str, Any]]:
     for summary in summarise(results):
         for row in summary.rows:
             start = [summary.variant.name, row.method, row.seeds]
-            for line in [["target", summary.target, None, None, None], *_numbers(row)]:
+            numbers = [*_numbers(row), *_saved(summary, row.method)]
+            for line in [["target", summary.target, None, None, None], *numbers]:
                 values = [*start, *line, summary.reductions]
                 lines.append(dict(zip(NUMBER_COLUMNS, values, strict=True)))
     return lines
@@ -232,6 +239,11 @@ def _numbers(row: MethodRow) -> list[list[Any]]:
         lines.append(["paper_energy_of_fedavg", row.paper.energy_percent / 100, None, None, None])
         lines.append(["paper_speed_x_fedavg", row.paper.speed, None, None, None])
     return lines
+
+
+def _saved(summary: VariantSummary, method: str) -> list[list[Any]]:
+    found = summary.vanilla.get(method)
+    return [] if found is None else [[n, *_ends(v), None] for n, v in vanilla_numbers(found).items()]
 
 
 def _ends(value: Interval) -> list[Any]:
