@@ -158,6 +158,8 @@ def _played_on_ray(
 
 def summarised(results: list[Result]) -> list[dict[str, Any]]:
     """One line per emulation; every number beside where it came from."""
+    from fedjoule.provenance import Origin
+
     lines = []
     for result in results:
         rounds, facts = result.rounds, result.record.facts
