@@ -170,6 +170,7 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
         }
         lines.append(
             {
+                "origin": Origin.EMULATED.value,
                 "folder": result.path.name,
                 "selector": result.record.selector,
                 "privileged": facts["privileged"],
@@ -216,7 +217,7 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
     for line in _notes(summary):
         console.print(line, markup=False)
     console.print(f"run     {path}", markup=False)
-    console.print(f"next    `fedjoule compare {path}`", markup=False)
+    console.print(f"next    `fedjoule report {path}`, `fedjoule compare {path}`", markup=False)
 
 
 def _notes(summary: list[dict[str, Any]]) -> list[str]:
