@@ -24,15 +24,19 @@ from harness.report.experiment_page import vanilla_sections, variant_curves, var
 from harness.report.page import Page, Section, Table
 
 OWN = "a scenario of its own, shown below"
-COST_HEADER = (
-    *("method", "seeds", "accuracy %", "best accuracy %", "s per round: honest", "selected only", "free"),
-    *("J per round: honest", "selected only", "free", "virtual time in all s", "energy in all J", "here"),
+TOTALS = ("method", "seeds", "accuracy %", "best accuracy %", "virtual time s", "energy J", "here")
+TOTALS_NOTE = (
+    "Whole runs: means over seeds [95 % interval]. Accuracy: mean test accuracy of the last 10 rounds."
 )
-COST_NOTE = (
-    "Means over seeds [95 % interval]. Accuracy: mean test accuracy of the last 10 rounds. Honest: every "
-    "probe is counted; selected only: those of rejected devices are not; free: no probe is."
+ROUNDS = (
+    *("method", "s per round: honest", "selected only", "free"),
+    *("J per round: honest", "selected only", "free", "here"),
 )
-EACH = ("seed", "selector", "budgets", "policy_sha256")
+ROUNDS_NOTE = (
+    "A round. Honest: every probe is counted, as above; selected only: those of rejected devices are not; "
+    "free: no probe is."
+)
+EACH = ("seed", "selector", "privileged", "budgets", "policy_sha256")
 """Facts of one emulation; the others are those of the scenario."""
 
 
@@ -83,21 +87,29 @@ def _lead(scenario: Scenario, summary: VariantSummary) -> str:
 
 
 def _costs(summary: VariantSummary) -> Section:
-    rows = [
+    totals = [
         [
             shown_name(row.method),
             str(row.seeds),
             interval_text(row.accuracy, 100),
             interval_text(row.best_accuracy, 100),
-            *(interval_text(row.round_time_s[accounting]) for accounting in Accounting),
-            *(interval_text(row.round_energy_j[accounting]) for accounting in Accounting),
             interval_text(row.time_s),
             interval_text(row.energy_j),
             Origin.EMULATED,
         ]
         for row in summary.rows
     ]
-    return Section("Summary", f"{basis(summary)}.", tables=[Table(COST_HEADER, rows, COST_NOTE)])
+    rounds = [
+        [
+            shown_name(row.method),
+            *(interval_text(row.round_time_s[accounting]) for accounting in Accounting),
+            *(interval_text(row.round_energy_j[accounting]) for accounting in Accounting),
+            Origin.EMULATED,
+        ]
+        for row in summary.rows
+    ]
+    tables = [Table(TOTALS, totals, TOTALS_NOTE), Table(ROUNDS, rounds, ROUNDS_NOTE)]
+    return Section("Summary", f"{basis(summary)}.", tables=tables)
 
 
 def _against_fedavg(summary: VariantSummary) -> Section:

@@ -100,9 +100,9 @@ def variant_tables(summary: VariantSummary) -> Section:
 def vanilla_sections(summary: VariantSummary) -> list[Section]:
     """What early exit saves; none if no method probes."""
     rows = [[*row, Origin.EMULATED] for row in vanilla_rows(summary.vanilla)]
-    table = Table([*VANILLA_HEADER, "here"], rows, VANILLA_PAPER)
+    table = Table([*VANILLA_HEADER, "here"], rows, f"{VANILLA_PAPER}.")
     title = f"{summary.variant.title}: what early exit saves"
-    return [Section(title, VANILLA_NOTE, tables=[table])] if rows else []
+    return [Section(title, f"{VANILLA_NOTE}.", tables=[table])] if rows else []
 
 
 def variant_curves(summary: VariantSummary) -> Section:
