@@ -131,7 +131,7 @@ def _provenance(summary: VariantSummary) -> Section:
     ]
     text = (
         "Every number above is emulated. What seconds and joules rest on is called cost origin, what "
-        "accuracies rest on trainer."
+        f"accuracies rest on trainer. Where seeds differ, this is seed {summary.facts['seed']}."
     )
     return Section("Provenance", text, tables=[Table(["what", "it rests on"], rows)])
 
