@@ -11,7 +11,8 @@ free           max over chosen (T_down + T_train + T_up)  sum over chosen (E_dow
 ============== ========================================== ===============================================
 
 Without probing the three are the same; so they are for profiling (round 0), which is no probe for a choice.
-Waiting for the decision is in none of them: `ClientCost.wait_j`.
+Waiting for the decision is in none of them: `ClientCost.wait_j`. A probing round may be held against the same
+round without early exit: `vanilla_cost`.
 """
 
 from __future__ import annotations
@@ -46,3 +47,20 @@ def round_costs(
         ),
         Accounting.FREE: RoundCost(after_s, float((cost.download_j + after_j)[chosen].sum())),
     }
+
+
+def vanilla_cost(cost: ClientCost, chosen: NDArray[np.bool_]) -> RoundCost:
+    """The round without early exit: every candidate trains all epochs, then the chosen upload.
+
+    Always counted in full, because all of it happens.
+
+    Args:
+        cost: Of each candidate; ``train`` is what the epochs after the first take, chosen or not.
+        chosen: Who uploads.
+    """
+    trained_s = cost.download_s + cost.probe_s + cost.train_s
+    trained_j = cost.download_j + cost.probe_j + cost.train_j
+    return RoundCost(
+        float(trained_s.max(initial=0.0)) + float(cost.upload_s[chosen].max(initial=0.0)),
+        float(trained_j.sum() + cost.upload_j[chosen].sum()),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,9 @@ from fedjoule.runstore.store import summarise
 from harness.bench.failures import ATTEMPT_FILE, FAILED, AttemptRecord
 from harness.bench.overview import JobLine, overview
 from harness.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
+from harness.federate.round_record import KIND as FEDERATION
+from harness.federate.round_record import FederatedRoundRecord
+from harness.probing.round_record import ROUNDS
 from harness.profile_table import profile_table
 from harness.profiles import build_profile
 from harness.profiles.cells import by_cell
@@ -25,6 +29,9 @@ from power.profile import DeviceProfile
 
 if TYPE_CHECKING:
     import pandas as pd
+
+CUT_SHORT = {"Stopped": "pending", "Killed": "killed"}
+"""States of jobs whose last attempt did not fail by itself, by the type of its error."""
 
 
 class StoredRun:
@@ -69,15 +76,39 @@ class StoredRun:
 
     @cached_property
     def job_lines(self) -> tuple[JobLine, ...]:
-        """Its jobs; of a run that is not one of the bench, its captures."""
+        """Its jobs; of a run without a plan of jobs, its captures and what did not become one."""
         if self.record.kind == "bench" and (self.path / "config" / "plan.toml").is_file():
             try:
                 return overview(self.path).jobs
             except ConfigError as error:  # the plan of another version
                 self.problems["config"] = error.message
-        return tuple(
-            JobLine(job.job, "finished", attempt=job.capture.record.attempt) for job in self.captures
-        )
+        found = {
+            job.job: JobLine(job.job, "finished", attempt=job.capture.record.attempt) for job in self.captures
+        }
+        for line in (*self._lines_of_rounds(), *self._lines_of_attempts()):
+            found.setdefault(line.name, line)
+        return tuple(found[name] for name in sorted(found))
+
+    def _lines_of_rounds(self) -> Iterator[JobLine]:
+        """What a federation noted of its rounds: parts that failed may have left nothing else behind."""
+        if self.record.kind != FEDERATION:
+            return
+        attempts = Counter(attempt.job for attempt in self.failed_attempts)
+        for file in sorted((self.path / ROUNDS).glob("*.json")):
+            try:
+                parts = read_record(file, FederatedRoundRecord).parts
+            except FedjouleError as error:
+                self.problems[f"{ROUNDS}/{file.name}"] = error.message
+                continue
+            for part in parts:
+                state = "failed" if part.failure else "finished"
+                yield JobLine(part.job, state, attempt=attempts[part.job], error=part.failure)
+
+    def _lines_of_attempts(self) -> Iterator[JobLine]:
+        """The last attempt of every job of which one did not become a capture."""
+        for one in {attempt.job: attempt for attempt in self.failed_attempts}.values():
+            state = CUT_SHORT.get(one.error_type, "failed")
+            yield JobLine(one.job, state, one.stage, one.attempt, error=one.message)
 
     @cached_property
     def failed_attempts(self) -> tuple[AttemptRecord, ...]:

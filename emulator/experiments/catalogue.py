@@ -25,7 +25,10 @@ EXPERIMENTS: Registry[Callable[[Preset], list[Cast]]] = Registry(
             "emulator.experiments.sensitivity:casts",
             "Exponents, budgets and number of candidates",
         ),
-        "probing": ("emulator.experiments.probing:casts", "No probing against M candidates"),
+        "probing": (
+            "emulator.experiments.probing:casts",
+            "Probing M candidates against no probing, and against no early exit",
+        ),
         "interference": (
             "emulator.experiments.interference:casts",
             "The same fleet with and without user activity",

@@ -11,7 +11,8 @@ from emulator.compare.load import BASELINE
 from emulator.compare.statistics import Interval
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults
-from emulator.experiments.summary import MethodRow, summarise
+from emulator.experiments.summary import MethodRow, VariantSummary, summarise
+from emulator.experiments.vanilla_table import vanilla_numbers
 from emulator.outcome import Accounting
 from fedjoule.provenance import Origin
 
@@ -32,7 +33,8 @@ def as_data(results: ExperimentResults) -> list[dict[str, Any]]:
     for summary in summarise(results):
         missing = _missing(results, summary.variant)
         for row in summary.rows:
-            for number in [_Number("target", _only(summary.target), row.seeds), *_numbers(row)]:
+            target = _Number("target", _only(summary.target), row.seeds)
+            for number in [target, *_numbers(row), *_saved_numbers(summary, row)]:
                 values = [
                     summary.variant.name,
                     row.method,
@@ -112,6 +114,18 @@ def _against_numbers(row: MethodRow) -> list[_Number]:
         found.append(_Number(f"speed_x_fedavg_{name}", against.speed[accounting], n, name))
     found.append(_Number("accuracy_minus_fedavg", against.accuracy, n))
     return [*found, _Number("accuracy_minus_fedavg_p_holm", _only(against.p_holm), n)]
+
+
+def _saved_numbers(summary: VariantSummary, row: MethodRow) -> list[_Number]:
+    """What early exit saves; vanilla has no probes that could count or not."""
+    found = summary.vanilla.get(row.method)
+    if found is None:
+        return []
+    accountings = {name.value for name in Accounting}
+    return [
+        _Number(name, value, row.seeds, next((a for a in accountings if name.endswith(f"_{a}")), None))
+        for name, value in vanilla_numbers(found).items()
+    ]
 
 
 def _paper_numbers(row: MethodRow) -> list[_Number]:

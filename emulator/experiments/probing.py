@@ -1,4 +1,8 @@
-"""What probing costs and saves: FedAvg, which does not probe, against FedRank with M candidates."""
+"""What probing costs and saves: FedRank with M candidates against two baselines.
+
+FedAvg, which probes nobody, is played. Vanilla, in which all M candidates train all epochs, is worked out
+from the same rounds (`emulator.experiments.vanilla`).
+"""
 
 from __future__ import annotations
 

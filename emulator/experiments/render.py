@@ -14,6 +14,10 @@ from emulator.compare.titles import LAST_TESTED
 from emulator.experiments.curves import Axis, along
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
+from emulator.experiments.vanilla_table import HEADER as VANILLA_HEADER
+from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
+from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
+from emulator.experiments.vanilla_table import vanilla_rows
 from emulator.outcome import Accounting
 from emulator.selectors.base import shown_name
 
@@ -88,20 +92,21 @@ def bounded_text(value: Interval, reached: int, seeds: int) -> str:
     return text if reached == seeds else f">= {text} ({reached}/{seeds})"
 
 
-def basis(results: ExperimentResults, summary: VariantSummary) -> str:
+def basis(summary: VariantSummary) -> str:
     """What a variant's numbers rest on."""
-    facts = results.facts(summary.variant)
+    facts = summary.facts
     return f"Emulated: {facts['energy']} energy, costs {facts['cost_origin']}, training {facts['trainer']}"
 
 
-def notes(results: ExperimentResults, summary: VariantSummary) -> list[str]:
+def notes(summary: VariantSummary) -> list[str]:
     """What stands with every table."""
     return [
         f"Unlike the paper: {summary.reductions}",
         *pair_notes(summary),
         f"Target {summary.target:.2%}: {summary.target_note}",
         LEGEND,
-        basis(results, summary),
+        *([VANILLA_NOTE, VANILLA_PAPER] if summary.vanilla else []),
+        basis(summary),
     ]
 
 
@@ -133,7 +138,7 @@ def as_text(results: ExperimentResults) -> str:
         for header, rows in _tables(summary):
             parts += aligned(header, rows)
             parts.append("")
-        parts += notes(results, summary)
+        parts += notes(summary)
     for title, header, rows in across(results):
         parts += ["", title, *aligned(header, rows)]
     return "\n".join(parts).strip("\n")
@@ -147,7 +152,7 @@ def as_markdown(results: ExperimentResults) -> str:
     for summary in summarise(results):
         parts.append(f"## {summary.variant.title}")
         parts += [piped(header, rows) for header, rows in _tables(summary)]
-        parts.append("\n".join(f"- {note}" for note in notes(results, summary)))
+        parts.append("\n".join(f"- {note}" for note in notes(summary)))
     for title, header, rows in across(results):
         parts += [f"## {title}", piped(header, rows)]
     return "\n\n".join(parts) + "\n"
@@ -187,6 +192,7 @@ def _tables(summary: VariantSummary) -> list[tuple[Sequence[str], list[list[str]
     return [
         (HEADER, [main_row(row) for row in summary.rows]),
         (TARGET_HEADER, [target_row(row) for row in summary.rows]),
+        *([(VANILLA_HEADER, vanilla_rows(summary.vanilla))] if summary.vanilla else []),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,10 +80,6 @@ class ExperimentResults:
             if run.planned.variant == variant.name:
                 found.setdefault(run.planned.selector, {})[run.planned.seed] = run
         return found
-
-    def facts(self, variant: Variant) -> Mapping[str, Any]:
-        """What the variant's emulations rest on, the same for all of them."""
-        return next(run for by_seed in self.of(variant).values() for run in by_seed.values()).record.facts
 
 
 def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:

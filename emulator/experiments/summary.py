@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +16,14 @@ from emulator.compare.statistics import Interval, holm, mean_interval, permutati
 from emulator.experiments.paper import PaperRow, paper_table
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults, FinishedRun
+from emulator.experiments.vanilla import AgainstVanilla, against_vanilla, probes_an_epoch
 from emulator.outcome import Accounting
 
 UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))
 
 BySeed = Mapping[int, RunMetrics]
+Runs = Mapping[str, Mapping[int, FinishedRun]]
+"""Method to seed to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +92,21 @@ class VariantSummary:
         target: Accuracy to reach.
         target_note: Where that came from.
         rows: One per method, in the order of the plan.
+        runs: What they were made of.
+        vanilla: Of the methods that probe, their rounds against those without early exit.
     """
 
     variant: Variant
     target: float
     target_note: str
     rows: tuple[MethodRow, ...]
+    runs: Runs
+    vanilla: Mapping[str, AgainstVanilla]
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the variant's emulations rest on, the same for all of them."""
+        return next(run for by_seed in self.runs.values() for run in by_seed.values()).record.facts
 
     @property
     def reductions(self) -> str:
@@ -104,11 +117,12 @@ class VariantSummary:
 @lru_cache(maxsize=1)
 def summarise(results: ExperimentResults) -> tuple[VariantSummary, ...]:
     """The tables of all variants that have a run; kept, since every output asks for them."""
-    return tuple(_summary(results, variant) for variant in results.plan.variants if results.of(variant))
+    found = ((variant, results.of(variant)) for variant in results.plan.variants)
+    return tuple(summary_of(variant, runs) for variant, runs in found if runs)
 
 
-def _summary(results: ExperimentResults, variant: Variant) -> VariantSummary:
-    runs = results.of(variant)
+def summary_of(variant: Variant, runs: Runs) -> VariantSummary:
+    """The table of one variant."""
     target, note = _target(variant, runs)
     metrics = {
         accounting: {
@@ -119,10 +133,15 @@ def _summary(results: ExperimentResults, variant: Variant) -> VariantSummary:
     }
     p_holm = _p_values(metrics[Accounting.HONEST])
     rows = tuple(_row(variant, method, metrics, p_holm) for method in runs)
-    return VariantSummary(variant, target, note, rows)
+    return VariantSummary(variant, target, note, rows, runs, _vanilla(runs))
 
 
-def _target(variant: Variant, runs: Mapping[str, Mapping[int, FinishedRun]]) -> tuple[float, str]:
+def _vanilla(runs: Runs) -> dict[str, AgainstVanilla]:
+    found = {m: against_vanilla(list(by_seed.values())) for m, by_seed in runs.items() if probes_an_epoch(m)}
+    return {method: one for method, one in found.items() if one is not None}
+
+
+def _target(variant: Variant, runs: Runs) -> tuple[float, str]:
     if variant.target is not None:
         return variant.target, "fixed in advance"
     source = BASELINE if BASELINE in runs else next(iter(runs))

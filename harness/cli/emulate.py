@@ -161,6 +161,8 @@ def _played_on_ray(
 
 def summarised(results: list[Result]) -> list[dict[str, Any]]:
     """One line per emulation; every number beside where it came from."""
+    from fedjoule.provenance import Origin
+
     lines = []
     for result in results:
         rounds, facts = result.rounds, result.record.facts
@@ -171,6 +173,7 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
         }
         lines.append(
             {
+                "origin": Origin.EMULATED.value,
                 "folder": result.path.name,
                 "selector": result.record.selector,
                 "privileged": facts["privileged"],
@@ -217,7 +220,7 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
     for line in _notes(summary):
         console.print(line, markup=False)
     console.print(f"run     {path}", markup=False)
-    console.print(f"next    `fedjoule compare {path}`", markup=False)
+    console.print(f"next    `fedjoule report {path}`, `fedjoule compare {path}`", markup=False)
 
 
 def _notes(summary: list[dict[str, Any]]) -> list[str]:

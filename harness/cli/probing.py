@@ -161,7 +161,7 @@ def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[D
 
 
 def _data(found: Prediction, task: str) -> dict[str, Any]:
-    from harness.probing import paper
+    from emulator.experiments import paper_probing as paper
     from harness.probing.formula import COUNTED
 
     return {
@@ -181,7 +181,7 @@ def _data(found: Prediction, task: str) -> dict[str, Any]:
 def _render(found: Prediction, task: str, console: Console) -> None:
     from rich.table import Table
 
-    from harness.probing import paper
+    from emulator.experiments import paper_probing as paper
     from harness.probing.formula import COUNTED
 
     title = (

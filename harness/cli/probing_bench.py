@@ -90,7 +90,7 @@ def show_run(run: Path, root: Path, given: dict[str, Any]) -> Output:
 
 
 def _data(found: Validation) -> dict[str, Any]:
-    from harness.probing import paper
+    from emulator.experiments import paper_probing as paper
     from harness.probing.formula import COUNTED
 
     plan = found.plan
@@ -138,8 +138,8 @@ def _cell(cell: MeasuredCell) -> dict[str, Any]:
 def _render(found: Validation, console: Console) -> None:
     from rich.table import Table
 
+    from emulator.experiments import paper_probing as paper
     from emulator.outcome import Accounting
-    from harness.probing import paper
     from harness.probing.formula import COUNTED
 
     plan = found.plan

@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
     help="Folder that holds the runs.",
 )  # fmt: skip
+@click.option("--partial", is_flag=True, help="Of an unfinished experiment: go on without what is missing.")
 @click.option("--open", "show", is_flag=True, help="Show it in the browser.")
-def report(run: str, root: Path, show: bool) -> Output:
-    """Make the HTML page of RUN, with its JUnit results beside it. One file, no network needed."""
+def report(run: str, root: Path, partial: bool, show: bool) -> Output:
+    """Make the HTML page of RUN: one file, no network needed.
+
+    RUN is a run of `fedjoule bench`, `emulate` or `experiment`. Beside the page of a bench run stand its
+    JUnit results and epochs, beside that of an experiment its tables.
+    """
     from fedjoule.runstore import find_run
 
-    page = _page(find_run(root, run))
+    page = _page(find_run(root, run), partial=partial)
     if show:
         import webbrowser
 
@@ -36,8 +41,8 @@ def report(run: str, root: Path, show: bool) -> Output:
     return Output({"report": str(page), "bytes": page.stat().st_size}, render)
 
 
-def _page(path: Path) -> Path:
-    """Bench runs and experiments are put on a page anew; others have theirs from what made them."""
+def _page(path: Path, *, partial: bool) -> Path:
+    """Most runs are put on a page anew; others have theirs from what made them."""
     from fedjoule.errors import ConfigError
     from fedjoule.runstore.run import read_run
     from harness.report.page import REPORT_FILE
@@ -50,10 +55,14 @@ def _page(path: Path) -> Path:
     elif kind == "experiment":
         from harness.experiment_outputs import write_experiment
 
-        write_experiment(path)
+        write_experiment(path, partial=partial)
+    elif kind == "emulation":
+        from harness.report.emulation_page import emulation_page
+
+        emulation_page(path).write(path / REPORT_FILE, replace=True)
     elif not (path / REPORT_FILE).is_file():
         raise ConfigError(
             f"{path}: a run of kind {kind!r} has no page",
-            hint="bench runs, experiments and the demo have one",
+            hint="runs of bench, emulate, experiment and the demo have one",
         )
     return path / REPORT_FILE

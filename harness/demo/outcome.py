@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from emulator.experiments import paper_probing as paper
 from emulator.experiments.numbers import as_data as experiment_data
 from emulator.experiments.summary import MethodRow, summarise
 from emulator.outcome import Accounting
 from fedjoule.provenance import Origin
 from harness.demo.run import DemoResult
-from harness.probing import paper
 from harness.report.page import Number
 from power.profile import DeviceProfile, Quantity
 

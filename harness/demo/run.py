@@ -13,6 +13,7 @@ from typing import Protocol
 from emulator.experiments import runner as experiment
 from emulator.experiments.plan import Planned
 from emulator.experiments.results import ExperimentResults
+from emulator.experiments.vanilla import AgainstVanilla
 from emulator.outcome import RoundOutcome
 from fedjoule.errors import DataQualityError, FedjouleError
 from fedjoule.runstore import Run, RunStore
@@ -21,7 +22,7 @@ from harness.bench.runner import Runner
 from harness.bench.sitting import BenchFiles, View, sit
 from harness.demo.local_bench import local_bench
 from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
-from harness.demo.savings import ReplayedSavings, predicted_savings, replayed_savings
+from harness.demo.savings import predicted_savings, replayed_savings
 from harness.demo.size import FULL, DemoSize
 from harness.experiment_outputs import write_experiment
 from harness.probing.predict import Prediction
@@ -66,7 +67,7 @@ class DemoResult:
     profiles: tuple[Stored, ...]
     results: ExperimentResults
     predicted: Prediction
-    replayed: ReplayedSavings
+    replayed: AgainstVanilla
     took_s: dict[str, float]
 
     @property
@@ -191,6 +192,6 @@ def _replay(
     return run.path, write_experiment(run.path)
 
 
-def _replayed(results: ExperimentResults) -> ReplayedSavings:
+def _replayed(results: ExperimentResults) -> AgainstVanilla:
     (variant,) = results.plan.variants
     return replayed_savings(list(results.of(variant)[PROBING_METHOD].values()))

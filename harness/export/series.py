@@ -11,6 +11,7 @@ from typing import Any
 from emulator.emulation import RECORD, Result, load_result
 from emulator.log import METRIC
 from fedjoule.errors import DataQualityError
+from fedjoule.provenance import Origin
 from fedjoule.runstore import RunRecord, read_table
 from harness.run_tables import JobCapture, epoch_table
 from harness.stored_run import StoredRun
@@ -108,6 +109,7 @@ def _emulations(run: StoredRun) -> Iterator[Curves]:
             what=ROUNDS,
             settings=_flat(settings),
             origin={
+                "origin": str(record.facts.get("played", Origin.EMULATED.value)),
                 "cost_origin": str(record.facts["cost_origin"]),
                 "energy": str(record.facts["energy"]),
                 "training": str(record.facts["trainer"]),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.accounting import round_costs
+from emulator.accounting import round_costs, vanilla_cost
 from emulator.outcome import Accounting, ClientCost, RoundCost
 
 if TYPE_CHECKING:
@@ -74,9 +74,8 @@ def both_ways(costs: CandidateCosts, chosen: NDArray[np.bool_], local_epochs: in
     later = local_epochs - 1
     probed_s = costs.download_s + costs.probe_s
     trained_s = probed_s + later * costs.epoch_s
-    trained_j = costs.download_j + costs.probe_j + later * costs.epoch_j
-    upload_s = _longest(costs.upload_s[chosen])
-    vanilla = RoundCost(_longest(trained_s) + upload_s, float(trained_j.sum() + costs.upload_j[chosen].sum()))
+    everybody = np.ones_like(chosen)
+    vanilla = vanilla_cost(_client_cost(costs, everybody, later), chosen)
     done_s = _longest(probed_s) + _longest((later * costs.epoch_s + costs.upload_s)[chosen])
     probing = round_costs(_client_cost(costs, chosen, later), chosen, done_s, probed=True)
     return RoundBothWays(
@@ -87,21 +86,21 @@ def both_ways(costs: CandidateCosts, chosen: NDArray[np.bool_], local_epochs: in
     )
 
 
-def _client_cost(costs: CandidateCosts, chosen: NDArray[np.bool_], later: int) -> ClientCost:
-    """The round as the emulator sees it: who is not chosen neither trains on nor uploads."""
+def _client_cost(costs: CandidateCosts, going_on: NDArray[np.bool_], later: int) -> ClientCost:
+    """The round as the emulator sees it: who does not go on neither trains on nor uploads."""
     probed_s = costs.download_s + costs.probe_s
     wait_s = _longest(probed_s) - probed_s
     return ClientCost(
         download_s=costs.download_s,
         probe_s=costs.probe_s,
         wait_s=wait_s,
-        train_s=np.where(chosen, later * costs.epoch_s, 0.0),
-        upload_s=np.where(chosen, costs.upload_s, 0.0),
+        train_s=np.where(going_on, later * costs.epoch_s, 0.0),
+        upload_s=np.where(going_on, costs.upload_s, 0.0),
         download_j=costs.download_j,
         probe_j=costs.probe_j,
         wait_j=costs.wait_w * wait_s,
-        train_j=np.where(chosen, later * costs.epoch_j, 0.0),
-        upload_j=np.where(chosen, costs.upload_j, 0.0),
+        train_j=np.where(going_on, later * costs.epoch_j, 0.0),
+        upload_j=np.where(going_on, costs.upload_j, 0.0),
     )
 
 

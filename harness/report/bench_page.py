@@ -24,6 +24,9 @@ from harness.stored_run import StoredRun
 MAX_ROWS = 2_000
 """Of one table on the page; exports have all."""
 
+CONFIG_FILES = ("plan.toml", "scenario.toml", "federate.toml")
+"""Shown as they are: none of them says how a device is reached."""
+
 
 def bench_page(run: StoredRun) -> Page:
     """Put a run on one page. It may be unfinished, or have failed altogether."""
@@ -213,12 +216,11 @@ def _source(job: JobCapture) -> list[Cell]:
 
 
 def _configuration(run: Path) -> Section:
-    """The plan as written; of the inventory all but how devices are reached, because pages are passed on."""
-    files = []
-    plan = run / "config" / "plan.toml"
-    if plan.is_file():
-        files.append(("plan.toml", plan.read_text(encoding="utf-8")))
-    inventory = run / "config" / "devices.toml"
+    """Files as written; of the inventory all but how devices are reached, because pages are passed on."""
+    config = run / "config"
+    written = [config / name for name in CONFIG_FILES if (config / name).is_file()]
+    files = [(path.name, path.read_text(encoding="utf-8")) for path in written]
+    inventory = config / "devices.toml"
     if inventory.is_file():
         files.append(("devices.toml, without how devices are reached", _devices(inventory)))
     return Section("Configuration", "" if files else "None is stored with the run.", files=files)

@@ -93,19 +93,20 @@ def _series(series: Series, keep: NDArray[np.int64]) -> dict[str, Any]:
 def min_max_indices(columns: Sequence[NDArray[np.float64]], max_points: int) -> NDArray[np.int64]:
     """Which points to keep so that every peak survives: the lowest and highest of each bucket.
 
-    Buckets are equal stretches of the index; the first and last point are always kept.
+    Buckets are equal stretches of the index, of which the last may be shorter; the first and last point are
+    always kept.
     """
     n = len(columns[0])
     if n <= max_points:
         return np.arange(n)
-    buckets = max(1, (max_points - 2) // (2 * len(columns)))
-    usable = n - n % buckets
+    width = -(-n // max(1, (max_points - 2) // (2 * len(columns))))
+    starts = np.arange(0, n, width)
     keep = [np.array([0, n - 1])]
     for values in columns:
-        shaped = values[:usable].reshape(buckets, -1)
-        base = np.arange(buckets) * shaped.shape[1]
-        keep += [base + shaped.argmin(1), base + shaped.argmax(1)]
-    return np.unique(np.concatenate(keep))
+        # The last point once more is no new extreme.
+        shaped = np.pad(values, (0, len(starts) * width - n), mode="edge").reshape(-1, width)
+        keep += [starts + shaped.argmin(1), starts + shaped.argmax(1)]
+    return np.unique(np.minimum(np.concatenate(keep), n - 1))
 
 
 def plain_numbers(values: NDArray[np.float64]) -> list[float | None]:

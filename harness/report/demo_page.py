@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from device_agents.protocol import Phase
 from emulator.compare.statistics import Interval
+from emulator.experiments import paper_probing as paper
 from emulator.experiments.summary import summarise
 from emulator.outcome import Accounting
 from fedjoule.provenance import Origin, weakest
@@ -15,7 +16,6 @@ from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import look_commands, next_commands
 from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
 from harness.demo.run import DemoResult
-from harness.probing import paper
 from harness.probing.formula import COUNTED
 from harness.probing.predict import Interval as PredictedInterval
 from harness.report.bench_charts import job_folds
@@ -107,7 +107,7 @@ def _shown_first(job: JobCapture) -> tuple[bool, str, str]:
 
 def _replay(result: DemoResult) -> list[Section]:
     (summary,) = summarise(result.results)
-    tables = variant_tables(result.results, summary)
+    tables = variant_tables(summary)
     scenario = summary.variant.scenario
     text = (
         f"{scenario.fleet.devices} virtual devices, each one of the profiles above scaled to its "
@@ -116,7 +116,7 @@ def _replay(result: DemoResult) -> list[Section]:
         f"to its input. {CHOSEN} devices train in a round; FedRank probes {CANDIDATES} to choose them. "
         + " ".join(f"Note: {warning}." for warning in result.results.warnings)
     )
-    curves = variant_curves(result.results, summary)
+    curves = variant_curves(summary)
     return [
         replace(tables, title="Act 2: replay", text=f"{text} {tables.text}"),
         replace(curves, title="Act 2: curves"),

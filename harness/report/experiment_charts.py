@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.compare.statistics import Interval
 from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
 from emulator.experiments.curves import Axis, Curves, along
-from emulator.experiments.results import FinishedRun
-from emulator.experiments.summary import MethodRow
+from emulator.experiments.summary import MethodRow, Runs, VariantSummary
+from emulator.experiments.vanilla import AgainstVanilla
 from emulator.outcome import Accounting
 from emulator.selectors.base import shown_name
 from fedjoule.provenance import Origin
 from harness.report.charts import Chart, Series
 from harness.report.figures import HeatMap, StackedBars
 
-Runs = Mapping[str, Mapping[int, FinishedRun]]
-Points = Sequence[tuple[float, MethodRow]]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 EMULATED = Origin.EMULATED.value
 AXES = {
@@ -33,6 +35,29 @@ LEARNING = {
     "selector_td_loss": ("TD loss of the learned selectors", "loss"),
     "selector_rank_loss": ("Rank loss of the learned selectors", "loss"),
 }
+
+MAX_CELLS = 400
+"""Of a row of the heat map: about two pixels each. Larger fleets are shown in groups of devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """A method where a series stands at one value.
+
+    Attributes:
+        value: Of the quantity that is varied.
+        row: The method's numbers.
+        summary: All of that variant.
+    """
+
+    value: float
+    row: MethodRow
+    summary: VariantSummary
+
+    @property
+    def vanilla(self) -> AgainstVanilla | None:
+        """Its rounds against those without early exit, if it probes."""
+        return self.summary.vanilla.get(self.row.method)
 
 
 def accuracy_charts(runs: Runs) -> list[Chart]:
@@ -67,40 +92,54 @@ def selection_map(runs: Runs) -> HeatMap:
     """Who is chosen how often, with one seed: a device is the same for every method, not for every seed."""
     counts = Counter(seed for by_seed in runs.values() for seed in by_seed)
     seed = min(counts, key=lambda one: (-counts[one], one))
-    rows = {
-        shown_name(m): 100 * chosen_share(by_seed[seed]) for m, by_seed in runs.items() if seed in by_seed
-    }
+    shares = {shown_name(m): chosen_share(by_seed[seed]) for m, by_seed in runs.items() if seed in by_seed}
+    devices = max(map(len, shares.values()))
+    size = -(-devices // MAX_CELLS)
+    rows = {name: 100 * _group_means(share, size) for name, share in shares.items()}
     without = ", ".join(shown_name(m) for m, by_seed in runs.items() if seed not in by_seed)
     title = f"How often each device was chosen, seed {seed}" + (f" (without {without})" if without else "")
-    return HeatMap(title, rows, "device", "% of rounds", EMULATED)
+    return HeatMap(title, rows, "device" if size == 1 else f"{size} devices", "% of rounds", EMULATED)
+
+
+def _group_means(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """Means of groups of neighbours; the last group may be smaller."""
+    starts = np.arange(0, len(values), size)
+    means: NDArray[np.float64] = np.add.reduceat(values, starts) / np.diff([*starts, len(values)])
+    return means
 
 
 def energy_bars(behaviours: Mapping[str, Behaviour]) -> StackedBars:
-    """Where the energy of a whole run goes."""
-    rows = {shown_name(m): [one.energy_j[part] for part in ENERGY_PARTS] for m, one in behaviours.items()}
-    return StackedBars(
-        "Energy of all devices in a whole run, by what it went into", ENERGY_PARTS, rows, "J", EMULATED
-    )
+    """Where the energy of a whole run goes, by the name of each bar."""
+    rows = {name: [one.energy_j[part] for part in ENERGY_PARTS] for name, one in behaviours.items()}
+    title = "Energy of all devices in a whole run, by what it went into; waiting is outside R_E"
+    return StackedBars(title, ENERGY_PARTS, rows, "J", EMULATED)
 
 
-def sweep_charts(quantity: str, points: Points) -> list[Chart]:
-    """Accuracy, energy and speed over a quantity that was varied."""
-    x = np.array([value for value, _ in points])
-    rows = [row for _, row in points]
-    energy = [
-        _sweep_series(a.value, [row.against.energy[a] for row in rows if row.against], 100.0)
-        for a in Accounting
-    ]
-    speed = [
-        _sweep_series(a.value, [row.against.speed[a] for row in rows if row.against], 1.0) for a in Accounting
-    ]
-    accuracy = [_sweep_series(rows[0].method, [row.accuracy for row in rows], 100.0)]
-    found = [Chart(f"Accuracy over {quantity}", quantity, "accuracy (%)", x, accuracy, EMULATED)]
-    if all(row.against for row in rows):
-        found += [
-            Chart(f"Energy per round over {quantity}", quantity, "% of FedAvg", x, energy, EMULATED),
-            Chart(f"Speed per round over {quantity}", quantity, "times FedAvg", x, speed, EMULATED),
-        ]
+def sweep_charts(quantity: str, points: Sequence[SweepPoint]) -> list[Chart]:
+    """Accuracy, energy and speed over a quantity that was varied, and what early exit saves."""
+    x = np.array([point.value for point in points])
+    rows = [point.row for point in points]
+    accuracy = _sweep_series(rows[0].method, [row.accuracy for row in rows], 100.0)
+    found = [Chart(f"Accuracy over {quantity}", quantity, "accuracy (%)", x, [accuracy], EMULATED)]
+
+    def chart(title: str, y_label: str, scale: float, read: Callable[[Accounting], list[Interval]]) -> None:
+        series = [_sweep_series(a.value, read(a), scale) for a in Accounting]
+        found.append(Chart(f"{title} over {quantity}", quantity, y_label, x, series, EMULATED))
+
+    against = [row.against for row in rows if row.against]
+    if len(against) == len(rows):
+        chart("Energy per round", "% of FedAvg", 100.0, lambda a: [one.energy[a] for one in against])
+        chart("Speed per round", "times FedAvg", 1.0, lambda a: [one.speed[a] for one in against])
+    vanilla = [point.vanilla for point in points if point.vanilla]
+    if len(vanilla) == len(points):
+        chart(
+            "Energy saved by early exit", "% of vanilla", 100.0,
+            lambda a: [one.savings[a].energy for one in vanilla],
+        )  # fmt: skip
+        chart(
+            "Time saved by early exit", "% of vanilla", 100.0,
+            lambda a: [one.savings[a].time for one in vanilla],
+        )  # fmt: skip
     return found
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-from emulator.compare.load import BASELINE
-from emulator.compare.statistics import Interval
-from emulator.experiments.behaviour import DROPPED, Behaviour, behaviour
-from emulator.experiments.plan import Swept
+from emulator.experiments.behaviour import behaviour
 from emulator.experiments.render import (
     HEADER,
     LEGEND,
@@ -20,49 +16,38 @@ from emulator.experiments.render import (
     target_row,
 )
 from emulator.experiments.results import ExperimentResults
-from emulator.experiments.summary import MethodRow, VariantSummary, summarise
+from emulator.experiments.summary import VariantSummary, summarise
 from emulator.experiments.switches import switches
-from emulator.outcome import Accounting
+from emulator.experiments.vanilla_table import HEADER as VANILLA_HEADER
+from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
+from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
+from emulator.experiments.vanilla_table import vanilla_rows
 from emulator.selectors.base import shown_name
 from fedjoule.provenance import Origin
 from fedjoule.runstore import RunRecord
-from harness.report.experiment_charts import (
-    accuracy_charts,
-    energy_bars,
-    learning_charts,
-    selection_map,
-    sweep_charts,
+from harness.report.experiment_charts import accuracy_charts, energy_bars, learning_charts, selection_map
+from harness.report.experiment_tables import (
+    PAPER_COLUMNS,
+    SHORT_HEADER,
+    SHORT_NOTE,
+    dropped_table,
+    energy_table,
+    fairness_table,
+    short_cells,
 )
-from harness.report.page import Cell, Fold, Page, Section, Table
-
-PAPER_COLUMNS = 3
-SHORT_HEADER = (
-    "method",
-    "seeds",
-    "accuracy %",
-    "energy % of FedAvg: honest / selected only / free",
-    "speed x FedAvg: honest / selected only / free",
-    "here",
-    "paper: accuracy",
-    "energy %",
-    "speed x",
-    "there",
-)
-SHORT_NOTE = (
-    "Means, and the paper's numbers beside them: one number per cell there, no seeds, no intervals; a dash "
-    "where the paper has none."
-)
+from harness.report.page import Fold, Page, Section, Table
+from harness.report.sweep_sections import sweep_sections
 
 
 def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
     """Put an experiment's results on one page."""
     plan = results.plan
     summaries = summarise(results)
-    sections = [_warnings(results)] if results.warnings else []
+    sections = [warnings_section(results.warnings)] if results.warnings else []
     for summary in summaries:
         if summary.variant.swept is None:
-            sections += [variant_tables(results, summary), variant_curves(results, summary)]
-    sections += [_sweep(results, swept, summaries) for swept in _series(summaries)]
+            sections += [variant_tables(summary), *vanilla_sections(summary), variant_curves(summary)]
+    sections += sweep_sections(summaries)
     sections += _across(results)
     sections.append(_reading(summaries))
     return Page(
@@ -80,21 +65,22 @@ def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
     )
 
 
-def _warnings(results: ExperimentResults) -> Section:
-    rows = [[warning] for warning in results.warnings]
+def warnings_section(warnings: Sequence[str]) -> Section:
+    """What a reader has to know first."""
+    rows = [[warning] for warning in warnings]
     return Section("Before you read on", tables=[Table(["warning"], rows)])
 
 
-def variant_tables(results: ExperimentResults, summary: VariantSummary) -> Section:
+def variant_tables(summary: VariantSummary) -> Section:
     """What every method reached and took, beside the paper's numbers where there are some."""
     reduced = " ".join(
         f"{note}." for note in (f"Unlike the paper: {summary.reductions}", *pair_notes(summary))
     )
-    beside_paper = Table(SHORT_HEADER, [_short_cells(row) for row in summary.rows], f"{SHORT_NOTE} {reduced}")
+    beside_paper = Table(SHORT_HEADER, [short_cells(row) for row in summary.rows], f"{SHORT_NOTE} {reduced}")
     printed = any(row.paper for row in summary.rows)
     return Section(
         summary.variant.title,
-        f"{LEGEND}. {basis(results, summary)}.",
+        f"{LEGEND}. {basis(summary)}.",
         tables=[
             *([beside_paper] if printed else []),
             Table(
@@ -111,97 +97,25 @@ def variant_tables(results: ExperimentResults, summary: VariantSummary) -> Secti
     )
 
 
-def _with_badges(header: Sequence[str], ours: str, theirs: str) -> list[str]:
-    return [*header[:-PAPER_COLUMNS], ours, *header[-PAPER_COLUMNS:], theirs]
+def vanilla_sections(summary: VariantSummary) -> list[Section]:
+    """What early exit saves; none if no method probes."""
+    rows = [[*row, Origin.EMULATED] for row in vanilla_rows(summary.vanilla)]
+    table = Table([*VANILLA_HEADER, "here"], rows, f"{VANILLA_PAPER}.")
+    title = f"{summary.variant.title}: what early exit saves"
+    return [Section(title, f"{VANILLA_NOTE}.", tables=[table])] if rows else []
 
 
-def _main_cells(row: MethodRow) -> list[Cell]:
-    cells = main_row(row)
-    theirs: Cell = Origin.LITERATURE if row.paper else "-"
-    return [*cells[:-PAPER_COLUMNS], Origin.EMULATED, *cells[-PAPER_COLUMNS:], theirs]
-
-
-def _short_cells(row: MethodRow) -> list[Cell]:
-    energy, speed = ("100 / 100 / 100", "1 / 1 / 1") if row.method == BASELINE else ("-", "-")
-    if row.against is not None:
-        energy = _means(row.against.energy, 100)
-        speed = _means(row.against.speed, 1)
-    full = _main_cells(row)
-    return [*full[:2], f"{100 * row.accuracy.mean:.4g}", energy, speed, *full[-PAPER_COLUMNS - 2 :]]
-
-
-def _means(ratios: Mapping[Accounting, Interval], scale: float) -> str:
-    means = [scale * ratios[accounting].mean for accounting in Accounting]
-    return " / ".join("-" if math.isnan(mean) else f"{mean:.3g}" for mean in means)
-
-
-def variant_curves(results: ExperimentResults, summary: VariantSummary) -> Section:
+def variant_curves(summary: VariantSummary) -> Section:
     """How it went: curves, who was chosen, where the energy went, fairness, drop-outs."""
-    runs = results.of(summary.variant)
-    found = {method: behaviour(by_seed) for method, by_seed in runs.items()}
+    runs = summary.runs
+    found = {shown_name(method): behaviour(by_seed) for method, by_seed in runs.items()}
     return Section(
         f"{summary.variant.title}: curves",
         f"Unlike the paper: {summary.reductions}. Click a name below a chart to hide its line.",
         charts=[*accuracy_charts(runs), selection_map(runs), energy_bars(found)],
-        tables=[_fairness(found), _dropped(found)],
+        tables=[energy_table("method", found), fairness_table(found), dropped_table(found)],
         folds=[Fold("Reward and loss", "of the rounds and of the learned selectors", learning_charts(runs))],
     )
-
-
-def _fairness(found: Mapping[str, Behaviour]) -> Table:
-    rows = [
-        [shown_name(m), f"{one.gini:.3f}", f"{one.jain:.3f}", f"{one.energy_gini:.3f}", Origin.EMULATED]
-        for m, one in found.items()
-    ]
-    header = ["method", "Gini of times chosen", "Jain of times chosen", "Gini of energy spent", ""]
-    return Table(
-        header, rows, "Fairness. All alike: Gini 0, Jain 1. Always the same few: Gini near 1, Jain K/N."
-    )
-
-
-def _dropped(found: Mapping[str, Behaviour]) -> Table:
-    rows = [
-        [
-            shown_name(m),
-            f"{one.participations:.0f}",
-            *(f"{one.dropped[fate]:.4g}" for fate in DROPPED),
-            Origin.EMULATED,
-        ]
-        for m, one in found.items()
-    ]
-    header = ["method", "participations", *(fate.value for fate in DROPPED), ""]
-    return Table(header, rows, "Drop-outs by reason, per run, mean over seeds.")
-
-
-def _series(summaries: Sequence[VariantSummary]) -> list[Swept]:
-    return list(dict.fromkeys(one.variant.swept for one in summaries if one.variant.swept))
-
-
-def _sweep(results: ExperimentResults, swept: Swept, summaries: Sequence[VariantSummary]) -> Section:
-    """A series: its own variants, and the one they start from where it has the method too."""
-    own = [one for one in summaries if one.variant.swept == swept]
-    bases = [one for one in summaries if one.variant.name == own[0].variant.baseline]
-    methods = [row.method for row in own[0].rows if row.method != BASELINE]
-    points = {method: _points(swept, [*own, *bases], method) for method in methods}
-    header = [swept.quantity, *_with_badges(HEADER, "here", "there")]
-    rows = [[f"{value:g}", *_main_cells(row)] for series in points.values() for value, row in series]
-    title = bases[0].variant.title if bases else own[0].variant.title
-    return Section(
-        f"{title}: over {swept.quantity}",
-        f"{LEGEND}. {basis(results, own[0])}.",
-        charts=[chart for series in points.values() for chart in sweep_charts(swept.quantity, series)],
-        tables=[Table(header, rows, f"Unlike the paper: {own[0].reductions}.")],
-    )
-
-
-def _points(swept: Swept, summaries: Sequence[VariantSummary], method: str) -> list[tuple[float, MethodRow]]:
-    found = [
-        (swept.value(one.variant.scenario), row)
-        for one in summaries
-        for row in one.rows
-        if row.method == method
-    ]
-    return sorted(found, key=lambda point: point[0])
 
 
 def _across(results: ExperimentResults) -> list[Section]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.report.charts import Band, plain_numbers
+from harness.report.charts import plain_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,6 @@ class HeatMap:
         column: What a column is, e.g. ``device``.
         unit: Of the values.
         origin: Provenance, shown as a badge beside the title.
-        bands: None; charts have them.
     """
 
     title: str
@@ -31,7 +30,6 @@ class HeatMap:
     column: str
     unit: str
     origin: str
-    bands: Sequence[Band] = ()
 
     def as_data(self) -> dict[str, Any]:
         """JSON for the page's script."""
@@ -49,7 +47,6 @@ class StackedBars:
         rows: Name to one value per part.
         unit: Of the values.
         origin: Provenance, shown as a badge beside the title.
-        bands: None; charts have them.
     """
 
     title: str
@@ -57,7 +54,6 @@ class StackedBars:
     rows: Mapping[str, Sequence[float]]
     unit: str
     origin: str
-    bands: Sequence[Band] = ()
 
     def as_data(self) -> dict[str, Any]:
         """JSON for the page's script."""

@@ -41,6 +41,7 @@ def test_selectors_and_seeds_into_one_run(
         (name, seed) for name in ("fedavg", "oort") for seed in (0, 2, 3)
     ]
     for emulation in data["emulations"]:
+        assert emulation["origin"] == "emulated"
         assert emulation["cost_origin"] == "literature"
         assert emulation["training"] == "surrogate"
         assert (Path(data["path"]) / emulation["folder"] / "rounds.parquet").is_file()

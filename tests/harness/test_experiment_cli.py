@@ -88,6 +88,10 @@ def test_a_part_of_an_experiment_is_shown_on_request_only(
     assert "plain/oort_s1" in capsys.readouterr().err
     assert not (copy / "table.md").exists()
     assert not (copy / "report.html").exists()
+    assert run(["report", str(copy)]) == 6
+    assert run(["report", str(copy), "--partial"]) == 0
+    assert "this is a part of the experiment" in (copy / "report.html").read_text()
+    capsys.readouterr()
     assert run(["experiment", "table", str(copy), "--partial"]) == 0
     assert "this is a part of the experiment" in capsys.readouterr().out
     assert "this is a part of the experiment" in (copy / "report.html").read_text()

@@ -33,6 +33,7 @@ def test_the_page_says_what_the_issue_asks_for(finished: Path) -> None:
         "Test accuracy against rounds", "against virtual time", "against energy", "Reward of each round",
         "Validation loss", "TD loss", "Rank loss", "How often each device was chosen", "by what it went into",
         "Accuracy over candidates", "Energy per round over candidates", "Speed per round over candidates",
+        "Energy saved by early exit over candidates", "Time saved by early exit over candidates",
     ):  # fmt: skip
         assert any(words in title for title in titles), words
     html = page.html()
@@ -41,6 +42,9 @@ def test_the_page_says_what_the_issue_asks_for(finished: Path) -> None:
         "Jain of times chosen",
         "Drop-outs by reason",
         "How the paper was read",
+        "what early exit saves",
+        "rejected work J",
+        "waiting is outside R_E",
     ):
         assert words in html
     assert html.count("a formula instead of training") >= 4  # with every table
@@ -50,7 +54,10 @@ def test_the_page_says_what_the_issue_asks_for(finished: Path) -> None:
 def test_a_series_starts_from_its_base(finished: Path) -> None:
     page = experiment_page(load_experiment(finished), read_run(finished))
     series = next(section for section in page.sections if "over candidates" in section.title)
-    assert [row[0] for row in series.tables[0].rows] == ["6", "9"]
+    # Against FedAvg, to the target, against vanilla, and where the energy went: each at every value.
+    assert len(series.tables) == 4
+    for table in series.tables:
+        assert [row[0] for row in table.rows] == ["6", "9"]
     chart = series.charts[0].as_data()
     assert chart["data"][0] == [6.0, 9.0]
     assert len(chart["series"][0]["low"]) == 2
@@ -83,13 +90,15 @@ def test_chromium_draws_it_without_complaint_or_network(
     ) as driver:
         open_page(driver, finished / "report.html")
         at_first = drawn(driver)
-        assert at_first == 3 + 2 + 3  # curves, heat map and bars, the series; reward and loss are folded away
+        # Curves, heat map and bars; the series with bars of its own. Reward and loss are folded away.
+        assert at_first == 3 + 2 + 6
         driver.execute_script("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
         wait_until_drawn(driver, at_first + 4)
         assert drawn(driver) == at_first + 4
         cells = "return document.querySelectorAll('.heat:not(.stack) .cells i').length"
         assert driver.execute_script(cells) == len(METHODS) * 12
-        assert driver.execute_script("return document.querySelectorAll('.heat.stack').length") == len(METHODS)
+        bars = driver.execute_script("return document.querySelectorAll('.heat.stack').length")
+        assert bars == len(METHODS) + 2
         assert console_errors(driver) == []
         assert {url.split(":")[0] for url in requested_urls(driver)} <= {"file", "data", "chrome"}
         picture = tmp_path / "experiment.png"

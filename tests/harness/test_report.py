@@ -46,6 +46,15 @@ def test_thinning_keeps_every_peak() -> None:
     assert (np.diff(keep) > 0).all()
 
 
+@pytest.mark.parametrize("n", [100_003, 4_001])
+def test_thinning_keeps_a_peak_near_the_end(n: int) -> None:
+    values = np.zeros(n)
+    values[n - 2] = 50.0
+    keep = min_max_indices([values], MAX_POINTS)
+    assert n - 2 in keep.tolist()
+    assert len(keep) <= MAX_POINTS
+
+
 def test_short_series_are_kept_whole() -> None:
     assert min_max_indices([np.zeros(10)], 100).tolist() == list(range(10))
 

@@ -21,7 +21,7 @@ SCENARIO = Scenario(
     trainer=TrainerSection(kind="surrogate"),
 )
 pytestmark = pytest.mark.timeout(600)  # importing MLflow alone takes seconds of an idle core
-BASIS = "cost origin: literature, energy: marginal, training: surrogate"
+BASIS = "origin: emulated, cost origin: literature, energy: marginal, training: surrogate"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ const figures = (() => {
   const heat = (place, chart) => {
     place.classList.add("plain");
     const top = Math.max(...chart.rows.flatMap(row => row.values.map(value => value ?? 0)), 1e-12);
-    const note = make(place, "p", "note", `light: 0, dark: ${number(top)} ${chart.unit}; one cell per ${chart.column}`);
+    const note = make(place, "p", "note legend", `light: 0, dark: ${number(top)} ${chart.unit}; one cell per ${chart.column}`);
     const idle = note.textContent;
     for (const row of chart.rows) {
       const line = document.createElement("div");

@@ -49,15 +49,22 @@
       }
       ctx.restore();
     };
-    const idle = note ? note.textContent : "";
+    const idle = note.textContent;
     const hover = u => {
-      if (!note) return;
       // Where the mouse is, not the nearest sample: of a long trace only some samples are here.
       const x = u.cursor.left < 0 ? NaN : u.posToVal(u.cursor.left, "x");
       const b = bands.find(b => b.start <= x && x < b.end);
       note.textContent = b ? `${b.label}: ${b.note}` : idle;
     };
     return { hooks: { drawClear: draw, setCursor: hover } };
+  };
+
+  const bandNote = place => {
+    const note = document.createElement("p");
+    note.className = "note";
+    note.textContent = "Move the mouse over the trace; drag to zoom, double-click to go back.";
+    place.after(note);
+    return note;
   };
 
   const errorBars = chart => {
@@ -121,13 +128,12 @@
   };
 
   const draw = place => {
-    const index = place.dataset.chart, chart = charts[index];
+    const chart = charts[place.dataset.chart];
     if (chart.kind) {
       figures.draw[chart.kind](place, chart);
       document.documentElement.dataset.drawn = ++drawn;
       return;
     }
-    const note = document.querySelector(`[data-note="${index}"]`);
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line") }, ticks: { stroke: css("--line") } };
     const hasBars = chart.series.some(s => s.halfWidth), hasRibbons = chart.series.some(s => s.low);
     const options = {
@@ -142,7 +148,7 @@
         })),
       ],
       plugins: [
-        ...(chart.bands.length ? [bandPlugin(chart.bands, note)] : []), ...(hasBars ? [errorBars(chart)] : []),
+        ...(chart.bands.length ? [bandPlugin(chart.bands, bandNote(place))] : []), ...(hasBars ? [errorBars(chart)] : []),
         ...(hasRibbons ? [ribbons(chart)] : []),
       ],
     };

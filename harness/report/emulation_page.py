@@ -1,0 +1,152 @@
+"""The page of a run of `fedjoule emulate`: the parts of an experiment's page for one's own scenario."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from emulator.compare.load import BASELINE, Loaded, load_emulations
+from emulator.compare.render import interval_text
+from emulator.experiments.plan import Planned, Variant
+from emulator.experiments.render import basis
+from emulator.experiments.results import FinishedRun
+from emulator.experiments.summary import Runs, VariantSummary, summary_of
+from emulator.outcome import Accounting
+from emulator.scenario.model import Scenario
+from emulator.selectors.base import shown_name
+from fedjoule.provenance import Origin
+from fedjoule.runstore import RunRecord
+from fedjoule.runstore.run import read_run
+from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
+from harness.report.page import Page, Section, Table
+
+OWN = "a scenario of its own, shown below"
+TOTALS = ("method", "seeds", "accuracy %", "best accuracy %", "virtual time s", "energy J", "here")
+TOTALS_NOTE = (
+    "Whole runs: means over seeds [95 % interval]. Accuracy: mean test accuracy of the last 10 rounds."
+)
+ROUNDS = (
+    *("method", "s per round: honest", "selected only", "free"),
+    *("J per round: honest", "selected only", "free", "here"),
+)
+ROUNDS_NOTE = (
+    "A round. Honest: every probe is counted, as above; selected only: those of rejected devices are not; "
+    "free: no probe is."
+)
+EACH = ("seed", "selector", "privileged", "budgets", "policy_sha256")
+"""Facts of one emulation; the others are those of the scenario."""
+
+
+def emulation_page(path: Path) -> Page:
+    """Put a run of one scenario on a page; emulations that have not come to their end are named and left out.
+
+    Raises:
+        DataQualityError: None has come to its end.
+    """
+    loaded, warnings = load_emulations([path])
+    run, scenario = read_run(path), loaded[0].result.record.scenario
+    variant = Variant(name=scenario.name, title=scenario.name, scenario=scenario, reductions=(OWN,))
+    summary = summary_of(variant, _runs(loaded))
+    return Page(
+        title=f"Emulation {scenario.name}",
+        lead=_lead(scenario, summary),
+        sections=[
+            *([warnings_section(warnings)] if warnings else []),
+            _costs(summary),
+            *([_against_fedavg(summary)] if BASELINE in summary.runs and len(summary.runs) > 1 else []),
+            *vanilla_sections(summary),
+            variant_curves(summary),
+            _scenario(path, scenario),
+            _provenance(summary),
+        ],
+        facts=_facts(run, loaded),
+    )
+
+
+def _runs(loaded: Sequence[Loaded]) -> Runs:
+    found: dict[str, dict[int, FinishedRun]] = {}
+    for one in loaded:
+        record = one.result.record
+        planned = Planned(variant=record.scenario.name, selector=record.selector, seed=one.seed)
+        rounds = one.rounds.sort_values("round").reset_index(drop=True)
+        found.setdefault(one.method, {})[one.seed] = FinishedRun(planned, record, rounds, one.path)
+    return found
+
+
+def _lead(scenario: Scenario, summary: VariantSummary) -> str:
+    protocol = scenario.protocol
+    names = ", ".join(shown_name(method) for method in summary.runs)
+    return (
+        f"{names} on {scenario.fleet.devices:,} devices: {protocol.rounds} rounds of {protocol.k} clients "
+        f"from {scenario.candidates} candidates, {protocol.local_epochs} local epochs. Emulated on a virtual "
+        "clock."
+    )
+
+
+def _costs(summary: VariantSummary) -> Section:
+    totals = [
+        [
+            shown_name(row.method),
+            str(row.seeds),
+            interval_text(row.accuracy, 100),
+            interval_text(row.best_accuracy, 100),
+            interval_text(row.time_s),
+            interval_text(row.energy_j),
+            Origin.EMULATED,
+        ]
+        for row in summary.rows
+    ]
+    rounds = [
+        [
+            shown_name(row.method),
+            *(interval_text(row.round_time_s[accounting]) for accounting in Accounting),
+            *(interval_text(row.round_energy_j[accounting]) for accounting in Accounting),
+            Origin.EMULATED,
+        ]
+        for row in summary.rows
+    ]
+    tables = [Table(TOTALS, totals, TOTALS_NOTE), Table(ROUNDS, rounds, ROUNDS_NOTE)]
+    return Section("Summary", f"{basis(summary)}.", tables=tables)
+
+
+def _against_fedavg(summary: VariantSummary) -> Section:
+    return replace(variant_tables(summary), title="Against FedAvg")
+
+
+def _scenario(path: Path, scenario: Scenario) -> Section:
+    written = path / "config" / "scenario.toml"
+    files = [("scenario.toml, as written", written.read_text(encoding="utf-8"))] if written.is_file() else []
+    return Section("Scenario", files=[*files, ("with all defaults", scenario.to_json())])
+
+
+def _provenance(summary: VariantSummary) -> Section:
+    """What the costs, people, data and training rest on."""
+    rows = [
+        [name.replace("_", " "), _fact(value)]
+        for name, value in summary.facts.items()
+        if name not in EACH and value not in (None, [], {})
+    ]
+    text = (
+        "Every number above is emulated. What seconds and joules rest on is called cost origin, what "
+        f"accuracies rest on trainer. Where seeds differ, this is seed {summary.facts['seed']}."
+    )
+    return Section("Provenance", text, tables=[Table(["what", "it rests on"], rows)])
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_fact(inner)}" for name, inner in value.items())
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _facts(run: RunRecord, loaded: Sequence[Loaded]) -> dict[str, str]:
+    return {
+        "run": run.run_id,
+        "command": " ".join(run.command),
+        "status": run.status.value,
+        "emulations": ", ".join(f"{shown_name(one.method)} seed {one.seed}" for one in loaded),
+        **run.host,
+    }

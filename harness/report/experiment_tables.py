@@ -1,0 +1,100 @@
+"""Tables of an experiment's page: cells with badges, and what methods do to the fleet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from emulator.compare.load import BASELINE
+from emulator.compare.statistics import Interval
+from emulator.experiments.behaviour import DROPPED, ENERGY_PARTS, Behaviour
+from emulator.experiments.render import main_row
+from emulator.experiments.summary import MethodRow
+from emulator.outcome import Accounting
+from fedjoule.provenance import Origin
+from harness.report.page import Cell, Table
+
+PAPER_COLUMNS = 3
+SHORT_HEADER = (
+    "method",
+    "seeds",
+    "accuracy %",
+    "energy % of FedAvg: honest / selected only / free",
+    "speed x FedAvg: honest / selected only / free",
+    "here",
+    "paper: accuracy",
+    "energy %",
+    "speed x",
+    "there",
+)
+SHORT_NOTE = (
+    "Means, and the paper's numbers beside them: one number per cell there, no seeds, no intervals; a dash "
+    "where the paper has none."
+)
+ENERGY_CAPTION = (
+    "Energy of all devices in a whole run, mean over seeds. Waiting for the choice is shown here, but the "
+    "paper's R_E and the other tables leave it out."
+)
+
+
+def with_badges(header: Sequence[str], ours: str, theirs: str) -> list[str]:
+    """A header whose last columns are the paper's, with a column for the badge of each side."""
+    return [*header[:-PAPER_COLUMNS], ours, *header[-PAPER_COLUMNS:], theirs]
+
+
+def main_cells(row: MethodRow) -> list[Cell]:
+    """Accuracy, energy and speed with intervals, the paper's, and badges."""
+    cells = main_row(row)
+    theirs: Cell = Origin.LITERATURE if row.paper else "-"
+    return [*cells[:-PAPER_COLUMNS], Origin.EMULATED, *cells[-PAPER_COLUMNS:], theirs]
+
+
+def short_cells(row: MethodRow) -> list[Cell]:
+    """The same without intervals."""
+    energy, speed = ("100 / 100 / 100", "1 / 1 / 1") if row.method == BASELINE else ("-", "-")
+    if row.against is not None:
+        energy = _means(row.against.energy, 100)
+        speed = _means(row.against.speed, 1)
+    full = main_cells(row)
+    return [*full[:2], f"{100 * row.accuracy.mean:.4g}", energy, speed, *full[-PAPER_COLUMNS - 2 :]]
+
+
+def _means(ratios: Mapping[Accounting, Interval], scale: float) -> str:
+    means = [scale * ratios[accounting].mean for accounting in Accounting]
+    return " / ".join("-" if math.isnan(mean) else f"{mean:.3g}" for mean in means)
+
+
+def energy_table(what: str, found: Mapping[str, Behaviour]) -> Table:
+    """The numbers of `energy_bars`."""
+    rows = [
+        [name, *(f"{one.energy_j[part]:.4g}" for part in ENERGY_PARTS), Origin.EMULATED]
+        for name, one in found.items()
+    ]
+    return Table([what, *(f"{part} J" for part in ENERGY_PARTS), "here"], rows, ENERGY_CAPTION)
+
+
+def fairness_table(found: Mapping[str, Behaviour]) -> Table:
+    """How evenly devices are chosen and charged."""
+    rows = [
+        [name, f"{one.gini:.3f}", f"{one.jain:.3f}", f"{one.energy_gini:.3f}", Origin.EMULATED]
+        for name, one in found.items()
+    ]
+    header = ["method", "Gini of times chosen", "Jain of times chosen", "Gini of energy spent", "here"]
+    return Table(
+        header, rows, "Fairness. All alike: Gini 0, Jain 1. Always the same few: Gini near 1, Jain K/N."
+    )
+
+
+def dropped_table(found: Mapping[str, Behaviour]) -> Table:
+    """Who dropped out, and why."""
+    rows = [
+        [
+            name,
+            f"{one.participations:.0f}",
+            *(f"{one.dropped[fate]:.4g}" for fate in DROPPED),
+            Origin.EMULATED,
+        ]
+        for name, one in found.items()
+    ]
+    header = ["method", "participations", *(fate.value for fate in DROPPED), "here"]
+    return Table(header, rows, "Drop-outs by reason, per run, mean over seeds.")
