@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.errors import EXIT_DATA_QUALITY, ConfigError
+from fedjoule.errors import EXIT_DATA_QUALITY, ConfigError, DataQualityError
 from harness.cli.frame import Command, Output
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
 def _window(recording: Recording, from_s: float | None, to_s: float | None) -> Window:
     from power.windows import Window
 
+    if not len(recording):
+        raise DataQualityError(f"{recording.folder}: holds no samples", hint="record again")
     first_ns = int(recording.block(0).t_ns[0])
     last_ns = int(recording.block(len(recording) - 1).t_ns[-1])
     start_ns = first_ns if from_s is None else first_ns + round(from_s * 1e9)

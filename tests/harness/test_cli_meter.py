@@ -158,6 +158,14 @@ def test_what_a_recording_holds(answer: Answer, tmp_path: Path, capfd: pytest.Ca
     assert "1 J ± 0.015 J (95 %), 2 W on average" in capfd.readouterr().out
 
 
+def test_a_recording_without_samples_holds_nothing(answer: Answer, tmp_path: Path) -> None:
+    from tests.power.synthetic import write_recording
+
+    write_recording(tmp_path / "r", [])
+    said = answer("show", str(tmp_path / "r"), code=EXIT_DATA_QUALITY)
+    assert "holds no samples" in said["error"]["message"]
+
+
 def test_ctrl_c_keeps_the_recording(tmp_path: Path, lvpm: list[str]) -> None:
     out = tmp_path / "recording"
     with started("record", *lvpm, "--seconds", "600", "--out", str(out), "--json") as process:
