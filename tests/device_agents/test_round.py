@@ -36,7 +36,7 @@ def test_a_blob_is_handed_over_without_hashing_it_again(monkeypatch: pytest.Monk
     work = round_on(link)
     wanted = BlobRef.of(DATA)
     monkeypatch.setattr(BlobRef, "of", lambda _: pytest.fail("hashed while the device waits"))
-    work._answer(Want(seq=1, job_id="j", name="model", sha256=wanted.sha256))
+    work._answer(Want(seq=1, job_id="j", name="model", **wanted.model_dump()))
     assert {key: link.sent[0][key] for key in ("sha256", "size")} == wanted.model_dump()
 
 
