@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from emulator.accounting import vanilla_cost
-from emulator.experiments.render import as_csv, as_markdown
+from emulator.experiments.numbers import as_csv
+from emulator.experiments.render import as_markdown
 from emulator.experiments.results import ExperimentResults, FinishedRun, load_experiment
 from emulator.experiments.summary import summarise
 from emulator.experiments.vanilla import against_vanilla
