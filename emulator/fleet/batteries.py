@@ -96,9 +96,9 @@ class Batteries:
         # Where levels are recorded a debt only falls without training: as it was last seen, it is the most.
         least = self._base(np.full(len(doubtful), t_ns), doubtful) - owed
         doubtful = doubtful[self._modelled[doubtful] | (least <= self._floor)]
-        ran_out = doubtful[self.exhausted(t_ns, doubtful)]
-        still = self.level(t_ns, self._empty) <= self._restart
-        self._empty = np.union1d(self._empty[still], ran_out)
+        asked = np.union1d(self._empty, doubtful)
+        needed = np.where(np.isin(asked, self._empty), self._restart, self._floor)
+        self._empty = asked[self.level(t_ns, asked) <= needed]
         return self._empty
 
     def recovers_at(self, t_ns: int, barred: Ids) -> int:
@@ -148,9 +148,10 @@ class Batteries:
         base = self._base(cut.t_ns.ravel(), many).reshape(cut.t_ns.shape)
         # Where the level is unknown for a while, the battery is not said to end.
         left = np.nan_to_num(base, nan=np.inf) - owed_j / self._capacity_j(devices)[:, None]
-        ends_ns = self._crossing(cut.t_ns, left)
-        over_ns = np.minimum(ends_ns, cut.t_ns[:, -1])
-        return ends_ns, between(cut.t_ns, owed_j, over_ns[:, None])[:, 0]
+        ends_ns, end_ns = self._crossing(cut.t_ns, left), cut.t_ns[:, -1]
+        if not (ends_ns < end_ns).any():
+            return ends_ns, owed_j[:, -1]
+        return ends_ns, between(cut.t_ns, owed_j, np.minimum(ends_ns, end_ns)[:, None])[:, 0]
 
     def book(self, devices: Ids, debt_j: Array, t_ns: Times, ran_out: NDArray[np.bool_]) -> None:
         """What each owes when it was done, each at its own time; and who ran out."""
@@ -214,7 +215,8 @@ class Batteries:
             going = (until_ns < t_ns) & self._changes(ids)
             ids, now_ns = ids[going], until_ns[going]
         self._since_ns[devices] = t_ns
-        self._look_ahead(changing)
+        if len(changing):
+            self._look_ahead(changing)
 
     def _look_ahead(self, devices: Ids) -> None:
         """Note until when each surely has something left, so that check-in asks only about the others.
