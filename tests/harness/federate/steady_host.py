@@ -1,13 +1,16 @@
 """A machine that is as fast now as it was an hour ago, for devices that are processes of it.
 
 A virtual machine's cores are not: what its neighbours do makes the same work take up to a third more or less
-processor time from one minute to the next. A phone's processor does not do that. So each core has a canary: a
-process that does a few training steps now and then and writes down how fast they were, as a share of how fast
-they were at first. `quota` and the emulated meters count processor time in this currency.
+processor time from one minute to the next. A phone's processor does not do that. So each core has
 
-The canary's step has to be of the kind that the devices do. A loop of plain Python swings twice as far.
+- a canary: a process that does a few training steps now and then and writes down how fast they were, as a
+  share of how fast they were at first. `quota` and the emulated meters count processor time in this currency.
+  Its step has to be of the kind that the devices do: a loop of plain Python swings twice as far;
+- a filler: a busy loop of the lowest class, which gives way to whoever wants the core. A core that falls
+  asleep between two slices of a device may be lent to a neighbour and come back with other people's caches.
 
-    python -m tests.harness.federate.steady_host CORE GRAPH FILE
+    python -m tests.harness.federate.steady_host CORE GRAPH FILE   the canary
+    python -m tests.harness.federate.steady_host CORE              the filler
 """
 
 from __future__ import annotations
@@ -55,6 +58,14 @@ def canary(graph: Path, file: Path) -> None:
         written.replace(file)
 
 
+def filler() -> None:
+    """Use what nobody else wants, until the parent ends."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    parent = os.getppid()
+    while os.getppid() == parent:
+        sum(range(10_000))
+
+
 def _reading_s(step: Callable[[], object]) -> float:
     """Processor time of some steps."""
     time.sleep(PERIOD_S)
@@ -86,7 +97,7 @@ def _task() -> Task:
 
 @contextlib.contextmanager
 def steady_host(folder: Path) -> Iterator[dict[int, Path]]:
-    """Watch the speed of every core.
+    """Watch the speed of every core, and keep it awake.
 
     Yields:
         For each core the file that holds its speed.
@@ -98,10 +109,11 @@ def steady_host(folder: Path) -> Iterator[dict[int, Path]]:
     processes = []
     try:
         for core, file in files.items():
-            processes.append(subprocess.Popen([*command, str(core), graph, str(file)], cwd=ROOT))
+            on_core = [*command, str(core)]
+            processes += [subprocess.Popen(one, cwd=ROOT) for one in (on_core, [*on_core, graph, str(file)])]
         while not all(file.exists() for file in files.values()):
             if any(process.poll() is not None for process in processes):
-                raise RuntimeError("a canary has died; its message is above")
+                raise RuntimeError("a canary or a filler has died; its message is above")
             time.sleep(PERIOD_S)
         yield files
     finally:
@@ -113,7 +125,10 @@ def steady_host(folder: Path) -> Iterator[dict[int, Path]]:
 
 def main(arguments: list[str]) -> None:
     os.sched_setaffinity(0, {int(arguments[0])})
-    canary(Path(arguments[1]), Path(arguments[2]))
+    if len(arguments) == 1:
+        filler()
+    else:
+        canary(Path(arguments[1]), Path(arguments[2]))
 
 
 if __name__ == "__main__":
