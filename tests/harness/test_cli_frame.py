@@ -41,7 +41,7 @@ def test_errors_are_a_sentence_and_what_to_try(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
         f"fedjoule: no run matches 'nope' in {tmp_path}",
-        "  try: `fedjoule runs list` shows them",
+        f"  try: `fedjoule runs list --root {tmp_path}` shows them",
     ]
 
 
