@@ -3,10 +3,10 @@
     python -m tests.harness.federate.quota PID:SHARE[:FILE] ...
 
 ``PID`` is a device's SSH server. What runs below it is stopped when it has used up its share and goes on when
-it has earned some: a bucket of processor time. Time that others took away is made up for (up to 0.1 s of it),
-so a device is as fast as its share even on a busy machine. Where a ``FILE`` holds the speed of the device's
-core (`steady_host`), it is as fast even while the machine is not. It ends, and lets everything go on, when
-its standard input does.
+it has earned some: a bucket of processor time. Time that it wanted and others took is made up for (up to a
+second of it), so a device is as fast as its share beside whatever else runs on its core. Where a ``FILE``
+holds the speed of that core (`steady_host`), it is as fast even while the machine is not. It ends, and lets
+everything go on, when its standard input does.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from power.emulated.signals import process_tree, read_speed
 TICK_S = 0.004
 LOOK_S = 0.1
 FULL_S = 0.1
+OWED_S = 1.0
 """How often processor time is read, and processes are looked for; what a bucket holds, and must hold for a
-stopped device to go on, in seconds of the device's own share. In slices of a millisecond or two the same work
+stopped device to go on, in seconds of the device's own share; and what it may hold for a device that wants to
+run and has to wait for its core. In slices of a millisecond or two the same work
 took about a fifth more processor time, likely to fill caches again."""
 
 NOWHERE: Mapping[int, Path] = MappingProxyType({})
@@ -64,11 +66,16 @@ class Bucket:
                 continue
             self._have_s -= speed * (now_s - before_s)
             self._used_s[pid] = now_s
-        self._have_s = min(self._have_s, FULL_S * self._share)
+        if self._have_s > FULL_S * self._share:
+            self._have_s = min(self._have_s, (OWED_S if self._wants_to_run() else FULL_S) * self._share)
         if self._have_s <= 0 and not self._stopped:
             self._set(stopped=True)
         elif self._have_s >= FULL_S * self._share and self._stopped:
             self._set(stopped=False)
+
+    def _wants_to_run(self) -> bool:
+        """Whether a thread of it is running, or waits for the core."""
+        return not self._stopped and any(_is_runnable(pid) for pid in self._used_s)
 
     def let_go(self) -> None:
         """Everything goes on."""
@@ -94,6 +101,15 @@ def _comm(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text()
     except OSError:
         return "sshd: gone"
+
+
+def _is_runnable(pid: int) -> bool:
+    for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            # The state is behind the name, which is in brackets and may hold any character.
+            if task.read_text().rpartition(")")[2].split()[0] == "R":
+                return True
+    return False
 
 
 def _signal(pid: int, number: int) -> None:
