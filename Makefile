@@ -14,7 +14,7 @@ help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: $(VENV)/.run-installed  ## bench, replay and probing end to end, on this machine, without hardware
-	$(BIN)/fedjoule demo
+	$(BIN)/joulefleet demo
 
 test: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all tests, with a time budget per package
 	@tests/install-system-parts
@@ -22,7 +22,7 @@ test: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all tests, with a time
 
 campaign: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## the full counts; the record goes to docs/results/
 	@CI=true tests/install-system-parts
-	CI=true FEDJOULE_CAMPAIGN=full $(BIN)/python -m pytest -m campaign --timeout 7200 $(PYTEST_ARGS)
+	CI=true JOULEFLEET_CAMPAIGN=full $(BIN)/python -m pytest -m campaign --timeout 7200 $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev-installed  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -36,7 +36,7 @@ format: $(VENV)/.dev-installed  ## let ruff fix what it can
 
 bench: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all benchmarks, into docs/benchmarks.md; can be interrupted
 	@tests/install-system-parts
-	FEDJOULE_BENCH=full $(BIN)/python -m benchmarks
+	JOULEFLEET_BENCH=full $(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks --publish
 
 bench-check: $(VENV)/.dev-installed  ## the last run's ratios against the committed ones: over 20 % worse fails
@@ -52,7 +52,7 @@ $(VENV)/.created:
 
 # What a user installs. Editable, so that the folder you cloned is what runs.
 $(VENV)/.run-installed: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "installing fedjoule with its extras (about two minutes the first time)"
+	@echo "installing joulefleet with its extras (about two minutes the first time)"
 	@start=$$(date +%s); $(PIP) --no-build-isolation -e '.[all]' && echo $$(( $$(date +%s) - start )) > $(VENV)/.install-seconds
 	@touch $@
 

@@ -25,9 +25,9 @@ from benchmarks.suite.records import (
 )
 from benchmarks.suite.report import page
 from benchmarks.suite.runner import names, run_in_child
-from fedjoule.config import validate
-from fedjoule.errors import FedjouleError
-from fedjoule.records import read_json, write_atomic, write_record
+from joulefleet.config import validate
+from joulefleet.errors import JoulefleetError
+from joulefleet.records import read_json, write_atomic, write_record
 
 FINISHED = ".finished"
 """In the folder of the results: every module has been run; the next run begins anew."""
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         if asked.publish:
             return publish(asked.results)
         return run(asked.names, asked.results)
-    except FedjouleError as error:
+    except JoulefleetError as error:
         print(f"benchmarks: {error.message}\n  try: {error.hint}", file=sys.stderr)
         return 2
 

@@ -34,7 +34,7 @@ from emulator.selectors.base import Probe
 from emulator.selectors.fedavg import FedAvg
 from emulator.training.surrogate import SurrogateTrainer
 from emulator.world import World
-from fedjoule.runstore import RunStore
+from joulefleet.runstore import RunStore
 from power.reference.fleet import reference_fleet
 from traces.devices import FleetRecipe
 from traces.flat import flatten

@@ -22,12 +22,12 @@ from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from emulator.outcome import RoundOutcome
 from emulator.selectors.base import SELECTORS
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 NAME = "million_devices"
 DEVICES = 1_000_000
 ROUNDS = 50
-FULL = os.environ.get("FEDJOULE_BENCH") == "full"
+FULL = os.environ.get("JOULEFLEET_BENCH") == "full"
 REPEATS = 3 if FULL else 1
 SHORT_ROUNDS = 5
 CPU_BAR_S, MEMORY_BAR_MB = 60.0, 4000.0

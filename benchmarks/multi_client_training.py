@@ -6,7 +6,7 @@ block each, so that they meet the same neighbours. The peers live in environment
 (``.venv-peers-*``), which the first run makes from ``benchmarks/peers/requirements-*.txt``; one that does not
 install is left out, and the note says so.
 
-Two repeats by default; ``FEDJOULE_BENCH=full`` makes them seven.
+Two repeats by default; ``JOULEFLEET_BENCH=full`` makes them seven.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from benchmarks.suite.peers import PeerUnavailable, peer_python
 from device_agents.workloads.models import initial_state
 from device_agents.workloads.tasks import TASKS, synthetic_shard
 from emulator.data.sources import load_data_set
-from fedjoule.errors import StorageError
+from joulefleet.errors import StorageError
 
 NAME = "multi_client_training"
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent
-REPEATS = 7 if os.environ.get("FEDJOULE_BENCH") == "full" else 2
+REPEATS = 7 if os.environ.get("JOULEFLEET_BENCH") == "full" else 2
 
 CLIENT_EPOCHS = 50  # in a block: ten clients, five epochs
 SAMPLES = 60_000
-OURS, OURS_ON_TWO = "fedjoule, 1 worker", "fedjoule, 2 workers"
-OURS_SCRIPTS = {OURS: ["fedjoule_cpu.py", "1"], OURS_ON_TWO: ["fedjoule_cpu.py", "2"]}
+OURS, OURS_ON_TWO = "joulefleet, 1 worker", "joulefleet, 2 workers"
+OURS_SCRIPTS = {OURS: ["joulefleet_cpu.py", "1"], OURS_ON_TWO: ["joulefleet_cpu.py", "2"]}
 # The environment and the script of each.
 PEERS = {
     "plain torch loop": ("fl", "plain_torch.py"),

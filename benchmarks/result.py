@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from fedjoule.config import ClosedModel
+from joulefleet.config import ClosedModel
 
 RATIO = "x"
 """Unit of a ratio of two things that were measured side by side in one run."""

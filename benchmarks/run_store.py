@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.result import Figure, figure
-from fedjoule.runstore import TableWriter
+from joulefleet.runstore import TableWriter
 
 SCHEMA = pa.schema([("t_ns", pa.int64()), ("current_a", pa.float32()), ("voltage_v", pa.float32())])
 ROWS, BATCHES, REPEATS = 5_000, 400, 5

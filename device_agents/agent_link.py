@@ -23,7 +23,7 @@ from device_agents.protocol import (
     parse_line,
 )
 from device_agents.transport import Channel
-from fedjoule.errors import DeviceBusy, DeviceError, DeviceFull, DeviceProtocolError
+from joulefleet.errors import DeviceBusy, DeviceError, DeviceFull, DeviceProtocolError
 
 M = TypeVar("M", bound=Message)
 
@@ -136,10 +136,10 @@ def _check_version(line: bytes) -> None:
         )
 
 
-FREE_SPACE = "free some space there; `fedjoule bench prepare DEVICE --clean` empties the agent's cache"
+FREE_SPACE = "free some space there; `joulefleet bench prepare DEVICE --clean` empties the agent's cache"
 
 _HINTS = {
-    "backend_missing": "`fedjoule bench prepare` says what the device lacks",
+    "backend_missing": "`joulefleet bench prepare` says what the device lacks",
     "python_too_old": "install Python 3.9 or newer there, and name it in the inventory: `python = ...`",
     "storage": "is the agent's folder on the device writable?",
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from device_agents.bundle import Bundle
 from device_agents.session import AgentSession
 from device_agents.transport.base import Channel, Transport
-from fedjoule.errors import DeviceError, DeviceUnreachable
+from joulefleet.errors import DeviceError, DeviceUnreachable
 
 START_TIMEOUT_S = 30.0
 
@@ -17,7 +17,7 @@ START_TIMEOUT_S = 30.0
 _START = """
 if ! command -v "$3" > /dev/null; then echo python; exit 69; fi
 if [ -f "$1" ] && [ "$(wc -c < "$1")" -eq "$4" ]; then echo ready; else echo missing; exit 66; fi
-FEDJOULE_STATE="$2" exec "$3" "$1"
+JOULEFLEET_STATE="$2" exec "$3" "$1"
 """
 
 _LIST = 'for f in "$1"/agent-*.pyz; do [ -f "$f" ] && echo "$f"; done; true'
@@ -26,14 +26,14 @@ _REMOVE = 'parts=$1; shift; rm -f -- "$@" "$parts"/*.part'
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Where fedjoule's things are on a device.
+    """Where joulefleet's things are on a device.
 
     Attributes:
         state: Folder for payloads, cached data and journals; relative to the login folder.
         python: Interpreter that runs the agent.
     """
 
-    state: str = ".fedjoule"
+    state: str = ".joulefleet"
     python: str = "python3"
 
     def payload(self, bundle: Bundle) -> str:

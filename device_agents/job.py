@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from device_agents.payload.interference import MAX_STEPS
 from device_agents.payload.wire import MAX_BLOB_BYTES
-from fedjoule.config import ClosedModel
-from fedjoule.provenance import Sha256
+from joulefleet.config import ClosedModel
+from joulefleet.provenance import Sha256
 
 Backend = Literal["numpy", "torch", "onnxruntime"]
 

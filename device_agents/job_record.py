@@ -25,8 +25,8 @@ from device_agents.protocol import (
     Sources,
     Telemetry,
 )
-from fedjoule.config import ClosedModel
-from fedjoule.errors import DeviceProtocolError
+from joulefleet.config import ClosedModel
+from joulefleet.errors import DeviceProtocolError
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from device_agents.job import BlobRef
 from device_agents.payload.wire import MAX_COLLECT_BYTES, MAX_LINE_BYTES
-from fedjoule.config import ClosedModel
-from fedjoule.errors import DeviceProtocolError
+from joulefleet.config import ClosedModel
+from joulefleet.errors import DeviceProtocolError
 
 Nanoseconds = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, lt=1e9)]

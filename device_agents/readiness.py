@@ -11,8 +11,8 @@ from device_agents.bundle import MIN_PYTHON
 from device_agents.deploy import Installation, no_python
 from device_agents.job import Backend
 from device_agents.transport.base import Transport
-from fedjoule.config import ClosedModel
-from fedjoule.errors import DeviceError
+from joulefleet.config import ClosedModel
+from joulefleet.errors import DeviceError
 
 NEEDS: dict[str, tuple[str, ...]] = {
     "numpy": ("numpy",),
@@ -107,7 +107,9 @@ def _install_hint(report: DeviceReport, missing: list[str]) -> str:
             f"Termux has no wheels: `pkg install {packages}`; where there is no such package, "
             "a Debian in proot (docs/lab/phone-on-monsoon.md)"
         )
-    return f"`fedjoule bench prepare DEVICE --install` makes a virtual environment with {', '.join(missing)}"
+    return (
+        f"`joulefleet bench prepare DEVICE --install` makes a virtual environment with {', '.join(missing)}"
+    )
 
 
 def needs(backends: Sequence[Backend]) -> list[str]:

@@ -11,7 +11,7 @@ from device_agents.agent_link import AgentLink, error_of
 from device_agents.job import BlobRef, Job
 from device_agents.payload.wire import TRANSFER_TIMEOUT_S
 from device_agents.protocol import Accepted, AgentError, Blob, Done, EpochMarker, ProbeDone, Want
-from fedjoule.errors import ConfigError, DeviceError, DeviceProtocolError, DeviceUnreachable
+from joulefleet.errors import ConfigError, DeviceError, DeviceProtocolError, DeviceUnreachable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,7 +33,7 @@ from device_agents.round import (
     failure_of,
 )
 from device_agents.transport import Channel
-from fedjoule.errors import DeviceError, DeviceProtocolError
+from joulefleet.errors import DeviceError, DeviceProtocolError
 
 MAX_LOG_BYTES = 1 << 20
 MAX_EARLY_MARKERS = 16

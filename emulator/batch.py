@@ -11,10 +11,10 @@ from emulator.outcome import RoundOutcome
 from emulator.scenario.model import Scenario
 from emulator.software import SOURCES, check_software, note_accepted, sources_sha256
 from emulator.training.base import OpenTrainer
-from fedjoule.config import ClosedModel
-from fedjoule.errors import StorageError
-from fedjoule.records import StoredRecord, read_record, write_record
-from fedjoule.runstore import Run, RunStore
+from joulefleet.config import ClosedModel
+from joulefleet.errors import StorageError
+from joulefleet.records import StoredRecord, read_record, write_record
+from joulefleet.runstore import Run, RunStore
 
 INDEX = "index.json"
 KIND = "emulation"
@@ -83,7 +83,7 @@ def resume(path: Path, *, accept_other_software: bool = False) -> tuple[Run, Bat
 def read_index(path: Path) -> BatchIndex:
     """The index of a run folder."""
     if not (path / INDEX).is_file():
-        raise StorageError(f"{path}: not a run of `fedjoule emulate` (no {INDEX})")
+        raise StorageError(f"{path}: not a run of `joulefleet emulate` (no {INDEX})")
     return read_record(path / INDEX, BatchIndex)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.world import World
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 SHARE = 0.3
 DRAWS = 200

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedjoule.errors import StorageError
-from fedjoule.records import write_atomic
+from joulefleet.errors import StorageError
+from joulefleet.records import write_atomic
 
 FOLDER = "checkpoint"
 FILE = "state.npz"

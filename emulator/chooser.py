@@ -14,8 +14,8 @@ from emulator.outcome import RoundOutcome
 from emulator.protocol import Protocol
 from emulator.selectors.base import Selector
 from emulator.view import FIELDS, PRIVILEGED, ServerView
-from fedjoule.errors import ConfigError, FedjouleError
-from fedjoule.seeds import generator
+from joulefleet.errors import ConfigError, JoulefleetError
+from joulefleet.seeds import generator
 
 Ids = NDArray[np.int64]
 
@@ -90,8 +90,8 @@ class Chooser:
         yield
         self.overhead_s += time.perf_counter() - begin_s
 
-    def _misbehaved(self, what: str) -> FedjouleError:
-        return FedjouleError(f"selector {self.selector.name!r} {what}", hint="report this to its author")
+    def _misbehaved(self, what: str) -> JoulefleetError:
+        return JoulefleetError(f"selector {self.selector.name!r} {what}", hint="report this to its author")
 
 
 def check_size(selector: Selector, devices: int) -> None:

@@ -21,9 +21,9 @@ from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
 from emulator.training.base import OpenTrainer
-from fedjoule.errors import ConfigError, NobodyLeft
-from fedjoule.records import StoredRecord, read_record, write_record
-from fedjoule.runstore import Run, RunStore, read_table
+from joulefleet.errors import ConfigError, NobodyLeft
+from joulefleet.records import StoredRecord, read_record, write_record
+from joulefleet.runstore import Run, RunStore, read_table
 from power.profile import DeviceProfile
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The emulator as a Gymnasium environment, for people who bring their own reinforcement learning.
 
 One step is one round: the observation holds what the candidates reported from their probe, the action says
-whom to train. ``gymnasium.make("emulator.environment:fedjoule-emulator-v0", scenario="quick")`` makes one.
+whom to train. ``gymnasium.make("emulator.environment:joulefleet-emulator-v0", scenario="quick")`` makes one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.view import ServerView
-from fedjoule.errors import ConfigError, MissingExtra, NobodyLeft
-from fedjoule.extras import install_hint
+from joulefleet.errors import ConfigError, MissingExtra, NobodyLeft
+from joulefleet.extras import install_hint
 
 try:
     import gymnasium
@@ -28,7 +28,7 @@ try:
 except ImportError as problem:
     raise MissingExtra("the environment needs gymnasium", hint=install_hint("train")) from problem
 
-ID = "fedjoule-emulator-v0"
+ID = "joulefleet-emulator-v0"
 STATE = ("epoch_s", "comm_s", "epoch_j", "comm_j", "loss", "data_size")
 """Columns of the observation: the paper's six numbers (T_comp, T_comm, E_comp, E_comm, L, D)."""
 LARGEST = 1e12

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.outcome import Accounting, ClientCost, Fate, RoundOutcome
-from fedjoule.errors import StorageError
-from fedjoule.provenance import Origin
-from fedjoule.records import publish
-from fedjoule.runstore import Run, TableWriter, iter_batches
-from fedjoule.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, table_path
+from joulefleet.errors import StorageError
+from joulefleet.provenance import Origin
+from joulefleet.records import publish
+from joulefleet.runstore import Run, TableWriter, iter_batches
+from joulefleet.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, table_path
 
 if TYPE_CHECKING:
     import pyarrow as pa

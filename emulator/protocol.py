@@ -8,7 +8,7 @@ from typing import Literal
 
 from emulator.outcome import Accounting
 from emulator.reward import Budgets, Reward
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 
 class Aggregation(StrEnum):

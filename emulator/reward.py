@@ -1,4 +1,4 @@
-"""Rewards of a round: the paper's equation (1) and whatever users register as `fedjoule.rewards`."""
+"""Rewards of a round: the paper's equation (1) and whatever users register as `joulefleet.rewards`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from emulator.outcome import RoundCost
-from fedjoule.registry import Registry
+from joulefleet.registry import Registry
 
 CLIP = 10.0
 """Rewards are kept within this many points: one round that breaks the model must not drown all others."""
@@ -68,7 +68,7 @@ def literal(gain: float, cost: RoundCost, budgets: Budgets) -> float:
 
 REWARDS: Registry[Reward] = Registry(
     what="reward",
-    group="fedjoule.rewards",
+    group="joulefleet.rewards",
     builtin={
         "signed": ("emulator.reward:signed", "Equation (1), losses divided by the penalty; clipped"),
         "literal": ("emulator.reward:literal", "Equation (1) as printed"),

@@ -8,18 +8,18 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedjoule.errors import ConfigError
-from fedjoule.runstore import Run
-from fedjoule.runstore.run import host_facts, read_run
+from joulefleet.errors import ConfigError
+from joulefleet.runstore import Run
+from joulefleet.runstore.run import host_facts, read_run
 
-PACKAGES = ("fedjoule", "torch", "numpy")
-"""Of which another version may give other numbers."""
+VERSIONS = ("version", "torch", "numpy")
+"""Host facts, this program's own version first: another one may give other numbers."""
 SOURCES = "sources"
 """Host fact: hash of the code, since its version stays the same between two releases."""
 OTHER_SOFTWARE = "other_software"
 """Host fact of a run that holds results of other software, accepted by who ran it: what differed."""
 
-_DECIDING = ("emulator", "traces", "power", "device_agents/workloads", "fedjoule/seeds.py")
+_DECIDING = ("emulator", "traces", "power", "device_agents/workloads", "joulefleet/seeds.py")
 # They plan runs and read them back: another plan is another fingerprint, and tables are made anew each time.
 _NOT_DECIDING = ("emulator/compare", "emulator/experiments")
 
@@ -46,7 +46,7 @@ def deciding_files() -> dict[str, Path]:
 def _folder(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise ConfigError(f"{package}: its sources are not there", hint="install fedjoule again")
+        raise ConfigError(f"{package}: its sources are not there", hint="install joulefleet again")
     return Path(spec.origin).parent
 
 
@@ -63,7 +63,7 @@ def changes_since(path: Path) -> list[str]:
     theirs, ours = read_run(path).host, host_facts() | {SOURCES: sources_sha256()}
     changed = [
         f"{name} {theirs.get(name, 'unknown'):.12}, now {ours.get(name, 'none'):.12}"
-        for name in (*PACKAGES, SOURCES)
+        for name in (*VERSIONS, SOURCES)
         if theirs.get(name) != ours.get(name)
     ]
     return [*changed, *([theirs[OTHER_SOFTWARE]] if OTHER_SOFTWARE in theirs else [])]

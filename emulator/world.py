@@ -11,7 +11,7 @@ from emulator.cost.network import Network
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import Conditions, Ids
 from emulator.fleet.state import FleetState
-from fedjoule.errors import NobodyLeft
+from joulefleet.errors import NobodyLeft
 
 LONGEST_WAIT_NS = 366 * 86_400 * 10**9
 """A year without anybody is taken for never: traces that wrap repeat themselves sooner."""
@@ -41,7 +41,7 @@ class World:
             if next_ns - start_ns > LONGEST_WAIT_NS:
                 raise NobodyLeft(
                     f"after {now_ns * 1e-9:.0f} s of virtual time no device is eligible, nor will be",
-                    hint="check the policy against the traces (`fedjoule traces stats`), or wrap them",
+                    hint="check the policy against the traces (`joulefleet traces stats`), or wrap them",
                 )
             if next_ns <= now_ns:  # or it would wait here for ever
                 raise RuntimeError(f"the clock would go from {now_ns} ns to {next_ns} ns")

@@ -37,4 +37,4 @@ if __name__ == "__main__":
     costs = reference_fleet("digits-mlp")  # of a network of about this size; a profile of yours is better
     for method in ("fedavg", "oort"):
         result = emulator.run(scenario, selector=SELECTORS.load(method)(), profiles=costs, out=out)
-        print(f"{method}: accuracy {result.record.test_accuracy:.3f}")  # next: `fedjoule compare spirals`
+        print(f"{method}: accuracy {result.record.test_accuracy:.3f}")  # next: `joulefleet compare spirals`

@@ -1,4 +1,4 @@
-"""``python -m harness`` is the ``fedjoule`` command."""
+"""``python -m harness`` is the ``joulefleet`` command."""
 
 from harness.cli import main
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationError
 
 from device_agents.protocol import EpochMarker, Phase
-from fedjoule.config import ClosedModel
-from fedjoule.errors import DataQualityError
-from fedjoule.provenance import Provenance, Sha256, SourceRef
-from fedjoule.records import StoredRecord, file_sha256, read_record, storage_error, write_record
-from fedjoule.runstore import read_journal, read_table
 from harness.clock import BurstSeen, ClockFit
+from joulefleet.config import ClosedModel
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Provenance, Sha256, SourceRef
+from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
+from joulefleet.runstore import read_journal, read_table
 from power.model import Finding
 from power.profile import Battery
 from power.recording import RECORDING_FILE, Recording, open_recording, verify_hashes

@@ -14,8 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from fedjoule.errors import ConfigError
-from fedjoule.extras import install_hint
+from joulefleet.errors import ConfigError
+from joulefleet.extras import install_hint
 
 Verdict = Literal["ok", "warn", "fail"]
 
@@ -80,7 +80,7 @@ def _guarded(name: str, probe: Callable[[], Iterator[Check]]) -> list[Check]:
                 "fail",
                 f"{type(error).__name__}: {error}",
                 why="the check itself failed",
-                fix="run `fedjoule doctor -v` and report what it prints",
+                fix="run `joulefleet doctor -v` and report what it prints",
             )
         ]
 
@@ -132,7 +132,7 @@ def _version(name: str) -> str | None:
 
 def check_origin() -> Iterator[Check]:
     """That our generic package names are not taken by somebody else's packages."""
-    from fedjoule.origin import shadowed_packages
+    from joulefleet.origin import shadowed_packages
 
     shadowed = shadowed_packages()
     for name, place in shadowed.items():
@@ -140,7 +140,7 @@ def check_origin() -> Iterator[Check]:
             f"import {name}", "fail", place, f"`import {name}` finds another package", f"pip uninstall {name}"
         )
     if not shadowed:
-        yield Check("import origin", "ok", "all packages come from this fedjoule")
+        yield Check("import origin", "ok", "all packages come from this joulefleet")
 
 
 def check_serial_ports() -> Iterator[Check]:

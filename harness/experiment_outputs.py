@@ -7,10 +7,10 @@ from pathlib import Path
 from emulator.experiments.numbers import as_csv
 from emulator.experiments.render import as_markdown, curves_csv
 from emulator.experiments.results import ExperimentResults, load_experiment
-from fedjoule.records import write_atomic
-from fedjoule.runstore.run import read_run
 from harness.report.experiment_page import experiment_page
 from harness.report.page import REPORT_FILE
+from joulefleet.records import write_atomic
+from joulefleet.runstore.run import read_run
 
 TABLE_FILE = "table.md"
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from device_agents.deploy import Installation
-from fedjoule.config import ClosedModel, load_toml
-from fedjoule.errors import ConfigError
+from joulefleet.config import ClosedModel, load_toml
+from joulefleet.errors import ConfigError
 from power.meter import MeterConfig
 from power.profile import Battery
 
@@ -70,7 +70,7 @@ class Device(Login):
     transport: Literal["ssh", "local"] = "ssh"
     jump: Login | None = None
     python: str = "python3"
-    state: str = Field(default=".fedjoule", min_length=1)
+    state: str = Field(default=".joulefleet", min_length=1)
     meter: MeterConfig | None = None
     shared_meter: str = ""
     limits: DeviceLimits = DeviceLimits()
@@ -191,7 +191,7 @@ def ssh_target(login: Login, inventory: Path) -> SshTarget:
 
 
 def installation(device: Device) -> Installation:
-    """Where fedjoule's things are on a device; a local one's folder is in the user's home."""
+    """Where joulefleet's things are on a device; a local one's folder is in the user's home."""
     state = device.state
     if device.transport == "local" and not Path(state).is_absolute():
         state = str(Path.home() / state)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedjoule.records import write_atomic
 from harness.capture import open_capture
 from harness.export.junit import write_junit
 from harness.report.bench_page import bench_page
 from harness.report.page import REPORT_FILE
 from harness.run_tables import JobCapture, epoch_table
 from harness.stored_run import StoredRun
+from joulefleet.records import write_atomic
 
 JUNIT_FILE = "junit.xml"
 RESULTS_FILE = "results.parquet"

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from device_agents.protocol import Phase
-from fedjoule.provenance import Origin, weakest
 from harness.capture import Capture
 from harness.profiles.epochs import CutCapture, Epoch
+from joulefleet.provenance import Origin, weakest
 from power.energy_index import EnergyIndex
 from power.uncertainty import gross_interval, net_interval
 from power.windows import Window, WindowEnergy

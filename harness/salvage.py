@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedjoule.runstore import SalvageReport, salvage_run
+from joulefleet.runstore import SalvageReport, salvage_run
 
 
 def salvage(path: Path) -> SalvageReport:
-    """Recover everything a killed run had written; see `fedjoule.runstore.salvage_run`.
+    """Recover everything a killed run had written; see `joulefleet.runstore.salvage_run`.
 
     A recording that is damaged is left as it is and named in the report: it must not cost the others.
     """

@@ -9,11 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.emulation import RECORD as EMULATION_FILE
-from fedjoule.errors import ConfigError, DataQualityError, FedjouleError, StorageError
-from fedjoule.provenance import Origin, weakest
-from fedjoule.records import read_record
-from fedjoule.runstore.run import RUN_FILE, read_run
-from fedjoule.runstore.store import summarise
 from harness.bench.failures import ATTEMPT_FILE, FAILED, AttemptRecord
 from harness.bench.overview import JobLine, overview
 from harness.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
@@ -25,6 +20,11 @@ from harness.profiles import build_profile
 from harness.profiles.cells import by_cell
 from harness.run_findings import finding_table
 from harness.run_tables import JobCapture, RunTable, epoch_table, job_table, marker_table, phase_table
+from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, StorageError
+from joulefleet.provenance import Origin, weakest
+from joulefleet.records import read_record
+from joulefleet.runstore.run import RUN_FILE, read_run
+from joulefleet.runstore.store import summarise
 from power.profile import DeviceProfile
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ class StoredRun:
 
     def __init__(self, path: Path) -> None:
         if not (path / RUN_FILE).is_file():
-            raise StorageError(f"{path}: not a run", hint="`fedjoule runs list` shows them")
+            raise StorageError(f"{path}: not a run", hint="`joulefleet runs list` shows them")
         self.path = path
         self.record = read_run(path)
         self.problems: dict[str, str] = {}
 
     @property
     def state(self) -> str:
-        """As in ``fedjoule runs list``."""
+        """As in ``joulefleet runs list``."""
         return summarise(self.path).state
 
     @cached_property
@@ -69,7 +69,7 @@ class StoredRun:
                 capture = open_capture(file.parent)
                 job = JobCapture(where.name, capture, tuple(verify_capture(capture)))
                 job.phases  # noqa: B018 - kept; what cannot be integrated must not stop the others later
-            except (FedjouleError, OSError) as error:
+            except (JoulefleetError, OSError) as error:
                 self.problems[where.name] = getattr(error, "message", str(error))
             else:
                 yield job
@@ -97,7 +97,7 @@ class StoredRun:
         for file in sorted((self.path / ROUNDS).glob("*.json")):
             try:
                 parts = read_record(file, FederatedRoundRecord).parts
-            except FedjouleError as error:
+            except JoulefleetError as error:
                 self.problems[f"{ROUNDS}/{file.name}"] = error.message
                 continue
             for part in parts:
@@ -119,7 +119,7 @@ class StoredRun:
         for file in (self.path / FAILED).glob(f"*/{ATTEMPT_FILE}"):
             try:
                 yield read_record(file, AttemptRecord)
-            except FedjouleError as error:
+            except JoulefleetError as error:
                 self.problems[f"{FAILED}/{file.parent.name}"] = error.message
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The page of ``fedjoule traces stats``: what people do with their phones, as plots and tables."""
+"""The page of ``joulefleet traces stats``: what people do with their phones, as plots and tables."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedjoule.provenance import Origin
 from harness.report.charts import Chart, Series
 from harness.report.page import Number, Page, Section, Table
+from joulefleet.provenance import Origin
 from traces.stats import HourlyShare, TraceStats, distribution
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from power.energy_index import EnergyIndex
 from power.flicker import flicker_factor
 from power.recording import Recording

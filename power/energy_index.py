@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from power.channels import POWER, Channels, antiderivative, exact_ns, piece
 from power.recording import Recording
 from power.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from fedjoule.config import ClosedModel
+from joulefleet.config import ClosedModel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

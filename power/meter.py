@@ -7,8 +7,8 @@ from typing import Literal, Protocol, Self, runtime_checkable
 
 from pydantic import Field, model_validator
 
-from fedjoule.config import ClosedModel
-from fedjoule.registry import Registry
+from joulefleet.config import ClosedModel
+from joulefleet.registry import Registry
 from power.model import Finding, InstrumentInfo, SampleBlock
 from power.timebase import Timebase
 
@@ -22,7 +22,7 @@ class MeterConfig(ClosedModel):
     limit first (`power.safety.switch_output_on`).
 
     Attributes:
-        kind: Registered name, see ``fedjoule meter list``.
+        kind: Registered name, see ``joulefleet meter list``.
         port: Serial port, or empty to find the instrument by kind and serial number.
         serial: Serial number; refuses an instrument with another one.
         voltage_v: Supply voltage that the device expects.
@@ -90,7 +90,7 @@ MeterFactory = Callable[[MeterConfig], PowerMeter]
 
 METERS: Registry[MeterFactory] = Registry(
     what="power meter",
-    group="fedjoule.power_meters",
+    group="joulefleet.power_meters",
     builtin={
         "monsoon-lvpm": (
             "power.meters.monsoon_lvpm:open_meter",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from fedjoule.config import ClosedModel
-from fedjoule.provenance import Instrument
+from joulefleet.config import ClosedModel
+from joulefleet.provenance import Instrument
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedjoule.config import ClosedModel
-from fedjoule.errors import DataQualityError, StorageError
-from fedjoule.provenance import Origin, Provenance, Sha256, SourceRef, weakest
-from fedjoule.records import StoredRecord, read_record, write_record
+from joulefleet.config import ClosedModel
+from joulefleet.errors import DataQualityError, StorageError
+from joulefleet.provenance import Origin, Provenance, Sha256, SourceRef, weakest
+from joulefleet.records import StoredRecord, read_record, write_record
 from power.load_curve import LoadPoint, interpolate
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
-from fedjoule.errors import DataQualityError, FedjouleError, MeterDisconnected, MeterSilent, StorageError
-from fedjoule.records import storage_error
-from fedjoule.runstore.run import RunLock
+from joulefleet.errors import DataQualityError, JoulefleetError, MeterDisconnected, MeterSilent, StorageError
+from joulefleet.records import storage_error
+from joulefleet.runstore.run import RunLock
 from power.checks import SampleChecks, finite_rows, merge_findings
 from power.meter import MeterConfig, PowerMeter
 from power.model import Finding, SampleBlock, Severity
@@ -202,7 +202,7 @@ def _finish(meter: PowerMeter, intake: _Intake, failure: BaseException | None) -
     if failure is None:
         return record
     place = f"the {record.n_samples} samples before it are in {writer.folder}"
-    if isinstance(failure, FedjouleError):
+    if isinstance(failure, JoulefleetError):
         raise type(failure)(f"{failure.message}; {place}", hint=failure.hint) from failure
     failure.add_note(place)
     raise failure
@@ -212,7 +212,7 @@ def _finding_of(failure: BaseException, index: int | None) -> Finding:
     severity = Severity.ERROR
     if isinstance(failure, KeyboardInterrupt):
         code, message, severity = "interrupted", "the recording was interrupted", Severity.INFO
-    elif isinstance(failure, FedjouleError):
+    elif isinstance(failure, JoulefleetError):
         code, message = _CODES.get(type(failure), "capture_failed"), failure.message
     else:
         code, message = "capture_failed", f"{type(failure).__name__}: {failure}"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedjoule.errors import StorageError
-from fedjoule.registry import Registry
-from fedjoule.runstore.table import iter_batches, table_path
+from joulefleet.errors import StorageError
+from joulefleet.registry import Registry
+from joulefleet.runstore.table import iter_batches, table_path
 from power.model import Finding, InstrumentInfo
 from power.recording import RAW_FILE, Recording
 from power.wire.decoder import Decoded, Decoder
@@ -26,7 +26,7 @@ DecoderFactory = Callable[[InstrumentInfo], Decoder]
 
 DECODERS: Registry[DecoderFactory] = Registry(
     what="decoder of raw bytes",
-    group="fedjoule.power_decoders",
+    group="joulefleet.power_decoders",
     builtin={
         "monsoon-lvpm": ("power.meters.monsoon_lvpm:decoder_for", "Monsoon LVPM, serial"),
         "monsoon-hvpm": ("power.meters.monsoon_hvpm:decoder_for", "Monsoon HVPM, USB"),

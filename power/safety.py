@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from fedjoule.errors import MeterError, UnsafeOutput
+from joulefleet.errors import MeterError, UnsafeOutput
 from power.meter import MeterConfig
 
 _FLOAT_ROOM = 1e-6
@@ -123,7 +123,7 @@ def confirmed_voltage(
 
 
 def _look_hint(also: str = "") -> str:
-    ask = "`fedjoule meter info` shows what it is set to, `fedjoule meter output --off --yes` switches it off"
+    ask = "`joulefleet meter info` shows its settings, `joulefleet meter output --off --yes` switches it off"
     return f"{ask}; {also}" if also else ask
 
 

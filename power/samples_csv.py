@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedjoule.records import storage_error
+from joulefleet.records import storage_error
 from power.windows import Window
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def write_csv(recording: Recording, path: Path, window: Window) -> int:
 def _about(recording: Recording) -> Iterator[str]:
     record = recording.record
     provenance = record.provenance(recording.folder.name)
-    yield f"fedjoule recording {recording.folder.name!r}, sha256 {record.sha256()}"
+    yield f"joulefleet recording {recording.folder.name!r}, sha256 {record.sha256()}"
     yield f"origin: {provenance.origin.value}"
     yield f"instrument: {record.info.kind} {record.info.serial}".rstrip()
     yield f"started: {record.started_utc.isoformat()}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from fedjoule.errors import FedjouleError
+from joulefleet.errors import JoulefleetError
 from power.meters import monsoon_lvpm
 from power.meters.serial_port import PortInfo, scan_ports
 
@@ -56,7 +56,7 @@ def scan_instruments() -> ScanResult:
     found = [on_serial_port(port) for port in scan_ports()]
     try:
         found += _usb_monsoons()
-    except FedjouleError as error:
+    except JoulefleetError as error:
         notes.append(f"{error.message} ({error.hint})" if error.hint else error.message)
     return ScanResult(tuple(found), tuple(notes))
 

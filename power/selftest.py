@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from fedjoule.config import ClosedModel
-from fedjoule.errors import DataQualityError, MeterError
-from fedjoule.provenance import Sha256
-from fedjoule.records import StoredRecord, write_record
+from joulefleet.config import ClosedModel
+from joulefleet.errors import DataQualityError, MeterError
+from joulefleet.provenance import Sha256
+from joulefleet.records import StoredRecord, write_record
 from power.checks import rate_limit_ppm, rate_offset_ppm
 from power.meter import MeterConfig, open_meter
 from power.model import InstrumentInfo, SampleBlock, Severity
@@ -204,7 +204,7 @@ def _require_load(info: InstrumentInfo, current_a: float, voltage_v: float, load
     if voltage_v < DEAD_V:
         raise MeterError(
             f"{info.kind}: its output is off ({voltage_v:.3f} V)",
-            hint="the self-test never switches it on: do so with `fedjoule meter output --set VOLTS --yes`",
+            hint="the self-test never switches it on: do so with `joulefleet meter output --set VOLTS --yes`",
         )
     if current_a < NO_LOAD_SHARE * voltage_v / load_ohms:
         raise MeterError(

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from fedjoule.config import ClosedModel
-from fedjoule.errors import DataQualityError
+from joulefleet.config import ClosedModel
+from joulefleet.errors import DataQualityError
 
 if TYPE_CHECKING:
     import numpy as np

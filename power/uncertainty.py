@@ -47,8 +47,8 @@ import numpy as np
 from pydantic import Field
 from scipy.special import ndtri, stdtrit
 
-from fedjoule.config import ClosedModel
-from fedjoule.errors import DataQualityError
+from joulefleet.config import ClosedModel
+from joulefleet.errors import DataQualityError
 from power.baseline import Baseline
 from power.evidence import Evidence
 from power.model import Accuracy

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field
 
-from fedjoule.config import ClosedModel
+from joulefleet.config import ClosedModel
 from power.channels import CURRENT, POWER, Channels
 from power.model import Finding, InstrumentInfo, Loss, Severity
 

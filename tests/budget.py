@@ -11,7 +11,7 @@ import pytest
 # Seconds on two cores. Installing is timed by the Makefile.
 BUDGET_S = {
     "install": 360,
-    "fedjoule": 120,
+    "joulefleet": 120,
     "power": 240,
     "device_agents": 300,
     "harness": 300,

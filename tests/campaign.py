@@ -29,7 +29,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if (
-        os.environ.get("FEDJOULE_CAMPAIGN") != "full"
+        os.environ.get("JOULEFLEET_CAMPAIGN") != "full"
         or hasattr(session.config, "workerinput")
         or not _records
     ):

@@ -13,7 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI") == "true"
-FULL_COUNTS = os.environ.get("FEDJOULE_CAMPAIGN") == "full"
+FULL_COUNTS = os.environ.get("JOULEFLEET_CAMPAIGN") == "full"
 
 pytest_plugins = ["tests.budget", "tests.campaign"]
 
@@ -51,9 +51,9 @@ def peer_python() -> str:
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data sets, where there is one."""
-    folder = Path(os.environ.get("FEDJOULE_DATA", ""))
-    if not os.environ.get("FEDJOULE_DATA") or not folder.is_dir():
-        pytest.skip("FEDJOULE_DATA is not set: this test needs the real data sets")
+    folder = Path(os.environ.get("JOULEFLEET_DATA", ""))
+    if not os.environ.get("JOULEFLEET_DATA") or not folder.is_dir():
+        pytest.skip("JOULEFLEET_DATA is not set: this test needs the real data sets")
     return folder
 
 

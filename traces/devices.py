@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedjoule.records import StoredRecord
-from fedjoule.seeds import generator
+from joulefleet.records import StoredRecord
+from joulefleet.seeds import generator
 from traces.flat import FlatTraces
 
 DAY_NS = 86_400 * 10**9

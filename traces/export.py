@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjoule.provenance import Provenance
-from fedjoule.records import storage_error, write_record
+from joulefleet.provenance import Provenance
+from joulefleet.records import storage_error, write_record
 from traces.build import difference, union
 from traces.manifest import ORIGIN_FILE, OriginRecord
 from traces.model import FACTS, Fact, InteractionTrace, Intervals, NetworkKind

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from traces.intensity import IntensityTable, default_table
 from traces.model import InteractionTrace
 from traces.steps import Steps
@@ -119,7 +119,7 @@ def flatten(
 
     Args:
         traces: Without errors (`traces.validate`), else they are refused.
-        table: Intensities of apps; by default the one that ships with fedjoule.
+        table: Intensities of apps; by default the one that ships with joulefleet.
         sink: Where the arrays grow; by default in memory.
 
     Raises:

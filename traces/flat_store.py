@@ -21,9 +21,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fedjoule.errors import StorageError
-from fedjoule.provenance import Provenance, Sha256
-from fedjoule.records import StoredRecord, read_record, storage_error, write_record
+from joulefleet.errors import StorageError
+from joulefleet.provenance import Provenance, Sha256
+from joulefleet.records import StoredRecord, read_record, storage_error, write_record
 from traces.flat import FlatTraces, flatten, from_arrays
 from traces.intensity import IntensityTable, default_table
 from traces.new_folder import new_folder

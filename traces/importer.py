@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from fedjoule.errors import DataQualityError, StorageError
-from fedjoule.provenance import Origin, Provenance, weakest
-from fedjoule.records import read_record
+from joulefleet.errors import DataQualityError, StorageError
+from joulefleet.provenance import Origin, Provenance, weakest
+from joulefleet.records import read_record
 from traces.manifest import ORIGIN_FILE, ImportRecord, OriginRecord
 from traces.readers import READERS
 from traces.readers.base import ImportReport, ReaderOptions
@@ -60,7 +60,7 @@ def import_traces(
 
 
 def _provenance(source: Path, *, basis: str) -> Provenance:
-    """Imported, or as weak as the tables were when fedjoule exported them."""
+    """Imported, or as weak as the tables were when joulefleet exported them."""
     told = (source if source.is_dir() else source.parent) / ORIGIN_FILE
     if not told.is_file():
         return Provenance(origin=Origin.IMPORTED, basis=basis)

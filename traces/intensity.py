@@ -14,9 +14,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from fedjoule.config import ClosedModel, load_toml, parse_toml
-from fedjoule.provenance import Origin
-from fedjoule.records import StoredRecord
+from joulefleet.config import ClosedModel, load_toml, parse_toml
+from joulefleet.provenance import Origin
+from joulefleet.records import StoredRecord
 
 
 class IntensityRow(ClosedModel):
@@ -108,7 +108,7 @@ class IntensityTable(StoredRecord):
 
 @cache
 def default_table() -> IntensityTable:
-    """The table that ships with fedjoule."""
+    """The table that ships with joulefleet."""
     resource = files("traces").joinpath("data", "app_intensity.toml")
     return parse_toml(resource.read_text(encoding="utf-8"), IntensityTable, name="app_intensity.toml")
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from fedjoule.config import ClosedModel
-from fedjoule.provenance import Provenance, Sha256
-from fedjoule.records import StoredRecord
+from joulefleet.config import ClosedModel
+from joulefleet.provenance import Provenance, Sha256
+from joulefleet.records import StoredRecord
 
 MANIFEST_FILE = "manifest.json"
-ORIGIN_FILE = "fedjoule-origin.json"
+ORIGIN_FILE = "trace-origin.json"
 
 
 class TableRecord(ClosedModel):
@@ -42,7 +43,7 @@ class ImportRecord(ClosedModel):
 
 
 class OriginRecord(StoredRecord):
-    """``fedjoule-origin.json``, beside exported tables, which cannot say it: where the traces came from."""
+    """``trace-origin.json``, beside exported tables, which cannot say it: where the traces came from."""
 
     provenance: Provenance
 
@@ -60,6 +61,7 @@ class TraceSetRecord(StoredRecord):
     """The manifest.
 
     Attributes:
+        writer_version: Version of this program that wrote it.
         users: Number of traces.
         provenance: Where the traces came from; synthetic ones are ``emulated``.
         tables: Rows and hash of every table.
@@ -69,10 +71,20 @@ class TraceSetRecord(StoredRecord):
     """
 
     created_utc: datetime
-    fedjoule_version: str
+    writer_version: str
     users: int = Field(ge=0)
     provenance: Provenance
     tables: dict[str, TableRecord]
     imported: ImportRecord | None = None
     repaired_from: Sha256 | None = None
     repairs: tuple[RepairRecord, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier_sets(cls, data: Any) -> Any:
+        """Sets of before hold the writer's version under a product's name."""
+        if isinstance(data, dict) and "writer_version" not in data:
+            named = [key for key in data if key.endswith("_version") and key != "schema_version"]
+            if len(named) == 1:
+                data["writer_version"] = data.pop(named[0])
+        return data

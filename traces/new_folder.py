@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedjoule.errors import StorageError
-from fedjoule.records import fsync_directory, storage_error
+from joulefleet.errors import StorageError
+from joulefleet.records import fsync_directory, storage_error
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from decimal import Decimal
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from traces.policy import COMPARISONS, WORDS, And, Battery, Not, Or, Policy, Word
 
 MAX_LENGTH = 1_000

@@ -21,7 +21,7 @@ class TraceQuery:
 
     Args:
         trace: Without errors (`traces.validate`), else `DataQualityError`.
-        table: Intensities of apps; by default the one that ships with fedjoule.
+        table: Intensities of apps; by default the one that ships with joulefleet.
     """
 
     def __init__(self, trace: InteractionTrace, table: IntensityTable | None = None) -> None:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import fedjoule
-from fedjoule.errors import DataQualityError, StorageError
-from fedjoule.provenance import Provenance
-from fedjoule.records import file_sha256, read_record, write_record
-from fedjoule.runstore.table import PARQUET_SUFFIX, TableWriter, iter_batches, table_rows
+import joulefleet
+from joulefleet.errors import DataQualityError, StorageError
+from joulefleet.provenance import Provenance
+from joulefleet.records import file_sha256, read_record, write_record
+from joulefleet.runstore.table import PARQUET_SUFFIX, TableWriter, iter_batches, table_rows
 from traces.manifest import MANIFEST_FILE, ImportRecord, RepairRecord, TableRecord, TraceSetRecord
 from traces.new_folder import new_folder
 from traces.tables import BULK_TABLES, INTERVAL_CHANNELS, rows_of, schemas, trace_from, user_row
@@ -38,7 +38,7 @@ class TraceSet:
         if not (path / MANIFEST_FILE).is_file():
             raise StorageError(
                 f"{path}: not a trace set (no {MANIFEST_FILE})",
-                hint="`fedjoule traces import FORMAT SRC --out DIR` makes one",
+                hint="`joulefleet traces import FORMAT SRC --out DIR` makes one",
             )
         self.path = path
         self.record = read_record(path / MANIFEST_FILE, TraceSetRecord)
@@ -172,7 +172,7 @@ class TraceSetWriter:
             rows.close()
         record = TraceSetRecord(
             created_utc=datetime.now(UTC),
-            fedjoule_version=fedjoule.__version__,
+            writer_version=joulefleet.__version__,
             users=len(self._users),
             tables={name: _table_record(self._folder, name) for name in self._tables},
             **self._description,

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from traces.build import union
 from traces.measure import sorted_once, time_between, total_ns
 from traces.model import FACTS, BatteryPoints, InteractionTrace, Intervals, Throughput
@@ -112,7 +112,7 @@ def require_replayable(trace: InteractionTrace) -> None:
     if found:
         raise DataQualityError(
             f"trace of user {trace.user!r} has errors: " + "; ".join(str(finding) for finding in found[:3]),
-            hint="`fedjoule traces validate DIR` shows them all, `--repair OUT` writes a repaired copy",
+            hint="`joulefleet traces validate DIR` shows them all, `--repair OUT` writes a repaired copy",
         )
 
 

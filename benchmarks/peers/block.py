@@ -1,7 +1,7 @@
 """What every contender of `benchmarks/multi_client_training.py` does: one block of work at each ``go``.
 
 A block: ten clients of 600 samples, five epochs each in batches of 32, from the same weights. Runs in an
-environment that has numpy, not fedjoule; those that have torch go on from `torch_block`.
+environment that has numpy, not joulefleet; those that have torch go on from `torch_block`.
 """
 # mypy: ignore-errors
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.result import Figure
-from fedjoule.config import ClosedModel
-from fedjoule.records import StoredRecord, read_record
+from joulefleet.config import ClosedModel
+from joulefleet.records import StoredRecord, read_record
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 MEASURED = REPOSITORY / "build" / "benchmarks"
@@ -44,7 +44,7 @@ class ModuleResult(StoredRecord):
         module: Its name.
         measured_at: When it ended, UTC.
         commit: Of the code; ``+`` at its end if files were changed.
-        full: Whether all repeats were made (``FEDJOULE_BENCH=full``).
+        full: Whether all repeats were made (``JOULEFLEET_BENCH=full``).
         took_s: Time on the wall.
         load_before: Load average over a minute before it began.
         load_after: Likewise when it ended.

@@ -21,7 +21,7 @@ COMMANDS = """
 ```bash
 make bench                   # everything; goes on where it was interrupted
 make bench-check             # that run's ratios against the committed ones; exit code 1 if worse by over 20 %
-python -m benchmarks NAME    # one module, fewer repeats; all of them with FEDJOULE_BENCH=full
+python -m benchmarks NAME    # one module, fewer repeats; all of them with JOULEFLEET_BENCH=full
 ```
 """
 

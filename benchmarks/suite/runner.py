@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.result import Figure
 from benchmarks.suite.machine import commit, this_machine
 from benchmarks.suite.records import REPOSITORY, ModuleResult
-from fedjoule.records import read_record, write_record
+from joulefleet.records import read_record, write_record
 
 NOT_BENCHMARKS = {"__init__", "__main__", "memory", "result"}
 LIMIT_S = 7200.0
@@ -66,7 +66,7 @@ def _result(
         module=name,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=commit(),
-        full=os.environ.get("FEDJOULE_BENCH") == "full",
+        full=os.environ.get("JOULEFLEET_BENCH") == "full",
         took_s=round(time.monotonic() - started_s, 1),
         load_before=round(load, 2),
         load_after=round(os.getloadavg()[0], 2),

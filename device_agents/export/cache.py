@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from device_agents.export.step import export_step
 from device_agents.workloads.models import MODELS
 from device_agents.workloads.tasks import batch_sizes
-from fedjoule.errors import ConfigError
-from fedjoule.records import canonical_json, file_sha256, storage_error, write_atomic
+from joulefleet.errors import ConfigError
+from joulefleet.records import canonical_json, file_sha256, storage_error, write_atomic
 
 if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task

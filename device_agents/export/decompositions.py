@@ -16,7 +16,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any
 
 from device_agents.export.windows import Axis, axes, fold, unfold
-from fedjoule.errors import FedjouleError
+from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -390,7 +390,7 @@ def embedding_backward(
     return grad.new_zeros((rows, width)).index_add(0, indices.reshape(-1), grad.reshape(-1, width))
 
 
-def _unsupported(what: str) -> FedjouleError:
-    return FedjouleError(
+def _unsupported(what: str) -> JoulefleetError:
+    return JoulefleetError(
         f"{what} cannot be exported", hint="write it in device_agents/export/decompositions.py"
     )

@@ -111,7 +111,7 @@ class OnnxGraph:
             graph,
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
-            producer_name="fedjoule",
+            producer_name="joulefleet",
         )
         data: bytes = model.SerializeToString(deterministic=True)
         return data

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from device_agents.export.onnx_graph import OnnxGraph, Value
 from device_agents.export.onnx_ops import CONVERTERS, numpy_dtype
-from fedjoule.errors import FedjouleError
+from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -23,7 +23,7 @@ def write_onnx(traced: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> 
         outputs: Names for its results, in order.
 
     Raises:
-        FedjouleError: It has an operator that has no ONNX form here.
+        JoulefleetError: It has an operator that has no ONNX form here.
     """
     from torch.fx.node import map_arg
 
@@ -49,7 +49,7 @@ def _converter(node: Node) -> Any:
     try:
         return CONVERTERS[str(node.target)]
     except KeyError:
-        raise FedjouleError(
+        raise JoulefleetError(
             f"the training step uses {node.target}, which has no ONNX form here",
             hint="add a converter in device_agents/export/onnx_ops.py, or a decomposition",
         ) from None

@@ -11,7 +11,7 @@ from device_agents.export.decompositions import table
 from device_agents.export.onnx_writer import write_onnx
 from device_agents.workloads.loss import cross_entropy
 from device_agents.workloads.models import build
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ def export_step(task: Task, batch_size: int, dtype: str = "float32") -> bytes:
 
     Raises:
         ConfigError: The batch is too small for the task, or the number type is unknown.
-        FedjouleError: The model uses an operator that has no ONNX form here.
+        JoulefleetError: The model uses an operator that has no ONNX form here.
     """
     traced = trace_step(task, batch_size, dtype)
     return write_onnx(traced.graph, traced.inputs, traced.outputs)

@@ -35,8 +35,8 @@ FILES = {"journal": "journal.jsonl", "telemetry": "telemetry.jsonl", "log": "age
 
 
 def default_state() -> Path:
-    """``$FEDJOULE_STATE``, else a folder in the home directory. Never /tmp: Termux has none."""
-    return Path(os.environ.get("FEDJOULE_STATE") or Path.home() / ".fedjoule")
+    """``$JOULEFLEET_STATE``, else a folder in the home directory. Never /tmp: Termux has none."""
+    return Path(os.environ.get("JOULEFLEET_STATE") or Path.home() / ".joulefleet")
 
 
 class JobFolder:

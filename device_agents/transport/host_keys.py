@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedjoule.errors import DeviceError
-from fedjoule.records import write_atomic
+from joulefleet.errors import DeviceError
+from joulefleet.records import write_atomic
 
 if TYPE_CHECKING:
     import paramiko
@@ -107,10 +107,10 @@ def check_key(path: Path, host: str, port: int, shown: HostKey) -> None:
     if not pinned:
         raise DeviceError(
             f"{host_name(host, port)}: its host key is not known ({shown.fingerprint})",
-            hint="compare the fingerprint with the device's own, then `fedjoule bench trust` it",
+            hint="compare the fingerprint with the device's own, then `joulefleet bench trust` it",
         )
     if shown not in pinned.values():
         raise DeviceError(
             f"{host_name(host, port)}: its host key has CHANGED, it now shows {shown.fingerprint}",
-            hint="someone may be listening in; if it was reinstalled, `fedjoule bench trust --replace` it",
+            hint="someone may be listening in; if it was reinstalled, `joulefleet bench trust --replace` it",
         )

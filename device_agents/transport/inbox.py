@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from device_agents.payload.wire import MAX_LINE_BYTES
-from fedjoule.errors import DeviceError, DeviceUnreachable
+from joulefleet.errors import DeviceError, DeviceUnreachable
 
 
 class Inbox:

@@ -13,8 +13,8 @@ from typing import BinaryIO, Self, cast
 
 from device_agents.transport.base import MAX_OUTPUT_BYTES, SEND_TIMEOUT_S, Completed
 from device_agents.transport.inbox import Inbox
-from fedjoule.errors import DeviceError, DeviceUnreachable
-from fedjoule.records import storage_error, write_atomic
+from joulefleet.errors import DeviceError, DeviceUnreachable
+from joulefleet.records import storage_error, write_atomic
 
 HANG_UP_S = 3.0
 """How long a command may take to end after its input has ended."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from device_agents.transport.ssh_errors import bounded
-from fedjoule.errors import DeviceError, DeviceFull
+from joulefleet.errors import DeviceError, DeviceFull
 
 if TYPE_CHECKING:
     import paramiko

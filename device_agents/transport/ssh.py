@@ -15,7 +15,7 @@ from device_agents.transport.inbox import Inbox
 from device_agents.transport.sftp import SftpFiles
 from device_agents.transport.ssh_errors import bounded, dial, explain
 from device_agents.transport.ssh_login import SshTarget, log_in
-from fedjoule.errors import DeviceError
+from joulefleet.errors import DeviceError
 
 if TYPE_CHECKING:
     import socket

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedjoule.errors import DeviceError, DeviceUnreachable
+from joulefleet.errors import DeviceError, DeviceUnreachable
 
 if TYPE_CHECKING:
     import paramiko

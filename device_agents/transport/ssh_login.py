@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from device_agents.transport.host_keys import host_name
 from device_agents.transport.ssh_errors import explain
-from fedjoule.errors import DeviceError
+from joulefleet.errors import DeviceError
 
 if TYPE_CHECKING:
     import paramiko
@@ -59,7 +59,7 @@ class SshTarget:
         if not value:
             raise DeviceError(
                 f"{self.address}: the environment variable {self.password_env} is not set",
-                hint=f"export {self.password_env} in the shell that runs fedjoule, or use a key",
+                hint=f"export {self.password_env} in the shell that runs joulefleet, or use a key",
             )
         return value
 

@@ -30,9 +30,9 @@ from emulator.scenario.model import Scenario, TaskSection
 from emulator.selectors.base import SELECTORS, Selector
 from emulator.training.base import OpenTrainer, Trainer
 from emulator.world import World
-from fedjoule.errors import ConfigError
-from fedjoule.records import canonical_json
-from fedjoule.seeds import generator
+from joulefleet.errors import ConfigError
+from joulefleet.records import canonical_json
+from joulefleet.seeds import generator
 from power.profile import DeviceProfile
 
 TRAINING_SAMPLES = "training samples: task.held_out is 0"

@@ -7,7 +7,7 @@ from emulator.fleet.conditions import Conditions
 from emulator.scenario.model import Fleet
 from emulator.selectors.base import Selector
 from emulator.training.base import Trainer
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 SURROGATE = "surrogate"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from device_agents.workloads.tasks import Task
 from emulator.scenario.model import Fleet
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from power.profile import DeviceProfile, load_profile
 
 
@@ -26,17 +26,17 @@ def profiles_of(fleet: Fleet, task: Task) -> list[DeviceProfile]:
         known = ", ".join(sorted({f"{profile.device}/{profile.model}" for profile in found})) or "none"
         raise ConfigError(
             f"no profile is about the model {task.model!r} of task {task.name!r}; there are {known}",
-            hint=f"`fedjoule profile scale PROFILE --task {task.name}` estimates one from another model's",
+            hint=f"`joulefleet profile scale PROFILE --task {task.name}` estimates one from another model's",
         )
     return fitting
 
 
 def _files(path: Path) -> list[Path]:
-    """A file itself, or those in a folder, such as `fedjoule profile export --out FOLDER` makes."""
+    """A file itself, or those in a folder, such as `joulefleet profile export --out FOLDER` makes."""
     if not path.exists():
         raise ConfigError(
             f"fleet.profiles: {path}: no such file or folder",
-            hint="paths are relative to the scenario file; `fedjoule profile export` writes some",
+            hint="paths are relative to the scenario file; `joulefleet profile export` writes some",
         )
     found = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not found:

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
 from emulator.scenario.model import Fleet, Traces
-from fedjoule.errors import ConfigError
-from fedjoule.records import read_record
-from fedjoule.seeds import stream_entropy
+from joulefleet.errors import ConfigError
+from joulefleet.records import read_record
+from joulefleet.seeds import stream_entropy
 from traces.devices import DAY_NS, FleetRecipe
 from traces.flat import FlatTraces, flatten
 from traces.flat_store import FLAT_FILE, FlatRecord, open_flat
@@ -91,7 +91,7 @@ def _zone(traces: Traces, flat: FlatTraces) -> ZoneInfo | None:
         raise ConfigError(
             f"{traces.source}: this flat form does not tell the users' time zone "
             f"(it was made by an earlier version), so {traces.start} is not one moment",
-            hint="make it again with `fedjoule traces flatten`, or give fleet.traces.time_zone",
+            hint="make it again with `joulefleet traces flatten`, or give fleet.traces.time_zone",
         )
     named = [zone for zone in flat.time_zones or () if zone]
     if traces.time_zone and set(named) - {traces.time_zone}:
@@ -126,7 +126,7 @@ def _generated(model_name: str, users: int, days: int, seed: int) -> Recordings:
     from traces.synth.write import synthesise
 
     model = load_model(model_name)
-    with tempfile.TemporaryDirectory(prefix="fedjoule-traces-") as name:
+    with tempfile.TemporaryDirectory(prefix="joulefleet-traces-") as name:
         made = synthesise(model, Path(name) / "set", users=users, days=days, seed=seed)
         flat = flatten(made)
         origin = made.record.provenance.origin.value

@@ -14,7 +14,7 @@ import numpy as np
 from emulator.assembly.assemble import data_of
 from emulator.outcome import Fate
 from emulator.scenario.model import TaskSection
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ def classes_per_cohort(result: Result) -> float:
     if sha256 != made["sha256"]:
         raise DataQualityError(
             f"{result.path}: the data at hand are not those of the run",
-            hint="set FEDJOULE_DATA to the folder that it was run with",
+            hint="set JOULEFLEET_DATA to the folder that it was run with",
         )
     clients = result.clients
     finished = clients[clients["chosen"] & (clients["fate"] == Fate.FINISHED.value) & (clients["round"] > 0)]

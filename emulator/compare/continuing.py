@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 
 from emulator.batch import INDEX
-from fedjoule.runstore import RunStatus
-from fedjoule.runstore.run import RUN_FILE, read_run
+from joulefleet.runstore import RunStatus
+from joulefleet.runstore.run import RUN_FILE, read_run
 
 ANEW = "play it anew"
 
@@ -30,8 +30,8 @@ def how_to_go_on(folder: Path) -> str:
             return f"`{command} --reuse {path}` takes over the rest and plays these anew"
         return f"`{command} --resume` continues it"
     if (path / INDEX).is_file() and not whole:
-        return f"`fedjoule emulate --resume {path}` continues it"
+        return f"`joulefleet emulate --resume {path}` continues it"
     if record.kind == "federation" and not whole:
-        return f"`fedjoule bench federate SCENARIO --resume {path}`, with its scenario, continues it"
+        return f"`joulefleet bench federate SCENARIO --resume {path}`, with its scenario, continues it"
     # The demo plays its experiment itself; a run made from Python has no command of ours.
     return f"`{shlex.join(record.command)}` plays it anew" if record.command[1:2] == ("demo",) else ANEW

@@ -20,8 +20,8 @@ from emulator.outcome import Accounting
 from emulator.policies.store import SUFFIX
 from emulator.selectors.base import SELECTORS, Family
 from emulator.software import OTHER_SOFTWARE
-from fedjoule.errors import DataQualityError
-from fedjoule.runstore.run import read_run
+from joulefleet.errors import DataQualityError
+from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         inside = [record.parent for record in sorted(path.rglob(RECORD))]
         if not inside:
-            raise DataQualityError(f"{path}: no emulation here", hint="give folders of `fedjoule emulate`")
+            raise DataQualityError(f"{path}: no emulation here", hint="give folders of `joulefleet emulate`")
         found.update(dict.fromkeys(inside))
     return list(found)
 
@@ -155,7 +155,7 @@ def compare_emulations(
     if differ and not mixed:
         raise DataQualityError(
             "; ".join(differ),
-            hint="compare the runs of one scenario at a time, as in `fedjoule compare emulations/RUN`; "
+            hint="compare the runs of one scenario at a time, as in `joulefleet compare emulations/RUN`; "
             "`--mixed` compares them all the same",
         )
     loaded, twice = _once(told_apart(found))

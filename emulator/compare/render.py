@@ -11,7 +11,7 @@ from emulator.compare.layout import aligned, comma_separated, piped
 from emulator.compare.statistics import INTERVAL_NOTE, smallest_p
 from emulator.compare.titles import TITLES, TO_TARGET, WITHOUT_COSTS
 from emulator.selectors.base import shown_name
-from fedjoule.rounding import rounded
+from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import stdtrit
 
-from fedjoule.seeds import generator
+from joulefleet.seeds import generator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ import numpy as np
 
 from emulator.emulation import EmulationRecord, Result
 from emulator.outcome import Accounting
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from emulator.compare.statistics import (
     permutation_p,
 )
 from emulator.compare.titles import METRICS, TO_TARGET
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,7 +118,7 @@ def compare(
             method that is not there.
     """
     if not runs:
-        raise DataQualityError("no run to compare", hint="give folders of `fedjoule emulate`")
+        raise DataQualityError("no run to compare", hint="give folders of `joulefleet emulate`")
     common = sorted(set.intersection(*(set(by_seed) for by_seed in runs.values())))
     if not common:
         raise DataQualityError(

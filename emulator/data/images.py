@@ -11,7 +11,7 @@ import numpy as np
 
 from emulator.data.model import DataSet, Split, halves, image_data_set
 from emulator.data.sources import FOLDER_VARIABLE, Source
-from fedjoule.errors import DataQualityError, StorageError
+from joulefleet.errors import DataQualityError, StorageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,8 +15,8 @@ import numpy as np
 
 from emulator.data.label_draws import Shards, by_label, draw_counts, draw_samples, fixed_size, positive
 from emulator.data.model import Split
-from fedjoule.errors import ConfigError
-from fedjoule.seeds import generator
+from joulefleet.errors import ConfigError
+from joulefleet.seeds import generator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,9 +18,9 @@ import numpy as np
 from emulator.data.label_draws import Shards, by_label, draw_counts, draw_samples, fixed_size, positive
 from emulator.data.lazy_partition import LazyPartition, LazyShards
 from emulator.data.model import Split
-from fedjoule.errors import ConfigError
-from fedjoule.registry import Registry
-from fedjoule.seeds import generator
+from joulefleet.errors import ConfigError
+from joulefleet.registry import Registry
+from joulefleet.seeds import generator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ Partitioner = Callable[..., Shards | LazyShards]
 
 PARTITIONS: Registry[Partitioner] = Registry(
     what="partition",
-    group="fedjoule.partitions",
+    group="joulefleet.partitions",
     builtin={
         "iid": ("emulator.data.partition:iid", "Random samples, equal sizes"),
         "dir_client": (

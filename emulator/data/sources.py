@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from emulator.data.model import DataSet
-from fedjoule.errors import StorageError
-from fedjoule.registry import Registry
-from fedjoule.seeds import generator
+from joulefleet.errors import StorageError
+from joulefleet.registry import Registry
+from joulefleet.seeds import generator
 
-FOLDER_VARIABLE = "FEDJOULE_DATA"
+FOLDER_VARIABLE = "JOULEFLEET_DATA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ Loader = Callable[[Source], DataSet]
 
 DATA_SETS: Registry[Loader] = Registry(
     what="data set",
-    group="fedjoule.data_sets",
+    group="joulefleet.data_sets",
     builtin={
         "digits": ("emulator.data.embedded:digits", "1,797 digits of 8 x 8; inside scikit-learn"),
         "digits28": (
@@ -102,10 +102,10 @@ DATA_SETS: Registry[Loader] = Registry(
 
 
 def data_folder() -> Path:
-    """Where data sets are kept: ``FEDJOULE_DATA``, else the user's cache."""
+    """Where data sets are kept: ``JOULEFLEET_DATA``, else the user's cache."""
     named = os.environ.get(FOLDER_VARIABLE)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(named) if named else cache / "fedjoule" / "data"
+    return Path(named) if named else cache / "joulefleet" / "data"
 
 
 def load_data_set(name: str, *, seed: int = 0, folder: Path | None = None, download: bool = True) -> DataSet:

@@ -10,7 +10,7 @@ import numpy as np
 
 from emulator.data.model import DataSet, Split
 from emulator.data.sources import Source
-from fedjoule.errors import DataQualityError, StorageError
+from joulefleet.errors import DataQualityError, StorageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,7 +2,7 @@
 
 Its wheel is built against CUDA. With a CPU build of torch the compiled operators do not load, and the
 import fails, because torchvision registers fake kernels for ``torchvision::nms`` and ``torchvision::qnms``,
-which then nobody has declared. fedjoule uses its data sets and transforms, never its operators, so the two
+which then nobody has declared. joulefleet uses its data sets and transforms, never its operators, so the two
 schemas are declared here when they are absent; calling them still fails, as it should.
 """
 
@@ -12,8 +12,8 @@ from functools import cache
 from types import ModuleType
 from typing import cast
 
-from fedjoule.errors import MissingExtra
-from fedjoule.extras import install_hint
+from joulefleet.errors import MissingExtra
+from joulefleet.extras import install_hint
 
 _SCHEMAS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from emulator.experiments.plan import Cast, ExperimentPlan, Preset, make_plan
-from fedjoule.registry import Registry
+from joulefleet.registry import Registry
 
 EXPERIMENTS: Registry[Callable[[Preset], list[Cast]]] = Registry(
     what="experiment",
-    group="fedjoule.experiments",
+    group="joulefleet.experiments",
     builtin={
         "table1": (
             "emulator.experiments.table1:casts",

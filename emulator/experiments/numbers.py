@@ -14,7 +14,7 @@ from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
 from emulator.experiments.vanilla_table import vanilla_numbers
 from emulator.outcome import Accounting
-from fedjoule.provenance import Origin
+from joulefleet.provenance import Origin
 
 NUMBER_COLUMNS = (
     "variant", "method", "seeds", "quantity", "mean", "low_95", "high_95", "reached", "reduced",

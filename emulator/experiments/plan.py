@@ -10,9 +10,9 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from emulator.scenario.model import Scenario
-from fedjoule.config import ClosedModel
-from fedjoule.errors import ConfigError
-from fedjoule.records import StoredRecord
+from joulefleet.config import ClosedModel
+from joulefleet.errors import ConfigError
+from joulefleet.records import StoredRecord
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 

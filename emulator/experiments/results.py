@@ -17,8 +17,8 @@ from emulator.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.experiments.plan import ExperimentPlan, Planned, Variant
 from emulator.experiments.runner import read_plan
 from emulator.software import OTHER_SOFTWARE
-from fedjoule.errors import DataQualityError
-from fedjoule.runstore.run import read_run
+from joulefleet.errors import DataQualityError
+from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +104,7 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
         names = _listed([one.folder for one in missing])
         raise DataQualityError(
             f"{path}: {len(missing)} of {len(plan.planned)} runs are missing or were interrupted: {names}",
-            hint=f"{how_to_go_on(path)}; `fedjoule experiment table {path} --partial` shows what is there",
+            hint=f"{how_to_go_on(path)}; `joulefleet experiment table {path} --partial` shows what is there",
         )
     _check_alike(plan, runs)
     warnings = []
@@ -146,7 +146,7 @@ def _read(path: Path, plan: ExperimentPlan, planned: Planned) -> FinishedRun | N
     if math.isnan(final_accuracy(rounds)):
         raise DataQualityError(
             f"{folder}: was never tested, so it has no accuracy to stand in a table",
-            hint="`fedjoule compare` shows what such runs cost",
+            hint="`joulefleet compare` shows what such runs cost",
         )
     return FinishedRun(planned, result.record, rounds, folder)
 

@@ -18,9 +18,9 @@ from emulator.experiments.runner import read_plan
 from emulator.scenario.model import Scenario
 from emulator.software import check_software, note_accepted
 from emulator.training.choose import best_for
-from fedjoule.errors import ConfigError, DataQualityError, StorageError
-from fedjoule.records import read_record, write_record
-from fedjoule.runstore import Run
+from joulefleet.errors import ConfigError, DataQualityError, StorageError
+from joulefleet.records import read_record, write_record
+from joulefleet.runstore import Run
 
 TAKEN_FROM = "taken_from"
 

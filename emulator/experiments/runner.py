@@ -11,9 +11,9 @@ from emulator.emulation import emulate
 from emulator.experiments.plan import ExperimentPlan, Planned, Preset
 from emulator.outcome import RoundOutcome
 from emulator.software import SOURCES, check_software, note_accepted, sources_sha256
-from fedjoule.errors import StorageError
-from fedjoule.records import read_record, write_record
-from fedjoule.runstore import Run, RunStatus, RunStore
+from joulefleet.errors import StorageError
+from joulefleet.records import read_record, write_record
+from joulefleet.runstore import Run, RunStatus, RunStore
 
 KIND = "experiment"
 PLAN_FILE = "experiment.json"
@@ -62,7 +62,7 @@ def resume(root: Path, plan: ExperimentPlan, *, accept_other_software: bool = Fa
     if complete:
         raise StorageError(
             f"{complete}: is complete, nothing to resume",
-            hint=f"`fedjoule experiment table {complete}` shows it; without --resume it runs anew",
+            hint=f"`joulefleet experiment table {complete}` shows it; without --resume it runs anew",
         )
     raise StorageError(
         f"{root}: no unfinished run of {plan.name} with preset {plan.preset.value}, these variants and seeds",
@@ -74,8 +74,8 @@ def read_plan(path: Path) -> ExperimentPlan:
     """The plan of a run folder."""
     if not (path / PLAN_FILE).is_file():
         raise StorageError(
-            f"{path}: not a run of `fedjoule experiment` (no {PLAN_FILE})",
-            hint="give the folder that `fedjoule experiment run` printed",
+            f"{path}: not a run of `joulefleet experiment` (no {PLAN_FILE})",
+            hint="give the folder that `joulefleet experiment run` printed",
         )
     return read_record(path / PLAN_FILE, ExperimentPlan)
 

@@ -19,7 +19,7 @@ from emulator.compare.statistics import Interval, mean_interval
 from emulator.experiments.results import FinishedRun
 from emulator.outcome import Accounting, ClientCost, Fate
 from emulator.selectors.base import SELECTORS, Probe
-from fedjoule.provenance import Origin, weakest
+from joulefleet.provenance import Origin, weakest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedjoule.errors import ConfigError, DataQualityError
-from fedjoule.provenance import Origin, weakest
+from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.provenance import Origin, weakest
 from power.profile import DeviceProfile, EnergyKind, PhaseCost
 
 Array = NDArray[np.float64]
@@ -104,7 +104,7 @@ def profile_costs(profiles: Sequence[DeviceProfile], energy: EnergyKind = "margi
         ConfigError: There is none, or one has no energy of the wanted kind.
     """
     if not profiles:
-        raise ConfigError("a fleet needs at least one device profile", hint="`fedjoule demo` makes one")
+        raise ConfigError("a fleet needs at least one device profile", hint="`joulefleet demo` makes one")
 
     def column(phase: str, quantity: str) -> Array:
         return np.array([_mean(profile, phase, quantity, energy) for profile in profiles])

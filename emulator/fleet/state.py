@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.fleet.costs import ProfileCosts, profile_costs
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin, weakest
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Origin, weakest
 from power.profile import DeviceProfile, EnergyKind
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from emulator.policies.store import Demonstrations
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.fedrank.state import FEATURES, device_states
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""What the policies of the package were made from, by name: `fedjoule policy train` without options."""
+"""What the policies of the package were made from, by name: `joulefleet policy train` without options."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import Field
 
 from emulator.selectors.neural.mlp import Mlp
-from fedjoule.config import ClosedModel
-from fedjoule.errors import ConfigError, StorageError
-from fedjoule.records import write_atomic
+from joulefleet.config import ClosedModel
+from joulefleet.errors import ConfigError, StorageError
+from joulefleet.records import write_atomic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -114,7 +114,7 @@ def any_policy(name: str) -> Policy:
     if name not in packaged_policies():
         raise ConfigError(
             f"no policy called {name!r}",
-            hint=f"known: {', '.join(packaged_policies())}; or a {SUFFIX} file of `fedjoule policy train`",
+            hint=f"known: {', '.join(packaged_policies())}; or a {SUFFIX} file of `joulefleet policy train`",
         )
     return read_policy((files("emulator.policies") / "trained" / f"{name}{SUFFIX}").read_bytes(), name)
 
@@ -123,12 +123,12 @@ def _file(path: Path) -> bytes:
     if not path.is_file():
         raise StorageError(
             f"{path.absolute()}: no policy file is there",
-            hint="`fedjoule policy train` makes one; a scenario names it relative to its own folder",
+            hint="`joulefleet policy train` makes one; a scenario names it relative to its own folder",
         )
     if (size := path.stat().st_size) > MAX_FILE_BYTES:
         raise StorageError(
             f"{path.absolute()}: {size >> 20} MB, a policy file has at most {MAX_FILE_BYTES >> 20}",
-            hint="give a file of `fedjoule policy train`",
+            hint="give a file of `joulefleet policy train`",
         )
     return path.read_bytes()
 
@@ -150,7 +150,7 @@ def load_policy(name: str, kind: str, features: tuple[str, ...] = ()) -> Policy:
     if features and policy.manifest.features != features:
         raise ConfigError(
             f"policy {name!r} reads other features than {kind} has now",
-            hint=f"make it again with `fedjoule policy train {kind}`",
+            hint=f"make it again with `joulefleet policy train {kind}`",
         )
     return policy
 
@@ -172,7 +172,7 @@ def read_policy(data: bytes, name: str) -> Policy:
         )
     except (SafetensorError, KeyError, ValueError) as error:
         raise StorageError(
-            f"{name}: not a policy file: {error}", hint="give a file of `fedjoule policy train`"
+            f"{name}: not a policy file: {error}", hint="give a file of `joulefleet policy train`"
         ) from error
     layers = sum(key.startswith("weight") for key in arrays)
     try:

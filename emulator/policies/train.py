@@ -24,8 +24,8 @@ from emulator.selectors.fedmarl import FEATURES as FEDMARL_FEATURES
 from emulator.selectors.fedmarl import FedMarl
 from emulator.selectors.fedrank.state import FEATURES as FEDRANK_FEATURES
 from emulator.selectors.neural.vdn import advantages
-from fedjoule.errors import ConfigError
-from fedjoule.seeds import generator
+from joulefleet.errors import ConfigError
+from joulefleet.seeds import generator
 
 if TYPE_CHECKING:
     from emulator.outcome import RoundOutcome
@@ -117,7 +117,7 @@ def _expert(name: str, recipe: Recipe) -> Selector:
         return SELECTORS.load(name)()
     if not recipe.experts_policy:  # FedMarl itself would begin with random weights
         raise ConfigError(
-            "the expert FedMarl needs a policy", hint="`fedjoule policy train fedmarl` makes one"
+            "the expert FedMarl needs a policy", hint="`joulefleet policy train fedmarl` makes one"
         )
     return FedMarl(policy=recipe.experts_policy)
 

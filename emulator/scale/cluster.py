@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fedjoule.errors import FedjouleError, MissingExtra
-from fedjoule.extras import install_hint
+from joulefleet.errors import JoulefleetError, MissingExtra
+from joulefleet.extras import install_hint
 
 
 class Cluster:
@@ -55,7 +55,7 @@ def connected(address: str | None = None, **options: Any) -> Iterator[Cluster]:
 
     Raises:
         MissingExtra: ray is not installed.
-        FedjouleError: No cluster answers.
+        JoulefleetError: No cluster answers.
     """
     # A research tool reports to nobody: Ray's usage statistics stay off unless somebody turned them on.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -64,7 +64,7 @@ def connected(address: str | None = None, **options: Any) -> Iterator[Cluster]:
     except ModuleNotFoundError as error:
         raise MissingExtra("--engine ray needs ray", hint=install_hint("scale")) from error
     if ray.is_initialized():
-        raise FedjouleError(
+        raise JoulefleetError(
             "this process is connected to a Ray cluster already", hint="call ray.shutdown() first"
         )
     own: dict[str, Any] = {}
@@ -75,7 +75,7 @@ def connected(address: str | None = None, **options: Any) -> Iterator[Cluster]:
     try:
         ray.init(**{"address": address, **own, **quiet, **options})
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise FedjouleError(
+        raise JoulefleetError(
             f"no Ray cluster at {address or 'this machine'}: {error}",
             hint="is it up (`ray status --address HOST:6379`), with the same ray, Python and token?",
         ) from error

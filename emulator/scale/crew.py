@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from emulator.scale.resident import NotJoined, Resident
-from fedjoule.errors import ConfigError, FedjouleError
+from joulefleet.errors import ConfigError, JoulefleetError
 
 if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
@@ -88,7 +88,7 @@ class Crew:
         """Answers in the order of the calls; started in their order, whoever is free takes the next.
 
         Raises:
-            FedjouleError: A call failed, ended its actor again and again, or no actor could be had.
+            JoulefleetError: A call failed, ended its actor again and again, or no actor could be had.
         """
         work = _Work(calls)
         seen_s = time.monotonic()
@@ -166,9 +166,9 @@ class Crew:
         except RayTaskError as error:
             _failed(error)
         except RayError as error:
-            raise FedjouleError(
+            raise JoulefleetError(
                 f"a Ray actor did not start: {error}",
-                hint="fedjoule and torch must be installed on every node, in the same versions",
+                hint="joulefleet and torch must be installed on every node, in the same versions",
             ) from error
 
     def _left(self, member: int, error: Exception) -> None:
@@ -216,7 +216,7 @@ class _Work:
         """Put back a call whose actor was lost."""
         attempts = self._attempts[number] = self._attempts.get(number, 0) + 1
         if attempts >= ATTEMPTS:
-            raise FedjouleError(
+            raise JoulefleetError(
                 f"the same work ended {attempts} Ray actors, the last one with: {error}",
                 hint="mostly memory: fewer actors per node (trainer.workers), or nodes with more memory",
             ) from error
@@ -225,13 +225,13 @@ class _Work:
 
 def _failed(error: Any) -> NoReturn:
     """What went wrong inside an actor, as it would have been here."""
-    if isinstance(error.cause, FedjouleError):
+    if isinstance(error.cause, JoulefleetError):
         raise error.cause from None
-    raise FedjouleError(f"a Ray actor failed:\n{error}") from None
+    raise JoulefleetError(f"a Ray actor failed:\n{error}") from None
 
 
 def _nobody() -> NoReturn:
-    raise FedjouleError(
+    raise JoulefleetError(
         f"no Ray actor could be started within {PATIENCE_S:.0f} s",
         hint="`ray status` shows what the cluster has and who takes it; each actor needs one CPU",
     )

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from emulator.batch import is_finished
 from emulator.emulation import RECORD, Result, emulate, load_result
-from fedjoule.errors import FedjouleError
-from fedjoule.records import write_atomic
-from fedjoule.runstore import Run, RunStore
+from joulefleet.errors import JoulefleetError
+from joulefleet.records import write_atomic
+from joulefleet.runstore import Run, RunStore
 
 if TYPE_CHECKING:
     from emulator.scenario.model import Scenario
@@ -101,7 +101,7 @@ def _emulated(scenario: Scenario, planned: SweptRun, before: Mapping[str, bytes]
     from emulator.training.choose import open_trainer
 
     with (
-        tempfile.TemporaryDirectory(prefix="fedjoule-") as root,
+        tempfile.TemporaryDirectory(prefix="joulefleet-") as root,
         RunStore(Path(root)).create(scenario.name, kind="emulation", fingerprint="") as run,
     ):
         folder = run.subfolder(planned.folder)
@@ -122,11 +122,11 @@ def _answer(reference: Any, planned: SweptRun) -> Files:
     try:
         files: Files = ray.get(reference)
     except RayTaskError as error:
-        if isinstance(error.cause, FedjouleError):
+        if isinstance(error.cause, JoulefleetError):
             raise error.cause from None
-        raise FedjouleError(f"{planned.folder} failed on the cluster:\n{error}") from None
+        raise JoulefleetError(f"{planned.folder} failed on the cluster:\n{error}") from None
     except RayError as error:
-        raise FedjouleError(
+        raise JoulefleetError(
             f"{planned.folder} was lost {RETRIES + 1} times on the cluster: {error}",
             hint="mostly memory; `--resume` runs what is not finished",
         ) from error

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from emulator.policies.store import SUFFIX
 from emulator.scenario.model import Scenario
-from fedjoule.config import load_toml, parse_toml
-from fedjoule.errors import ConfigError
+from joulefleet.config import load_toml, parse_toml
+from joulefleet.errors import ConfigError
 
 
 def _presets() -> dict[str, str]:
@@ -22,7 +22,7 @@ def _presets() -> dict[str, str]:
 
 
 def preset_names() -> list[str]:
-    """Scenarios that come with fedjoule."""
+    """Scenarios that come with joulefleet."""
     return list(_presets())
 
 

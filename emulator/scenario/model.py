@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from emulator.cost.network import Link
 from emulator.outcome import Accounting
 from emulator.protocol import Aggregation
-from fedjoule.config import ClosedModel
-from fedjoule.records import StoredRecord
+from joulefleet.config import ClosedModel
+from joulefleet.records import StoredRecord
 from power.profile import EnergyKind
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -25,7 +25,7 @@ class Traces(ClosedModel):
     """What happens to the phones while they train.
 
     Attributes:
-        source: A trace set (folder), its flat form (`fedjoule traces flatten`: opens at once, whatever its
+        source: A trace set (folder), its flat form (`joulefleet traces flatten`: opens at once, whatever its
             size), or ``synthetic`` for generated people.
         policy: When a phone may train (`traces.policy`).
         at_end: What happens where a recording ends: it begins again, or the phone is gone. No default: this
@@ -36,7 +36,7 @@ class Traces(ClosedModel):
         shift: Start each device on a random day of its recording.
         jitter_s: Up to this much is added to or taken from each shift, so that devices that replay the same
             user do not switch in lock-step.
-        model: For ``synthetic``: which usage model (`fedjoule traces synth --model`).
+        model: For ``synthetic``: which usage model (`joulefleet traces synth --model`).
         users: For ``synthetic``: how many people.
         days: For ``synthetic``: for how long.
         seed: For ``synthetic``: which people; the same for every seed of the run.

@@ -13,7 +13,7 @@ import numpy as np
 
 from emulator.outcome import RoundOutcome
 from emulator.view import ServerView
-from fedjoule.registry import Registry
+from joulefleet.registry import Registry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -155,7 +155,7 @@ def _noting_options(constructor: Callable[..., None]) -> Callable[..., None]:
 
 SELECTORS: Registry[type[Selector]] = Registry(
     what="selector",
-    group="fedjoule.selectors",
+    group="joulefleet.selectors",
     builtin={
         "afl": (
             "emulator.selectors.afl:ActiveFederatedLearning",

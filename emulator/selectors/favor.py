@@ -24,7 +24,7 @@ from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.options import text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,7 +94,7 @@ class Favor(Selector):
         if given is not None and given.projection is None:
             raise ConfigError(
                 f"policy {policy!r} does not say which components its network reads",
-                hint="make it again: `fedjoule policy train favor`",
+                hint="make it again: `joulefleet policy train favor`",
             )
         self._given = None if given is None else given.network
         self.policy_sha256 = None if given is None else given.sha256
@@ -169,7 +169,7 @@ class Favor(Selector):
         if len(basis) != len(center):
             raise ConfigError(
                 f"favor's policy is for a model of {len(basis)} weights, this one has {len(center)}",
-                hint="train one for this task: `fedjoule policy train favor`",
+                hint="train one for this task: `joulefleet policy train favor`",
             )
         self._basis = basis
         self._state = np.zeros((count + 1, basis.shape[1]), np.float32)

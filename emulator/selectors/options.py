@@ -6,7 +6,7 @@ from collections.abc import Collection
 from numbers import Integral
 from typing import Any
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 
 def within(selector: str, option: str, value: Any, low: float, high: float) -> None:

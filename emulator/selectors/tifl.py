@@ -33,7 +33,7 @@ from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.draws import draw_uniform
 from emulator.selectors.options import one_of, whole, yes_or_no
 from emulator.view import ServerView
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

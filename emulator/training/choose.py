@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from emulator.training.client_data import ClientData
-from fedjoule.errors import ConfigError, MissingExtra
-from fedjoule.extras import install_hint
+from joulefleet.errors import ConfigError, MissingExtra
+from joulefleet.extras import install_hint
 
 if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task

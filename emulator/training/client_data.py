@@ -9,8 +9,8 @@ import numpy as np
 
 from emulator.data.model import DataSet
 from emulator.data.partition import Holdings
-from fedjoule.errors import ConfigError
-from fedjoule.seeds import generator
+from joulefleet.errors import ConfigError
+from joulefleet.seeds import generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ import numpy as np
 from emulator.training.local import LocalModel, LocalResult, run_epochs
 from emulator.training.pool import Pool, one_thread
 from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from emulator.training.client_data import ClientData

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

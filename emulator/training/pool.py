@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from fedjoule.errors import FedjouleError
+from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkProcess
@@ -55,7 +55,7 @@ class Pool(Generic[J, R]):
         """The jobs' results in their order; started in their order, whoever is free takes the next.
 
         Raises:
-            FedjouleError: A job failed, or a worker died.
+            JoulefleetError: A job failed, or a worker died.
         """
         if not self._workers:
             self._start()
@@ -89,7 +89,7 @@ class Pool(Generic[J, R]):
             ours, theirs = context.Pipe()
             inherited = [*self._workers, ours]
             process = context.Process(
-                target=_serve, args=(theirs, inherited, self._work), daemon=True, name="fedjoule-training"
+                target=_serve, args=(theirs, inherited, self._work), daemon=True, name="joulefleet-training"
             )
             with warnings.catch_warnings():
                 # Python 3.12 warns of a fork beside threads, whose locks would stay locked in the child. The
@@ -126,7 +126,7 @@ class Pool(Generic[J, R]):
         process.join()
         code = process.exitcode or 0
         cause = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        raise FedjouleError(
+        raise JoulefleetError(
             f"a training worker (process {process.pid}) ended in the middle of its work: {cause}",
             hint="SIGKILL is mostly the system running out of memory: try fewer workers or fewer candidates",
         )
@@ -151,7 +151,7 @@ def _serve(connection: Connection, inherited: list[Connection], work: Callable[[
 def _attempt(work: Callable[[Any], Any], job: Any) -> tuple[bool, Any]:
     try:
         return False, work(job)
-    except FedjouleError as error:
+    except JoulefleetError as error:
         return True, error
     except Exception:
-        return True, FedjouleError(f"a training worker failed:\n{traceback.format_exc()}")
+        return True, JoulefleetError(f"a training worker failed:\n{traceback.format_exc()}")

@@ -56,6 +56,6 @@ def memory_bytes() -> int:
 
 def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("fedjoule-training", os.MFD_CLOEXEC)
+        return os.memfd_create("joulefleet-training", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

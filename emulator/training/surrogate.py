@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.training.base import LocalResults, Score
-from fedjoule.seeds import generator
+from joulefleet.seeds import generator
 
 SPREAD = 0.3
 """Standard deviation of the devices' losses on a logarithmic scale."""

@@ -12,8 +12,8 @@ import numpy as np
 from device_agents.workloads.models import initial_state
 from emulator.training.base import LocalResults, Score, weighted_sum
 from emulator.training.rows import SharedRows, memory_bytes
-from fedjoule.errors import ConfigError
-from fedjoule.seeds import torch_seed
+from joulefleet.errors import ConfigError
+from joulefleet.seeds import torch_seed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""A client in plain torch: the tasks, data sets and partitions of fedjoule, so that runs can be compared."""
+"""A client in plain torch: the tasks, data sets and partitions of joulefleet, to compare runs."""
 
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ from emulator.training.client_data import ClientData
 
 
 class TorchClient:
-    """One client's data and model; see `fedjoule_flower.client.LocalClient`."""
+    """One client's data and model; see `joulefleet_flower.client.LocalClient`."""
 
     def __init__(self, task: Task, data: ClientData, client: int) -> None:
         self.client, self._task, self._data = client, task, data
@@ -109,7 +109,7 @@ class OpenTorchClient:
         self._json = scenario.model_dump_json()
 
     def __call__(self, context: Context, config: ConfigRecord) -> TorchClient:
-        """See `fedjoule_flower.client.OpenClient`."""
+        """See `joulefleet_flower.client.OpenClient`."""
         task, data = task_and_data(self._json, config["seed"])
         return self.make(task, data, int(context.node_config["partition-id"]))
 

@@ -3,7 +3,7 @@
 ::
 
     python examples/flower/run.py --selector fedavg,fedrank --seeds 0-2
-    fedjoule compare emulations/<run>
+    joulefleet compare emulations/<run>
 """
 
 import argparse
@@ -13,20 +13,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from digits_client import OpenTorchClient, score_of, task_and_data
-from fedjoule_flower.client import OpenClient, selectable
-from fedjoule_flower.strategy import SelectingFedAvg
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
+from joulefleet_flower.client import OpenClient, selectable
+from joulefleet_flower.strategy import SelectingFedAvg
 
 from device_agents.workloads.models import build, initial_state
 from emulator.assembly.assemble import make_selector
 from emulator.batch import BatchIndex, Planned, plan, start
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
-from fedjoule.errors import FedjouleError
-from fedjoule.runstore import Run
-from fedjoule.seeds import torch_seed
+from joulefleet.errors import JoulefleetError
+from joulefleet.runstore import Run
+from joulefleet.seeds import torch_seed
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 600.0
@@ -103,10 +103,10 @@ def main() -> None:
     given = parser.parse_args()
     try:
         path = run_plan(load_scenario(given.scenario), scenario_text(given.scenario), given)
-    except FedjouleError as error:
+    except JoulefleetError as error:
         print(f"error: {error.message}" + (f"\n  try: {error.hint}" if error.hint else ""), file=sys.stderr)
         sys.exit(error.exit_code)
-    print(f"\nfedjoule compare {path}")
+    print(f"\njoulefleet compare {path}")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 
 from device_agents.transport import Transport
-from fedjoule.errors import ConfigError, DeviceError
 from harness.bench.device_state import ask_state
 from harness.bench.ending import Ending
 from harness.bench.plan import Cooldown
+from joulefleet.errors import ConfigError, DeviceError
 
 ASK_PERIOD_S = 5.0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from device_agents.job_record import JobRecord
-from fedjoule.records import storage_error
-from fedjoule.runstore import Journal
 from harness.bench.telemetry import write_telemetry
 from harness.capture import TELEMETRY
+from joulefleet.records import storage_error
+from joulefleet.runstore import Journal
 
 LOG_FILE = "agent.log"
 MARKERS_FILE = "device_markers.jsonl"

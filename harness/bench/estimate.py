@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from device_agents.payload.sync_pattern import Pattern
-from fedjoule.errors import FedjouleError
 from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import Inventory
+from joulefleet.errors import JoulefleetError
 from power.profile import DeviceProfile, PhaseCost, load_profile
 
 DISK_B_PER_S = {"monsoon-lvpm": 88e3, "monsoon-hvpm": 221e3, "ina219": 20e3}
@@ -82,7 +82,7 @@ def find_profiles(places: Iterable[Path]) -> list[DeviceProfile]:
         for path in sorted(place.glob("*.json")):
             try:
                 found.append(load_profile(path))
-            except FedjouleError:
+            except JoulefleetError:
                 continue
     return found
 

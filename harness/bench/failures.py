@@ -7,8 +7,8 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedjoule.errors import DataQualityError, FedjouleError, StorageError
-from fedjoule.records import StoredRecord, storage_error, write_record
+from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
+from joulefleet.records import StoredRecord, storage_error, write_record
 from power.recording import OPENING_FILE, salvage_recording
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class AttemptRecord(StoredRecord):
 
 def retryable(error: BaseException) -> bool:
     """Whether trying again may help: what is transient, or data that came out bad."""
-    return isinstance(error, FedjouleError) and (error.transient or isinstance(error, DataQualityError))
+    return isinstance(error, JoulefleetError) and (error.transient or isinstance(error, DataQualityError))
 
 
 def ends_the_run(error: BaseException) -> bool:
@@ -54,7 +54,7 @@ def ends_the_run(error: BaseException) -> bool:
 
 def describe(error: BaseException) -> str:
     """An error in one sentence."""
-    return error.message if isinstance(error, FedjouleError) else f"{type(error).__name__}: {error}"
+    return error.message if isinstance(error, JoulefleetError) else f"{type(error).__name__}: {error}"
 
 
 def failed_record(job: str, attempt: int, stage: str, error: BaseException) -> AttemptRecord:
@@ -66,7 +66,7 @@ def failed_record(job: str, attempt: int, stage: str, error: BaseException) -> A
         utc=datetime.now(UTC),
         error_type=type(error).__name__,
         message=describe(error),
-        hint=error.hint if isinstance(error, FedjouleError) else "",
+        hint=error.hint if isinstance(error, JoulefleetError) else "",
         transient=retryable(error),
         trace="".join(traceback.format_exception(error))[-20_000:],
     )

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedjoule.config import parse_toml
-from fedjoule.errors import ConfigError
-from fedjoule.records import write_atomic
 from harness.inventory import Inventory
+from joulefleet.config import parse_toml
+from joulefleet.errors import ConfigError
+from joulefleet.records import write_atomic
 
-_HEAD = """# The devices of this bench and their meters. `fedjoule bench ping NAME` tries one.
+_HEAD = """# The devices of this bench and their meters. `joulefleet bench ping NAME` tries one.
 # Unknown keys are errors, so a misspelt limit cannot pass unnoticed.
 """
 

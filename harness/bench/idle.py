@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from fedjoule.errors import ConfigError
 from harness.bench.ending import Ending
 from harness.bench.plan import Timing
 from harness.capture import HostWindow
+from joulefleet.errors import ConfigError
 from power.baseline import PARTS
 
 

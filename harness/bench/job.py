@@ -15,8 +15,6 @@ from device_agents.bundle import build_bundle
 from device_agents.deploy import start_agent
 from device_agents.protocol import EpochMarker, Heartbeat, ProbeDone, TelemetryMessage
 from device_agents.session import AgentSession, Ping
-from fedjoule.errors import ConfigError, DeviceError, FedjouleError
-from fedjoule.runstore import Journal
 from harness.bench.bind import Evidence, bind
 from harness.bench.board import Board, PowerShown
 from harness.bench.cooldown import cool, rest
@@ -32,6 +30,8 @@ from harness.bench.stages import Stage
 from harness.bench.workload import Workload, Workloads, agent_job
 from harness.capture import MARKERS_FILE, HostWindow
 from harness.inventory import Device, Inventory, connect, installation
+from joulefleet.errors import ConfigError, DeviceError, JoulefleetError
+from joulefleet.runstore import Journal
 
 if TYPE_CHECKING:
     from device_agents.agent_link import Live
@@ -105,7 +105,7 @@ class Attempt:
         """All stages. Afterwards ``folder`` holds a finished capture.
 
         Raises:
-            FedjouleError: It failed; what there is of it is in ``folder``.
+            JoulefleetError: It failed; what there is of it is in ``folder``.
             Stopped: The user stopped it.
         """
         try:
@@ -145,7 +145,7 @@ class Attempt:
 
         try:
             write_epochs(self.folder)
-        except FedjouleError as error:
+        except JoulefleetError as error:
             log.warning("%s: no table of its epochs: %s", self.job.name, error)
 
     def _with_device(self, transport: Transport, metering: Metering) -> None:
@@ -273,7 +273,7 @@ class Attempt:
         try:
             yield
         except Exception:
-            with contextlib.suppress(FedjouleError):
+            with contextlib.suppress(JoulefleetError):
                 keep_device_record(self.folder, session.collect(self.job_id))
             raise
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from fedjoule.runstore import Journal, read_journal
+from joulefleet.runstore import Journal, read_journal
 
 JOURNAL = "journal"
 

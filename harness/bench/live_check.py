@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_agents.session import AgentSession, Ping
-from fedjoule.errors import DeviceError, FedjouleError, MeterError
 from harness.bench.failures import describe
 from harness.inventory import Device, connect, installation
+from joulefleet.errors import DeviceError, JoulefleetError, MeterError
 from power.meter import MeterConfig, PowerMeter, open_meter
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class DeviceAnswer:
 
     hello: Hello | None = None
     pings: tuple[Ping, ...] = ()
-    error: FedjouleError | None = None
+    error: JoulefleetError | None = None
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class MeterAnswer:
     voltage_v: float = 0.0
     floor_a: float = 0.0
     after_s: float | None = None
-    error: FedjouleError | None = None
+    error: JoulefleetError | None = None
 
 
 def check_both(
@@ -109,9 +109,9 @@ def _try_meter(config: MeterConfig, answer: MeterAnswer) -> None:
         answer.error = _explained(error, MeterError)
 
 
-def _explained(error: Exception, kind: type[FedjouleError]) -> FedjouleError:
+def _explained(error: Exception, kind: type[JoulefleetError]) -> JoulefleetError:
     """Any error as an answer: one that ends a thread is a traceback to the person and silence to `ping`."""
-    if isinstance(error, FedjouleError):
+    if isinstance(error, JoulefleetError):
         return error
     log.info("while trying a device or meter", exc_info=error)
     return kind(f"unexpected {describe(error)}", hint="run again with -v and report the traceback")

@@ -7,11 +7,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedjoule.errors import ConfigError
-from fedjoule.records import canonical_json
-from fedjoule.seeds import generator
 from harness.bench.plan import LoadLevel, Plan
 from harness.inventory import Inventory, nearest
+from joulefleet.errors import ConfigError
+from joulefleet.records import canonical_json
+from joulefleet.seeds import generator
 
 REACHED_BY = {"host", "port", "user", "key", "password_env", "jump", "state"}
 """How a device is reached. It may change between two attempts without changing what is measured."""

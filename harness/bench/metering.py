@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from fedjoule.errors import MeterSilent, UnsafeOutput
+from joulefleet.errors import MeterSilent, UnsafeOutput
 from power.meter import MeterConfig, open_meter
 from power.recorder import FIRST_SAMPLE_S, record
 

@@ -10,9 +10,9 @@ import contextlib
 from pathlib import Path
 
 from device_agents.session import AgentSession
-from fedjoule.errors import DeviceError, DeviceUnreachable
 from harness.bench.device_record import keep_device_record
 from harness.bench.failures import FAILED
+from joulefleet.errors import DeviceError, DeviceUnreachable
 
 END_S = 30.0
 """How long an orphan may take to end after it was told to."""

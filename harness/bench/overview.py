@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedjoule.errors import ConfigError
-from fedjoule.runstore.store import summarise
 from harness.bench.journal import JOURNAL, JobHistory, job_histories
 from harness.bench.matrix import expand
 from harness.bench.plan import load_plan
@@ -16,6 +14,8 @@ from harness.bench.resume import is_whole
 from harness.bench.runner import JOBS
 from harness.capture import Capture, open_capture
 from harness.inventory import load_inventory, nearest
+from joulefleet.errors import ConfigError
+from joulefleet.runstore.store import summarise
 from power.energy_index import EnergyIndex
 from power.windows import DEFAULT_POLICY, Window
 
@@ -41,7 +41,7 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class RunOverview:
-    """A run and its jobs; ``state`` as in ``fedjoule runs list``."""
+    """A run and its jobs; ``state`` as in ``joulefleet runs list``."""
 
     path: Path
     state: str
@@ -68,7 +68,7 @@ def overview(path: Path) -> RunOverview:
     """
     summary = summarise(path)
     if summary.record is None or summary.record.kind != "bench":
-        raise ConfigError(f"{path}: not a bench run", hint="`fedjoule runs list` shows the kinds")
+        raise ConfigError(f"{path}: not a bench run", hint="`joulefleet runs list` shows the kinds")
     plan = load_plan(path / "config" / "plan.toml")
     inventory = load_inventory(path / "config" / "devices.toml")
     histories = job_histories(path / f"{JOURNAL}.jsonl")

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from device_agents.job import Backend, BackgroundLoad, SyncPattern
-from fedjoule.config import ClosedModel, load_toml
 from harness.inventory import nearest
+from joulefleet.config import ClosedModel, load_toml
 
 SampleKind = Literal["random", "real"]
 Label = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]

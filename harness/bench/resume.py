@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjoule.errors import FedjouleError
-from fedjoule.records import file_sha256
 from harness.bench.failures import AttemptRecord, attempts_before, killed_record, put_aside
 from harness.bench.journal import JOURNAL, BenchJournal, job_histories
 from harness.bench.matrix import BenchJob
 from harness.bench.runner import JOBS
 from harness.capture import CAPTURE_FILE, MARKERS_FILE, open_capture
+from joulefleet.errors import JoulefleetError
+from joulefleet.records import file_sha256
 
 
 def finished_jobs(run: Path, jobs: Sequence[BenchJob]) -> dict[str, Path]:
@@ -26,7 +26,7 @@ def is_whole(folder: Path) -> bool:
         return False
     try:
         capture = open_capture(folder)
-    except FedjouleError:
+    except JoulefleetError:
         return False
     return (
         capture.recording.record.sha256() == capture.record.recording_sha256

@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from fedjoule.errors import FedjouleError, MeterError, MeterNotFound
 from harness.bench.failures import retryable
 from harness.bench.matrix import BenchJob
 from harness.bench.plan import Retry
 from harness.bench.queue import device_resource, meter_resource
 from harness.bench.stages import Stage
 from harness.inventory import Inventory
+from joulefleet.errors import JoulefleetError, MeterError, MeterNotFound
 
 MAX_WAIT_S = 600.0
 
@@ -77,7 +77,7 @@ class RetryPolicy:
     def _concerned(self, job: BenchJob, error: BaseException) -> str:
         if isinstance(error, MeterError):
             return meter_resource(self._inventory, job.cell.device)
-        return device_resource(job.cell.device) if isinstance(error, FedjouleError) else ""
+        return device_resource(job.cell.device) if isinstance(error, JoulefleetError) else ""
 
     def _resource_failed(self, resource: str, error: BaseException) -> Verdict:
         failures = self._in_a_row[resource] = self._in_a_row.get(resource, 0) + 1

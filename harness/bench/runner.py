@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedjoule.records import storage_error
 from harness.bench.ending import Ending, Stopped
 from harness.bench.failures import (
     attempts_before,
@@ -27,6 +26,7 @@ from harness.bench.queue import JobQueue
 from harness.bench.retry import RetryPolicy, Verdict
 from harness.bench.stages import Stage
 from harness.capture import CAPTURE_FILE
+from joulefleet.records import storage_error
 
 log = logging.getLogger(__name__)
 

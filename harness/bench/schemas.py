@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from emulator.scenario.model import Scenario
-from fedjoule.config import ClosedModel
 from harness.bench.plan import Plan
 from harness.federate.settings import FederateSettings
 from harness.inventory import Inventory
 from harness.probing.plan import ProbingPlan
+from joulefleet.config import ClosedModel
 
 SCHEMAS: dict[str, type[ClosedModel]] = {
     "plan": Plan,

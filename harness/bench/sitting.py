@@ -9,10 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from fedjoule.errors import FedjouleError
-from fedjoule.records import storage_error, write_atomic
-from fedjoule.runstore import Run, RunStatus, RunStore
-from fedjoule.runstore.run import read_run
 from harness.bench.board import Board
 from harness.bench.job import Bench
 from harness.bench.journal import JOURNAL, BenchJournal
@@ -25,6 +21,10 @@ from harness.federate.host_load import HostLoadLog
 from harness.inventory import Inventory, load_inventory
 from harness.profiles.library import PROFILES, Built, build_run_profiles
 from harness.salvage import salvage
+from joulefleet.errors import JoulefleetError
+from joulefleet.records import storage_error, write_atomic
+from joulefleet.runstore import Run, RunStatus, RunStore
+from joulefleet.runstore.run import read_run
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class BenchFiles:
         """The command that takes a run up again."""
         import shlex
 
-        words = ["fedjoule", "bench", "run", str(self.plan_path), "--inventory", str(self.inventory_path)]
+        words = ["joulefleet", "bench", "run", str(self.plan_path), "--inventory", str(self.inventory_path)]
         return shlex.join([*words, "--resume", str(run)])
 
 
@@ -104,7 +104,7 @@ def sit(
         cache: Folder of exported graphs.
 
     Raises:
-        FedjouleError: Jobs failed for good; the others are finished.
+        JoulefleetError: Jobs failed for good; the others are finished.
         KeyboardInterrupt: ``stop`` was set.
     """
     chosen = choose(files.jobs, only)
@@ -158,7 +158,7 @@ def _build_profiles(path: Path) -> Built:
     """The profiles of a complete run, stored in it; the run stands, whatever becomes of them."""
     try:
         return build_run_profiles(path)
-    except FedjouleError as error:
+    except JoulefleetError as error:
         return Built(problems=(error.message,))
     except OSError as error:
         return Built(problems=(storage_error(path / PROFILES, error).message,))
@@ -170,8 +170,8 @@ def _describe(path: Path) -> None:
 
     try:
         write_outputs(path)
-    except FedjouleError as error:
-        log.warning("%s: no page was made: %s; `fedjoule report %s` tries again", path, error, path)
+    except JoulefleetError as error:
+        log.warning("%s: no page was made: %s; `joulefleet report %s` tries again", path, error, path)
 
 
 def _open(files: BenchFiles, root: Path, resume: Path | None) -> Run:
@@ -204,7 +204,7 @@ def _conclude(run: Run, files: BenchFiles, tally: Tally) -> int:
         raise KeyboardInterrupt
     if tally.failed:
         name, why = next(iter(tally.failed.items()))
-        raise FedjouleError(
+        raise JoulefleetError(
             f"{len(tally.failed)} of {len(files.jobs)} jobs failed, the first one {name}: {why}",
             hint=f"see {run.path / 'failed'}; to try them again: {files.command(run.path)}",
         )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from device_agents.job_record import JobRecord
 from device_agents.protocol import EpochMarker, Phase, Sources, Telemetry
-from fedjoule.runstore import TableWriter
 from harness.capture import TELEMETRY, Temperature
+from joulefleet.runstore import TableWriter
 
 _THROTTLED_NOW = 0b1111
 """Bits of the Raspberry Pi's flags that are about now; those from 16 on are history since boot."""

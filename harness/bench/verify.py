@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from device_agents.job import BackgroundLoad, Job
 from device_agents.job_record import JobRecord
 from device_agents.protocol import EpochMarker, JobEnd, Phase, SourceLost, Sources
-from fedjoule.errors import DataQualityError, DeviceProtocolError
 from harness.capture import HostWindow
 from harness.clock import ClockFit
+from joulefleet.errors import DataQualityError, DeviceProtocolError
 from power.baseline import measure_baseline
 from power.energy_index import EnergyIndex
 from power.model import Finding, Severity

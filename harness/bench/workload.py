@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_agents.job import BlobRef, Job
-from fedjoule.errors import ConfigError, MissingExtra
-from fedjoule.extras import install_hint
-from fedjoule.seeds import generator, torch_seed
 from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import DeviceLimits
+from joulefleet.errors import ConfigError, MissingExtra
+from joulefleet.extras import install_hint
+from joulefleet.seeds import generator, torch_seed
 
 if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
@@ -128,7 +128,7 @@ def _real_samples(task: Task, samples: int, seed: int) -> bytes:
 def default_cache() -> Path:
     """Where exported graphs are kept between runs."""
     root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "fedjoule" / "graphs"
+    return (Path(root) if root else Path.home() / ".cache") / "joulefleet" / "graphs"
 
 
 def agent_job(

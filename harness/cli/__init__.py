@@ -1,4 +1,4 @@
-"""The ``fedjoule`` command. Nothing here imports a command before it is called: ``--help`` stays instant."""
+"""The ``joulefleet`` command. Commands are imported when called: ``--help`` stays instant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import click
 
-import fedjoule
+import joulefleet
 from harness.cli.frame import LazyGroup, report_error
 
 READY = {
@@ -35,15 +35,15 @@ READY = {
 }
 
 cli = LazyGroup(
-    name="fedjoule",
+    name="joulefleet",
     help="Measure what federated learning costs on real devices, and replay it at scale.",
     ready=READY,
 )
-click.version_option(fedjoule.__version__, prog_name="fedjoule")(cli)
+click.version_option(joulefleet.__version__, prog_name="joulefleet")(cli)
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit with the code of ``fedjoule.errors``."""
+    """Run the command line and exit with the code of ``joulefleet.errors``."""
     arguments = sys.argv[1:] if argv is None else argv
     sys.exit(run(arguments))
 
@@ -52,20 +52,20 @@ def run(arguments: list[str]) -> int:
     """Run the command line and return its exit code; no error escapes."""
     try:
         _check_origin()
-        result = cli.main(arguments, prog_name="fedjoule", standalone_mode=False)
+        result = cli.main(arguments, prog_name="joulefleet", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
         return report_error(error, arguments)
     return result if isinstance(result, int) else 0
 
 
 def _check_origin() -> None:
-    from fedjoule.errors import ConfigError
-    from fedjoule.origin import shadowed_packages
+    from joulefleet.errors import ConfigError
+    from joulefleet.origin import shadowed_packages
 
     shadowed = shadowed_packages()
     if shadowed:
         name, place = next(iter(shadowed.items()))
         raise ConfigError(
-            f"package {name!r} would be imported from {place}, which is not fedjoule's",
+            f"package {name!r} would be imported from {place}, which is not joulefleet's",
             hint=f"uninstall the other package called {name!r}, or use a virtual environment of its own",
         )

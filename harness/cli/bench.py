@@ -1,4 +1,4 @@
-"""``fedjoule bench``: devices on the bench, and the runs on them."""
+"""``joulefleet bench``: devices on the bench, and the runs on them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.errors import EXIT_DEVICE
 from harness.cli.bench_federate import federate
 from harness.cli.bench_files import init, schema
 from harness.cli.bench_look import ping, show, status
 from harness.cli.bench_run import run
 from harness.cli.frame import Group, Output
+from joulefleet.errors import EXIT_DEVICE
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,8 +49,8 @@ def trust(inventory: Path, device: str, yes: bool, replace: bool) -> Output:
     A jump host on the way comes first: only through it is the key that answers the device's.
     """
     from device_agents.transport.host_keys import fetch_host_key
-    from fedjoule.errors import ConfigError
     from harness.inventory import fetch_device_key, find_device, known_hosts_file
+    from joulefleet.errors import ConfigError
 
     login = find_device(inventory, device)
     if login.transport != "ssh":

@@ -1,4 +1,4 @@
-"""``fedjoule bench federate``: federated rounds on bench devices, with the emulator's selectors."""
+"""``joulefleet bench federate``: federated rounds on bench devices, with the emulator's selectors."""
 
 from __future__ import annotations
 
@@ -170,4 +170,4 @@ def _render(files: FederateFiles, result: Result, console: Console) -> None:
     for line in (*said["notes"], said["ended_early"]):
         if line:
             console.print(line, markup=False, soft_wrap=True)
-    console.print(f"next: `fedjoule probing fidelity {result.path} --profiles ...`", markup=False)
+    console.print(f"next: `joulefleet probing fidelity {result.path} --profiles ...`", markup=False)

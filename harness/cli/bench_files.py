@@ -1,4 +1,4 @@
-"""``fedjoule bench init`` and ``bench schema``: the files that people write."""
+"""``joulefleet bench init`` and ``bench schema``: the files that people write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 @click.option("--user", help="Login name.")
 @click.option("--key", help="Private key file.")
 @click.option("--python", help="Interpreter on the device. Default: python3.")
-@click.option("--meter", "kind", help="Kind of its meter, see `fedjoule meter list`; 'none' for none.")
+@click.option("--meter", "kind", help="Kind of its meter, see `joulefleet meter list`; 'none' for none.")
 @click.option("--meter-port", help="Serial port of the meter; empty to search.")
 @click.option("--meter-serial", help="Serial number of the meter; any other is refused.")
 @click.option("--voltage", "voltage_v", type=float, help="Voltage that the device expects.")
@@ -32,8 +32,8 @@ _file = click.Path(path_type=Path, dir_okay=False)
 @click.option("--current-limit", "current_limit_a", type=float, help="Highest current it may draw.")
 def init(out: Path, **given: Any) -> Output:
     """Write a first devices.toml from what you answer; options answer in advance."""
-    from fedjoule.errors import ConfigError
     from harness.bench.first_inventory import write_inventory
+    from joulefleet.errors import ConfigError
 
     if out.exists():
         raise ConfigError(f"{out}: exists already, not overwritten", hint="edit it, or give another --out")
@@ -44,8 +44,8 @@ def init(out: Path, **given: Any) -> Output:
     write_inventory(out, devices)
     names = [device.name for device in devices]
     # Only a device over SSH has a host key.
-    trust = "" if devices[0].transport == "local" else f"`fedjoule bench trust {names[0]}`, then "
-    text = f"wrote {out}\nnext: {trust}`fedjoule bench ping {names[0]}`"
+    trust = "" if devices[0].transport == "local" else f"`joulefleet bench trust {names[0]}`, then "
+    text = f"wrote {out}\nnext: {trust}`joulefleet bench ping {names[0]}`"
     return Output({"path": str(out), "devices": names}, lambda console: console.print(text, markup=False))
 
 

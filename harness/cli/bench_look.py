@@ -1,4 +1,4 @@
-"""``fedjoule bench ping``, ``status`` and ``show``: what is connected, what is going on, what was found."""
+"""``joulefleet bench ping``, ``status`` and ``show``: what is connected, what is going on, what was found."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.errors import EXIT_DEVICE, EXIT_METER
 from harness.cli.frame import Command, Output
+from joulefleet.errors import EXIT_DEVICE, EXIT_METER
 
 if TYPE_CHECKING:
     from harness.bench.live_check import DeviceAnswer, MeterAnswer
@@ -85,9 +85,9 @@ def _error(error: Any) -> dict[str, Any]:
 @click.argument("run")
 def status(root: Path, run: str) -> Output:
     """How the jobs of a RUN stand, also while it runs."""
-    from fedjoule.runstore import find_run
     from harness.bench.overview import overview
     from harness.cli.bench_view import render_status
+    from joulefleet.runstore import find_run
 
     found = overview(find_run(root, run))
     return Output(found.as_dict(), lambda console: render_status(console, found))
@@ -99,10 +99,10 @@ def status(root: Path, run: str) -> Output:
 @click.argument("job", required=False)
 def show(root: Path, run: str, job: str | None) -> Output:
     """What a RUN has measured so far, or one finished JOB of it (name or number) phase by phase."""
-    from fedjoule.runstore import find_run
     from harness.bench.overview import describe_capture, describe_run, find_job, overview
     from harness.capture import open_capture
     from harness.cli.bench_view import render_capture, render_run
+    from joulefleet.runstore import find_run
 
     path = find_run(root, run)
     state = overview(path).state

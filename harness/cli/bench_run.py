@@ -1,4 +1,4 @@
-"""``fedjoule bench run``: jobs on devices, with a dry run before and a resume after."""
+"""``joulefleet bench run``: jobs on devices, with a dry run before and a resume after."""
 
 from __future__ import annotations
 
@@ -101,6 +101,6 @@ def _render(console: Console, files: BenchFiles, done: Sitting) -> None:
     for problem in done.built.problems:
         console.print(f"no profile: {problem}", markup=False)
     if done.built.problems:
-        console.print(f"to build them again: `fedjoule profile build {done.path}`", markup=False)
+        console.print(f"to build them again: `joulefleet profile build {done.path}`", markup=False)
     if done.left:
         console.print(f"the others: {files.command(done.path)}", markup=False)

@@ -1,4 +1,4 @@
-"""How ``fedjoule bench`` shows estimates, the state of a run and its jobs to people."""
+"""How ``joulefleet bench`` shows estimates, the state of a run and its jobs to people."""
 
 from __future__ import annotations
 

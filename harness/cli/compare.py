@@ -1,4 +1,4 @@
-"""``fedjoule compare``: emulation runs side by side, paired by seed."""
+"""``joulefleet compare``: emulation runs side by side, paired by seed."""
 
 from __future__ import annotations
 

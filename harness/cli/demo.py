@@ -1,4 +1,4 @@
-"""``fedjoule demo``: the whole tool end to end, on this machine, without hardware."""
+"""``joulefleet demo``: the whole tool end to end, on this machine, without hardware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fedjoule doctor``: what works on this machine, why the rest does not, and how to fix it."""
+"""``joulefleet doctor``: what works on this machine, why the rest does not, and how to fix it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fedjoule.errors import EXIT_FAILED
 from harness.cli.frame import Command, Output
+from joulefleet.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from rich.console import Console

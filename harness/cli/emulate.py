@@ -1,4 +1,4 @@
-"""``fedjoule emulate``: replay profiles and traces for a fleet and its selectors."""
+"""``joulefleet emulate``: replay profiles and traces for a fleet and its selectors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.rounding import rounded
 from harness.cli.engine_options import check_engine, engine_options, ray_cluster
 from harness.cli.frame import Command, Output
+from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +72,7 @@ def emulate(
 ) -> Output:
     """Replay profiles and traces for a fleet and its selectors, with real training.
 
-    SCENARIO is a TOML file or the name of a preset (`fedjoule list scenarios`).
+    SCENARIO is a TOML file or the name of a preset (`joulefleet list scenarios`).
     """
     check_engine(engine, ray_address)
     if (scenario is None) == (resumed is None):
@@ -161,7 +161,7 @@ def _played_on_ray(
 
 def summarised(results: list[Result]) -> list[dict[str, Any]]:
     """One line per emulation; every number beside where it came from."""
-    from fedjoule.provenance import Origin
+    from joulefleet.provenance import Origin
 
     lines = []
     for result in results:
@@ -220,7 +220,7 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
     for line in _notes(summary):
         console.print(line, markup=False)
     console.print(f"run     {path}", markup=False)
-    console.print(f"next    `fedjoule report {path}`, `fedjoule compare {path}`", markup=False)
+    console.print(f"next    `joulefleet report {path}`, `joulefleet compare {path}`", markup=False)
 
 
 def _notes(summary: list[dict[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""``fedjoule experiment``: the paper's table and figures, one command each."""
+"""``joulefleet experiment``: the paper's table and figures, one command each."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from emulator.outcome import RoundOutcome
     from emulator.scale.cluster import Cluster
     from emulator.scale.ray_sweep import SweptRun
-    from fedjoule.runstore import Run
     from harness.cli.progress import Advance
+    from joulefleet.runstore import Run
 
 PRESETS = ("smoke", "laptop", "paper")
 ROOT = Path("experiments")
@@ -50,7 +50,7 @@ def list_experiments() -> Output:
             for preset, size in one["presets"].items():
                 console.print(f"{'':<15} {preset:<7} {_size_text(size)}", markup=False)
         console.print(f"times   {MEASURED}", markup=False)
-        console.print("next    `fedjoule experiment run NAME --preset smoke`", markup=False)
+        console.print("next    `joulefleet experiment run NAME --preset smoke`", markup=False)
 
     return Output({"experiments": data, "times": MEASURED}, render)
 
@@ -84,12 +84,12 @@ def run_experiment(
     dry_run: bool,
     root: Path,
 ) -> Output:
-    """Run experiment NAME (`fedjoule experiment list`) and write its tables and page."""
+    """Run experiment NAME (`joulefleet experiment list`) and write its tables and page."""
     from emulator.experiments import runner
     from emulator.experiments.catalogue import plan_experiment
     from emulator.experiments.plan import Preset
     from emulator.experiments.reuse import check_donors, take_over
-    from fedjoule.runstore import find_run
+    from joulefleet.runstore import find_run
 
     check_engine(engine, ray_address)
     plan = plan_experiment(name, Preset(preset), seeds=seeds, only=variants)
@@ -122,7 +122,7 @@ def run_experiment(
               help="Folder that holds the runs.")  # fmt: skip
 def table(run: str, partial: bool, form: str, root: Path) -> Output:
     """Show the tables of RUN, and write them and its page anew."""
-    from fedjoule.runstore import find_run
+    from joulefleet.runstore import find_run
 
     return _shown(find_run(root, run), partial=partial, form=form)
 

@@ -1,4 +1,4 @@
-"""``fedjoule export``: a run in other people's formats."""
+"""``joulefleet export``: a run in other people's formats."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def export(
     mlflow: Path | None,
 ) -> Output:
     """Write RUN as CSV, Parquet, a Perfetto (Chrome) trace, JUnit XML, or for TensorBoard or MLflow."""
-    from fedjoule.runstore import find_run
     from harness.stored_run import StoredRun
+    from joulefleet.runstore import find_run
 
     _check(form, out, max_rows, tensorboard or mlflow)
     stored = StoredRun(find_run(root, run))
@@ -96,8 +96,8 @@ def _perfetto(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
 
 
 def _junit(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
-    from fedjoule.errors import DataQualityError
     from harness.export.junit import write_junit
+    from joulefleet.errors import DataQualityError
 
     if not run.job_lines:  # a build server would show an empty run as passed
         raise DataQualityError(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, FedjouleError
+from joulefleet.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, JoulefleetError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -117,7 +117,7 @@ class LazyGroup(click.Group):
         if name not in self.list_commands(ctx) and not name.startswith("-"):
             near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"no command {name!r}.{hint} `fedjoule --help` lists them.", ctx)
+            raise click.UsageError(f"no command {name!r}.{hint} `joulefleet --help` lists them.", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -145,7 +145,7 @@ def report_error(error: BaseException, arguments: list[str]) -> int:
         body = {"error": {"type": kind, "message": message, "hint": hint, "exit_code": code}}
         click.echo(json.dumps(body, indent=2))
     else:
-        click.echo(f"fedjoule: {message}", err=True)
+        click.echo(f"joulefleet: {message}", err=True)
         if hint:
             click.echo(f"  try: {hint}", err=True)
     return code
@@ -154,12 +154,12 @@ def report_error(error: BaseException, arguments: list[str]) -> int:
 def _describe(error: BaseException) -> tuple[str, str, str, int]:
     """An error as (type, sentence, hint, exit code)."""
     name = type(error).__name__
-    if isinstance(error, FedjouleError):
+    if isinstance(error, JoulefleetError):
         return name, error.message, error.hint, error.exit_code
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
         return "Interrupted", "interrupted", "", EXIT_INTERRUPTED
     if isinstance(error, click.ClickException):
-        place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "fedjoule"
+        place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "joulefleet"
         hint = f"`{place} --help`" if isinstance(error, click.UsageError) else ""
         return name, error.format_message(), hint, EXIT_USAGE
     if isinstance(error, BrokenPipeError):

@@ -1,4 +1,4 @@
-"""``fedjoule list``: everything that can be named in a file or on the command line."""
+"""``joulefleet list``: everything that can be named in a file or on the command line."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.errors import ConfigError
 from harness.cli.frame import Group, Output
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedjoule.registry import Entry
+    from joulefleet.registry import Entry
 
 UNLOADABLE = "cannot be loaded"
 
@@ -54,7 +54,7 @@ def selectors(name: str | None) -> Output:
 @list_group.command("scenarios")
 @click.argument("name", required=False)
 def scenarios(name: str | None) -> Output:
-    """Scenarios that come with fedjoule, for `fedjoule emulate`; of one NAME the file, to begin with."""
+    """Scenarios that come with joulefleet, for `joulefleet emulate`; of one NAME the file, to begin with."""
     from emulator.scenario.load import preset_summaries, preset_text
 
     if name is not None:
@@ -91,7 +91,7 @@ def tasks() -> Output:
             size = " x ".join(map(str, task.input_shape)) + (" tokens" if task.vocabulary else "")
             line = f"{task.model} on {task.data_set}: samples of {size} in {task.classes} classes"
             console.print(f"{name:<26} {line}", markup=False)
-        console.print("`fedjoule list data` says where the data comes from", markup=False)
+        console.print("`joulefleet list data` says where the data comes from", markup=False)
 
     return Output(rows, render)
 

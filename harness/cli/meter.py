@@ -1,4 +1,4 @@
-"""``fedjoule meter``: find power meters, record, import, emulate and test them."""
+"""``joulefleet meter``: find power meters, record, import, emulate and test them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from fedjoule.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
 from harness.cli.frame import Group, Output
 from harness.cli.meter_bench import emulate, output, selftest
 from harness.cli.meter_options import with_meter
 from harness.cli.meter_show import show
+from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -144,7 +144,7 @@ def import_file(form: str, file: Path, channel: Literal["main", "usb", "aux"], o
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def salvage(folder: Path) -> Output:
     """Finish a recording whose process was killed; at most its last second is lost."""
-    from fedjoule.errors import StorageError
+    from joulefleet.errors import StorageError
     from power.recording import RECORDING_FILE, salvage_recording
 
     record_ = salvage_recording(folder)

@@ -1,4 +1,4 @@
-"""``fedjoule meter emulate | output | selftest``: what one does at the bench."""
+"""``joulefleet meter emulate | output | selftest``: what one does at the bench."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.config import validate
-from fedjoule.errors import EXIT_METER, MeterError
 from harness.cli.frame import Command, Output
 from harness.cli.meter_options import with_meter
+from joulefleet.config import validate
+from joulefleet.errors import EXIT_METER, MeterError
 
 if TYPE_CHECKING:
     from rich.console import Console

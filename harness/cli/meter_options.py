@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from fedjoule.config import validate
-from fedjoule.errors import ConfigError
 from harness.inventory import load_inventory
+from joulefleet.config import validate
+from joulefleet.errors import ConfigError
 from power.meter import MeterConfig
 
 _LIMITS = {"voltage_v": "--voltage", "voltage_max_v": "--voltage-max", "current_limit_a": "--current-limit"}
@@ -26,7 +26,7 @@ _OPTIONS = (
         show_default=True,
         help="Where --device is looked up.",
     ),
-    click.option("--kind", help="Or: a kind of meter, see `fedjoule meter list`; then the options below."),
+    click.option("--kind", help="Or: a kind of meter, see `joulefleet meter list`; then the options below."),
     click.option("--port", help="Serial port, or folder of a recording to replay; empty to search."),
     click.option("--serial", help="Serial number; another instrument is refused."),
     click.option("--voltage", "voltage_v", type=float, help="Voltage that the connected device expects."),

@@ -1,4 +1,4 @@
-"""``fedjoule meter show``: what a recording holds, as energy and, if wanted, as CSV."""
+"""``joulefleet meter show``: what a recording holds, as energy and, if wanted, as CSV."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.errors import EXIT_DATA_QUALITY, ConfigError, DataQualityError
 from harness.cli.frame import Command, Output
+from joulefleet.errors import EXIT_DATA_QUALITY, ConfigError, DataQualityError
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""``fedjoule policy``: pretrained policies of the learning selectors."""
+"""``joulefleet policy``: pretrained policies of the learning selectors."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.errors import ConfigError
 from harness.cli.frame import Group, Output
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +95,7 @@ def train(
         runs=runs,
         rounds=rounds,
         samples=samples,
-        command=" ".join(["fedjoule policy train", kind, *words]),
+        command=" ".join(["joulefleet policy train", kind, *words]),
     )
     # All that can be wrong is found now: training takes hours.
     files = _files(out, made, kind)

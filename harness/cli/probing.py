@@ -1,4 +1,4 @@
-"""``fedjoule probing``: what stopping after the first epoch saves."""
+"""``joulefleet probing``: what stopping after the first epoch saves."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def validate(root: Path, target: str, **given: Any) -> Output:
     In the vanilla round every candidate trains all epochs, then the server chooses. In the probing round
     every candidate trains one epoch and reports, the chosen go on, the others stop.
     """
-    from fedjoule.runstore import find_run
-    from fedjoule.runstore.run import read_run
     from harness.cli import probing_bench
     from harness.probing.run import KIND
+    from joulefleet.runstore import find_run
+    from joulefleet.runstore.run import read_run
 
     ctx = click.get_current_context()
     if target.endswith(".toml"):
@@ -140,9 +140,9 @@ def _predict(root: Path, target: str, task: str, candidates: Any, chosen: Any, *
 
 
 def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[DeviceProfile]:
-    from fedjoule.errors import ConfigError
-    from fedjoule.runstore import find_run
     from harness.profiles.library import run_profiles
+    from joulefleet.errors import ConfigError
+    from joulefleet.runstore import find_run
     from power.reference import reference_fleet
 
     if target == REFERENCE:
@@ -150,7 +150,9 @@ def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[D
     run = find_run(root, target)
     stored = [found.profile for found in run_profiles(run)]
     if not stored:
-        raise ConfigError(f"{run}: no profiles in it", hint=f"`fedjoule profile build {run.name}` makes them")
+        raise ConfigError(
+            f"{run}: no profiles in it", hint=f"`joulefleet profile build {run.name}` makes them"
+        )
     matching = [p for p in stored if p.task == task and backend in (None, p.backend)]
     if not matching:
         known = ", ".join(sorted({f"{p.task} with {p.backend}" for p in stored}))

@@ -1,4 +1,4 @@
-"""``fedjoule probing validate PLAN|RUN``: rounds on the bench, and what they say."""
+"""``joulefleet probing validate PLAN|RUN``: rounds on the bench, and what they say."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedjoule.errors import EXIT_FAILED
 from harness.cli.frame import Output
+from joulefleet.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,9 +76,9 @@ def _dry_run(files: ProbingFiles) -> Output:
 
 def show_run(run: Path, root: Path, given: dict[str, Any]) -> Output:
     """What a probing run says, computed from its captures."""
-    from fedjoule.runstore import find_run
     from harness.probing.validation import OWN_PROFILES, validate_run
     from harness.profiles.library import run_profiles
+    from joulefleet.runstore import find_run
 
     source = given["source"]
     profiles = None

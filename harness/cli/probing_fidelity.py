@@ -1,4 +1,4 @@
-"""``fedjoule probing fidelity``: how well profiles of an earlier run predict federated rounds."""
+"""``joulefleet probing fidelity``: how well profiles of an earlier run predict federated rounds."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _profile = click.Path(path_type=Path, exists=True)
 @click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
               show_default=True, help="Folder that holds the runs.")  # fmt: skip
 def fidelity(run: str, places: tuple[Path, ...], energy: Any, table: Path | None, root: Path) -> Output:
-    """Predict the rounds of RUN (`fedjoule bench federate`) from profiles, and show the errors."""
-    from fedjoule.errors import StorageError
-    from fedjoule.records import write_atomic
-    from fedjoule.runstore import find_run
+    """Predict the rounds of RUN (`joulefleet bench federate`) from profiles, and show the errors."""
     from harness.probing.fidelity import measure_fidelity
     from harness.profiles.library import profiles_at
+    from joulefleet.errors import StorageError
+    from joulefleet.records import write_atomic
+    from joulefleet.runstore import find_run
 
     if table is not None and table.exists():  # before the work, whose result would be lost
         raise StorageError(f"{table}: exists already, not overwritten", hint="name another file")

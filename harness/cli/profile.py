@@ -1,4 +1,4 @@
-"""``fedjoule profile``: what devices need for training: build, show, list, export, import, scale."""
+"""``joulefleet profile``: what devices need for training: build, show, list, export, import, scale."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def profile() -> None:
 @click.argument("run")
 def build(root: Path, run: str) -> Output:
     """Build the profiles of RUN from its captures; they are stored in the run."""
-    from fedjoule.errors import EXIT_DATA_QUALITY
-    from fedjoule.runstore import find_run
     from harness.cli.profile_view import summary_table
     from harness.profiles.library import build_run_profiles
+    from joulefleet.errors import EXIT_DATA_QUALITY
+    from joulefleet.runstore import find_run
 
     built = build_run_profiles(find_run(root, run))
 
@@ -77,7 +77,7 @@ def list_profiles(root: Path, reference: bool, task: str | None) -> Output:
             console.print(
                 f"reference fleet: {phones} phones [literature] for {', '.join(tasks)}", markup=False
             )
-            console.print("  `fedjoule profile list --task mnist-lenet5` lists them", markup=False)
+            console.print("  `joulefleet profile list --task mnist-lenet5` lists them", markup=False)
 
     return Output([{**_key(stored), "place": stored.place} for stored in [*own, *fleet]], render)
 
@@ -101,9 +101,9 @@ def show(root: Path, name: str) -> Output:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="A .json, a .csv, or a folder.")
 def export(root: Path, names: tuple[str, ...], task: str | None, out: Path) -> Output:
     """Write profiles as self-contained files; without NAMES, all that are in runs."""
-    from fedjoule.errors import DataQualityError
     from harness.profiles.exchange import export_profiles
     from harness.profiles.library import find_profile, stored_profiles
+    from joulefleet.errors import DataQualityError
     from power.reference import reference_fleet
 
     found = [find_profile(name, root).profile for name in names]
@@ -113,7 +113,7 @@ def export(root: Path, names: tuple[str, ...], task: str | None, out: Path) -> O
         found = [stored.profile for stored in stored_profiles(root)]
     if not found:
         raise DataQualityError(
-            f"no profiles in the runs of {root}", hint="`fedjoule profile build RUN` makes them"
+            f"no profiles in the runs of {root}", hint="`joulefleet profile build RUN` makes them"
         )
     paths = export_profiles(found, out)
 
@@ -130,10 +130,10 @@ def export(root: Path, names: tuple[str, ...], task: str | None, out: Path) -> O
 )
 def import_(root: Path, files: tuple[Path, ...]) -> Output:
     """Take in profiles that were made elsewhere; whatever they claim, here they are imported or weaker."""
-    from fedjoule.runstore import RunStore
     from harness.cli.profile_view import summary_table
     from harness.profiles.exchange import import_profile
     from harness.profiles.library import PROFILES
+    from joulefleet.runstore import RunStore
     from power.profile import load_profile
 
     for path in files:
@@ -154,9 +154,9 @@ def import_(root: Path, files: tuple[Path, ...]) -> Output:
 @click.option("--power-ratio", type=float, help="Power of that device while training over the profile's.")
 def scale(root: Path, names: tuple[str, ...], task: str | None, samples: int | None, **device: Any) -> Output:
     """Predict what was not measured from profiles NAMES; the result says scaled, from what, and how wrong."""
-    from fedjoule.runstore import RunStore
     from harness.cli.profile_view import render_profile
     from harness.profiles.library import PROFILES, find_profile, store
+    from joulefleet.runstore import RunStore
 
     predicted = _predict([find_profile(name, root).profile for name in names], task, samples, device)
     with RunStore(root).create("scale", kind="profiles") as run:

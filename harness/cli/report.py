@@ -1,4 +1,4 @@
-"""``fedjoule report``: the HTML page of a run."""
+"""``joulefleet report``: the HTML page of a run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def report(run: str, root: Path, partial: bool, show: bool) -> Output:
     """Make the HTML page of RUN: one file, no network needed.
 
-    RUN is a run of `fedjoule bench`, `emulate` or `experiment`. Beside the page of a bench run stand its
+    RUN is a run of `joulefleet bench`, `emulate` or `experiment`. Beside the page of a bench run stand its
     JUnit results and epochs, beside that of an experiment its tables.
     """
-    from fedjoule.runstore import find_run
+    from joulefleet.runstore import find_run
 
     page = _page(find_run(root, run), partial=partial)
     if show:
@@ -43,9 +43,9 @@ def report(run: str, root: Path, partial: bool, show: bool) -> Output:
 
 def _page(path: Path, *, partial: bool) -> Path:
     """Most runs are put on a page anew; others have theirs from what made them."""
-    from fedjoule.errors import ConfigError
-    from fedjoule.runstore.run import read_run
     from harness.report.page import REPORT_FILE
+    from joulefleet.errors import ConfigError
+    from joulefleet.runstore.run import read_run
 
     kind = read_run(path).kind
     if kind in ("bench", "federation"):

@@ -1,4 +1,4 @@
-"""``fedjoule runs``: what is stored, in what state, and how to get a killed run back."""
+"""``joulefleet runs``: what is stored, in what state, and how to get a killed run back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def runs() -> None:
 @_root
 def list_runs(root: Path) -> Output:
     """List the runs in a folder, oldest first."""
-    from fedjoule.runstore import RunStore
+    from joulefleet.runstore import RunStore
 
     found = RunStore(root).list()
 
@@ -50,8 +50,8 @@ def list_runs(root: Path) -> Output:
 @click.argument("run")
 def show_run(root: Path, run: str) -> Output:
     """Show one run: its record, tables with row counts, and files."""
-    from fedjoule.runstore import find_run, table_rows
-    from fedjoule.runstore.run import read_run
+    from joulefleet.runstore import find_run, table_rows
+    from joulefleet.runstore.run import read_run
 
     path = find_run(root, run)
     record = read_run(path)
@@ -83,8 +83,8 @@ def show_run(root: Path, run: str) -> Output:
 @click.argument("run", required=False)
 def salvage(root: Path, run: str | None) -> Output:
     """Recover what a killed run had written; without RUN, every killed run in the folder."""
-    from fedjoule.runstore import RunStore, find_run
     from harness.salvage import salvage
+    from joulefleet.runstore import RunStore, find_run
 
     if run is not None:
         targets = [find_run(root, run)]

@@ -1,4 +1,4 @@
-"""``fedjoule traces``: read foreign usage traces, check them, look at them, prepare them for replay."""
+"""``joulefleet traces``: read foreign usage traces, check them, look at them, prepare them for replay."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def import_command(
     settings: dict[str, str],
     max_bad_rows: int,
 ) -> Output:
-    """Read traces of a FORMAT (see `fedjoule traces formats`) and store them as a trace set."""
+    """Read traces of a FORMAT (see `joulefleet traces formats`) and store them as a trace set."""
     from harness.cli.progress import progress
     from harness.cli.traces_view import render_summary
     from traces.importer import import_traces, source_bytes
@@ -90,9 +90,9 @@ def formats() -> Output:
               help="Write a repaired copy into this new folder.")  # fmt: skip
 def validate(folder: Path, repaired: Path | None) -> Output:
     """Check every trace of a set; exit code 6 if replay would refuse one."""
-    from fedjoule.errors import EXIT_DATA_QUALITY, EXIT_OK
     from harness.cli.progress import progress
     from harness.cli.traces_view import render_findings, render_repairs
+    from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_OK
     from traces.check_set import repair_set, validate_set
     from traces.store import TraceSet
 

@@ -1,4 +1,4 @@
-"""``fedjoule traces synth`` and ``traces fit``: generate traces, and fit what they are generated from."""
+"""``joulefleet traces synth`` and ``traces fit``: generate traces, and fit what they are generated from."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def synth(users: int, days: int, seed: int, model_name: str, out: Path) -> Outpu
               help="Gaps of the recorder up to this many hours are bridged.")  # fmt: skip
 def fit(folder: Path, out: Path, name: str | None, bridge_h: float) -> Output:
     """Fit a usage model on a trace set, for `traces synth --model`."""
-    from fedjoule.provenance import Origin
-    from fedjoule.records import write_record
+    from joulefleet.provenance import Origin
+    from joulefleet.records import write_record
     from traces.store import TraceSet
     from traces.synth.fit_set import TraceOrigin, fit_set
 

@@ -1,4 +1,4 @@
-"""How ``fedjoule traces`` shows trace sets, findings and statistics to people.
+"""How ``joulefleet traces`` shows trace sets, findings and statistics to people.
 
 Names come from foreign files: everything of them is escaped, or a user called ``[/]`` would break a table.
 """

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from fedjoule.config import ClosedModel
 from harness.clock.correlate import Peak, find_peak
 from harness.clock.fit import MAX_SKEW_PPM, SKEW_SD_PPM, ClockFit, Line, fit_line
 from harness.clock.pattern import BurstRun
 from harness.clock.prior import METER_TIMING_S, PRIOR_SD, allowed
 from harness.clock.refine import Refined, refine
 from harness.clock.trace import Trace, read_trace
+from joulefleet.config import ClosedModel
 from power.recording import Recording
 
 PEAK_BITS = 0.6

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
-from fedjoule.config import ClosedModel
+from joulefleet.config import ClosedModel
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

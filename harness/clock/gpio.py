@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedjoule.errors import DataQualityError
 from harness.clock.fit import MAX_SKEW_PPM, ClockFit, fit_line
+from joulefleet.errors import DataQualityError
 
 MAX_RESIDUAL_PERIODS = 2.0
 """An edge lies within a sample, and so does the device's reading of its clock; more is another edge."""

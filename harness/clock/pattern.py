@@ -10,7 +10,7 @@ import numpy as np
 
 from device_agents.payload.sync_pattern import Pattern, unpack_lateness
 from device_agents.protocol import EpochMarker, Phase
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

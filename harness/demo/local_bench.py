@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedjoule.records import write_atomic
 from harness.bench.sitting import BenchFiles, read_files
 from harness.demo.size import DemoSize
+from joulefleet.records import write_atomic
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 

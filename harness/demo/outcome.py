@@ -11,29 +11,32 @@ from emulator.experiments import paper_probing as paper
 from emulator.experiments.numbers import as_data as experiment_data
 from emulator.experiments.summary import MethodRow, summarise
 from emulator.outcome import Accounting
-from fedjoule.provenance import Origin
 from harness.demo.run import DemoResult
 from harness.report.page import Number
+from joulefleet.provenance import Origin
 from power.profile import DeviceProfile, Quantity
 
 LOOK = (
-    ("the power of every job", "fedjoule bench show {bench}"),
-    ("the methods, paired by seed", "fedjoule compare {replay}"),
-    ("probing from these profiles", "fedjoule probing validate {bench} --backend torch"),
+    ("the power of every job", "joulefleet bench show {bench}"),
+    ("the methods, paired by seed", "joulefleet compare {replay}"),
+    ("probing from these profiles", "joulefleet probing validate {bench} --backend torch"),
 )
 NEXT = (
-    ("what this machine lacks", "fedjoule doctor"),
-    ("find the instrument", "fedjoule meter scan"),
-    ("write devices.toml by answering questions", "fedjoule bench init"),
-    ("pin the device's key, try device and meter", "fedjoule bench trust NAME && fedjoule bench ping NAME"),
+    ("what this machine lacks", "joulefleet doctor"),
+    ("find the instrument", "joulefleet meter scan"),
+    ("write devices.toml by answering questions", "joulefleet bench init"),
+    (
+        "pin the device's key, try device and meter",
+        "joulefleet bench trust NAME && joulefleet bench ping NAME",
+    ),
     (
         "the demo's plan on your devices; --dry-run says what it takes",
-        "fedjoule bench run {run}/config/plan.toml --inventory devices.toml",
+        "joulefleet bench run {run}/config/plan.toml --inventory devices.toml",
     ),
-    ("profiles that say measured", "fedjoule profile build RUN"),
+    ("profiles that say measured", "joulefleet profile build RUN"),
     (
         "a scenario with them in fleet.profiles",
-        "fedjoule emulate SCENARIO.toml --selector fedavg,oort,fedrank",
+        "joulefleet emulate SCENARIO.toml --selector fedavg,oort,fedrank",
     ),
 )
 
@@ -49,9 +52,9 @@ def next_commands(result: DemoResult) -> list[tuple[str, str]]:
 
 
 def activation() -> str:
-    """The command after which this terminal knows `fedjoule`; empty if it does already."""
+    """The command after which this terminal knows `joulefleet`; empty if it does already."""
     script = Path(sys.prefix) / "bin" / "activate"
-    if shutil.which("fedjoule") or not script.exists():
+    if shutil.which("joulefleet") or not script.exists():
         return ""
     here = Path.cwd()
     return f". {script.relative_to(here) if script.is_relative_to(here) else script}"
@@ -136,7 +139,7 @@ def lines(result: DemoResult) -> list[str]:
     found += ["", "next, with real hardware"]
     found += [f"          {command}" for _, command in next_commands(result)]
     if command := activation():
-        found += ["", f"first     {command}    # in every new terminal: `fedjoule` is not on the PATH"]
+        found += ["", f"first     {command}    # in every new terminal: `joulefleet` is not on the PATH"]
     return found
 
 

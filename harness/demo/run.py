@@ -15,8 +15,6 @@ from emulator.experiments.plan import Planned
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.outcome import RoundOutcome
-from fedjoule.errors import DataQualityError, FedjouleError
-from fedjoule.runstore import Run, RunStore
 from harness.bench.board import Board
 from harness.bench.runner import Runner
 from harness.bench.sitting import BenchFiles, View, sit
@@ -29,6 +27,8 @@ from harness.probing.predict import Prediction
 from harness.profiles.library import Stored, build_run_profiles
 from harness.report.page import REPORT_FILE
 from harness.stored_run import StoredRun
+from joulefleet.errors import DataQualityError, JoulefleetError
+from joulefleet.runstore import Run, RunStore
 
 PROBING_METHOD = "fedrank"
 ACTS = ("bench", "replay", "probing")
@@ -98,7 +98,7 @@ def run_demo(
         stopping: Opens an event that ends the bench cleanly when it is set, e.g. by a signal.
 
     Raises:
-        FedjouleError: An act failed; what was measured before is in the runs.
+        JoulefleetError: An act failed; what was measured before is in the runs.
         KeyboardInterrupt: It was stopped.
     """
     from harness.report.demo_page import demo_page
@@ -155,7 +155,7 @@ def _bench(
 def _sat(files: BenchFiles, root: Path, stop: threading.Event, view: View) -> Path:
     try:
         return sit(files, root, stop=stop, view=view).path
-    except FedjouleError as error:
+    except JoulefleetError as error:
         # Its own hint is to resume; but the emulated meters are gone when the demo is.
         error.hint = BUSY
         raise

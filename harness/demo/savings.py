@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from emulator.experiments.results import FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
-from fedjoule.errors import DataQualityError
 from harness.probing.predict import Prediction, Question, predict
+from joulefleet.errors import DataQualityError
 from power.profile import DeviceProfile
 
 

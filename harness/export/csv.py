@@ -10,11 +10,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedjoule.records import storage_error
 from harness.export.emulations import JoinedTable, check_has_tables, emulation_tables
 from harness.run_tables import JobCapture
 from harness.stored_run import StoredRun
 from harness.thinning import thin
+from joulefleet.records import storage_error
 from traces.export import safe_cell
 from traces.new_folder import new_folder
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emulator.emulation import RECORD, EmulationRecord
-from fedjoule.errors import DataQualityError
-from fedjoule.records import read_record
-from fedjoule.runstore import read_table
+from joulefleet.errors import DataQualityError
+from joulefleet.records import read_record
+from joulefleet.runstore import read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ def check_has_tables(run: StoredRun) -> None:
     if not run.job_lines and next(run.path.rglob(RECORD), None) is None:
         raise DataQualityError(
             f"{run.path}: a run of kind {run.record.kind!r} without jobs or rounds: nothing to write",
-            hint="runs of `fedjoule emulate`, `fedjoule experiment` and `fedjoule bench` have some",
+            hint="runs of `joulefleet emulate`, `joulefleet experiment` and `joulefleet bench` have some",
         )
 
 

@@ -8,13 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from fedjoule.records import write_atomic
-from fedjoule.runstore import read_journal
 from harness.bench.failures import FAILED, AttemptRecord
 from harness.bench.journal import JOURNAL
 from harness.bench.overview import JobLine
 from harness.run_tables import JobCapture
 from harness.stored_run import StoredRun
+from joulefleet.records import write_atomic
+from joulefleet.runstore import read_journal
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 (section 2.2) cannot hold, escaped or not; a device may print any."""
@@ -38,7 +38,7 @@ def write_junit(run: StoredRun, out: Path, *, replace: bool = False) -> None:
 
 def junit(run: StoredRun) -> ET.Element:
     """The results as an XML tree, in the form that Jenkins' schema describes."""
-    root = ET.Element("testsuites", {"name": "fedjoule"})
+    root = ET.Element("testsuites", {"name": "joulefleet"})
     suite = ET.SubElement(root, "testsuite", {"name": f"{run.record.name} {run.record.run_id}"})
     suite.set("timestamp", run.record.created_utc.replace(microsecond=0, tzinfo=None).isoformat())
     _add_properties(suite, run)

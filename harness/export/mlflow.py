@@ -101,7 +101,7 @@ def _run_meta(identity: str, found: RunCurves, part: Curves, experiment: str, fi
         "run_id": identity,
         "run_name": part.name,
         "run_uuid": identity,
-        "source_name": "fedjoule",
+        "source_name": "joulefleet",
         "source_type": _LOCAL,
         "source_version": "",
         "start_time": _milliseconds(found, 0.0),
@@ -116,10 +116,10 @@ def _tags(found: RunCurves, part: Curves) -> dict[str, str]:
     return {
         "mlflow.runName": part.name,
         "mlflow.note.content": part.basis,
-        "fedjoule.run": found.record.run_id,
-        "fedjoule.kind": found.record.kind,
-        "fedjoule.version": found.record.host.get("fedjoule", ""),
-        **{f"fedjoule.{topic}": text for topic, text in part.origin.items()},
+        "joulefleet.run": found.record.run_id,
+        "joulefleet.kind": found.record.kind,
+        "joulefleet.version": found.record.host.get("version", ""),
+        **{f"joulefleet.{topic}": text for topic, text in part.origin.items()},
     }
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedjoule.records import canonical_json
 from harness.export.emulations import check_has_tables, emulation_tables
 from harness.run_tables import JobCapture
 from harness.stored_run import StoredRun
+from joulefleet.records import canonical_json
 from traces.new_folder import new_folder
 
 if TYPE_CHECKING:
@@ -82,4 +82,4 @@ def _about(run: StoredRun) -> dict[bytes, bytes]:
         "origin": run.origin.value if run.origin else None,
         "t_ns": "monotonic clock of the host, nanoseconds",
     }
-    return {b"fedjoule": canonical_json(about)}
+    return {b"joulefleet": canonical_json(about)}

@@ -14,12 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedjoule import __version__
-from fedjoule.errors import DataQualityError
-from fedjoule.records import write_atomic
 from harness.run_tables import JobCapture
 from harness.stored_run import StoredRun
 from harness.thinning import gaps_ns, thin
+from joulefleet import __version__
+from joulefleet.errors import DataQualityError
+from joulefleet.records import write_atomic
 from power.windows import WindowEnergy
 
 MAX_COUNTER_EVENTS = 400_000
@@ -40,7 +40,7 @@ def export_perfetto(run: StoredRun, out: Path, *, max_counter_events: int = MAX_
     """
     if not run.captures:
         raise DataQualityError(
-            f"{run.path}: no finished capture in it", hint="`fedjoule bench status` says why"
+            f"{run.path}: no finished capture in it", hint="`joulefleet bench status` says why"
         )
     zero_utc = min(job.capture.recording.record.started_utc for job in run.captures)
     each = max(4, max_counter_events // len(run.captures))
@@ -53,7 +53,7 @@ def export_perfetto(run: StoredRun, out: Path, *, max_counter_events: int = MAX_
         "traceEvents": events,
         "displayTimeUnit": "ms",
         "otherData": {
-            "made_by": f"fedjoule {__version__}",
+            "made_by": f"joulefleet {__version__}",
             "run": run.record.run_id,
             "name": run.record.name,
             "zero_utc": zero_utc.isoformat(),

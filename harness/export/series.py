@@ -10,11 +10,11 @@ from typing import Any
 
 from emulator.emulation import RECORD, Result, load_result
 from emulator.log import METRIC
-from fedjoule.errors import DataQualityError
-from fedjoule.provenance import Origin
-from fedjoule.runstore import RunRecord, read_table
 from harness.run_tables import JobCapture, epoch_table
 from harness.stored_run import StoredRun
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Origin
+from joulefleet.runstore import RunRecord, read_table
 
 ROUNDS, EPOCHS = "rounds", "epochs"
 _EPOCH_VALUES = ("duration_s", "energy_j", "energy_half_width_95_j", "mean_power_w", "net_j")
@@ -90,7 +90,7 @@ def run_curves(run: StoredRun) -> RunCurves:
     if not parts:
         raise DataQualityError(
             f"{run.path}: a run of kind {run.record.kind!r} without rounds or epochs, so there is no curve",
-            hint="runs of `fedjoule emulate`, `fedjoule experiment` and `fedjoule bench` have some",
+            hint="runs of `joulefleet emulate`, `joulefleet experiment` and `joulefleet bench` have some",
         )
     return RunCurves(run.record, run.state, parts)
 

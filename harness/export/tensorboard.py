@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedjoule.errors import MissingExtra
-from fedjoule.extras import install_hint
 from harness.export.series import Curves, RunCurves, run_curves
 from harness.stored_run import StoredRun
+from joulefleet.errors import MissingExtra
+from joulefleet.extras import install_hint
 from traces.new_folder import new_folder
 
-EVENTS_FILE = "events.out.tfevents.0.fedjoule"
+EVENTS_FILE = "events.out.tfevents.0.joulefleet"
 """TensorBoard reads what has ``tfevents`` in its name."""
 _VERSION = "brain.Event:2"
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedjoule.errors import DataQualityError
-from fedjoule.records import storage_error
 from harness.bench.ending import Ending, Stopped
 from harness.bench.failures import attempts_before, describe, ends_the_run, failed_record, put_aside
 from harness.bench.job import Bench
@@ -20,6 +18,8 @@ from harness.federate.participant import LocalWork, Participation
 from harness.federate.server import FederatedServer
 from harness.probing.measured import Part, read_part
 from harness.probing.rounds import RoundJob
+from joulefleet.errors import DataQualityError
+from joulefleet.records import storage_error
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

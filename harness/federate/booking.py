@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.outcome import ClientCost, Fate
-from fedjoule.provenance import Origin, weakest
 from harness.federate.bench_round import Participant
 from harness.federate.server import FederatedServer
 from harness.probing.measured import PARTS, Part, Reading
+from joulefleet.provenance import Origin, weakest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

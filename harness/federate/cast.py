@@ -10,7 +10,6 @@ import numpy as np
 from emulator.protocol import Protocol
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
-from fedjoule.seeds import torch_seed
 from harness.bench.matrix import Cell
 from harness.federate.bench_round import Participant
 from harness.federate.fleet_data import FleetData
@@ -20,6 +19,7 @@ from harness.federate.server import Choose, FederatedServer
 from harness.federate.settings import FederateSettings
 from harness.federate.uploads import Uploads
 from harness.probing.rounds import RoundJob
+from joulefleet.seeds import torch_seed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

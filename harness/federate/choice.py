@@ -9,11 +9,11 @@ import numpy as np
 
 from emulator.chooser import Chooser
 from emulator.reported import Reported
-from fedjoule.errors import FedjouleError
 from harness.federate.bench_round import Participant
 from harness.federate.cast import Cast
 from harness.federate.registration import Registered
 from harness.federate.server import Report
+from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +61,7 @@ class ProbeChoice:
         self._reported.put(ids, self._columns([finite[i] for i in ids.tolist()], ids))
         chosen, epochs = self._chooser.choose(self._view, ids)
         if np.any(epochs != self._cast.protocol.local_epochs):
-            raise FedjouleError(
+            raise JoulefleetError(
                 f"selector {self._cast.selector.name!r} asks for fewer epochs after the probe",
                 hint="agents go on to the end or stop; this method cannot be run on a bench",
             )

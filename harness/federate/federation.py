@@ -24,9 +24,6 @@ from emulator.reporting import file_reports, round_reports
 from emulator.reward import Budgets
 from emulator.selectors.base import Probe
 from emulator.training.base import Score
-from fedjoule.errors import DeviceError, NobodyLeft
-from fedjoule.provenance import Origin
-from fedjoule.seeds import generator
 from harness.bench.job import Bench
 from harness.federate.bench_round import Note, Participant, play_round
 from harness.federate.booking import Booked, book, fate_of
@@ -35,6 +32,9 @@ from harness.federate.choice import ProbeChoice
 from harness.federate.registration import Registered
 from harness.federate.round_record import REGISTRATION, FederatedRoundRecord
 from harness.federate.server import FederatedServer
+from joulefleet.errors import DeviceError, NobodyLeft
+from joulefleet.provenance import Origin
+from joulefleet.seeds import generator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

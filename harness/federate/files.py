@@ -9,11 +9,11 @@ from pathlib import Path
 from emulator.assembly.assemble import make_selector
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
-from fedjoule.records import canonical_json
 from harness.bench.matrix import fingerprint as bench_fingerprint
 from harness.federate.settings import FederateSettings, load_settings
 from harness.federate.suitable import bench_devices, check_selector, not_used, on_bench
 from harness.inventory import Inventory, load_inventory
+from joulefleet.records import canonical_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,14 @@ class FederateFiles:
         """The command that takes a run up again."""
         import shlex
 
-        words = ["fedjoule", "bench", "federate", self.scenario_name, "--inventory", str(self.inventory_path)]
+        words = [
+            "joulefleet",
+            "bench",
+            "federate",
+            self.scenario_name,
+            "--inventory",
+            str(self.inventory_path),
+        ]
         words += [] if self.settings_path is None else ["--settings", str(self.settings_path)]
         words += ["--selector", self.scenario.selector.name, "--seed", str(self.seed)]
         words += ["--rounds", str(self.scenario.protocol.rounds)]

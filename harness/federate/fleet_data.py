@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from device_agents.workloads.tasks import Task, batch_sizes
-from fedjoule.errors import ConfigError
 from harness.bench.workload import Workload, default_cache
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from fedjoule.runstore import Run, read_table
+from joulefleet.runstore import Run, read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

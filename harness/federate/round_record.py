@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from fedjoule.config import ClosedModel
-from fedjoule.errors import DataQualityError
-from fedjoule.provenance import Sha256
-from fedjoule.records import StoredRecord, read_record
 from harness.bench.runner import JOBS
 from harness.capture import Capture, open_capture, verify_capture
 from harness.probing.round_record import ROUNDS
+from joulefleet.config import ClosedModel
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Sha256
+from joulefleet.records import StoredRecord, read_record
 
 KIND = "federation"
 """Of a run that holds such rounds."""

@@ -14,8 +14,6 @@ from emulator.emulation import Result
 from emulator.outcome import RoundOutcome
 from emulator.scenario.load import scenario_text
 from emulator.selectors.base import Selector
-from fedjoule.runstore import Run, RunStatus, RunStore
-from fedjoule.runstore.run import read_run
 from harness.bench.listener import Listener, tell
 from harness.federate.cast import Cast
 from harness.federate.files import FederateFiles
@@ -27,6 +25,8 @@ from harness.federate.uploads import Uploads
 from harness.profiles.cells import CellKey
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from harness.salvage import salvage
+from joulefleet.runstore import Run, RunStatus, RunStore
+from joulefleet.runstore.run import read_run
 from power.profile import DeviceProfile
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from device_agents.protocol import ProbeDone
-from fedjoule.errors import CalledOff
 from harness.bench.ending import Ending
 from harness.probing.gathering import POLL_S, Gathering
+from joulefleet.errors import CalledOff
 
 
 @dataclass(frozen=True, slots=True)

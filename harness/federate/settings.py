@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from device_agents.job import SyncPattern
 from emulator.scenario.model import Scenario
-from fedjoule.config import ClosedModel, load_toml
 from harness.bench.plan import Abort, Cooldown, LoadLevel, Plan, Retry, Timing
 from harness.probing.plan import NO_LOAD, RoundTiming
+from joulefleet.config import ClosedModel, load_toml
 
 
 class FederateTiming(RoundTiming):

@@ -12,10 +12,6 @@ from emulator.checkpoint import load_checkpoint, save_checkpoint
 from emulator.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.log import RunLog
 from emulator.outcome import RoundOutcome
-from fedjoule.errors import NobodyLeft
-from fedjoule.provenance import Origin, weakest
-from fedjoule.records import read_record, write_record
-from fedjoule.runstore import Run, read_table
 from harness.bench.board import Board
 from harness.bench.failures import attempts_before, killed_record, put_aside
 from harness.bench.job import Bench
@@ -31,6 +27,10 @@ from harness.federate.registration import Registered
 from harness.federate.round_record import REGISTRATION, FederatedRoundRecord, federated_file
 from harness.probing.round_record import ROUNDS
 from harness.probing.rounds import RoundJob
+from joulefleet.errors import NobodyLeft
+from joulefleet.provenance import Origin, weakest
+from joulefleet.records import read_record, write_record
+from joulefleet.runstore import Run, read_table
 
 
 class Sitting:

@@ -6,10 +6,10 @@ from emulator.assembly.checks import SURROGATE
 from emulator.scenario.model import Fleet, Scenario
 from emulator.selectors.base import Probe, Profiling, Selector
 from emulator.view import PRIVILEGED
-from fedjoule.errors import ConfigError
 from harness.bench.matrix import plan_devices
 from harness.federate.settings import FederateSettings
 from harness.inventory import Inventory
+from joulefleet.errors import ConfigError
 
 NOT_REPORTED = {
     "global_loss": "agents do not run a forward pass over their data before they train",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.training.base import LocalResults, Score, Trainer, weighted_sum
-from fedjoule.errors import FedjouleError
+from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,15 +59,15 @@ class Uploads:
 
     def loss_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """Not known here."""
-        raise FedjouleError("agents do not run a forward pass over their data")
+        raise JoulefleetError("agents do not run a forward pass over their data")
 
     def batch_loss_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """Not known here."""
-        raise FedjouleError("agents do not run a forward pass over their data")
+        raise JoulefleetError("agents do not run a forward pass over their data")
 
     def accuracy_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """Not known here."""
-        raise FedjouleError("agents do not score models")
+        raise JoulefleetError("agents do not score models")
 
     def evaluate(self, weights: NDArray[np.float32], split: str) -> Score:
         """See `Trainer`."""

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from device_agents.protocol import ProbeDone
-from fedjoule.errors import CalledOff
-from fedjoule.records import read_record, storage_error, write_record
 from harness.bench.ending import Ending, Stopped
 from harness.bench.failures import attempts_before, describe, failed_record, put_aside
 from harness.bench.job import Attempt, Bench
@@ -20,6 +18,8 @@ from harness.probing.plan import ProbingPlan
 from harness.probing.round_record import RoundRecord, round_file
 from harness.probing.rounds import PlannedRound, RoundJob, kept
 from harness.probing.server import Choose, RoundServer
+from joulefleet.errors import CalledOff
+from joulefleet.records import read_record, storage_error, write_record
 
 Note = Callable[[str, RoundJob, dict[str, object]], None]
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from emulator.outcome import Accounting
-from fedjoule.errors import ConfigError, DataQualityError
-from fedjoule.provenance import Origin, weakest
-from fedjoule.seeds import generator
 from harness.capture import Capture
 from harness.probing.costs import draw_worlds, mean_costs
 from harness.probing.formula import CandidateCosts, RoundBothWays, both_ways
 from harness.probing.predict import WORLDS, Interval
 from harness.profiles.build import build_profile
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
+from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.provenance import Origin, weakest
+from joulefleet.seeds import generator
 from power.profile import DeviceProfile, EnergyKind
 
 
@@ -161,7 +161,7 @@ def fitting_profiles(profiles: Sequence[DeviceProfile], captures: Sequence[Captu
             raise ConfigError(
                 f"the profile of {profile.device} is of {profile.samples} samples, "
                 f"the rounds of {work.samples}",
-                hint="`fedjoule profile scale` predicts another number of samples",
+                hint="`joulefleet profile scale` predicts another number of samples",
             )
         found[profile.device] = profile
     return list(found.values())

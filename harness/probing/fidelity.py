@@ -18,10 +18,6 @@ from device_agents.protocol import Phase
 from emulator.accounting import round_costs
 from emulator.emulation import RECORD, EmulationRecord
 from emulator.outcome import Accounting, ClientCost
-from fedjoule.errors import ConfigError, DataQualityError
-from fedjoule.provenance import Origin, weakest
-from fedjoule.records import read_record
-from fedjoule.runstore.run import read_run
 from harness.capture import Capture
 from harness.federate.booking import client_cost, honest_time_s
 from harness.federate.host_load import HostLoad
@@ -39,6 +35,10 @@ from harness.probing.measured import part_of, read_part
 from harness.probing.replay import ReplayedRound, replay, replayed_origin
 from harness.profiles.epochs import CutCapture
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
+from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.provenance import Origin, weakest
+from joulefleet.records import read_record
+from joulefleet.runstore.run import read_run
 from power.profile import DeviceProfile, EnergyKind
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def measure_fidelity(
     """Predict the rounds of a federated run.
 
     Args:
-        run: A run of ``fedjoule bench federate``, finished or not.
+        run: A run of ``joulefleet bench federate``, finished or not.
         profiles: One per device, of the work that the rounds did, built from other captures.
         energy: Kind of energy; the one that the scenario charges if None.
 
@@ -64,7 +64,7 @@ def measure_fidelity(
     """
     if read_run(run).kind != KIND:
         raise ConfigError(
-            f"{run}: not a run of `fedjoule bench federate`", hint="`fedjoule runs list` shows the kinds"
+            f"{run}: not a run of `joulefleet bench federate`", hint="`joulefleet runs list` shows the kinds"
         )
     rounds = read_federated(run)
     if not any(part.capture_sha256 for record in rounds for part in record.parts):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjoule.provenance import Origin
+from joulefleet.provenance import Origin
 from power.profile import EnergyKind
 
 PHASES = ("download", "probe", "train", "upload")

@@ -12,10 +12,10 @@ import numpy as np
 from device_agents.protocol import Phase
 from emulator.accounting import round_costs
 from emulator.outcome import Accounting, ClientCost
-from fedjoule.errors import DataQualityError
 from harness.capture import Capture, Phased
 from harness.probing.round_record import RoundRecord
 from harness.profiles.epochs import CutCapture, gather_phases
+from joulefleet.errors import DataQualityError
 from power.baseline import Baseline
 from power.evidence import Evidence
 from power.profile import EnergyKind

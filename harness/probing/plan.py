@@ -8,7 +8,6 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from device_agents.job import Backend, SyncPattern
-from fedjoule.config import ClosedModel, load_toml
 from harness.bench.plan import (
     Abort,
     Cooldown,
@@ -22,6 +21,7 @@ from harness.bench.plan import (
     check_data,
     check_pair,
 )
+from joulefleet.config import ClosedModel, load_toml
 
 Count = Annotated[int, Field(ge=1, le=10_000)]
 Keep = Literal["random", "fastest"]
@@ -64,7 +64,7 @@ class ProbingPlan(ClosedModel):
         local_epochs: Of a round, the probe included.
         samples: Training samples on each device.
         device_samples: Other numbers for some of the devices.
-        data: ``random`` or ``real`` ones, as in a plan of `fedjoule bench run`.
+        data: ``random`` or ``real`` ones, as in a plan of `joulefleet bench run`.
         batch_size: Samples per step; 0 for the task's own.
         threads: Of the backend; 0 leaves it to the backend.
         repetitions: How often everything is run. One gives no interval.

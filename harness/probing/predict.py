@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from emulator.outcome import Accounting
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin, weakest
-from fedjoule.seeds import generator
 from harness.probing.costs import draw_worlds, mean_costs
 from harness.probing.formula import CandidateCosts, both_ways
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Origin, weakest
+from joulefleet.seeds import generator
 from power.profile import DeviceProfile, EnergyKind
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def predict(profiles: Sequence[DeviceProfile], question: Question) -> Prediction
 
 def _require_same_work(profiles: Sequence[DeviceProfile]) -> None:
     if not profiles:
-        raise ConfigError("no profiles to predict from", hint="`fedjoule profile list` shows what there is")
+        raise ConfigError("no profiles to predict from", hint="`joulefleet profile list` shows what there is")
     kinds = {(profile.task, profile.samples) for profile in profiles}
     if len(kinds) > 1:
         listed = ", ".join(f"{task} with {samples} samples" for task, samples in sorted(kinds))

@@ -20,7 +20,7 @@ from emulator.fleet.costs import profile_costs
 from emulator.fleet.state import FleetState
 from emulator.outcome import ClientCost
 from emulator.world import World
-from fedjoule.provenance import Origin, weakest
+from joulefleet.provenance import Origin, weakest
 from power.profile import DeviceProfile, EnergyKind
 from traces.fleet import NetworkRates, Segments
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pydantic import Field
 
-from fedjoule.errors import DataQualityError
-from fedjoule.provenance import Sha256
-from fedjoule.records import StoredRecord, read_record
 from harness.bench.runner import JOBS
 from harness.capture import Capture, open_capture, verify_capture
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Sha256
+from joulefleet.records import StoredRecord, read_record
 
 ROUNDS = "rounds"
 

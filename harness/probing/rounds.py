@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedjoule.errors import ConfigError
-from fedjoule.records import canonical_json
-from fedjoule.seeds import generator
 from harness.bench.matrix import BenchJob, Cell, plan_devices
 from harness.bench.matrix import fingerprint as bench_fingerprint
 from harness.inventory import Inventory
 from harness.probing.plan import NO_LOAD, Keep, ProbingPlan
+from joulefleet.errors import ConfigError
+from joulefleet.records import canonical_json
+from joulefleet.seeds import generator
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedjoule.runstore import Run, RunStatus, RunStore
-from fedjoule.runstore.run import read_run
 from harness.bench.board import Board
 from harness.bench.ending import Stopped
 from harness.bench.failures import attempts_before, ends_the_run, killed_record, put_aside
@@ -28,6 +26,8 @@ from harness.probing.plan import ProbingPlan, load_probing_plan
 from harness.probing.round_record import ROUNDS, read_rounds, round_file
 from harness.probing.rounds import PlannedRound, RoundJob, expand_rounds, fingerprint
 from harness.salvage import salvage
+from joulefleet.runstore import Run, RunStatus, RunStore
+from joulefleet.runstore.run import read_run
 
 KIND = "probing"
 PLAN_FILE = "probing.toml"
@@ -53,7 +53,7 @@ class ProbingFiles:
         """The command that takes a run up again."""
         import shlex
 
-        words = ["fedjoule", "probing", "validate", str(self.plan_path), "--inventory"]
+        words = ["joulefleet", "probing", "validate", str(self.plan_path), "--inventory"]
         return shlex.join([*words, str(self.inventory_path), "--resume", str(run)])
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from fedjoule.errors import DataQualityError
 from harness.probing.measured import Energy
+from joulefleet.errors import DataQualityError
 from power.profile import Quantity
 from power.uncertainty import Part
 

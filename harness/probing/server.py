@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from device_agents.protocol import ProbeDone
-from fedjoule.errors import CalledOff
 from harness.bench.ending import Ending
 from harness.probing.gathering import POLL_S, Gathering
+from joulefleet.errors import CalledOff
 
 Choose = Callable[[Mapping[str, float]], frozenset[str]]
 

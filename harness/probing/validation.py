@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.outcome import Accounting
-from fedjoule.errors import ConfigError, DataQualityError, FedjouleError
-from fedjoule.provenance import Origin, weakest
-from fedjoule.runstore import read_journal
-from fedjoule.runstore.run import read_run
 from harness.bench.journal import JOURNAL
 from harness.capture import Capture
 from harness.inventory import load_inventory
@@ -35,6 +31,10 @@ from harness.probing.round_record import open_round, read_rounds
 from harness.probing.rounds import expand_rounds, kept
 from harness.probing.run import INVENTORY_FILE, KIND, PLAN_FILE
 from harness.probing.savings import Series, saved, saved_share
+from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
+from joulefleet.provenance import Origin, weakest
+from joulefleet.runstore import read_journal
+from joulefleet.runstore.run import read_run
 from power.profile import DeviceProfile, EnergyKind, Quantity
 
 NOT_COUNTED = (
@@ -144,7 +144,7 @@ def validate_run(
         DataQualityError: No pair of rounds is finished, or a capture was changed.
     """
     if read_run(run).kind != KIND:
-        raise ConfigError(f"{run}: not a probing run", hint="`fedjoule runs list` shows the kinds")
+        raise ConfigError(f"{run}: not a probing run", hint="`joulefleet runs list` shows the kinds")
     plan = load_probing_plan(run / "config" / PLAN_FILE)
     return _Validator(run, plan, energy).result(profiles, profiles_from)
 
@@ -256,7 +256,7 @@ class _Validator:
                 found = fitting_profiles(profiles, captures)
                 self._notes += reserved(found, captures)
             expectation = Expectation(found, plan.local_epochs, self._energy, plan.seed)
-        except FedjouleError as error:
+        except JoulefleetError as error:
             if profiles is not None:
                 raise
             self._notes.append(f"no prediction: {error.message}")

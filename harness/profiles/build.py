@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from device_agents.protocol import Phase
-from fedjoule.errors import DataQualityError
-from fedjoule.provenance import combine
 from harness.capture import Capture
 from harness.profiles import quantities
 from harness.profiles.cells import CellKey, Level, by_background, by_cell, require_alike
 from harness.profiles.curve import fit_curve
 from harness.profiles.epochs import CutCapture
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import combine
 from power.evidence import Evidence
 from power.profile import DeviceProfile, LoadLevel, PhaseCost, Quantity, Thermal, TransferCost
 from power.uncertainty import Session

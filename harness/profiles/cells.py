@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from device_agents.workloads.tasks import TASKS
-from fedjoule.errors import DataQualityError
 from harness.capture import Background, Capture
 from harness.profiles.epochs import CutCapture
+from joulefleet.errors import DataQualityError
 
 ALIKE = (
     "workload",

@@ -9,8 +9,8 @@ from functools import cached_property
 from itertools import chain
 
 from device_agents.protocol import Phase
-from fedjoule.errors import DataQualityError
 from harness.capture import Capture, Phased
+from joulefleet.errors import DataQualityError
 from power.baseline import Baseline, measure_baseline
 from power.evidence import Evidence, gather
 from power.uncertainty import Session

@@ -7,10 +7,10 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjoule.errors import StorageError
-from fedjoule.provenance import Origin, weakest
-from fedjoule.records import write_atomic
 from harness.profiles.library import Stored, file_stem, store
+from joulefleet.errors import StorageError
+from joulefleet.provenance import Origin, weakest
+from joulefleet.records import write_atomic
 from power.profile import DeviceProfile, PhaseCost, load_profile, save_profile
 from traces.export import safe_cell
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from fedjoule.errors import ConfigError
 from harness.capture import Capture
 from harness.profiles.cells import CellKey
+from joulefleet.errors import ConfigError
 from power.profile import DeviceProfile
 
 UNSTATED = ("threads", "synthetic_data", "warmup_epochs")

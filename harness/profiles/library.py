@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from fedjoule.errors import ConfigError, DataQualityError, FedjouleError
-from fedjoule.provenance import SourceRef
-from fedjoule.runstore import RunStore
 from harness.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
 from harness.profiles.build import build_profile
 from harness.profiles.cells import by_cell
+from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
+from joulefleet.provenance import SourceRef
+from joulefleet.runstore import RunStore
 from power.profile import DeviceProfile, load_profile, save_profile
 from power.reference import reference_fleet
 
@@ -51,7 +51,7 @@ def captures_in(folder: Path) -> list[Capture]:
     captures = [open_capture(path.parent) for path in files]
     if not captures:
         raise DataQualityError(
-            f"{folder}: no finished capture in it", hint="`fedjoule runs list` shows what is stored"
+            f"{folder}: no finished capture in it", hint="`joulefleet runs list` shows what is stored"
         )
     for capture in captures:
         changed = verify_capture(capture)
@@ -120,7 +120,7 @@ def _whole_captures(run: Path) -> Iterable[tuple[str, str]]:
             capture = open_capture(file.parent)
             if not verify_capture(capture):
                 yield capture.record.capture_id, capture.record.sha256()
-        except (FedjouleError, OSError):
+        except (JoulefleetError, OSError):
             continue  # a capture that cannot be read proves nothing
 
 
@@ -150,7 +150,7 @@ def profiles_at(places: Iterable[Path]) -> list[DeviceProfile]:
         stored = [read(place)] if place.is_file() else run_profiles(place)
         if not stored:
             raise ConfigError(
-                f"{place}: no profiles in it", hint=f"`fedjoule profile build {place.name}` makes them"
+                f"{place}: no profiles in it", hint=f"`joulefleet profile build {place.name}` makes them"
             )
         found += [one.profile for one in stored]
     return found
@@ -183,11 +183,11 @@ def find_profile(name: str, root: Path) -> Stored:
             more = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
             raise ConfigError(
                 f"{name!r} fits {len(matches)} profiles: {listed}{more}",
-                hint="name more of the label, or the file (`fedjoule profile list`)",
+                hint="name more of the label, or the file (`joulefleet profile list`)",
             )
     near = difflib.get_close_matches(name, [profile.label for profile in reference_fleet()], n=1, cutoff=0.3)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise ConfigError(
         f"no profile {name!r} in {root} or the reference fleet",
-        hint=f"{hint}`fedjoule profile list` lists all",
+        hint=f"{hint}`joulefleet profile list` lists all",
     )

@@ -26,8 +26,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin, weakest
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Origin, weakest
 from power.profile import DeviceProfile, PhaseCost, Quantity, TransferCost
 from power.reference import reference_facts
 

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjoule.errors import FedjouleError
-from fedjoule.provenance import Origin
 from harness.bench.matrix import REACHED_BY
 from harness.clock import BurstSeen
 from harness.federate.round_record import KIND
@@ -20,6 +18,8 @@ from harness.report.profile_tables import profile_section
 from harness.run_findings import finding_table
 from harness.run_tables import JobCapture, Row, epoch_table
 from harness.stored_run import StoredRun
+from joulefleet.errors import JoulefleetError
+from joulefleet.provenance import Origin
 
 MAX_ROWS = 2_000
 """Of one table on the page; exports have all."""
@@ -67,7 +67,7 @@ def _lead(run: StoredRun, epochs: Sequence[Row]) -> str:
 
 def _capped(headers: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str = "") -> Table:
     if len(rows) > MAX_ROWS:
-        more = f"The first {MAX_ROWS:,} of {len(rows):,} rows; `fedjoule export` writes all."
+        more = f"The first {MAX_ROWS:,} of {len(rows):,} rows; `joulefleet export` writes all."
         caption = f"{caption} {more}".strip()
     return Table(headers, rows[:MAX_ROWS], caption)
 
@@ -93,7 +93,7 @@ def _traces(jobs: Sequence[JobCapture]) -> Section:
     if not jobs:
         text = "No job has finished."
     if len(jobs) > MAX_JOBS:
-        text += f" The first {MAX_JOBS} of {len(jobs)} jobs; `fedjoule export --format perfetto` has all."
+        text += f" The first {MAX_JOBS} of {len(jobs)} jobs; `joulefleet export --format perfetto` has all."
     return Section("Power and clock by job", text, folds=job_folds(jobs))
 
 
@@ -229,7 +229,7 @@ def _configuration(run: Path) -> Section:
 def _devices(path: Path) -> str:
     try:
         inventory = load_inventory(path)
-    except FedjouleError as error:
+    except JoulefleetError as error:
         return error.message
     devices = {
         name: device.model_dump(mode="json", exclude_defaults=True, exclude=REACHED_BY)

@@ -10,8 +10,6 @@ from emulator.compare.statistics import Interval
 from emulator.experiments import paper_probing as paper
 from emulator.experiments.summary import summarise
 from emulator.outcome import Accounting
-from fedjoule.provenance import Origin, weakest
-from fedjoule.runstore import RunRecord
 from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import look_commands, next_commands
 from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
@@ -24,6 +22,8 @@ from harness.report.page import Cell, Number, Page, Section, Table
 from harness.report.profile_tables import profile_section
 from harness.run_tables import JobCapture
 from harness.stored_run import StoredRun
+from joulefleet.provenance import Origin, weakest
+from joulefleet.runstore import RunRecord
 from power.profile import DeviceProfile
 
 TRACE_POINTS = 40_000
@@ -39,7 +39,7 @@ def demo_page(result: DemoResult, bench: StoredRun, run: RunRecord) -> Page:
     """Put the three acts on one page."""
     profiles = [stored.profile for stored in result.profiles]
     return Page(
-        title="fedjoule demo",
+        title="joulefleet demo",
         lead=(
             "The whole tool on one machine without hardware: processes play the devices and really train; "
             "emulated Monsoons read the power that their processor time stands for. Nothing here is about a "

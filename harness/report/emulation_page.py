@@ -1,4 +1,4 @@
-"""The page of a run of `fedjoule emulate`: the parts of an experiment's page for one's own scenario."""
+"""The page of a run of `joulefleet emulate`: the parts of an experiment's page for one's own scenario."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from emulator.experiments.summary import Runs, VariantSummary, summary_of
 from emulator.outcome import Accounting
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import shown_name
-from fedjoule.provenance import Origin
-from fedjoule.runstore import RunRecord
-from fedjoule.runstore.run import read_run
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
 from harness.report.page import Page, Section, Table
+from joulefleet.provenance import Origin
+from joulefleet.runstore import RunRecord
+from joulefleet.runstore.run import read_run
 
 OWN = "a scenario of its own, shown below"
 TOTALS = ("method", "seeds", "accuracy %", "best accuracy %", "virtual time s", "energy J", "here")

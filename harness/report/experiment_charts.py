@@ -16,9 +16,9 @@ from emulator.experiments.summary import MethodRow, Runs, VariantSummary
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.outcome import Accounting
 from emulator.selectors.base import shown_name
-from fedjoule.provenance import Origin
 from harness.report.charts import Chart, Series
 from harness.report.figures import HeatMap, StackedBars
+from joulefleet.provenance import Origin
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

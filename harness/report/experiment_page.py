@@ -23,8 +23,6 @@ from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla_table import vanilla_rows
 from emulator.selectors.base import shown_name
-from fedjoule.provenance import Origin
-from fedjoule.runstore import RunRecord
 from harness.report.experiment_charts import accuracy_charts, energy_bars, learning_charts, selection_map
 from harness.report.experiment_tables import (
     PAPER_COLUMNS,
@@ -37,6 +35,8 @@ from harness.report.experiment_tables import (
 )
 from harness.report.page import Fold, Page, Section, Table
 from harness.report.sweep_sections import sweep_sections
+from joulefleet.provenance import Origin
+from joulefleet.runstore import RunRecord
 
 
 def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:

@@ -11,8 +11,8 @@ from emulator.experiments.behaviour import DROPPED, ENERGY_PARTS, Behaviour
 from emulator.experiments.render import main_row
 from emulator.experiments.summary import MethodRow
 from emulator.outcome import Accounting
-from fedjoule.provenance import Origin
 from harness.report.page import Cell, Table
+from joulefleet.provenance import Origin
 
 PAPER_COLUMNS = 3
 SHORT_HEADER = (

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from emulator.outcome import Accounting
-from fedjoule.errors import StorageError
-from fedjoule.provenance import Origin, weakest
-from fedjoule.runstore import read_table
 from harness.federate.round_record import FederatedRoundRecord, read_federated
 from harness.report.charts import Chart, Series
 from harness.report.page import Cell, Number, Section, Table
+from joulefleet.errors import StorageError
+from joulefleet.provenance import Origin, weakest
+from joulefleet.runstore import read_table
 
 TEXT = (
     "Costs are those of the devices alone, from their meters and markers. Honest accounting counts every "

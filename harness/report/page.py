@@ -9,12 +9,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedjoule import __version__
-from fedjoule.provenance import Origin
-from fedjoule.records import write_atomic
-from fedjoule.rounding import rounded
 from harness.report.charts import Chart
 from harness.report.figures import HeatMap, StackedBars
+from joulefleet import __version__
+from joulefleet.provenance import Origin
+from joulefleet.records import write_atomic
+from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

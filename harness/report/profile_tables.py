@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedjoule.provenance import Origin
 from harness.profile_table import profile_table
 from harness.report.charts import Chart, Series
 from harness.report.page import Cell, ErrorBar, Fold, Number, Section, Table
 from harness.run_tables import Row
+from joulefleet.provenance import Origin
 from power.profile import DeviceProfile
 
 UNITS = {"duration_s": "s", "gross_j": "J", "net_j": "J", "marginal_j": "J", "power_w": "W"}

@@ -14,10 +14,10 @@ from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla_table import vanilla_rows
 from emulator.selectors.base import shown_name
-from fedjoule.provenance import Origin
 from harness.report.experiment_charts import SweepPoint, energy_bars, sweep_charts
 from harness.report.experiment_tables import energy_table, main_cells, with_badges
 from harness.report.page import Figure, Section, Table
+from joulefleet.provenance import Origin
 
 CAPTION = f"{VANILLA_NOTE}. {VANILLA_PAPER}."
 

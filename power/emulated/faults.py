@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 
 class FaultKind(StrEnum):

@@ -7,7 +7,7 @@ from typing import Final, Literal, Self
 
 import numpy as np
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from power.emulated.faults import Fault, FaultKind, parse_fault
 from power.emulated.options import EmulatorOptions, parse_signal
 from power.wire.hvpm_control import SAMPLE_RATE_HZ, HardwareModel

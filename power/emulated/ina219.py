@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_fault
 from power.emulated.ina219_board import CALIBRATION, SHUNT_OHM, Board, Reading, config_for_rate
 from power.emulated.ina219_sketches import FREE_RUNNING_HZ, RATE_HZ, loose_lines

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_fault
 from power.emulated.options import EmulatorOptions
 from power.emulated.pacer import Pacer

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from fedjoule.config import ClosedModel
-from fedjoule.errors import ConfigError
+from joulefleet.config import ClosedModel
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from power.emulated.signals import Signal
@@ -51,7 +51,7 @@ class EmulatorOptions(ClosedModel):
 
     def build_signal(self) -> Signal:
         """The load as seen by a perfect meter behind the regulator."""
-        from fedjoule.seeds import generator
+        from joulefleet.seeds import generator
         from power.emulated.signals import Regulated
 
         load = parse_signal(self.signal)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from importlib import import_module
 
-from fedjoule.errors import ConfigError, MeterError
+from joulefleet.errors import ConfigError, MeterError
 from power.emulated.options import EmulatorOptions
 
 STEP_S = 0.005

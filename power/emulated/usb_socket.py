@@ -141,7 +141,7 @@ class UsbSocketServer:
 
     def __init__(self, device: UsbDevice) -> None:
         self._device = device
-        self._folder = Path(tempfile.mkdtemp(prefix="fedjoule-usb-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="joulefleet-usb-"))
         self.path = str(self._folder / "device")
         self._lock = threading.Lock()
         self._owner: socket.socket | None = None  # which host has claimed the interface

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from fedjoule.errors import DataQualityError
-from fedjoule.records import storage_error
+from joulefleet.errors import DataQualityError
+from joulefleet.records import storage_error
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from fedjoule.errors import DataQualityError, StorageError
-from fedjoule.records import file_sha256, storage_error
+from joulefleet.errors import DataQualityError, StorageError
+from joulefleet.records import file_sha256, storage_error
 from power.importers.csv_numbers import Chunk, NumberFile
 from power.model import (
     Accuracy,

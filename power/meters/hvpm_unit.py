@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fedjoule.errors import MeterBusy, MeterError
+from joulefleet.errors import MeterBusy, MeterError
 from power.meters.usb_link import UsbId, UsbLink
 from power.wire import hvpm_control as wire
 from power.wire.hvpm_control import HardwareModel, Opcode, Request, RequestType

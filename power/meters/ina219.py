@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fedjoule.config import ClosedModel, validate
-from fedjoule.errors import (
+from joulefleet.config import ClosedModel, validate
+from joulefleet.errors import (
     ConfigError,
     MeterDisconnected,
     MeterError,
@@ -62,7 +62,7 @@ def check_config(config: MeterConfig) -> None:
     if not config.port:
         raise MeterNotFound(
             f"{config.kind}: no port given, and a USB-serial adapter does not tell what is behind it",
-            hint="set port; `fedjoule meter scan` lists the ports",
+            hint="set port; `joulefleet meter scan` lists the ports",
         )
 
 

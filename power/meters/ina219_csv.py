@@ -14,8 +14,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from fedjoule.config import ClosedModel, validate
-from fedjoule.errors import ConfigError, MeterProtocolError, MeterSilent
+from joulefleet.config import ClosedModel, validate
+from joulefleet.errors import ConfigError, MeterProtocolError, MeterSilent
 from power.meter import MeterConfig
 from power.meters.ina219 import check_config
 from power.meters.ina219_accuracy import Grade, ina219_accuracy

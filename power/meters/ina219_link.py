@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from fedjoule.errors import MeterError, MeterProtocolError, MeterSilent
+from joulefleet.errors import MeterError, MeterProtocolError, MeterSilent
 from power.meters.serial_port import SerialPort
 from power.wire.ina219_csv_rows import recognise
 from power.wire.ina219_frames import (

@@ -15,8 +15,8 @@ import contextlib
 
 from pydantic import Field
 
-from fedjoule.config import ClosedModel, validate
-from fedjoule.errors import MeterError, UnsafeOutput
+from joulefleet.config import ClosedModel, validate
+from joulefleet.errors import MeterError, UnsafeOutput
 from power.meter import MeterConfig
 from power.meters.hvpm_unit import KIND, USB_ID, HvpmUnit
 from power.meters.streaming import StreamingMeter
@@ -308,5 +308,5 @@ def _accuracy(scale: ChannelScale) -> Accuracy:
         voltage_gain_rel=0.01,
         voltage_offset_v=0.01,
         source="assumption, chosen wide: no published accuracy of the HVPM was at hand;"
-        " `fedjoule meter selftest` checks a unit against a resistor",
+        " `joulefleet meter selftest` checks a unit against a resistor",
     )

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import time
 
-from fedjoule.config import ClosedModel, validate
-from fedjoule.errors import ConfigError, MeterError, MeterNotFound, MeterProtocolError, UnsafeOutput
+from joulefleet.config import ClosedModel, validate
+from joulefleet.errors import ConfigError, MeterError, MeterNotFound, MeterProtocolError, UnsafeOutput
 from power.meter import MeterConfig
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
 from power.meters.streaming import StreamingMeter
@@ -47,7 +47,7 @@ ACCURACY = Accuracy(
     voltage_gain_rel=0.01,
     voltage_offset_v=0.01,
     source="assumption, chosen wide: no published accuracy of the LVPM was at hand;"
-    " `fedjoule meter selftest` checks a unit against a resistor",
+    " `joulefleet meter selftest` checks a unit against a resistor",
 )
 
 

@@ -16,8 +16,8 @@ from typing import Self
 
 from pydantic import Field
 
-from fedjoule.config import ClosedModel, validate
-from fedjoule.errors import ConfigError, MeterError
+from joulefleet.config import ClosedModel, validate
+from joulefleet.errors import ConfigError, MeterError
 from power.meter import MeterConfig, RawSink
 from power.model import Finding, InstrumentInfo, SampleBlock
 from power.recording import SECOND_HAND, Recording, block_part, open_recording

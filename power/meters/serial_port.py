@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import serial
 
-from fedjoule.errors import MeterBusy, MeterDisconnected, MeterError, MeterNotFound, MeterSilent
+from joulefleet.errors import MeterBusy, MeterDisconnected, MeterError, MeterNotFound, MeterSilent
 
 POLL_S = 0.004
 """How often the port is looked at. Waking for every byte would cost a core; in 4 ms an LVPM sends 180."""
@@ -145,9 +145,9 @@ def open_error(kind: str, path: str, error: Exception) -> MeterError:
         )
     if code in (errno.ENOENT, errno.ENODEV, errno.ENXIO):
         return MeterNotFound(
-            f"{where}: no such port", hint="is it plugged in and powered? `fedjoule meter scan` lists ports"
+            f"{where}: no such port", hint="is it plugged in and powered? `joulefleet meter scan` lists ports"
         )
-    return MeterNotFound(f"{where} is not a usable serial port ({error})", hint="`fedjoule meter scan`")
+    return MeterNotFound(f"{where} is not a usable serial port ({error})", hint="`joulefleet meter scan`")
 
 
 class _LockFile:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Self
 
-from fedjoule.errors import MeterError, MeterSilent
+from joulefleet.errors import MeterError, MeterSilent
 from power.meter import MeterConfig, RawSink
 from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity, Timing
 from power.timebase import Timebase, TimebaseFitter, clock_tolerance_ppm

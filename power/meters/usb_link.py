@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedjoule.errors import (
+from joulefleet.errors import (
     MeterBusy,
     MeterDisconnected,
     MeterError,
@@ -16,7 +16,7 @@ from fedjoule.errors import (
     MeterProtocolError,
     MissingExtra,
 )
-from fedjoule.extras import install_hint
+from joulefleet.extras import install_hint
 
 if TYPE_CHECKING:
     import usb.core
@@ -258,7 +258,7 @@ def usb_error(wanted: UsbId, where: str, error: Exception) -> MeterError:
         )
         return MeterNotFound(
             f"{place}: no permission",
-            hint=f"put the line `{rule}` into /etc/udev/rules.d/60-fedjoule.rules, run"
+            hint=f"put the line `{rule}` into /etc/udev/rules.d/60-joulefleet.rules, run"
             " `sudo udevadm control --reload`, and plug it in again",
         )
     if code == errno.EBUSY:

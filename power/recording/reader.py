@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedjoule.errors import StorageError
-from fedjoule.records import read_record, storage_error
-from fedjoule.runstore.table import (
+from joulefleet.errors import StorageError
+from joulefleet.records import read_record, storage_error
+from joulefleet.runstore.table import (
     numbers,
     read_table,
     stream_schema,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from fedjoule.provenance import Origin, Provenance, Sha256, SourceRef
-from fedjoule.records import StoredRecord, file_sha256
+from joulefleet.provenance import Origin, Provenance, Sha256, SourceRef
+from joulefleet.records import StoredRecord, file_sha256
 from power.meter import MeterConfig
 from power.model import Finding, InstrumentInfo
 from power.timebase import Timebase
@@ -17,7 +17,7 @@ RECORDING_FILE = "recording.json"
 OPENING_FILE = "opening.json"
 RAW_FILE = "raw.bin"
 BATCH_SAMPLES = 16_384
-SALVAGE_HINT = "`fedjoule meter salvage` recovers it, or `fedjoule runs salvage` inside a run"
+SALVAGE_HINT = "`joulefleet meter salvage` recovers it, or `joulefleet runs salvage` inside a run"
 FLUSH_S = 1.0
 
 SECOND_HAND = ("import:", "replay:")

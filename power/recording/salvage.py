@@ -6,10 +6,10 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedjoule.errors import ConfigError, FedjouleError, StorageError
-from fedjoule.records import publish, read_record, write_record
-from fedjoule.runstore.run import RunLock
-from fedjoule.runstore.table import (
+from joulefleet.errors import ConfigError, JoulefleetError, StorageError
+from joulefleet.records import publish, read_record, write_record
+from joulefleet.runstore.run import RunLock
+from joulefleet.runstore.table import (
     iter_batches,
     numbers,
     read_table,
@@ -116,7 +116,7 @@ def _of_bytes(recording: Recording) -> tuple[Finding, ...]:
     return decoder.findings
 
 
-def _lost(error: FedjouleError) -> Finding:
+def _lost(error: JoulefleetError) -> Finding:
     message = f"what the driver had noticed is not known ({error.message})"
     return Finding(code="driver_findings_lost", severity=Severity.WARNING, message=message)
 

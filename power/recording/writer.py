@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedjoule.errors import StorageError
-from fedjoule.records import storage_error, write_record
-from fedjoule.runstore.table import (
+from joulefleet.errors import StorageError
+from joulefleet.records import storage_error, write_record
+from joulefleet.runstore.table import (
     TableWriter,
 )
 from power.batch_index import index_schema, index_sums

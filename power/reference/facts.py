@@ -1,7 +1,7 @@
 """The facts behind the reference fleet, with a source for each: ``facts.json``, written by a script.
 
 ``python -m harness.profiles.reference_fleet`` computes the file from the data sets it names. No number in it
-was measured by fedjoule.
+was measured by joulefleet.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedjoule.config import ClosedModel, validate
-from fedjoule.records import StoredRecord
+from joulefleet.config import ClosedModel, validate
+from joulefleet.records import StoredRecord
 
 Family = Literal["convolution", "depthwise", "recurrent"]
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin, Provenance
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Origin, Provenance
 from power.load_curve import LoadPoint
 from power.profile import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
 from power.reference.facts import (

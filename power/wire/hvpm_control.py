@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from fedjoule.errors import MeterProtocolError
+from joulefleet.errors import MeterProtocolError
 
 VENDOR_ID: Final = 0x2AB9
 PRODUCT_ID: Final = 0x0001

@@ -32,7 +32,7 @@ from power.wire.ina219_registers import Config
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PROTOCOL = "fedjoule-ina219"
+PROTOCOL = "joulefleet-ina219"
 VERSION = 1
 COLUMNS = "seq,t_us,shunt_raw,bus_raw,flags"
 MAX_LINE = 512
@@ -79,7 +79,7 @@ class Header(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
-    proto: Literal["fedjoule-ina219"]
+    proto: Literal["joulefleet-ina219"]
     ver: Literal[1]
     fw: str = Field(max_length=32)
     uid: str = Field(max_length=32)

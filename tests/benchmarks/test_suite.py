@@ -17,7 +17,7 @@ from benchmarks.suite.check import LIMIT, Verdict, compare
 from benchmarks.suite.machine import this_machine
 from benchmarks.suite.records import PAGE, PUBLISHED, ModuleResult, Published, measured
 from benchmarks.suite.report import page
-from fedjoule.records import read_record, write_record
+from joulefleet.records import read_record, write_record
 
 MACHINE = this_machine()
 QUICK = "run_store"

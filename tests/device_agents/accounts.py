@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tests.conftest import missing
 
-USER = "fedjoule-test"
+USER = "joulefleet-test"
 PASSWORD = 'p4ss w0rd: of a "test" device'
-_HASH = "$6$fedjoule$IbxbgLPp1w/8mljVfGO5q1PsgbC4nMIFN1NGzSUx5DSK/M1Ah1VQ65fF5GQTlDrZ5ylEau5AVOWCxGVz.M0AQ."
-"""Of ``PASSWORD``, by ``openssl passwd -6 -salt fedjoule``."""
+_HASH = "$6$joulefleet$IbxbgLPp1w/8mljVfGO5q1PsgbC4nMIFN1NGzSUx5DSK/M1Ah1VQ65fF5GQTlDrZ5ylEau5AVOWCxGVz.M0AQ."
+"""Of ``PASSWORD``, by ``openssl passwd -6 -salt joulefleet``."""
 
 # The arguments are the two files and the command: no name or path is ever part of the script.
 _WITH_FILES = 'mount --bind "$1" /etc/passwd && mount --bind "$2" /etc/shadow && shift 2 && exec "$@"'

@@ -13,7 +13,7 @@ from device_agents.transport import LocalTransport
 from device_agents.transport.local import LocalChannel
 
 # A device may have another Python than the host: set this to run the tests with one.
-AGENT_PYTHON = os.environ.get("FEDJOULE_AGENT_PYTHON", sys.executable)
+AGENT_PYTHON = os.environ.get("JOULEFLEET_AGENT_PYTHON", sys.executable)
 AGENT = (AGENT_PYTHON, "-m", "device_agents.payload.agent")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 

@@ -13,7 +13,7 @@ from device_agents.session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.workloads.models import initial_state
 from device_agents.workloads.tasks import batch_sizes, find_task, synthetic_shard
-from fedjoule.errors import DeviceError
+from joulefleet.errors import DeviceError
 from tests.device_agents.agents import session_on, softmax
 
 TASK = find_task("mnist-lenet5")

@@ -10,7 +10,7 @@ from device_agents.job import BackgroundLoad, SyncPattern
 from device_agents.protocol import Phase
 from device_agents.session import AgentSession
 from device_agents.transport import LocalTransport
-from fedjoule.errors import DeviceError
+from joulefleet.errors import DeviceError
 from tests.device_agents.agents import AGENT, session_on, softmax
 from tests.device_agents.fake_sysfs import THERMAL, phone, raspberry_pi, tree
 

@@ -25,7 +25,7 @@ from device_agents.protocol import EpochMarker, Phase, ProbeDone
 from device_agents.round import RoundResult, read_model
 from device_agents.session import AgentSession
 from device_agents.transport.ssh import SshTransport
-from fedjoule.errors import DeviceUnreachable
+from joulefleet.errors import DeviceUnreachable
 from tests.device_agents.netns import Host, host
 from tests.device_agents.phases import (
     BEFORE_THE_MODEL_IS_THERE,

@@ -15,7 +15,7 @@ from device_agents.protocol import EpochMarker, Phase, Telemetry
 from device_agents.session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.workloads.softmax import Softmax, synthetic_shard
-from fedjoule.errors import DeviceError, DeviceFull
+from joulefleet.errors import DeviceError, DeviceFull
 from tests.device_agents.agents import (
     AGENT,
     AGENT_PYTHON,
@@ -169,7 +169,7 @@ def test_background_load_runs_beside_the_job_and_is_accounted_for(tmp_path: Path
 def test_everything_works_from_the_bundle(tmp_path: Path) -> None:
     """Also what starts a second interpreter: the background load."""
     (tmp_path / "agent.pyz").write_bytes(build_bundle().data)
-    environment = {**ONE_THREAD, "FEDJOULE_STATE": str(tmp_path / "state"), "PYTHONPATH": "/nonexistent"}
+    environment = {**ONE_THREAD, "JOULEFLEET_STATE": str(tmp_path / "state"), "PYTHONPATH": "/nonexistent"}
     command = ["env", "-C", str(tmp_path), AGENT_PYTHON, "agent.pyz"]
     with LocalTransport(environment).open(command) as channel:
         job = softmax(background=BackgroundLoad.constant(0.1), power_hz=10, telemetry_hz=5)
@@ -342,11 +342,11 @@ def test_the_folder_is_in_the_home_folder_and_not_in_tmp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Termux has no /tmp."""
-    monkeypatch.delenv("FEDJOULE_STATE", raising=False)
+    monkeypatch.delenv("JOULEFLEET_STATE", raising=False)
     nowhere = str(tmp_path / "nowhere")
     with LocalTransport({"HOME": str(tmp_path), "TMPDIR": nowhere}).open(AGENT) as channel:
         result = AgentSession(channel).run_round(softmax(epochs=1, background=BackgroundLoad.constant(0.1)))
-    assert (tmp_path / ".fedjoule" / "jobs" / result.job_id).is_dir()
+    assert (tmp_path / ".joulefleet" / "jobs" / result.job_id).is_dir()
     assert not Path(nowhere).exists()
 
 

@@ -18,7 +18,7 @@ from device_agents.protocol import EpochMarker, Phase
 from device_agents.round import read_model
 from device_agents.session import AgentSession
 from device_agents.transport.local import LocalChannel
-from fedjoule.errors import DeviceBusy, DeviceError, DeviceUnreachable
+from joulefleet.errors import DeviceBusy, DeviceError, DeviceUnreachable
 from tests.device_agents.agents import cut, kill, open_agent, session_on, softmax, wait_for_exit
 from tests.device_agents.phases import (
     BEFORE_THE_MODEL_IS_THERE,

@@ -14,7 +14,7 @@ from device_agents.payload.wire import MAX_JOURNAL_BYTES
 from device_agents.protocol import JobStatus
 from device_agents.round import MAX_RESULT_BYTES, read_model
 from device_agents.session import AgentSession
-from fedjoule.errors import DeviceError, DeviceProtocolError, DeviceUnreachable
+from joulefleet.errors import DeviceError, DeviceProtocolError, DeviceUnreachable
 from tests.device_agents.agents import a_model, kill, session_with, softmax
 
 PRELUDE = """

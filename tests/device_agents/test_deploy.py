@@ -19,7 +19,7 @@ from device_agents.readiness import DeviceReport, examine, install_environment, 
 from device_agents.session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.transport.ssh import SshChannel, SshTransport
-from fedjoule.errors import DeviceError
+from joulefleet.errors import DeviceError
 from tests.device_agents.ssh_server import SshServer, ssh_server
 
 
@@ -58,7 +58,7 @@ def test_the_bundle_runs_without_this_repository(tmp_path: Path) -> None:
         input=b'{"type":"hello","version":1}\n',
         capture_output=True,
         cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "FEDJOULE_STATE": str(tmp_path / "state")},
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "JOULEFLEET_STATE": str(tmp_path / "state")},
     )
     assert json.loads(done.stdout.splitlines()[0])["type"] == "hello", done.stderr.decode()
 
@@ -244,7 +244,7 @@ def test_a_failed_installation_says_what_failed(place: Installation, tmp_path: P
         install_environment(LocalTransport(), place, ["numpy"])
 
 
-def fedjoule(*arguments: str) -> subprocess.CompletedProcess[str]:
+def joulefleet(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "harness", *arguments], capture_output=True, text=True)
 
 
@@ -255,19 +255,19 @@ def test_trust_prepare_and_ping_from_the_command_line(server: SshServer, tmp_pat
         f'python = "{sys.executable}"\nstate = "{tmp_path}/state"\n'
     )
     options = ("--inventory", str(inventory), "pi")
-    refused = fedjoule("bench", "ping", *options)
+    refused = joulefleet("bench", "ping", *options)
     assert refused.returncode == 4
     assert "its host key is not known" in refused.stdout + refused.stderr
-    trusted = fedjoule("bench", "trust", *options, "--yes", "--json")
+    trusted = joulefleet("bench", "trust", *options, "--yes", "--json")
     assert json.loads(trusted.stdout)["fingerprint"].startswith("SHA256:")
     assert (tmp_path / "devices.known_hosts").exists()
-    pinged = json.loads(fedjoule("bench", "ping", *options, "--json").stdout)
+    pinged = json.loads(joulefleet("bench", "ping", *options, "--json").stdout)
     assert 0 < pinged["round_trip_min_ms"] <= pinged["round_trip_median_ms"]
-    prepared = fedjoule("bench", "prepare", *options)
+    prepared = joulefleet("bench", "prepare", *options)
     assert prepared.returncode == 0
     assert "ready for onnxruntime" in prepared.stdout
     assert (
-        fedjoule("bench", "ping", "--inventory", str(inventory), "pie").stderr.count("did you mean 'pi'?")
+        joulefleet("bench", "ping", "--inventory", str(inventory), "pie").stderr.count("did you mean 'pi'?")
         == 1
     )
 

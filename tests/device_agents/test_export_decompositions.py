@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from device_agents.export import decompositions
-from fedjoule.errors import FedjouleError
+from joulefleet.errors import JoulefleetError
 
 aten = torch.ops.aten
 MASK = [True, True, True]
@@ -180,14 +180,14 @@ def test_activations_loss_and_embedding() -> None:
 def test_what_is_not_written_out_is_refused_by_name() -> None:
     x = random(2, 3, 4, 4)
     vector = random(3)
-    with pytest.raises(FedjouleError, match="batch normalisation without") as caught:
+    with pytest.raises(JoulefleetError, match="batch normalisation without") as caught:
         decompositions.batch_norm(x, vector, vector, vector, vector, False, 0.1, 1e-5)
     assert "decompositions.py" in caught.value.hint
-    with pytest.raises(FedjouleError, match="average pooling that counts"):
+    with pytest.raises(JoulefleetError, match="average pooling that counts"):
         decompositions.average_pool(x, [2, 2], [2, 2], [1, 1], False, False)
-    with pytest.raises(FedjouleError, match="a convolution that is transposed"):
+    with pytest.raises(JoulefleetError, match="a convolution that is transposed"):
         decompositions.convolution_backward(
             x, x, x, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1, [True, True, False]
         )
-    with pytest.raises(FedjouleError, match="an embedding with a padding index"):
+    with pytest.raises(JoulefleetError, match="an embedding with a padding index"):
         decompositions.embedding_backward(x, torch.zeros(2, dtype=torch.int64), 7, 0, False)

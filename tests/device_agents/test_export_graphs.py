@@ -14,7 +14,7 @@ from device_agents.export.step import export_step
 from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 from device_agents.workloads.models import MODELS, initial_state
 from device_agents.workloads.tasks import TASKS, synthetic_shard
-from fedjoule.errors import ConfigError, FedjouleError, StorageError
+from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 
 TASK = replace(TASKS["mnist-lenet5"], batch_size=4)
 
@@ -135,7 +135,7 @@ def test_a_step_that_nobody_can_export_is_refused(batch: int, dtype: str, messag
 def test_an_operator_without_an_onnx_form_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "unexportable", "tests.device_agents.odd_net:Unexportable")
     task = replace(TASK, model="unexportable", input_shape=(2, 15, 13))
-    with pytest.raises(FedjouleError, match=r"aten\.erfinv\.default, which has no ONNX form") as caught:
+    with pytest.raises(JoulefleetError, match=r"aten\.erfinv\.default, which has no ONNX form") as caught:
         export_step(task, 4)
     assert "onnx_ops.py" in caught.value.hint
 

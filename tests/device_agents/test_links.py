@@ -10,7 +10,7 @@ import pytest
 
 from device_agents.transport.host_keys import fetch_host_key, trust
 from device_agents.transport.ssh import SshTarget, SshTransport
-from fedjoule.errors import DeviceUnreachable
+from joulefleet.errors import DeviceUnreachable
 from tests.device_agents.netns import host
 from tests.device_agents.relay import relay
 from tests.device_agents.ssh_server import SshServer, ssh_server

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from device_agents.payload.wire import MAX_LINE_BYTES, encode
 from device_agents.protocol import Done, MarkerMessage, Pong, ProbeDone, parse_line
-from fedjoule.errors import DeviceError, DeviceProtocolError
+from joulefleet.errors import DeviceError, DeviceProtocolError
 
 
 def line(**message: object) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 from device_agents.job import Job
 from device_agents.protocol import Accepted, Done, EpochMarker, Phase, ProbeDone
 from device_agents.session import AgentSession
-from fedjoule.errors import ConfigError, DeviceError, DeviceUnreachable
+from joulefleet.errors import ConfigError, DeviceError, DeviceUnreachable
 from tests.device_agents.agents import kill, open_agent, session_on, softmax, wait_for_exit
 
 LONG = {"samples": 100_000, "epochs": 10_000, "probe": False}

@@ -48,7 +48,7 @@ with np.load({state!r}) as arrays:
 result = trainer.epoch(np.random.default_rng(4))
 state = trainer.state()
 print(json.dumps([result.loss, result.loss_rms, result.steps, float(state["fc1.weight"].sum())]))
-assert "fedjoule" not in sys.modules and "pydantic" not in sys.modules
+assert "joulefleet" not in sys.modules and "pydantic" not in sys.modules
 assert "torch._dynamo" not in sys.modules, "seconds and megabytes that a phone would pay for nothing"
 """
 

@@ -14,13 +14,13 @@ import pytest
 from device_agents.transport.host_keys import fetch_host_key, trust
 from device_agents.transport.ssh import SshTransport
 from device_agents.transport.ssh_login import forget_passwords
-from fedjoule.errors import DeviceError
+from joulefleet.errors import DeviceError
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from tests.device_agents.accounts import PASSWORD, USER, accounts
 from tests.device_agents.ssh_server import SshServer, make_key, ssh_server
 
-VARIABLE = "FEDJOULE_TEST_PASSWORD"
+VARIABLE = "JOULEFLEET_TEST_PASSWORD"
 ONLY_PASSWORDS = "PasswordAuthentication yes\nPubkeyAuthentication no\nLogLevel DEBUG1"
 
 

@@ -16,7 +16,7 @@ from device_agents.payload.wire import MAX_LINE_BYTES
 from device_agents.transport.host_keys import HostKey, fetch_host_key, known_keys, trust
 from device_agents.transport.ssh import SshTarget, SshTransport
 from device_agents.transport.ssh_errors import bounded
-from fedjoule.errors import DeviceError, DeviceFull, DeviceUnreachable
+from joulefleet.errors import DeviceError, DeviceFull, DeviceUnreachable
 from tests.device_agents.relay import relay
 from tests.device_agents.ssh_server import OLD_SERVER, SshServer, free_port, make_key, ssh_server
 

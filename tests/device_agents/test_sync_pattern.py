@@ -10,7 +10,7 @@ import pytest
 from device_agents.job import SyncPattern
 from device_agents.payload.sync_pattern import TAPS, Pattern, m_sequence, play
 from device_agents.protocol import Phase
-from fedjoule.errors import DeviceError
+from joulefleet.errors import DeviceError
 from tests.device_agents.agents import session_on, softmax
 
 

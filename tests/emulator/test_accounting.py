@@ -10,7 +10,7 @@ from emulator.budgets import budgets_by_rule
 from emulator.cost.timeline import COSTS
 from emulator.outcome import Accounting, ClientCost, RoundCost
 from emulator.reward import CLIP, REWARDS, Budgets, literal, penalty, signed
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.worlds import fleet, profile, world
 
 BUDGETS = Budgets(time_s=10.0, energy_j=20.0)

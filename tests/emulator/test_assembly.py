@@ -18,7 +18,7 @@ from emulator.scenario.model import (
     Traces,
     TrainerSection,
 )
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.worlds import (
     HOUR_S,
     SECOND_NS,

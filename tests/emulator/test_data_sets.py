@@ -15,7 +15,7 @@ from emulator.data.model import DataSet, Split, image_data_set
 from emulator.data.partition import make_partition
 from emulator.data.sources import DATA_SETS, Source, data_folder, load_data_set
 from emulator.data.text import ALPHABET, CLASSES, LENGTH, encode
-from fedjoule.errors import ConfigError, DataQualityError, MissingExtra, StorageError
+from joulefleet.errors import ConfigError, DataQualityError, MissingExtra, StorageError
 
 
 def test_the_digits_are_always_there() -> None:
@@ -133,11 +133,11 @@ def test_missing_files_without_a_download_say_where_to_put_them(tmp_path: Path) 
     for name in ("mnist", "cifar10"):
         with pytest.raises(StorageError, match="could not be fetched") as error:
             load_data_set(name, folder=tmp_path, download=False)
-        assert "FEDJOULE_DATA" in error.value.hint
+        assert "JOULEFLEET_DATA" in error.value.hint
     for name in ("cinic10", "tinyimagenet", "shakespeare", "wikitext"):
         with pytest.raises(StorageError, match=f"in {tmp_path}") as error:
             load_data_set(name, folder=tmp_path)
-        assert "FEDJOULE_DATA" in error.value.hint
+        assert "JOULEFLEET_DATA" in error.value.hint
 
 
 def test_cifar_batches_are_read_as_published(tmp_path: Path) -> None:
@@ -279,11 +279,11 @@ def test_images_of_one_colour_are_not_divided_by_zero() -> None:
 
 
 def test_the_folder_is_the_named_one_else_the_users_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDJOULE_DATA", "/somewhere")
+    monkeypatch.setenv("JOULEFLEET_DATA", "/somewhere")
     assert data_folder() == Path("/somewhere")
-    monkeypatch.delenv("FEDJOULE_DATA")
+    monkeypatch.delenv("JOULEFLEET_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert data_folder() == Path("/cache/fedjoule/data")
+    assert data_folder() == Path("/cache/joulefleet/data")
 
 
 def test_labels_that_torch_would_stumble_over_are_refused() -> None:

@@ -11,8 +11,8 @@ from emulator.outcome import Accounting, Fate
 from emulator.protocol import Aggregation
 from emulator.selectors.base import Probe, Profiling
 from emulator.selectors.fedavg import FedAvg
-from fedjoule.errors import ConfigError, FedjouleError, NobodyLeft
-from fedjoule.provenance import Origin, Provenance
+from joulefleet.errors import ConfigError, JoulefleetError, NobodyLeft
+from joulefleet.provenance import Origin, Provenance
 from power.profile import Battery
 from tests.emulator.tiny_trainer import TinyTrainer
 from tests.emulator.worlds import (
@@ -493,7 +493,7 @@ def test_a_selector_that_misbehaves_is_named(answer, problem: str) -> None:
         def select(self, view, candidates, k, rng):
             return answer(candidates)
 
-    with pytest.raises(FedjouleError, match=problem) as caught:
+    with pytest.raises(JoulefleetError, match=problem) as caught:
         engine(Bad(), devices=10).play()
     assert "'bad'" in caught.value.message
 

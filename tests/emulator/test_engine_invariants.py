@@ -11,7 +11,7 @@ from emulator.reward import Budgets, signed
 from emulator.selectors.base import Probe
 from emulator.selectors.fedavg import FedAvg
 from emulator.training.surrogate import SurrogateTrainer
-from fedjoule.errors import NobodyLeft
+from joulefleet.errors import NobodyLeft
 from power.profile import Battery
 from tests.emulator.worlds import fleet, profile, replay, user, world
 

@@ -8,7 +8,7 @@ from emulator.experiments.effort import client_epochs, effort_of
 from emulator.experiments.paper import paper_table
 from emulator.experiments.plan import Cast, Preset, Variant, make_plan
 from emulator.experiments.sizes import changed, full, smoke
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.small_experiment import variant
 
 NAMES = ("ablation", "generalisation", "interference", "probing", "sensitivity", "table1", "toa-eoa")

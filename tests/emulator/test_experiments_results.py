@@ -24,7 +24,7 @@ from emulator.experiments.runner import play, resume, start
 from emulator.experiments.summary import summarise
 from emulator.experiments.switches import switches
 from emulator.outcome import Accounting, RoundOutcome
-from fedjoule.errors import ConfigError, DataQualityError, StorageError
+from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from tests.emulator.small_experiment import played, small_plan, variant
 from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table
 
@@ -138,14 +138,14 @@ def test_a_variant_uses_the_fedavg_runs_of_its_baseline(finished: Path) -> None:
 
 def test_missing_runs_are_an_error_or_are_named(copy: Path) -> None:
     shutil.rmtree(copy / "plain" / "oort_s1")
-    edit_run(copy, command=["fedjoule", "experiment", "run", "small"])
+    edit_run(copy, command=["joulefleet", "experiment", "run", "small"])
     with pytest.raises(
         DataQualityError, match=r"1 of 8 runs are missing or were interrupted: plain/oort_s1"
     ) as found:
         load_experiment(copy)
     # It was complete: nothing to resume.
-    assert f"`fedjoule experiment run small --reuse {copy}` takes over the rest" in found.value.hint
-    assert f"`fedjoule experiment table {copy} --partial` shows what is there" in found.value.hint
+    assert f"`joulefleet experiment run small --reuse {copy}` takes over the rest" in found.value.hint
+    assert f"`joulefleet experiment table {copy} --partial` shows what is there" in found.value.hint
     results = load_experiment(copy, partial=True)
     assert "1 of 8 runs are not here" in as_text(results)
     assert {row.method: row.seeds for row in summarise(results)[0].rows} == {
@@ -163,10 +163,10 @@ def test_an_interrupted_run_is_not_a_result(copy: Path) -> None:
 
 def test_the_demos_own_experiment_is_not_resumed(copy: Path) -> None:
     edit_record(copy / "plain" / "fedavg_s0", rounds=None)
-    edit_run(copy, command=["fedjoule", "demo", "--root", "runs"])
+    edit_run(copy, command=["joulefleet", "demo", "--root", "runs"])
     with pytest.raises(DataQualityError) as found:
         load_experiment(copy)
-    assert "`fedjoule demo --root runs` plays it anew" in found.value.hint
+    assert "`joulefleet demo --root runs` plays it anew" in found.value.hint
     assert "--resume" not in found.value.hint
 
 
@@ -302,13 +302,13 @@ def test_a_run_that_was_never_tested_is_not_called_damaged(copy: Path) -> None:
 
 
 def test_a_damaged_run_says_how_it_is_played_anew(copy: Path) -> None:
-    edit_run(copy, command=["fedjoule", "experiment", "run", "small"])
+    edit_run(copy, command=["joulefleet", "experiment", "run", "small"])
     folder = copy / "plain" / "oort_s1"
     edit_column(folder, "energy_j_honest", np.nan)
     with pytest.raises(DataQualityError) as found:
         load_experiment(copy)
     assert found.value.hint.startswith(
-        f"remove {folder}, then `fedjoule experiment run small --reuse {copy}`"
+        f"remove {folder}, then `joulefleet experiment run small --reuse {copy}`"
     )
 
 
@@ -338,10 +338,10 @@ def test_a_killed_experiment_continues_to_the_same_bytes(finished: Path, tmp_pat
     rounds = 0
     with pytest.raises(Killed), start(tmp_path, plan) as run:
         play(run, plan, after_some)
-    edit_run(run.path, command=["fedjoule", "experiment", "run", "small", "--resume"])
+    edit_run(run.path, command=["joulefleet", "experiment", "run", "small", "--resume"])
     with pytest.raises(DataQualityError, match="7 of 8 runs are missing or were interrupted") as found:
         load_experiment(run.path)
-    assert "`fedjoule experiment run small --resume` continues it" in found.value.hint
+    assert "`joulefleet experiment run small --resume` continues it" in found.value.hint
     with resume(tmp_path, plan) as again:
         assert again.path == run.path
         play(again, plan)
@@ -424,7 +424,7 @@ def test_a_target_no_better_than_guessing_says_so(copy: Path) -> None:
 
 
 def test_a_folder_that_is_no_experiment(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="not a run of `fedjoule experiment`"):
+    with pytest.raises(StorageError, match="not a run of `joulefleet experiment`"):
         load_experiment(tmp_path)
 
 

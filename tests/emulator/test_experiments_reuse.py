@@ -16,9 +16,9 @@ from emulator.experiments.reuse import TAKEN_FROM, check_donors, take_over
 from emulator.experiments.runner import play, start
 from emulator.policies.store import any_policy, write_policy
 from emulator.scenario.model import SelectorSection, TrainerSection
-from fedjoule.errors import ConfigError
-from fedjoule.records import file_sha256, read_record, write_record
-from fedjoule.runstore import RunStore, read_table
+from joulefleet.errors import ConfigError
+from joulefleet.records import file_sha256, read_record, write_record
+from joulefleet.runstore import RunStore, read_table
 from power.profile import save_profile
 from tests.emulator.small_experiment import played, small_plan
 from tests.emulator.stored_edits import edit_run, edit_table
@@ -58,7 +58,7 @@ def test_another_scenario_is_not_taken(tmp_path: Path) -> None:
         play(run, plan)
 
 
-@pytest.mark.parametrize("what", ["fedjoule", "torch", "numpy", "sources"])
+@pytest.mark.parametrize("what", ["version", "torch", "numpy", "sources"])
 def test_numbers_of_other_software_are_taken_only_if_that_is_accepted(tmp_path: Path, what: str) -> None:
     donor = played(tmp_path, small_plan(seeds=(0,)))
     host = json.loads((donor / "run.json").read_text())["host"]

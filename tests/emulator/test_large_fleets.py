@@ -23,7 +23,7 @@ from emulator.selectors.harmony_like import HarmonyLike, divergence
 from emulator.selectors.label_estimate import label_shares
 from emulator.training.choose import open_trainer
 from emulator.view import ServerView
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.plain_training import data_for, ids
 from tests.emulator.ray_here import prepare
 from tests.emulator.test_partition import labelled

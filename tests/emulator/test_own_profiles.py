@@ -12,9 +12,9 @@ from emulator.assembly.assemble import assemble
 from emulator.assembly.profiles import profiles_of
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Fleet
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin
 from harness.profiles.exchange import export_profiles
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Origin
 from power.profile import load_profile
 from power.reference import reference_fleet
 from power.reference.facts import reference_facts

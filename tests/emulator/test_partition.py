@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from emulator.data.model import Split
 from emulator.data.partition import PARTITIONS, Partition, make_partition
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 METHODS = ("iid", "dir_client", "dir_class", "quantity_skew")
 

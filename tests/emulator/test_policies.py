@@ -37,7 +37,7 @@ from emulator.selectors.neural.vdn import advantages
 from emulator.selectors.oort.selector import Oort
 from emulator.selectors.tifl import TiFL
 from emulator.selectors.top_k import top_k
-from fedjoule.errors import ConfigError, StorageError
+from joulefleet.errors import ConfigError, StorageError
 
 SMALL = Scenario(
     name="small",

@@ -1,4 +1,4 @@
-"""Stacks, errors, sweeps and the command on a Ray that fedjoule starts itself."""
+"""Stacks, errors, sweeps and the command on a Ray that joulefleet starts itself."""
 
 import json
 import subprocess
@@ -15,8 +15,8 @@ from emulator.scale import crew
 from emulator.scale.cluster import Cluster, connected
 from emulator.scale.ray_sweep import play_sweep
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
-from fedjoule.errors import ConfigError, FedjouleError
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
+from joulefleet.errors import ConfigError, JoulefleetError
 from tests.conftest import REPOSITORY
 from tests.emulator.plain_training import ids
 from tests.emulator.ray_here import assert_same, here, on_ray, prepare, two_rounds
@@ -49,7 +49,7 @@ def test_work_that_ends_every_actor_ends_the_run_and_says_so(
     task = Task("ends", "tests.emulator.faulty_nets:Ends", "", (4,), 3)
     faulty = on_ray(task, implementation="cpu", workers=1)
     faulty.begin(1, faulty.initial())
-    with pytest.raises(FedjouleError, match="the same work ended 2 Ray actors") as error:
+    with pytest.raises(JoulefleetError, match="the same work ended 2 Ray actors") as error:
         faulty.train(ids(0), ids(1))
     assert "memory" in error.value.hint
     faulty.close()
@@ -59,7 +59,7 @@ def test_an_error_in_an_actor_comes_back_with_its_cause(cluster: Cluster) -> Non
     task = Task("fails", "tests.emulator.faulty_nets:Fails", "", (4,), 3)
     faulty = on_ray(task, implementation="cpu", workers=1)
     faulty.begin(1, faulty.initial())
-    with pytest.raises(FedjouleError, match="seven is not a prime"):
+    with pytest.raises(JoulefleetError, match="seven is not a prime"):
         faulty.train(ids(0), ids(1))
     with pytest.raises(ConfigError, match="there is no client 6"):
         faulty.train(ids(6), ids(1))
@@ -117,7 +117,7 @@ def test_the_command_on_a_cluster(
     )
     address = ray.get_runtime_context().gcs_address
     asked = ["emulate", str(file), "--json", "--root", str(tmp_path)]
-    assert fedjoule(asked) == 0
+    assert joulefleet(asked) == 0
     on_this_machine = json.loads(capsys.readouterr().out)
     # Another process: this one is connected already.
     command = [sys.executable, "-m", "harness", *asked, "--engine", "ray", "--ray-address", address]
@@ -133,5 +133,5 @@ def test_the_command_on_a_cluster(
 
 
 def test_one_cluster_at_a_time(cluster: Cluster) -> None:
-    with pytest.raises(FedjouleError, match="connected to a Ray cluster already"), connected():
+    with pytest.raises(JoulefleetError, match="connected to a Ray cluster already"), connected():
         pass

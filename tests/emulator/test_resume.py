@@ -20,9 +20,9 @@ from emulator.checkpoint import load_checkpoint, save_checkpoint
 from emulator.emulation import NOTED_LATER, run
 from emulator.log import has_rounds
 from emulator.scenario.model import Scenario
-from fedjoule.config import parse_toml
-from fedjoule.errors import ConfigError, StorageError
-from fedjoule.runstore import RunStore
+from joulefleet.config import parse_toml
+from joulefleet.errors import ConfigError, StorageError
+from joulefleet.runstore import RunStore
 from power.profile import save_profile
 from tests.emulator.worlds import profile
 

@@ -29,7 +29,7 @@ from emulator.selectors.fedavg import FedAvg
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.fedrank.variants import WithoutRanking
 from emulator.selectors.oort.selector import Oort
-from fedjoule.errors import ConfigError, StorageError
+from joulefleet.errors import ConfigError, StorageError
 from tests.conftest import REPOSITORY
 from tests.emulator.worlds import Prober
 
@@ -116,7 +116,7 @@ def test_seeds_are_paired_across_selectors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("action", ["scores", "ids"])
 def test_the_environment_is_one(action: str) -> None:
-    name = "emulator.environment:fedjoule-emulator-v0"
+    name = "emulator.environment:joulefleet-emulator-v0"
     env = gymnasium.make(name, scenario=SMALL, action=action)
     check_env(env.unwrapped, skip_render_check=True)
     observation, info = env.reset(seed=3)

@@ -16,8 +16,8 @@ from emulator.policies.store import any_policy, write_policy
 from emulator.scenario.load import load_scenario, preset_names, preset_summaries
 from emulator.scenario.model import Fleet, Scenario, TaskSection, Traces
 from emulator.selectors.base import SELECTORS
-from fedjoule.config import parse_toml
-from fedjoule.errors import ConfigError, NobodyLeft
+from joulefleet.config import parse_toml
+from joulefleet.errors import ConfigError, NobodyLeft
 from power.profile import save_profile
 from tests.emulator.worlds import HOUR_S, SECOND_NS, profile, trace_set, user
 from traces.flat_store import FLAT_FILE, write_flat

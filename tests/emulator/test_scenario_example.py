@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 from emulator.scenario.load import load_scenario, preset_names, preset_text
 from emulator.scenario.model import Scenario, Traces
-from fedjoule.config import parse_toml
-from fedjoule.errors import ConfigError
 from harness.cli import run
+from joulefleet.config import parse_toml
+from joulefleet.errors import ConfigError
 from tests.conftest import REPOSITORY
 
 PATH = REPOSITORY / "examples" / "scenario.toml"

@@ -50,16 +50,16 @@ def test_a_data_set_of_another_package_is_found_and_trained_on(tmp_path: Path) -
     images = rng.integers(0, 256, (500, 1, 8, 8), np.uint8)
     np.savez(tmp_path / "street-digits.npz", images=images, labels=rng.integers(0, 10, 500))
     path = os.pathsep.join([str(tmp_path), str(REPOSITORY)])
-    environment = {**os.environ, "PYTHONPATH": path, "FEDJOULE_DATA": str(tmp_path)}
+    environment = {**os.environ, "PYTHONPATH": path, "JOULEFLEET_DATA": str(tmp_path)}
 
-    def fedjoule(*arguments: str) -> str:
+    def joulefleet(*arguments: str) -> str:
         command = [sys.executable, "-m", "harness", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "my-package" in fedjoule("list", "data")
-    fedjoule("emulate", "own.toml")
+    assert "my-package" in joulefleet("list", "data")
+    joulefleet("emulate", "own.toml")
     (folder,) = (tmp_path / "emulations").glob("*/fedavg_s0")
     record = load_result(folder).record
     assert record.facts["data"]["name"] == "street-digits"

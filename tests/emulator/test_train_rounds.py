@@ -21,7 +21,7 @@ from emulator.training.base import Trainer
 from emulator.training.choose import open_trainer
 from emulator.training.pool import Pool
 from emulator.training.rows import SharedRows
-from fedjoule.errors import ConfigError, FedjouleError
+from joulefleet.errors import ConfigError, JoulefleetError
 from tests.emulator.plain_training import data_for, ids, run, shards_of
 
 MLP = TASKS["digits-mlp"]
@@ -132,7 +132,7 @@ def test_a_killed_worker_is_an_error_that_says_so_and_the_next_call_works(opened
     expected = run(trainer, (0, 1, 2), 1)
     for process in trainer._pool._workers.values():
         os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(FedjouleError, match="ended in the middle of its work: SIGKILL") as error:
+    with pytest.raises(JoulefleetError, match="ended in the middle of its work: SIGKILL") as error:
         run(trainer, (0, 1, 2), 1)
     assert "memory" in error.value.hint
     assert np.array_equal(run(trainer, (0, 1, 2), 1), expected)
@@ -156,7 +156,7 @@ def test_an_error_in_a_worker_comes_back() -> None:
     with pytest.raises(ConfigError, match="three is refused") as error:
         pool.run([1, 2, 3, 4, 5])
     assert error.value.hint == "try four"
-    with pytest.raises(FedjouleError, match="ZeroDivisionError"):
+    with pytest.raises(JoulefleetError, match="ZeroDivisionError"):
         pool.run([0])
     assert pool.run([8]) == [0.125]
     pool.close()

@@ -15,7 +15,7 @@ from emulator.engine import Engine
 from emulator.outcome import ClientCost, RoundOutcome
 from emulator.selectors.base import SELECTORS, Selector
 from emulator.view import ALWAYS, FIELDS, PRIVILEGED, ServerView
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.tiny_trainer import CLASSES, TinyTrainer
 from tests.emulator.worlds import HOUR_S, Prober, engine, fleet, profile, replay, user, world
 

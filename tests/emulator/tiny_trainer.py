@@ -11,7 +11,7 @@ from device_agents.workloads.softmax import Softmax
 from emulator.data.partition import make_partition
 from emulator.data.sources import load_data_set
 from emulator.training.base import LocalResults, Score
-from fedjoule.seeds import generator
+from joulefleet.seeds import generator
 
 CLASSES = 10
 

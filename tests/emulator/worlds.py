@@ -21,7 +21,7 @@ from emulator.reward import Budgets, signed
 from emulator.selectors.base import Probe, Selector
 from emulator.selectors.fedavg import FedAvg
 from emulator.world import World
-from fedjoule.provenance import Origin, Provenance
+from joulefleet.provenance import Origin, Provenance
 from power.load_curve import LoadPoint
 from power.profile import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
 from tests.emulator.tiny_trainer import CLASSES, TinyTrainer

@@ -3,7 +3,7 @@
 Nothing here changes the output of the instrument. To run it:
 
 1. Connect a resistor of known value to the main output, and mind its power rating: 10 ohms at 4 V turn
-   1.6 W into heat. Switch the output on with ``fedjoule meter output ... --set 4 --yes``.
+   1.6 W into heat. Switch the output on with ``joulefleet meter output ... --set 4 --yes``.
 2. Describe the meter in a TOML file, with the limits of that resistor::
 
        kind = "monsoon-lvpm"
@@ -12,11 +12,11 @@ Nothing here changes the output of the instrument. To run it:
        voltage_max_v = 4.2
        current_limit_a = 1.0
 
-3. Set ``FEDJOULE_HARDWARE_METER`` to that file and ``FEDJOULE_HARDWARE_OHMS`` to the resistor, then run
+3. Set ``JOULEFLEET_HARDWARE_METER`` to that file and ``JOULEFLEET_HARDWARE_OHMS`` to the resistor, then run
    ``python -m pytest -m hardware tests/hardware``.
 
-``FEDJOULE_HARDWARE_TOLERANCE`` (percent, default 2) is the largest error of the current that passes, and
-``FEDJOULE_HARDWARE_SECONDS`` (default 30) is how long each test records.
+``JOULEFLEET_HARDWARE_TOLERANCE`` (percent, default 2) is the largest error of the current that passes, and
+``JOULEFLEET_HARDWARE_SECONDS`` (default 30) is how long each test records.
 """
 
 import os
@@ -25,9 +25,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.config import load_toml
-from fedjoule.errors import MeterBusy, UnsafeOutput
-from fedjoule.provenance import Origin
+from joulefleet.config import load_toml
+from joulefleet.errors import MeterBusy, UnsafeOutput
+from joulefleet.provenance import Origin
 from power.meter import MeterConfig, open_meter
 from power.model import Severity
 from power.recorder import record
@@ -38,22 +38,22 @@ from power.selftest import measure_load
 
 pytestmark = pytest.mark.hardware
 
-SECONDS = float(os.environ.get("FEDJOULE_HARDWARE_SECONDS", "30"))
+SECONDS = float(os.environ.get("JOULEFLEET_HARDWARE_SECONDS", "30"))
 
 
 @pytest.fixture(scope="module")
 def config() -> MeterConfig:
-    path = os.environ.get("FEDJOULE_HARDWARE_METER")
+    path = os.environ.get("JOULEFLEET_HARDWARE_METER")
     if not path:
-        pytest.skip("FEDJOULE_HARDWARE_METER is not set: this test needs a real meter, see the file's text")
+        pytest.skip("JOULEFLEET_HARDWARE_METER is not set: this test needs a real meter, see the file's text")
     return load_toml(Path(path), MeterConfig)
 
 
 @pytest.fixture(scope="module")
 def load_ohms() -> float:
-    value = os.environ.get("FEDJOULE_HARDWARE_OHMS")
+    value = os.environ.get("JOULEFLEET_HARDWARE_OHMS")
     if not value:
-        pytest.skip("FEDJOULE_HARDWARE_OHMS is not set: which resistor is connected?")
+        pytest.skip("JOULEFLEET_HARDWARE_OHMS is not set: which resistor is connected?")
     return float(value)
 
 
@@ -74,7 +74,7 @@ def test_it_is_real_and_says_who_it_is(config: MeterConfig) -> None:
 
 
 def test_known_resistor(recording: Recording, load_ohms: float) -> None:
-    tolerance = float(os.environ.get("FEDJOULE_HARDWARE_TOLERANCE", "2")) / 100
+    tolerance = float(os.environ.get("JOULEFLEET_HARDWARE_TOLERANCE", "2")) / 100
     result = measure_load(recording, load_ohms=load_ohms, tolerance_rel=tolerance)
     print(result.model_dump_json(indent=2))
     assert result.problems == ()

@@ -11,7 +11,6 @@ import numpy as np
 from scipy.signal import lfilter
 
 from device_agents.protocol import EpochMarker, Phase
-from fedjoule.runstore import Journal
 from harness.capture import (
     MARKERS_FILE,
     Background,
@@ -22,6 +21,7 @@ from harness.capture import (
     write_capture,
 )
 from harness.clock import ClockFit
+from joulefleet.runstore import Journal
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
 from power.recording import RecordingWriter
 from power.timebase import Timebase

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from device_agents.protocol import EpochMarker, Phase
-from fedjoule.errors import MeterDisconnected
-from fedjoule.runstore import Journal, RunStore
 from harness.bench.failures import failed_record, put_aside
 from harness.bench.journal import JOURNAL, BenchJournal
 from harness.bench.matrix import BenchJob, expand
@@ -17,6 +15,8 @@ from harness.bench.plan import load_plan
 from harness.capture import MARKERS_FILE, DeviceFacts, PingObservation, write_capture
 from harness.clock import ClockFit
 from harness.inventory import load_inventory
+from joulefleet.errors import MeterDisconnected
+from joulefleet.runstore import Journal, RunStore
 from power.model import Finding, InstrumentInfo, SampleBlock, Severity
 from power.recording import Recording, RecordingWriter, open_recording
 from power.timebase import Timebase

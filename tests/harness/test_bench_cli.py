@@ -19,14 +19,14 @@ from rich.console import Console
 
 from device_agents.session import Ping
 from device_agents.transport.host_keys import fetch_host_key, known_keys, trust
-from fedjoule.errors import DeviceError, DeviceUnreachable, MeterNotFound
-from fedjoule.runstore import RunStore
 from harness.bench.board import Board
 from harness.bench.live_check import DeviceAnswer, MeterAnswer, missing_cables
 from harness.bench.runner import Tally
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.cli.bench_live import Eta, clock, table
 from harness.inventory import load_inventory
+from joulefleet.errors import DeviceError, DeviceUnreachable, MeterNotFound
+from joulefleet.runstore import RunStore
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from tests.device_agents.netns import host
@@ -44,7 +44,7 @@ def ask(capfd: pytest.CaptureFixture[str]) -> Ask:
 
     def run(*arguments: str, code: int = 0) -> Any:
         capfd.readouterr()
-        returned = fedjoule(["bench", *arguments, "--json"])
+        returned = joulefleet(["bench", *arguments, "--json"])
         out, err = capfd.readouterr()
         assert returned == code, out + err
         return json.loads(out)
@@ -89,7 +89,7 @@ def test_ping_shows_the_device_and_live_watts(tmp_path: Path, server: SshServer,
     with EmulatorProcess("monsoon-lvpm", options) as instrument:
         inventory = inventory_of(tmp_path, server, instrument.address)
         said = ask("ping", "--inventory", inventory, "pi")
-        assert fedjoule(["bench", "ping", "--inventory", inventory, "pi"]) == 0
+        assert joulefleet(["bench", "ping", "--inventory", inventory, "pi"]) == 0
     assert said["round_trip_min_ms"] > 0
     assert said["meter"]["power_w"] == pytest.approx(1.6, rel=0.01)
     assert (said["meter"]["serial"], said["meter"]["origin"]) == ("321", "emulated")

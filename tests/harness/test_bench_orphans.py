@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from device_agents.session import AgentSession
-from fedjoule.errors import DeviceBusy
 from harness.bench.failures import retryable
 from harness.bench.orphans import device_job_id, settle_orphans
+from joulefleet.errors import DeviceBusy
 from tests.device_agents.agents import cut, open_agent, session_on, softmax, wait_for_exit
 
 # Meters are recorded in real time: such tests run one after the other, not against each other.

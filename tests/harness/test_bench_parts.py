@@ -14,21 +14,6 @@ from device_agents.job import Job
 from device_agents.job_record import JobRecord
 from device_agents.protocol import EpochMarker, SourceLost, Sources, Telemetry
 from device_agents.transport import LocalTransport
-from fedjoule.config import parse_toml
-from fedjoule.errors import (
-    ConfigError,
-    DataQualityError,
-    DeviceError,
-    DeviceUnreachable,
-    MeterDisconnected,
-    MeterError,
-    MeterNotFound,
-    MeterSilent,
-    StorageFull,
-    UnsafeOutput,
-)
-from fedjoule.records import read_record
-from fedjoule.runstore import Journal, RunStatus, RunStore
 from harness.bench import metering as metering_module
 from harness.bench.cooldown import cool, rest
 from harness.bench.device_state import ask_state
@@ -53,6 +38,21 @@ from harness.bench.telemetry import read_heat
 from harness.bench.verify import device_findings
 from harness.inventory import Inventory, load_inventory
 from harness.salvage import salvage
+from joulefleet.config import parse_toml
+from joulefleet.errors import (
+    ConfigError,
+    DataQualityError,
+    DeviceError,
+    DeviceUnreachable,
+    MeterDisconnected,
+    MeterError,
+    MeterNotFound,
+    MeterSilent,
+    StorageFull,
+    UnsafeOutput,
+)
+from joulefleet.records import read_record
+from joulefleet.runstore import Journal, RunStatus, RunStore
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.meter import MeterConfig

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fedjoule.config import parse_toml
-from fedjoule.errors import ConfigError
 from harness.bench.estimate import estimate
 from harness.bench.matrix import choose, expand, fingerprint
 from harness.bench.plan import Plan, load_plan
 from harness.bench.schemas import SCHEMAS, schema
 from harness.inventory import Inventory, load_inventory
+from joulefleet.config import parse_toml
+from joulefleet.errors import ConfigError
 from power.profile import DeviceProfile
 from tests.conftest import REPOSITORY
 
@@ -138,7 +138,7 @@ def test_the_fingerprint_is_about_what_is_measured(inventory: Inventory) -> None
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_the_exported_schemas_are_current(name: str) -> None:
-    """If not: fedjoule bench schema NAME > docs/schemas/NAME.schema.json."""
+    """If not: joulefleet bench schema NAME > docs/schemas/NAME.schema.json."""
     stored = json.loads((REPOSITORY / "docs" / "schemas" / f"{name}.schema.json").read_text())
     assert stored == schema(name)
     assert stored["additionalProperties"] is False

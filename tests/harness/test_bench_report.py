@@ -16,15 +16,15 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 
-from fedjoule.errors import FedjouleError
-from fedjoule.provenance import Origin
-from fedjoule.runstore import RunStore
 from harness.bench.sitting import read_files, sit
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.outputs import write_outputs
 from harness.report import bench_charts, bench_page
 from harness.report.page import ErrorBar, Number
 from harness.stored_run import StoredRun
+from joulefleet.errors import JoulefleetError
+from joulefleet.provenance import Origin
+from joulefleet.runstore import RunStore
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls, wait_until_drawn
 from tests.harness.local_bench import FAST, local_bench
 from tests.harness.profile_captures import one_round, write
@@ -163,10 +163,10 @@ def test_outputs_are_written_anew(bench: Path) -> None:
 
 def test_a_run_in_which_everything_failed_has_a_page_too(tmp_path: Path) -> None:
     with (
-        pytest.raises(FedjouleError),
+        pytest.raises(JoulefleetError),
         RunStore(tmp_path).create("broken", kind="bench") as run,
     ):
-        raise FedjouleError("all 4 jobs failed")
+        raise JoulefleetError("all 4 jobs failed")
     html = write_outputs(run.path)[0].read_text()
     assert "all 4 jobs failed" in html
     assert "No job has finished." in html
@@ -175,7 +175,7 @@ def test_a_run_in_which_everything_failed_has_a_page_too(tmp_path: Path) -> None
 
 def test_the_report_command(bench: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (bench / "report.html").unlink(missing_ok=True)
-    assert fedjoule(["report", bench.name, "--root", str(bench.parent), "--json"]) == 0
+    assert joulefleet(["report", bench.name, "--root", str(bench.parent), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["report"] == str(bench / "report.html")
     assert said["bytes"] == (bench / "report.html").stat().st_size
@@ -197,10 +197,10 @@ def test_open_calls_the_browser(tmp_path: Path) -> None:
 def test_a_run_of_another_kind_keeps_its_own_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunStore(tmp_path).create("demo", kind="demo") as run:
         pass
-    assert fedjoule(["report", str(run.path)]) == 3
+    assert joulefleet(["report", str(run.path)]) == 3
     assert "has no page" in capsys.readouterr().err
     (run.path / "report.html").write_text("mine")
-    assert fedjoule(["report", str(run.path)]) == 0
+    assert joulefleet(["report", str(run.path)]) == 0
     assert (run.path / "report.html").read_text() == "mine"
 
 

@@ -18,10 +18,6 @@ import harness
 from device_agents.protocol import Phase
 from device_agents.session import Ping
 from device_agents.transport.ssh import SshTransport
-from fedjoule.errors import ConfigError, FedjouleError, StorageError
-from fedjoule.provenance import Origin
-from fedjoule.records import read_record
-from fedjoule.runstore import RunStore, read_journal
 from harness.bench.estimate import DISK_B_PER_S
 from harness.bench.failures import AttemptRecord
 from harness.bench.overview import overview
@@ -29,10 +25,14 @@ from harness.bench.precision import is_narrow
 from harness.bench.sitting import BenchFiles, Sitting, read_files, sit
 from harness.bench.stages import Stage
 from harness.capture import open_capture, verify_capture
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.clock import align, burst_runs
 from harness.federate.host_load import HostLoad
 from harness.profiles.library import Built, build_run_profiles, read
+from joulefleet.errors import ConfigError, JoulefleetError, StorageError
+from joulefleet.provenance import Origin
+from joulefleet.records import read_record
+from joulefleet.runstore import RunStore, read_journal
 from power.emulated.signals import process_tree
 from power.recording import open_recording
 from tests.harness.local_bench import FAST, IDLE_W, LocalBench, Watch, local_bench
@@ -57,7 +57,7 @@ def ask(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 
     def run(*arguments: str, code: int = 0) -> Any:
         capfd.readouterr()
-        returned = fedjoule([*arguments, "--json"])
+        returned = joulefleet([*arguments, "--json"])
         out, err = capfd.readouterr()
         assert returned == code, out + err
         return json.loads(out)
@@ -209,9 +209,9 @@ def test_idle_watts_are_those_of_the_load_model(complete: Sitting, ask: Callable
 def test_the_status_of_a_complete_run(complete: Sitting, ask: Callable[..., Any]) -> None:
     said = ask("bench", "status", str(complete.path))
     assert (said["state"], said["counts"]) == ("complete", {"finished": 4})
-    assert fedjoule(["bench", "status", str(complete.path)]) == 0
-    assert fedjoule(["bench", "show", str(complete.path)]) == 0
-    assert fedjoule(["bench", "show", str(complete.path), "2"]) == 0
+    assert joulefleet(["bench", "status", str(complete.path)]) == 0
+    assert joulefleet(["bench", "show", str(complete.path)]) == 0
+    assert joulefleet(["bench", "show", str(complete.path), "2"]) == 0
 
 
 def test_a_complete_run_is_not_resumed(bench: LocalBench, complete: Sitting) -> None:
@@ -273,7 +273,7 @@ def test_a_device_cut_and_a_meter_unplugged_are_survived(bench: LocalBench) -> N
 
 def test_a_round_that_fails_keeps_what_the_device_can_still_tell(bench: LocalBench) -> None:
     short = {**ONCE, "timing": ONCE["timing"].replace("deadline_s = 60", "deadline_s = 2")}
-    with pytest.raises(FedjouleError, match="did not end before its deadline"):
+    with pytest.raises(JoulefleetError, match="did not end before its deadline"):
         sit(files_of(bench, short, local_epochs=10_000, devices=["alpha"]), bench.folder / "runs-deadline")
     (run,) = (bench.folder / "runs-deadline").iterdir()
     (kept,) = (n for n, a in failed_attempts(run).items() if "deadline" in a.message)
@@ -344,7 +344,7 @@ def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: Lo
     assert f"port = {port}" in good
     bench.inventory.write_text(good.replace(f"port = {port}", "port = 1"))
     root = bench.folder / "gone"
-    with pytest.raises(FedjouleError, match="1 of 2 jobs failed") as caught:
+    with pytest.raises(JoulefleetError, match="1 of 2 jobs failed") as caught:
         sit(files_of(bench, sections), root)
     (run,) = RunStore(root).list()
     assert run.state == "failed"

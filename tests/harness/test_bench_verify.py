@@ -6,12 +6,18 @@ from pathlib import Path
 import pytest
 
 from device_agents.protocol import EpochMarker, Phase
-from fedjoule.errors import ConfigError, DataQualityError, DeviceProtocolError, FedjouleError, StorageError
 from harness.bench.idle import require_enough_samples
 from harness.bench.plan import Timing
 from harness.bench.resume import is_whole
 from harness.bench.verify import require_power
 from harness.capture import MARKERS_FILE, Capture, HostWindow, open_capture
+from joulefleet.errors import (
+    ConfigError,
+    DataQualityError,
+    DeviceProtocolError,
+    JoulefleetError,
+    StorageError,
+)
 from tests.harness.profile_captures import CLOCK, one_round, write
 
 
@@ -84,7 +90,7 @@ def _bad_value(text: str) -> str:
     [(lambda text: "{]\n" + text, StorageError), (_bad_value, DataQualityError)],
 )
 def test_damaged_markers_are_named_with_file_and_line(
-    capture: Capture, damage: Callable[[str], str], error: type[FedjouleError]
+    capture: Capture, damage: Callable[[str], str], error: type[JoulefleetError]
 ) -> None:
     markers = capture.folder / MARKERS_FILE
     markers.write_text(damage(markers.read_text()))

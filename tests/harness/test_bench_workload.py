@@ -6,11 +6,11 @@ from pydantic import ValidationError
 
 from device_agents.payload.tensors import unpack
 from emulator.data.sources import load_data_set
-from fedjoule.errors import ConfigError
 from harness.bench.matrix import Cell
 from harness.bench.plan import LoadLevel, Plan
 from harness.bench.workload import Workloads
 from harness.probing.plan import ProbingPlan
+from joulefleet.errors import ConfigError
 
 CELL = Cell("a", "digits-mlp", "torch", LoadLevel(name="none", cpu_share=0))
 

@@ -1,4 +1,4 @@
-"""``fedjoule compare`` over stored emulations."""
+"""``joulefleet compare`` over stored emulations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fedjoule emulate`` as it is typed."""
+"""``joulefleet emulate`` as it is typed."""
 
 import json
 import sys
@@ -94,7 +94,7 @@ def test_wrong_words_are_refused_before_anything_runs(
 def test_nothing_to_run_and_nothing_to_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["emulate"]) == 2
     assert run(["emulate", "--resume", str(tmp_path)]) == 1
-    assert "not a run of `fedjoule emulate`" in capsys.readouterr().err
+    assert "not a run of `joulefleet emulate`" in capsys.readouterr().err
     assert run(["emulate", "--resume", str(tmp_path), "--seeds", "1"]) == 2
 
 

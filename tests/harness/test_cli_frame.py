@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fedjoule.runstore import RunStore
 from harness.cli import READY
 from harness.cli.progress import progress
+from joulefleet.runstore import RunStore
 
 
-def fedjoule(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def joulefleet(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "harness", *arguments], capture_output=True, text=True, cwd=cwd
     )
@@ -24,41 +24,41 @@ def test_every_reserved_name_is_in_the_help() -> None:
         *("doctor", "demo", "bench", "meter", "profile", "probing", "traces", "emulate"),
         *("policy", "compare", "report", "experiment", "runs", "export", "list"),
     }
-    text = fedjoule("--help").stdout
+    text = joulefleet("--help").stdout
     for name in reserved:
         assert f"\n  {name} " in text, name
     assert set(READY) == reserved
 
 
 def test_a_misspelt_command_gets_a_suggestion() -> None:
-    result = fedjoule("rums")
+    result = joulefleet("rums")
     assert result.returncode == 2
     assert "Did you mean 'runs'?" in result.stderr
 
 
 def test_errors_are_a_sentence_and_what_to_try(tmp_path: Path) -> None:
-    result = fedjoule("runs", "show", "nope", "--root", str(tmp_path))
+    result = joulefleet("runs", "show", "nope", "--root", str(tmp_path))
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
-        f"fedjoule: no run matches 'nope' in {tmp_path}",
-        f"  try: `fedjoule runs list --root {tmp_path}` shows them",
+        f"joulefleet: no run matches 'nope' in {tmp_path}",
+        f"  try: `joulefleet runs list --root {tmp_path}` shows them",
     ]
 
 
 def test_a_traceback_only_with_v(tmp_path: Path) -> None:
-    assert "Traceback" in fedjoule("runs", "show", "nope", "--root", str(tmp_path), "-v").stderr
+    assert "Traceback" in joulefleet("runs", "show", "nope", "--root", str(tmp_path), "-v").stderr
 
 
 def test_errors_as_json(tmp_path: Path) -> None:
-    result = fedjoule("runs", "show", "nope", "--root", str(tmp_path), "--json")
+    result = joulefleet("runs", "show", "nope", "--root", str(tmp_path), "--json")
     error = json.loads(result.stdout)["error"]
     assert (error["type"], error["exit_code"], result.returncode) == ("StorageError", 1, 1)
 
 
 def test_usage_errors_exit_with_2() -> None:
-    result = fedjoule("runs", "list", "--nonsense")
+    result = joulefleet("runs", "list", "--nonsense")
     assert result.returncode == 2
-    assert "fedjoule runs list --help" in result.stderr
+    assert "joulefleet runs list --help" in result.stderr
 
 
 def walk(command: object, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], object]]:
@@ -83,25 +83,25 @@ def test_runs_list_show_and_salvage(tmp_path: Path) -> None:
         pass
     killed = store.create("beta", kind="test")
     killed._lock.release()
-    listed = json.loads(fedjoule("runs", "list", "--root", str(tmp_path), "--json").stdout)
+    listed = json.loads(joulefleet("runs", "list", "--root", str(tmp_path), "--json").stdout)
     assert [(run["name"], run["state"]) for run in listed] == [("alpha", "complete"), ("beta", "killed")]
-    assert "beta" in fedjoule("runs", "list", "--root", str(tmp_path)).stdout
-    shown = json.loads(fedjoule("runs", "show", "alpha", "--root", str(tmp_path), "--json").stdout)
+    assert "beta" in joulefleet("runs", "list", "--root", str(tmp_path)).stdout
+    shown = json.loads(joulefleet("runs", "show", "alpha", "--root", str(tmp_path), "--json").stdout)
     assert shown["status"] == "complete"
-    salvaged = json.loads(fedjoule("runs", "salvage", "--root", str(tmp_path), "--json").stdout)
+    salvaged = json.loads(joulefleet("runs", "salvage", "--root", str(tmp_path), "--json").stdout)
     assert [Path(report["path"]).name.split("_")[1] for report in salvaged] == ["beta"]
-    assert "nothing to salvage" in fedjoule("runs", "salvage", "--root", str(tmp_path)).stdout
+    assert "nothing to salvage" in joulefleet("runs", "salvage", "--root", str(tmp_path)).stdout
 
 
 def test_list_selectors_and_meters() -> None:
-    assert "fedavg" in json.loads(fedjoule("list", "selectors", "--json").stdout)
-    assert "monsoon-lvpm" in fedjoule("list", "meters").stdout
+    assert "fedavg" in json.loads(joulefleet("list", "selectors", "--json").stdout)
+    assert "monsoon-lvpm" in joulefleet("list", "meters").stdout
 
 
 def test_version() -> None:
-    import fedjoule as package
+    import joulefleet as package
 
-    assert package.__version__ in fedjoule("--version").stdout
+    assert package.__version__ in joulefleet("--version").stdout
 
 
 def test_progress_that_cannot_be_printed_does_not_end_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

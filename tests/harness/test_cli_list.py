@@ -1,4 +1,4 @@
-"""`fedjoule list`: what each method says about itself, and what a scenario may name."""
+"""`joulefleet list`: what each method says about itself, and what a scenario may name."""
 
 import json
 import re
@@ -13,8 +13,8 @@ from emulator.data.sources import DATA_SETS
 from emulator.selectors.base import SELECTORS, Family
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.listed_options import options_of
-from fedjoule.errors import ConfigError
 from harness.cli.list import UNLOADABLE, list_group
+from joulefleet.errors import ConfigError
 
 
 def listed(*arguments: str) -> str:
@@ -38,7 +38,7 @@ def test_tasks_say_what_they_train_on_what() -> None:
 
 
 def test_data_sets_say_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDJOULE_DATA", "/somewhere/else")
+    monkeypatch.setenv("JOULEFLEET_DATA", "/somewhere/else")
     rows = json.loads(shown("data", "--json"))
     assert set(rows) == set(DATA_SETS.entries())
     for row in rows.values():

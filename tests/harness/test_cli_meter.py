@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from fedjoule.errors import (
+from harness.cli import run
+from joulefleet.errors import (
     EXIT_CONFIG,
     EXIT_DATA_QUALITY,
     EXIT_FAILED,
@@ -21,12 +22,11 @@ from fedjoule.errors import (
     EXIT_METER,
     EXIT_USAGE,
 )
-from harness.cli import run
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.recording import open_recording
 
-FEDJOULE = [sys.executable, "-m", "harness", "meter"]
+JOULEFLEET = [sys.executable, "-m", "harness", "meter"]
 LIMITS = ["--voltage", "4", "--voltage-max", "4.2", "--current-limit", "3"]
 
 Answer = Callable[..., Any]
@@ -50,7 +50,7 @@ def answer(capfd: pytest.CaptureFixture[str]) -> Answer:
 def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command as a process, which does not outlive the test."""
     process = subprocess.Popen(
-        [*FEDJOULE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*JOULEFLEET, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     with process:
         try:
@@ -100,7 +100,7 @@ def test_what_people_see(lvpm: list[str], tmp_path: Path, capfd: pytest.CaptureF
 
 def test_record_verify_and_replay(answer: Answer, tmp_path: Path, lvpm: list[str]) -> None:
     out = tmp_path / "recording"
-    command = [*FEDJOULE, "record", *lvpm, "--seconds", "1.5", "--out", str(out), "--json"]
+    command = [*JOULEFLEET, "record", *lvpm, "--seconds", "1.5", "--out", str(out), "--json"]
     said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     record = open_recording(out).record
     assert said["sha256"] == record.sha256()

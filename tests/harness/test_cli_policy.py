@@ -1,4 +1,4 @@
-"""``fedjoule policy``, and what the policies of the package claim."""
+"""``joulefleet policy``, and what the policies of the package claim."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_every_policy_says_where_it_comes_from(capsys: pytest.CaptureFixture[str
     data = json.loads(capsys.readouterr().out)
     assert set(data) == set(packaged_policies()) >= {"fedrank", "fedmarl"}
     for manifest in data.values():
-        assert manifest["command"].startswith("fedjoule policy train")
+        assert manifest["command"].startswith("joulefleet policy train")
         assert manifest["seeds"]
         assert manifest["client_epochs"] > 0
         groups = [manifest[name] for name in ("seeds", "stop_seeds", "held_out_seeds")]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fedjoule.runstore import RunStore
 from harness.cli import run
 from harness.profiles.exchange import export_profiles
+from joulefleet.runstore import RunStore
 from power.reference import reference_fleet
 from tests.harness.profile_captures import load, one_round, write
 

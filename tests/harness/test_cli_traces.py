@@ -1,4 +1,4 @@
-"""``fedjoule traces`` as a user meets it: real processes, real files."""
+"""``joulefleet traces`` as a user meets it: real processes, real files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.provenance import Origin, Provenance
 from harness.cli import run
+from joulefleet.provenance import Origin, Provenance
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals
 from traces.store import TraceSet, new_trace_set
 
@@ -20,7 +20,7 @@ T0 = 1_300_000_000 * 10**9
 HOUR = 3600 * 10**9
 
 
-def fedjoule(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def joulefleet(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "harness", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True)
 
@@ -76,7 +76,7 @@ bob,x,y,1,0
 
 def test_import_counts_bad_rows_and_shows_progress(tmp_path: Path) -> None:
     (tmp_path / "usage.csv").write_text(CSV)
-    done = fedjoule(
+    done = joulefleet(
         "traces", "import", "csv", tmp_path / "usage.csv", "--out", tmp_path / "set",
         "--time-zone", "Europe/Berlin", "--set", "licence=mine",
     )  # fmt: skip
@@ -122,19 +122,19 @@ def test_a_reader_of_another_package_is_found_and_used(tmp_path: Path) -> None:
     about = tmp_path / "acme_traces-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-traces\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[fedjoule.trace_readers]\nacme = acme_traces:read\n")
+    (about / "entry_points.txt").write_text("[joulefleet.trace_readers]\nacme = acme_traces:read\n")
     (tmp_path / "users.acme").write_text("ann\nbob\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
-    def fedjoule_with_acme(*arguments: str | Path) -> str:
+    def joulefleet_with_acme(*arguments: str | Path) -> str:
         command = [sys.executable, "-m", "harness", *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "acme-traces" in fedjoule_with_acme("traces", "formats")
+    assert "acme-traces" in joulefleet_with_acme("traces", "formats")
     out = tmp_path / "set"
-    fedjoule_with_acme("traces", "import", "acme", tmp_path / "users.acme", "--out", out)
+    joulefleet_with_acme("traces", "import", "acme", tmp_path / "users.acme", "--out", out)
     assert [found.user for found in TraceSet(out)] == ["ann", "bob"]
 
 
@@ -152,7 +152,7 @@ def test_validate_says_yes_or_no(good: Path, bad: Path, capsys: pytest.CaptureFi
     assert (code, body["users_with_errors"]) == (6, 1)
     (finding,) = [row for row in body["findings"] if row["severity"] == "error"]
     assert (finding["code"], finding["channel"], finding["example"]) == ("overlap", "screen", "[/] bob")
-    shown = fedjoule("traces", "validate", bad)
+    shown = joulefleet("traces", "validate", bad)
     assert shown.returncode == 6
     assert "[/] bob" in shown.stdout
     assert "1 with errors" in shown.stdout
@@ -212,7 +212,7 @@ def test_show_flatten_and_export(good: Path, tmp_path: Path, capsys: pytest.Capt
     code, body = answer(capsys, "traces", "show", good, "--users", "1")
     assert (code, body["users"], len(body["first_users"])) == (0, 2, 1)
     assert body["first_users"][0]["channels"] == ["screen", "plugged", "apps", "battery"]
-    shown = fedjoule("traces", "show", good)
+    shown = joulefleet("traces", "show", good)
     assert "[/] bob" in shown.stdout
     code, body = answer(capsys, "traces", "flatten", good, "--out", tmp_path / "flat")
     assert (code, body["users"], body["apps"]) == (0, 2, 1)
@@ -225,7 +225,7 @@ def test_show_flatten_and_export(good: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_something_else_is_not_a_trace_set(tmp_path: Path) -> None:
-    refused = fedjoule("traces", "stats", tmp_path)
+    refused = joulefleet("traces", "stats", tmp_path)
     assert refused.returncode == 1
     assert "not a trace set" in refused.stderr
     assert "traces import" in refused.stderr

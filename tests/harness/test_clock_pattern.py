@@ -12,8 +12,8 @@ import pytest
 from scipy.stats import binomtest
 
 from device_agents.payload.sync_pattern import Pattern
-from fedjoule.errors import DataQualityError
 from harness.clock import Alignment, align
+from joulefleet.errors import DataQualityError
 from tests.harness.clock_trials import Setting, Trial, draw
 
 LIMIT_S = {5000: 0.002, 500: 0.005}

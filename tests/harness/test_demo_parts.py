@@ -11,12 +11,12 @@ import pytest
 
 from emulator.experiments.results import ExperimentResults, FinishedRun, load_experiment
 from emulator.outcome import Accounting
-from fedjoule.errors import ConfigError
 from harness.demo.local_bench import local_bench
 from harness.demo.outcome import activation
 from harness.demo.replay import METHODS, replay_plan
 from harness.demo.savings import replayed_savings
 from harness.demo.size import FULL, QUICK
+from joulefleet.errors import ConfigError
 from power.emulated.options import parse_signal
 from tests.emulator.small_experiment import played, small_plan
 
@@ -103,12 +103,12 @@ def test_how_a_terminal_comes_to_know_the_command(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert activation() == ""  # no virtual environment
     (place / "activate").write_text(f"export PATH={place}:$PATH\n")
-    (place / "fedjoule").write_text("#!/bin/sh\necho found\n")
-    (place / "fedjoule").chmod(0o755)
+    (place / "joulefleet").write_text("#!/bin/sh\necho found\n")
+    (place / "joulefleet").chmod(0o755)
     assert activation() == f". {place}/activate"
     monkeypatch.chdir(tmp_path / "clone")
     assert activation() == ". .venv/bin/activate"
-    pasted = subprocess.run(["sh", "-c", f"{activation()}; fedjoule"], capture_output=True, text=True)
+    pasted = subprocess.run(["sh", "-c", f"{activation()}; joulefleet"], capture_output=True, text=True)
     assert pasted.stdout == "found\n"
     monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
     assert activation() == ""

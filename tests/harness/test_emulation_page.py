@@ -1,4 +1,4 @@
-"""The page of a run of `fedjoule emulate`, and what a real browser makes of it on screen and on paper."""
+"""The page of a run of `joulefleet emulate`, and what a real browser makes of it on screen and on paper."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ import pytest
 from emulator.batch import plan, play, start
 from emulator.emulation import RECORD, run
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.report.emulation_page import emulation_page
 from harness.report.experiment_charts import MAX_CELLS
 from harness.report.figures import HeatMap
@@ -90,7 +90,7 @@ def _rounds(folder: Path, column: str) -> list[float]:
 
 def test_one_selector_with_one_seed_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = run(SMALL, seed=3, out=tmp_path)
-    assert fedjoule(["report", str(result.path)]) == 0
+    assert joulefleet(["report", str(result.path)]) == 0
     assert "report.html" in capsys.readouterr().out
     page = emulation_page(result.path)
     assert headings(page) == ["Summary", "small: curves", "Scenario", "Provenance"]
@@ -104,14 +104,14 @@ def test_what_is_not_finished_is_named_and_left_out(
     for name in METHODS:
         record = copy / f"{name}_s1" / RECORD
         record.write_text(json.dumps({**json.loads(record.read_text()), "rounds": None}))
-    assert fedjoule(["report", str(copy)]) == 0
+    assert joulefleet(["report", str(copy)]) == 0
     html = (copy / "report.html").read_text()
     assert "Before you read on" in html
     assert "fedrank_s1: not finished" in html
     for name in METHODS:
         shutil.rmtree(copy / f"{name}_s0")
     capsys.readouterr()
-    assert fedjoule(["report", str(copy)]) == 6
+    assert joulefleet(["report", str(copy)]) == 6
     assert "none of these emulations is finished" in capsys.readouterr().err
 
 
@@ -130,7 +130,7 @@ PRINTED = "return getComputedStyle(document.querySelector(arguments[0])).display
 
 
 def test_chromium_draws_and_prints_it(emulated: Path, require_program: Callable[[str, str], str]) -> None:
-    assert fedjoule(["report", str(emulated)]) == 0
+    assert joulefleet(["report", str(emulated)]) == 0
     with browser(
         require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
     ) as driver:

@@ -1,4 +1,4 @@
-"""``fedjoule experiment`` as it is typed."""
+"""``joulefleet experiment`` as it is typed."""
 
 import json
 import shutil
@@ -104,7 +104,7 @@ def test_a_run_that_cannot_be_reused_leaves_nothing_behind(
 ) -> None:
     donor = Path(shutil.copytree(finished, tmp_path / "donor"))
     record = json.loads((donor / "run.json").read_text())
-    record["host"]["fedjoule"] = "0.0.0"
+    record["host"]["version"] = "0.0.0"
     (donor / "run.json").write_text(json.dumps(record))
     arguments = ["experiment", "run", "probing", "--reuse", str(donor), "--root", str(tmp_path / "e")]
     assert run(arguments) == 3

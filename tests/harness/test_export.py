@@ -13,11 +13,11 @@ from xml.etree import ElementTree as ET
 import pyarrow.parquet as pq
 import pytest
 
-from fedjoule.runstore import RunStore
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.export.junit import junit
 from harness.export.perfetto import export_perfetto
 from harness.stored_run import StoredRun
+from joulefleet.runstore import RunStore
 from tests.harness.profile_captures import RATE_HZ
 from tests.harness.stored_bench import EPOCHS_S, TRAIN_W, capture_with_a_gap, stored_bench
 
@@ -32,7 +32,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:
     capsys.readouterr()
-    assert fedjoule([*map(str, arguments), "--json"]) == code
+    assert joulefleet([*map(str, arguments), "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
@@ -64,7 +64,7 @@ def test_csv_that_is_capped_says_so_three_times(
     bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "csv"
-    assert fedjoule(["export", str(bench), "--format", "csv", "--out", str(out), "--max-rows", "30"]) == 0
+    assert joulefleet(["export", str(bench), "--format", "csv", "--out", str(out), "--max-rows", "30"]) == 0
     text = capsys.readouterr().out
     kept = len(rows_of(out / "power.capped.csv"))  # of a stretch of constant power one sample is enough
     assert 6 < kept <= 30
@@ -81,7 +81,7 @@ def test_csv_that_is_capped_says_so_three_times(
 
 def test_no_cell_of_a_csv_is_a_formula(bench: Path, tmp_path: Path) -> None:
     out = tmp_path / "csv"
-    assert fedjoule(["export", str(bench), "--format", "csv", "--out", str(out)]) == 0
+    assert joulefleet(["export", str(bench), "--format", "csv", "--out", str(out)]) == 0
     messages = [row["message"] for row in rows_of(out / "findings.csv")]
     assert any(message.startswith("'=HYPERLINK") for message in messages)
     for path in out.glob("*.csv"):
@@ -102,7 +102,7 @@ def test_parquet_has_every_table_and_sample(
     recordings = {job.job: job.capture.recording for job in StoredRun(bench).captures}
     assert rows["power.parquet"] == sum(r.record.n_samples for r in recordings.values())
     assert set(power["job"].unique().to_pylist()) == set(recordings)
-    about = json.loads(power.schema.metadata[b"fedjoule"])
+    about = json.loads(power.schema.metadata[b"joulefleet"])
     assert about["origin"] == "emulated"
     epochs = pq.read_table(out / "epochs.parquet")
     assert str(epochs.schema.field("energy_j").type) == "double"
@@ -201,7 +201,7 @@ def test_junit_has_a_case_per_job_and_the_evidence(
         "attempt 2, round:",
         "try: check the cable",
         f"kept in failed/{failed.get('name')}-attempt2",
-        "fedjoule.errors.MeterDisconnected",
+        "joulefleet.errors.MeterDisconnected",
     ):
         assert expected in text
     outputs = [case.findtext("system-out") or "" for case in cases if case.find("system-out") is not None]

@@ -7,27 +7,27 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from fedjoule.runstore import RunStore, read_table
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.stored_run import StoredRun
+from joulefleet.runstore import RunStore, read_table
 
 
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("emulations")
     arguments = ["emulate", "quick", "--selector", "fedavg,fedrank", "--seeds", "0-1", "--root", str(root)]
-    assert fedjoule(arguments) == 0
+    assert joulefleet(arguments) == 0
     return next(path for path in root.iterdir() if path.is_dir())
 
 
 def test_parquet_has_every_round_and_participant_of_all_methods(emulated: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert fedjoule(["export", str(emulated), "--format", "parquet", "--out", str(out)]) == 0
+    assert joulefleet(["export", str(emulated), "--format", "parquet", "--out", str(out)]) == 0
     assert {file.name for file in out.iterdir()} == {"rounds.parquet", "clients.parquet"}
     for name in ("rounds", "clients"):
         joined = pq.read_table(out / f"{name}.parquet")
         frame = joined.to_pandas()
-        assert json.loads(joined.schema.metadata[b"fedjoule"])["origin"] == "emulated"
+        assert json.loads(joined.schema.metadata[b"joulefleet"])["origin"] == "emulated"
         for method in ("fedavg", "fedrank"):
             for seed in (0, 1):
                 own = read_table(emulated / f"{method}_s{seed}", name).to_pandas()
@@ -45,7 +45,7 @@ def test_csv_is_capped_and_says_so(
 ) -> None:
     out = tmp_path / "out"
     command = ["export", str(emulated), "--format", "csv", "--out", str(out), "--max-rows", "7", "--json"]
-    assert fedjoule(command) == 0
+    assert joulefleet(command) == 0
     written = {file["file"]: file for file in json.loads(capsys.readouterr().out)["files"]}
     assert set(written) == {"rounds.capped.csv", "clients.capped.csv"}
     with (out / "rounds.capped.csv").open(encoding="utf-8", newline="") as file:
@@ -61,13 +61,13 @@ def test_what_cannot_be_written_is_refused(
     emulated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "junit.xml"
-    assert fedjoule(["export", str(emulated), "--format", "junit", "--out", str(out)]) == 6
+    assert joulefleet(["export", str(emulated), "--format", "junit", "--out", str(out)]) == 6
     assert "--format csv or parquet writes every round" in capsys.readouterr().err
     assert not out.exists()
     with RunStore(tmp_path).create("other", kind="else", fingerprint="0" * 64) as run:
         empty = run.path
     for form in ("csv", "parquet"):
-        assert fedjoule(["export", str(empty), "--format", form, "--out", str(tmp_path / form)]) == 6
+        assert joulefleet(["export", str(empty), "--format", form, "--out", str(tmp_path / form)]) == 6
         assert "nothing to write" in capsys.readouterr().err
         assert not (tmp_path / form).exists()
     assert StoredRun(empty).origin is None

@@ -10,11 +10,11 @@ import pytest
 from emulator.batch import plan, play, start
 from emulator.emulation import RECORD, load_result, run
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
-from fedjoule.runstore import RunStore
-from fedjoule.runstore.run import read_run
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.export.series import Point, run_curves
 from harness.stored_run import StoredRun
+from joulefleet.runstore import RunStore
+from joulefleet.runstore.run import read_run
 from tests.emulator.small_experiment import played, small_plan
 from tests.harness.stored_bench import EPOCHS_S, TRAIN_W, stored_bench
 
@@ -39,7 +39,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:
     capsys.readouterr()
-    assert fedjoule([*map(str, arguments), "--json"]) == code
+    assert joulefleet([*map(str, arguments), "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
@@ -72,8 +72,8 @@ def test_mlflow_holds_every_round(emulated: Path, tmp_path: Path, capsys: pytest
         end_s = (result.rounds["start_ns"] + result.rounds["duration_ns"]) * 1e-9
         assert [int(ms) for ms, *_ in stored] == [round((created_s + after) * 1000) for after in end_s]
         assert (folder / "params" / "protocol.k").read_text() == "3"
-        assert (folder / "tags" / "fedjoule.cost_origin").read_text() == "literature"
-        assert (folder / "tags" / "fedjoule.origin").read_text() == "emulated"
+        assert (folder / "tags" / "joulefleet.cost_origin").read_text() == "literature"
+        assert (folder / "tags" / "joulefleet.origin").read_text() == "emulated"
         about = meta(folder / "meta.yaml")
         assert about["status"] == 3
         assert about["artifact_uri"] == (folder / "artifacts").resolve().as_uri()
@@ -101,7 +101,7 @@ def test_an_emulation_under_way_is_not_called_finished(tmp_path: Path) -> None:
     data["scenario"]["task"]["options"] = {"../../../outside": 1}
     record.write_text(json.dumps(data))
     out = tmp_path / "mlruns"
-    assert fedjoule(["export", str(result.path), "--mlflow", str(out)]) == 0
+    assert joulefleet(["export", str(result.path), "--mlflow", str(out)]) == 0
     (folder,) = parts_of(out).values()
     assert (meta(folder / "meta.yaml")["status"], meta(folder / "meta.yaml")["end_time"]) == (5, None)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([result.path.name, "mlruns"])

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from fedjoule.errors import ConfigError
 from harness.inventory import find_device, installation, known_hosts_file, load_inventory, ssh_target
+from joulefleet.errors import ConfigError
 from tests.conftest import REPOSITORY
 
 LIMITS_CROSSED = 'kind = "ina219", voltage_v = 5, voltage_max_v = 4, current_limit_a = 1'
@@ -51,7 +51,7 @@ def test_an_unknown_device_lists_the_known() -> None:
 def test_a_local_device_keeps_its_state_at_home(tmp_path: Path) -> None:
     (tmp_path / "devices.toml").write_text('[devices.here]\ntransport = "local"\n')
     place = installation(find_device(tmp_path / "devices.toml", "here"))
-    assert place.state == str(Path.home() / ".fedjoule")
+    assert place.state == str(Path.home() / ".joulefleet")
 
 
 def test_shared_meters_are_one_resource(tmp_path: Path) -> None:

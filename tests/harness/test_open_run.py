@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import harness
-from fedjoule.errors import StorageError
-from fedjoule.runstore import RunStore
 from harness.thinning import gaps_ns, thin
+from joulefleet.errors import StorageError
+from joulefleet.runstore import RunStore
 from tests.harness.profile_captures import IDLE_W, PERIOD_NS, one_round, write
 from tests.harness.stored_bench import EPOCHS_S, GAIN_REL, TRAIN_W, recording, stored_bench
 

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from emulator.outcome import Accounting
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin
-from fedjoule.runstore import RunStore
 from harness.capture import DeviceFacts
 from harness.cli import run
 from harness.probing.formula import CandidateCosts, both_ways
 from harness.probing.predict import Question, predict
 from harness.profiles.library import build_run_profiles
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Origin
+from joulefleet.runstore import RunStore
 from power.reference import reference_fleet
 from tests.harness.profile_captures import one_round, write
 

@@ -14,15 +14,10 @@ import pytest
 from device_agents.protocol import ProbeDone
 from emulator.accounting import round_costs
 from emulator.outcome import Accounting
-from fedjoule.config import parse_toml
-from fedjoule.errors import CalledOff, ConfigError, DataQualityError
-from fedjoule.records import read_record, write_record
-from fedjoule.runstore import RunStore, read_journal
-from fedjoule.runstore.run import RunRecord, RunStatus
 from harness.bench.ending import Ending, Stopped
 from harness.bench.failures import AttemptRecord
 from harness.capture import DeviceFacts, open_capture
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.inventory import Inventory, load_inventory
 from harness.probing.expected import Expectation, RunRound, fitting_profiles
 from harness.probing.measured import (
@@ -43,6 +38,11 @@ from harness.probing.server import RoundServer
 from harness.probing.validation import validate_run
 from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles
+from joulefleet.config import parse_toml
+from joulefleet.errors import CalledOff, ConfigError, DataQualityError
+from joulefleet.records import read_record, write_record
+from joulefleet.runstore import RunStore, read_journal
+from joulefleet.runstore.run import RunRecord, RunStatus
 from tests.conftest import REPOSITORY
 from tests.harness.in_threads import in_threads
 from tests.harness.local_bench import LocalBench, local_bench
@@ -421,7 +421,7 @@ def ask(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 
     def run(*arguments: str, code: int = 0) -> Any:
         capfd.readouterr()
-        returned = fedjoule(["probing", "validate", *arguments, "--json"])
+        returned = joulefleet(["probing", "validate", *arguments, "--json"])
         out, err = capfd.readouterr()
         assert returned == code, out + err
         return json.loads(out)
@@ -490,7 +490,7 @@ def test_a_run_is_computed_again_from_its_captures(done: Tally, ask: Callable[..
 
 
 def test_the_table_says_where_its_numbers_come_from(done: Tally, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedjoule(["probing", "validate", str(done.path)]) == 0
+    assert joulefleet(["probing", "validate", str(done.path)]) == 0
     text = capsys.readouterr().out
     for expected in (
         "on the bench [emulated]",

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from emulator.outcome import Accounting
-from fedjoule.errors import ConfigError, DataQualityError
-from fedjoule.runstore import RunStore
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.cli.probing_fidelity import _count
 from harness.federate.round_record import PartRecord
 from harness.probing.emulated import emulate_rounds
@@ -21,6 +19,8 @@ from harness.probing.fidelity import measure_fidelity
 from harness.probing.fidelity_model import Distribution
 from harness.profiles.build import build_profile
 from harness.profiles.library import store
+from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.runstore import RunStore
 from power.profile import DeviceProfile, Quantity
 from tests.harness.federate.stored_federation import StoredFederation, captures, stopped
 from tests.harness.profile_captures import load, one_round
@@ -162,7 +162,7 @@ def test_bad_input(federation: StoredFederation, profiles: list[DeviceProfile], 
         measure_fidelity(federation.path, [own])
     with RunStore(tmp_path).create("other", kind="bench") as other:
         pass
-    with pytest.raises(ConfigError, match="not a run of `fedjoule bench federate`"):
+    with pytest.raises(ConfigError, match="not a run of `joulefleet bench federate`"):
         measure_fidelity(other.path, profiles)
     markers = federation.path / "jobs" / part.job / "markers.jsonl"
     markers.write_text("".join(markers.read_text().splitlines(keepends=True)[:-1]))
@@ -198,13 +198,13 @@ def test_the_command(
     path = store(profiles[0], tmp_path).path
     assert path is not None
     arguments = ["probing", "fidelity", str(federation.path), "--profiles", str(path)]
-    assert fedjoule([*arguments, "--csv", str(tmp_path / "all.csv")]) == 0
+    assert joulefleet([*arguments, "--csv", str(tmp_path / "all.csv")]) == 0
     text = capsys.readouterr().out
-    assert fedjoule([*arguments, "--csv", str(tmp_path / "all.csv")]) != 0
+    assert joulefleet([*arguments, "--csv", str(tmp_path / "all.csv")]) != 0
     assert "all.csv: exists already" in capsys.readouterr().err
     assert "measured [emulated], predicted from profiles [emulated], marginal energy" in text
     assert "time of rounds: median at most 5%, 95th percentile at most 15%: not reached [emulated]" in text
-    assert fedjoule([*arguments, "--json"]) == 0
+    assert joulefleet([*arguments, "--json"]) == 0
     said: dict[str, Any] = json.loads(capsys.readouterr().out)
     train = said["errors"]["phase train"]["time"]
     assert (train["n"], train["bias"]) == (2, pytest.approx((1 / 1.1 + 1 / 1.2) / 2 - 1, abs=2e-3))

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import DataQualityError
-from fedjoule.provenance import Origin
 from harness.profiles import build_profile, build_profiles, epoch_rows
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Origin
 from power.profile import Battery
 from tests.harness.profile_captures import CLOCK, IDLE_W, load, one_round, write
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fedjoule.errors import ConfigError, DataQualityError
 from harness.capture import CaptureRecord, DeviceFacts
 from harness.profiles import build_profile
 from harness.profiles.cells import CellKey
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
+from joulefleet.errors import ConfigError, DataQualityError
 from power.profile import DeviceProfile
 from tests.harness.profile_captures import CLOCK, one_round, write
 

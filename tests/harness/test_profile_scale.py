@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Instrument, Origin, Provenance, SourceRef
 from harness.profiles.scale import relative_sd, scale_device, scale_samples, scale_task, work_of
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Instrument, Origin, Provenance, SourceRef
 from power.profile import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
 from power.reference import reference_facts, reference_fleet
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import StorageError
-from fedjoule.provenance import Origin
 from harness.report.charts import MAX_POINTS, Band, Chart, Series, min_max_indices
 from harness.report.page import Number, Page, Section, Table
+from joulefleet.errors import StorageError
+from joulefleet.provenance import Origin
 from tests.harness.browser import browser, console_errors, open_page, requested_urls
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 from digits_client import OpenTorchClient, TorchClient
-from fedjoule_flower.clients import number
-from fedjoule_flower.rows import Rows
-from fedjoule_flower.strategy import SelectingFedAvg
 from flwr.app import Array, ArrayRecord
+from joulefleet_flower.clients import number
+from joulefleet_flower.rows import Rows
+from joulefleet_flower.strategy import SelectingFedAvg
 from run import play, simulate
 
 from device_agents.workloads.tasks import Task
@@ -24,8 +24,8 @@ from emulator.protocol import Aggregation
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from emulator.training.client_data import ClientData
-from fedjoule.errors import FedjouleError
-from fedjoule.runstore import Run
+from joulefleet.errors import JoulefleetError
+from joulefleet.runstore import Run
 
 FAULTS = {101: "fails", 102: "fails later", 103: "diverges", 104: "nameless"}
 """What clients of odd numbers do in the runs of these seeds."""
@@ -69,7 +69,7 @@ def refusals(scenario: Scenario, run: Run) -> dict[str, str]:
     for name, attempt in attempts.items():
         try:
             attempt()
-        except FedjouleError as error:
+        except JoulefleetError as error:
             found[name] = f"{type(error).__name__}: {error.message}"
     return found
 
@@ -91,7 +91,7 @@ def main(scenario_file: str, out: str, *selectors: str) -> None:
                 try:
                     play(broken, faulty, planned, grid)
                     found[FAULTS[planned.seed]] = "played"
-                except FedjouleError as error:
+                except JoulefleetError as error:
                     found[FAULTS[planned.seed]] = f"{type(error).__name__}: {error.message}"
 
         simulate(serve, OpenBroken(scenario), scenario.fleet.devices, cpus=1)

@@ -13,8 +13,8 @@ from emulator.assembly.assemble import make_selector
 from emulator.emulation import Result, load_result, run
 from emulator.scenario.load import load_scenario
 from emulator.selectors.base import SELECTORS
-from fedjoule.errors import EXIT_CONFIG
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
+from joulefleet.errors import EXIT_CONFIG
 from tests.conftest import FULL_COUNTS, REPOSITORY, missing
 
 EXAMPLE = REPOSITORY / "examples" / "flower"
@@ -122,7 +122,7 @@ def test_a_simulation_plays_the_rounds_of_our_engine(
 
 
 def test_our_tools_read_the_run(simulated: Simulated, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedjoule(["compare", str(simulated.run), "--json"]) == 0
+    assert joulefleet(["compare", str(simulated.run), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert "training flower" in said["basis"]
 

@@ -11,7 +11,7 @@ import pytest
 from emulator.batch import plan, play, start
 from emulator.emulation import RECORD, Result, load_result
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
-from fedjoule.runstore.run import read_run
+from joulefleet.runstore.run import read_run
 from tests.conftest import REPOSITORY, missing
 
 SCENARIO = Scenario(
@@ -26,9 +26,9 @@ BASIS = "origin: emulated, cost origin: literature, energy: marginal, training: 
 
 @pytest.fixture(scope="module")
 def tracking() -> Path:
-    """Programs of the environment that holds the trackers, and fedjoule."""
+    """Programs of the environment that holds the trackers, and joulefleet."""
     programs = REPOSITORY / ".venv-peers-tracking" / "bin"
-    if not (programs / "fedjoule").exists():
+    if not (programs / "joulefleet").exists():
         missing("no .venv-peers-tracking (tests/peers/requirements-tracking.txt says how to make it)")
     return programs
 
@@ -68,7 +68,7 @@ def expected(result: Result, column: str) -> list[tuple[int, float, float]]:
 def test_tensorboard_shows_every_round_on_the_virtual_clock(
     tracking: Path, emulated: Path, tmp_path: Path
 ) -> None:
-    called(tracking / "fedjoule", "export", emulated, "--tensorboard", tmp_path / "logs")
+    called(tracking / "joulefleet", "export", emulated, "--tensorboard", tmp_path / "logs")
     (seen,) = read(tracking, "tensorboard", tmp_path / "logs")
     created_s = read_run(emulated).created_utc.timestamp()
     stored = {f"{emulated.name}/{result.path.name}": result for result in results(emulated)}
@@ -93,7 +93,7 @@ def test_tensorboard_shows_every_round_on_the_virtual_clock(
 def test_mlflow_reads_the_store_and_moves_it_into_a_database(
     tracking: Path, emulated: Path, tmp_path: Path
 ) -> None:
-    called(tracking / "fedjoule", "export", emulated, "--mlflow", tmp_path / "mlruns")
+    called(tracking / "joulefleet", "export", emulated, "--mlflow", tmp_path / "mlruns")
     database = f"sqlite:///{tmp_path / 'moved.db'}"
     called(tracking / "mlflow", "migrate-filestore", "--source", tmp_path, "--target", database)
     store, moved = read(tracking, "mlflow", (tmp_path / "mlruns").as_uri(), database)
@@ -106,7 +106,7 @@ def test_mlflow_reads_the_store_and_moves_it_into_a_database(
         assert run["params"]["protocol.k"] == "3"
         assert run["params"]["selector.name"] == result.record.selector
         assert run["params"]["seed"] == "3"
-        assert run["tags"]["fedjoule.cost_origin"] == "literature"
+        assert run["tags"]["joulefleet.cost_origin"] == "literature"
         assert run["tags"]["mlflow.note.content"] == BASIS
         for column in ("accuracy", "energy_j_honest", "time_s_free", "test_accuracy", "n_finished"):
             points = expected(result, column)

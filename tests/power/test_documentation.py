@@ -56,7 +56,7 @@ def test_every_signal() -> None:
 
 
 def test_commands_are_spelt_as_they_are() -> None:
-    for line in re.findall(r"^fedjoule meter (.*)$", PAGE, re.MULTILINE):
+    for line in re.findall(r"^joulefleet meter (.*)$", PAGE, re.MULTILINE):
         words = line.split("#")[0].split()
         command = meter.commands[words[0]]
         known = {option for parameter in command.params for option in parameter.opts}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import DataQualityError, StorageError
+from joulefleet.errors import DataQualityError, StorageError
 from power.energy import GapPolicy, Window, WindowEnergy, integrate, integrate_recording
 from power.model import (
     Accuracy,

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import usb.core
 
-from fedjoule.errors import (
+from joulefleet.errors import (
     ConfigError,
     MeterBusy,
     MeterDisconnected,

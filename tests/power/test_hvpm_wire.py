@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import MeterProtocolError
+from joulefleet.errors import MeterProtocolError
 from power.model import Severity
 from power.wire import hvpm_control as control
 from power.wire.decoder import Decoded

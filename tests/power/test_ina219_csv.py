@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedjoule.errors import ConfigError, MeterDisconnected, MeterProtocolError, MeterSilent
+from joulefleet.errors import ConfigError, MeterDisconnected, MeterProtocolError, MeterSilent
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import in_thread

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedjoule.errors import (
+from joulefleet.errors import (
     ConfigError,
     MeterBusy,
     MeterDisconnected,

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import (
+from joulefleet.errors import (
     ConfigError,
     MeterBusy,
     MeterDisconnected,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import DataQualityError, FedjouleError, StorageError
-from fedjoule.provenance import Origin
+from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
+from joulefleet.provenance import Origin
 from power.energy import GapPolicy, Window, integrate_recording
 from power.importers.powertool_csv import KIND, import_powertool_csv
 from power.model import Accuracy, Loss, RangeAccuracy, Timing
@@ -247,7 +247,7 @@ def test_mutilated_files_import_or_fail_clearly(tmp_path_factory: pytest.TempPat
     failure = None
     try:
         import_powertool_csv(folder / "export.csv", folder / "r")
-    except FedjouleError as error:
+    except JoulefleetError as error:
         failure = error
     if failure is not None:
         assert failure.message.isprintable()

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from fedjoule.errors import ConfigError, DataQualityError, StorageError
-from fedjoule.provenance import Instrument, Origin, Provenance, SourceRef
+from joulefleet.errors import ConfigError, DataQualityError, StorageError
+from joulefleet.provenance import Instrument, Origin, Provenance, SourceRef
 from power.profile import DeviceProfile, LoadPoint, PhaseCost, Quantity, load_profile, save_profile
 
 SOURCE = SourceRef(id="capture-1", sha256="a" * 64)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import DataQualityError, MeterDisconnected, MeterSilent, StorageError
-from fedjoule.runstore.run import is_locked
+from joulefleet.errors import DataQualityError, MeterDisconnected, MeterSilent, StorageError
+from joulefleet.runstore.run import is_locked
 from power.meters.replay import ReplayMeter
 from power.model import SampleBlock, Severity
 from power.recorder import record
@@ -212,7 +212,7 @@ def test_a_living_recording_cannot_be_salvaged(tmp_path: Path) -> None:
 FULL_DISK = """
 import json, resource, sys
 from pathlib import Path
-from fedjoule.errors import StorageFull
+from joulefleet.errors import StorageFull
 from power.recorder import record
 from tests.power.test_recorder import BytesMeter, portions
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
@@ -246,6 +246,6 @@ def test_a_full_disk_keeps_what_was_written(tmp_path: Path, limit: int) -> None:
 
 
 def samples_on_disk(folder: Path) -> int:
-    from fedjoule.runstore import table_rows
+    from joulefleet.runstore import table_rows
 
     return table_rows(folder / "samples.arrows")

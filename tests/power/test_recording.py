@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import StorageError
-from fedjoule.provenance import Origin
-from fedjoule.runstore import RunStore, salvage_run
+from joulefleet.errors import StorageError
+from joulefleet.provenance import Origin
+from joulefleet.runstore import RunStore, salvage_run
 from power.energy import Window, integrate_recording
 from power.model import SampleBlock
 from power.recorder import record
@@ -132,7 +132,7 @@ def test_a_folder_without_a_recording(tmp_path: Path) -> None:
 RECORD_UNTIL_KILLED = """
 import sys
 from pathlib import Path
-from fedjoule.runstore import RunStore
+from joulefleet.runstore import RunStore
 from power.recorder import record
 from tests.power.test_recorder import BytesMeter, endless
 
@@ -285,7 +285,7 @@ def test_a_raw_file_survives_a_failing_table(tmp_path: Path) -> None:
 
 def test_a_recorded_meter_refits_the_same_times_from_its_own_bytes(tmp_path: Path) -> None:
     """The stored arrivals are those the fit used, so the whole capture can be computed again."""
-    from fedjoule.runstore import read_table
+    from joulefleet.runstore import read_table
     from power.timebase import TimebaseFitter
     from tests.power.synthetic import FRAME, FrameDecoder
 

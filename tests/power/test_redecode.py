@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import ConfigError, StorageError
+from joulefleet.errors import ConfigError, StorageError
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.meter import open_meter
@@ -114,7 +114,7 @@ def test_a_salvaged_recording_has_more_in_its_bytes_than_in_its_samples(tmp_path
 
 def _keep_half(folder: Path, name: str) -> None:
     """What a killed writer leaves: a stream without an end. One batch of samples, half of the arrivals."""
-    from fedjoule.runstore.table import iter_batches, table_path
+    from joulefleet.runstore.table import iter_batches, table_path
 
     path = table_path(folder, name)
     first = next(iter_batches(path))

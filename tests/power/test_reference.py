@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Origin
 from power.reference import reference_facts, reference_fleet
 
 PAPER_TASKS = [

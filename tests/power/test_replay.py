@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import ConfigError, MeterError, StorageError
-from fedjoule.provenance import Origin
+from joulefleet.errors import ConfigError, MeterError, StorageError
+from joulefleet.provenance import Origin
 from power.meter import PowerMeter, open_meter
 from power.meters.replay import ReplayMeter
 from power.model import Finding

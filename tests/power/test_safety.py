@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fedjoule.errors import MeterDisconnected, MeterError, UnsafeOutput
+from joulefleet.errors import MeterDisconnected, MeterError, UnsafeOutput
 from power.meters.monsoon_hvpm import MonsoonHvpm
 from power.meters.monsoon_lvpm import MonsoonLvpm
 from power.meters.replay import ReplayMeter

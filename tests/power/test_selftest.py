@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import DataQualityError, MeterError
-from fedjoule.records import read_record
+from joulefleet.errors import DataQualityError, MeterError
+from joulefleet.records import read_record
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.recording import Recording, open_recording

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import MeterSilent
+from joulefleet.errors import MeterSilent
 from power.meters import streaming
 from power.recorder import record
 from power.recording import open_recording

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from power.timebase import QUARTZ_TOLERANCE_PPM, Timebase, TimebaseFitter, _Line, _Segment
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from power.baseline import measure_baseline
 from power.energy import GapPolicy, Window
 from power.evidence import Evidence, gather

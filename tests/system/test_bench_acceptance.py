@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.runstore import RunStore
 from harness.bench.sitting import BenchFiles, read_files, sit
 from harness.capture import Capture, open_capture, verify_capture
 from harness.profiles import build_profiles
+from joulefleet.runstore import RunStore
 from tests.conftest import FULL_COUNTS
 from tests.harness.local_bench import FAST, LocalBench, Watch, local_bench
 from tests.system.bench_truth import Truth, knowing_half_width_j, true_epoch_j

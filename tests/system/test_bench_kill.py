@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from fedjoule.records import read_record
-from fedjoule.runstore import RunStore, read_journal
 from harness.bench.failures import AttemptRecord
 from harness.bench.resume import is_whole
 from harness.capture import open_capture, verify_capture
 from harness.outputs import EPOCHS_FILE
+from joulefleet.records import read_record
+from joulefleet.runstore import RunStore, read_journal
 from tests.harness.local_bench import FAST, LocalBench, local_bench
 
 # Meters are recorded in real time: such tests run one after the other, not against each other.

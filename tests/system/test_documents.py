@@ -15,7 +15,7 @@ README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 @pytest.mark.parametrize("name", READY)
 def test_the_table_of_commands_has_every_command(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
-    rows = [row for row in README.splitlines() if row.startswith("| `") and f"`fedjoule {name}" in row]
+    rows = [row for row in README.splitlines() if row.startswith("| `") and f"`joulefleet {name}" in row]
     assert rows
     parts = command.list_commands(click.Context(command)) if isinstance(command, click.Group) else []
     said = set(re.findall(r"\w+", " ".join(row.split("|")[1] for row in rows)))

@@ -1,6 +1,6 @@
 """The loop closed: profiles from one run predict federated rounds of another, also what they never saw.
 
-With ``FEDJOULE_CAMPAIGN=full`` and ``FEDJOULE_DATA`` this is the demonstration of docs/results.
+With ``JOULEFLEET_CAMPAIGN=full`` and ``JOULEFLEET_DATA`` this is the demonstration of docs/results.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import pytest
 from emulator.outcome import RoundOutcome
 from harness.bench.sitting import read_files as read_bench
 from harness.bench.sitting import sit
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_files
 from harness.federate.run import federate
 from harness.profiles.library import build_run_profiles, profiles_at
@@ -185,11 +185,11 @@ def fidelity_of(run: Path, places: list[Path], folder: Path, capsys: pytest.Capt
     for place in places:
         arguments += ["--profiles", str(place)]
     capsys.readouterr()
-    assert fedjoule([*arguments, "--csv", str(folder / "fidelity.csv")]) == 0
+    assert joulefleet([*arguments, "--csv", str(folder / "fidelity.csv")]) == 0
     text = capsys.readouterr().out
     (folder / "fidelity.txt").write_text(text)
     assert "[emulated]" in text
-    assert fedjoule([*arguments, "--json"]) == 0
+    assert joulefleet([*arguments, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert len((folder / "fidelity.csv").read_text().splitlines()) == len(said["compared"]) + 1
     return said

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedjoule.origin import PACKAGES, shadowed_packages
+from joulefleet.origin import PACKAGES, shadowed_packages
 from tests.conftest import REPOSITORY
 
 HEAVY = {"torch", "pandas", "pyarrow", "paramiko", "ray", "torchvision", "matplotlib", "scipy", "sklearn"}
@@ -19,7 +19,7 @@ HEAVY = {"torch", "pandas", "pyarrow", "paramiko", "ray", "torchvision", "matplo
 @pytest.fixture(scope="module")
 def copied_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The repository's tracked kind of files, without environments and caches."""
-    target = tmp_path_factory.mktemp("tree") / "fedjoule"
+    target = tmp_path_factory.mktemp("tree") / "joulefleet"
     skip = shutil.ignore_patterns(".venv*", ".git", "__pycache__", "*.egg-info", ".*_cache", "runs", "build")
     shutil.copytree(REPOSITORY, target, ignore=skip)
     return target
@@ -40,7 +40,7 @@ def test_the_wheel_holds_our_packages_and_nothing_else(copied_tree: Path, tmp_pa
         check=True,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("fedjoule-*.whl")
+    (wheel,) = tmp_path.glob("joulefleet-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
     info = {name for name in top if name.endswith(".dist-info")}
@@ -70,7 +70,7 @@ def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
     [
         ("power/energy_cheat.py", "import harness", "Imports go one way"),
         ("traces/cheat.py", "from power import model", "Imports go one way"),
-        ("fedjoule/cheat.py", "import power", "Imports go one way"),
+        ("joulefleet/cheat.py", "import power", "Imports go one way"),
         ("emulator/cheat.py", "from device_agents import session", "workloads only"),
         ("emulator/cheat.py", "from power.meters import streaming", "profiles, not instruments"),
     ],
@@ -94,7 +94,7 @@ def test_help_imports_nothing_heavy() -> None:
         text=True,
         check=True,
     )
-    assert "Usage: fedjoule" in result.stdout
+    assert "Usage: joulefleet" in result.stdout
     imported = {
         line.split("|")[-1].strip().split(".")[0] for line in result.stderr.splitlines() if "|" in line
     }

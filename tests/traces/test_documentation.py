@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from emulator.scenario.model import Scenario
-from fedjoule.config import parse_toml
 from harness.cli.traces import traces as commands
+from joulefleet.config import parse_toml
 from tests.conftest import REPOSITORY
 from traces.devices import FleetRecipe
 from traces.flat_store import write_flat
@@ -44,7 +44,7 @@ def test_every_field_of_a_recipe_and_every_command() -> None:
     for field in FleetRecipe.model_fields.keys() - {"schema_version"}:
         assert f"`{field}`" in PAGE, field
     for name in commands.commands:
-        assert f"fedjoule traces {name}" in PAGE, name
+        assert f"joulefleet traces {name}" in PAGE, name
 
 
 def test_the_intensity_table_is_one(tmp_path: Path) -> None:

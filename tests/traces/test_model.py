@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from tests.conftest import FULL_COUNTS
 from tests.traces import brute
 from traces.changes import NEVER_NS

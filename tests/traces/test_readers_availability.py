@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from fedjoule.errors import ConfigError, DataQualityError
+from joulefleet.errors import ConfigError, DataQualityError
 from tests.traces.importing import imported, seconds
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import DataQualityError, StorageError
+from joulefleet.errors import DataQualityError, StorageError
 from tests.traces.importing import imported, seconds
 from traces.readers.common.plain_pickle import dict_items
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import ConfigError, DataQualityError, StorageError
+from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from traces.readers import ImportReport, ReaderOptions
 from traces.readers.common import sources, spool
 from traces.readers.common.clocks import WallClock, number_to_ns

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import ConfigError, DataQualityError
+from joulefleet.errors import ConfigError, DataQualityError
 from tests.traces import livelab_dump
 from tests.traces.importing import imported, same, seconds
 from traces.build import union

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from traces.readers.common.mysql_dump import MAX_TOKEN_CHARS, InsertRow, insert_rows
 
 QUIRKS = r"""

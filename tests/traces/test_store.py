@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import ConfigError, DataQualityError, StorageError
-from fedjoule.provenance import Origin, Provenance
+from joulefleet.errors import ConfigError, DataQualityError, StorageError
+from joulefleet.provenance import Origin, Provenance
 from tests.traces import brute
 from traces.devices import DAY_NS, FleetRecipe, map_devices, one_device_per_user
 from traces.export import export_csv, safe_cell
@@ -112,7 +112,7 @@ def long_trace(user: str, days: int = 3, seed: int = 0) -> InteractionTrace:
 
 def test_many_rows_stream_through_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("traces.store._FLUSH_ROWS", 150)
-    monkeypatch.setattr("fedjoule.runstore.table._ROW_GROUP_ROWS", 333)
+    monkeypatch.setattr("joulefleet.runstore.table._ROW_GROUP_ROWS", 333)
     recorded = [long_trace(f"u{i}", seed=i) for i in range(20)]
     found = store(tmp_path / "s", recorded)
     for before, after in zip(recorded, found, strict=True):
@@ -342,3 +342,11 @@ def test_every_row_of_the_default_table_says_where_it_comes_from() -> None:
     assert table.category_of("COM.ANDROID.CHROME") == "browser"
     assert table.category_of("anything", "video") == "video"
     assert table.category_of("anything", "not a category") == "unknown"
+
+
+def test_a_set_whose_manifest_names_a_product_opens(tmp_path: Path) -> None:
+    """Earlier versions stored their version under the product's name of then."""
+    found = store(tmp_path / "s", [long_trace("u")])
+    manifest = tmp_path / "s" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"writer_version"', '"fedjoule_version"'))
+    assert TraceSet(tmp_path / "s").record.writer_version == found.record.writer_version

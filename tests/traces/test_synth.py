@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import ConfigError, StorageError
-from fedjoule.provenance import Origin
+from joulefleet.errors import ConfigError, StorageError
+from joulefleet.provenance import Origin
 from traces.check_set import validate_set
 from traces.measure import contains
 from traces.model import NetworkKind

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedjoule.errors import DataQualityError
-from fedjoule.provenance import Origin
 from harness.cli import run
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Origin
 from traces.model import Fact, InteractionTrace, Intervals
 from traces.store import TraceSet
 from traces.synth.compare import hourly_share, ks_distance

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedjoule.errors import DataQualityError
-from fedjoule.provenance import Origin, Provenance
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Origin, Provenance
 from tests.traces import brute
 from traces.build import difference, fact_from_changes, fact_from_samples, network_from_samples, union
 from traces.check_set import repair_set, validate_set

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fedjoule.registry import Registry
+from joulefleet.registry import Registry
 from traces.readers.base import BadRow, ImportReport, ReaderOptions, TraceReader
 
 __all__ = ["READERS", "BadRow", "ImportReport", "ReaderOptions", "TraceReader"]
 
 READERS: Registry[TraceReader] = Registry(
     what="trace format",
-    group="fedjoule.trace_readers",
+    group="joulefleet.trace_readers",
     builtin={
         "availability": ("traces.readers.availability:read", "Matrix of yes/no/unknown per device and step."),
         "aware": ("traces.readers.aware:read", "AWARE screen and battery CSV."),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace
 
 KEPT_EXAMPLES = 20

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedjoule.errors import DataQualityError, StorageError
+from joulefleet.errors import DataQualityError, StorageError
 from traces.model import InteractionTrace, Intervals
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices

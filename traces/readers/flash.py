@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices

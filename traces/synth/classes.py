@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedjoule.seeds import generator
+from joulefleet.seeds import generator
 
 Array = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedjoule.provenance import Origin
-from fedjoule.seeds import generator
+from joulefleet.provenance import Origin
+from joulefleet.seeds import generator
 from traces.synth.compare import hourly_distance, hourly_share, ks_distance, whole_lengths
 from traces.synth.fit import fit_processes
 from traces.synth.model import Evidence, Process
@@ -198,7 +198,7 @@ def table(lines: Sequence[Fidelity]) -> Iterator[str]:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table; the exit code says whether every line passed."""
-    data = Path(os.environ.get("FEDJOULE_DATA", ""))
+    data = Path(os.environ.get("JOULEFLEET_DATA", ""))
     splits = int(arguments[0]) if arguments else SPLITS
     lines = [line for trial in TRIALS for line in measure(trial, data, splits)]
     sys.stdout.write("\n".join(table(lines)) + "\n")

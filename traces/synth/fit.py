@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from traces.synth.classes import best_mixture, curve
 from traces.synth.counts import Counts, count
 from traces.synth.fit_grid import grid_counts, step_factors

@@ -1,6 +1,6 @@
-"""``python -m traces.synth.fit_default OUT``: fit the models that ship with fedjoule on the real sets.
+"""``python -m traces.synth.fit_default OUT``: fit the models that ship with joulefleet on the real sets.
 
-Needs the folder of real sets in ``FEDJOULE_DATA``. ``default`` has screen, charger, Wi-Fi, battery and apps;
+Needs the folder of real sets in ``JOULEFLEET_DATA``. ``default`` has screen, charger, Wi-Fi, battery, apps;
 ``availability`` has one channel, "may train" as FLASH defines it (idle, charging, on Wi-Fi). They are two
 models because they are two populations: FLASH's phones are available a third as often as ExtraSensory's are
 on a charger and Wi-Fi, and no single set tells both.
@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedjoule.provenance import Origin
-from fedjoule.records import write_record
+from joulefleet.provenance import Origin
+from joulefleet.records import write_record
 from traces.model import InteractionTrace
 from traces.synth.fit import fit_processes
 from traces.synth.fit_battery import fit_battery, screen_factor
@@ -76,10 +76,10 @@ def _days(spells: Spells) -> float:
 
 def main(arguments: Sequence[str]) -> int:
     """Write both models into a folder."""
-    if len(arguments) != 1 or not os.environ.get("FEDJOULE_DATA"):
-        sys.stderr.write("usage: FEDJOULE_DATA=DIR python -m traces.synth.fit_default OUT\n")
+    if len(arguments) != 1 or not os.environ.get("JOULEFLEET_DATA"):
+        sys.stderr.write("usage: JOULEFLEET_DATA=DIR python -m traces.synth.fit_default OUT\n")
         return 2
-    data = Path(os.environ["FEDJOULE_DATA"])
+    data = Path(os.environ["JOULEFLEET_DATA"])
     for name, fit in (("default", default_model), ("availability", availability_model)):
         path = Path(arguments[0]) / BUNDLED[name]
         model = fit(data)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
-from fedjoule.errors import DataQualityError
-from fedjoule.provenance import Origin
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Origin
 from traces.model import InteractionTrace
 from traces.synth.fit import fit_processes
 from traces.synth.fit_battery import fit_battery
@@ -46,7 +46,7 @@ def fit_set(traces: Traces, name: str, *, origin: TraceOrigin, bridge_h: float =
     if not processes:
         raise DataQualityError(
             "no channel to fit: neither screen, charger, Wi-Fi nor availability change in these traces",
-            hint="`fedjoule traces show DIR` lists the channels of a set",
+            hint="`joulefleet traces show DIR` lists the channels of a set",
         )
     found = {process.channel for process in processes}
     battery = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from fedjoule.provenance import Origin
+from joulefleet.provenance import Origin
 from traces.synth.model import AppMix, Evidence
 
 FALAKI = "Falaki et al., Diversity in Smartphone Usage, MobiSys 2010"

@@ -23,10 +23,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fedjoule.config import ClosedModel, validate
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin
-from fedjoule.records import StoredRecord, read_record
+from joulefleet.config import ClosedModel, validate
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Origin
+from joulefleet.records import StoredRecord, read_record
 
 HOURS = 24
 BLOCKS = 4
@@ -220,7 +220,7 @@ BUNDLED = {
     "default": "default_usage_model.json",
     "availability": "availability_usage_model.json",
 }
-"""Models that ship with fedjoule, by name."""
+"""Models that ship with joulefleet, by name."""
 
 
 def load_model(name_or_path: str) -> UsageModel:
@@ -238,6 +238,6 @@ def load_model(name_or_path: str) -> UsageModel:
     if not path.is_file():
         raise ConfigError(
             f"{name_or_path}: no such usage model",
-            hint=f"give a file made by `fedjoule traces fit`, or one of {', '.join(BUNDLED)}",
+            hint=f"give a file made by `joulefleet traces fit`, or one of {', '.join(BUNDLED)}",
         )
     return read_record(path, UsageModel)

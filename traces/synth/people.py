@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedjoule.seeds import generator
+from joulefleet.seeds import generator
 from traces.model import Intervals
 from traces.synth.apps import AppDrawing
 from traces.synth.battery import BatteryDrawing, Readings

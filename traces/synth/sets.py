@@ -1,8 +1,8 @@
 """The real sets that the shipped models are fitted on, and what each can tell.
 
-They lie in the folder that ``FEDJOULE_DATA`` names and are not part of fedjoule. Not used: the small AWARE
-files of several users (their events come every 3,000 s: made for tests of a library), the StudentLife tasks
-(three users, no screen) and the iPhone's display log (brightness, under two days).
+They lie in the folder that ``JOULEFLEET_DATA`` names and are not part of joulefleet. Not used: the small
+AWARE files of several users (their events come every 3,000 s: made for tests of a library), the StudentLife
+tasks (three users, no screen) and the iPhone's display log (brightness, under two days).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RealSet:
     Attributes:
         name: For people.
         format: Of the reader.
-        path: Below ``FEDJOULE_DATA``.
+        path: Below ``JOULEFLEET_DATA``.
         time_zone: Of the users.
         settings: For the reader.
         licence: Terms.

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import fedjoule
-from fedjoule.errors import ConfigError
-from fedjoule.provenance import Origin, Provenance, SourceRef
-from fedjoule.records import file_sha256, storage_error, write_record
-from fedjoule.runstore.table import PARQUET_SUFFIX
+import joulefleet
+from joulefleet.errors import ConfigError
+from joulefleet.provenance import Origin, Provenance, SourceRef
+from joulefleet.records import file_sha256, storage_error, write_record
+from joulefleet.runstore.table import PARQUET_SUFFIX
 from traces.manifest import MANIFEST_FILE, TableRecord, TraceSetRecord
 from traces.model import FACTS, NetworkKind
 from traces.new_folder import new_folder
@@ -71,7 +71,7 @@ def synthesise(
             raise storage_error(out, error) from error
         record = TraceSetRecord(
             created_utc=datetime.now(UTC),
-            fedjoule_version=fedjoule.__version__,
+            writer_version=joulefleet.__version__,
             users=users,
             provenance=Provenance(
                 origin=Origin.EMULATED,

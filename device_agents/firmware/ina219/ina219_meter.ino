@@ -1,4 +1,4 @@
-// fedjoule INA219 meter: reads an INA219 as fast as it converts and sends raw registers to the host.
+// joulefleet INA219 meter: reads an INA219 as fast as it converts and sends raw registers to the host.
 // Arduino and ESP32. Wiring and settings: README.md. The protocol itself is in protocol.c.
 
 #include <Arduino.h>

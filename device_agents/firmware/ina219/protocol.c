@@ -93,7 +93,7 @@ static size_t seal(writer *w) {
 
 size_t ina_format_header(char *out, size_t size, const ina_header *header) {
   writer w = {out, size, 0, 0};
-  put_text(&w, "#H{\"proto\":\"fedjoule-ina219\",\"ver\":1,\"fw\":\"");
+  put_text(&w, "#H{\"proto\":\"joulefleet-ina219\",\"ver\":1,\"fw\":\"");
   put_name(&w, header->fw);
   put_text(&w, "\",\"uid\":\"");
   put_name(&w, header->uid);

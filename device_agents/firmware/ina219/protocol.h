@@ -1,10 +1,10 @@
-/* Serial protocol of the fedjoule INA219 meter, version 1: checksums, lines, commands, register words.
+/* Serial protocol of the joulefleet INA219 meter, version 1: checksums, lines, commands, register words.
  *
  * Plain C99 without any hardware or standard I/O, so that the same code runs on an 8-bit microcontroller
  * and in the host's tests. The protocol is described in power/wire/ina219_frames.py.
  */
-#ifndef FEDJOULE_INA219_PROTOCOL_H
-#define FEDJOULE_INA219_PROTOCOL_H
+#ifndef JOULEFLEET_INA219_PROTOCOL_H
+#define JOULEFLEET_INA219_PROTOCOL_H
 
 #include <stddef.h>
 #include <stdint.h>

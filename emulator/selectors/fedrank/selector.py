@@ -27,7 +27,7 @@ from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import Transition, advantages
 from emulator.selectors.options import one_of, several, text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class FedRank(Selector):
     """Learning to rank.
 
     Args:
-        policy: Name of a policy of the package, or a file of `fedjoule policy train`; empty for none, which
+        policy: Name of a policy of the package, or a file of `joulefleet policy train`; empty for none, which
             is the ablation -I.
         online: Whether it learns while it runs; without, the imitated policy acts alone (``frozen``).
         rank_by: ``advantage``, or ``q1``.

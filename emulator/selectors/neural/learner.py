@@ -17,7 +17,7 @@ from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.pairs import imitation_loss, rank_loss
 from emulator.selectors.neural.vdn import Transition, advantages, at_outputs, td_slopes
 from emulator.selectors.options import one_of, whole, within
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,7 @@ class Mlp:
         if wrong or len(state) != len(own):
             raise ConfigError(
                 f"these weights do not fit the network: {', '.join(wrong) or 'more layers than it has'}",
-                hint="train a policy with these options: `fedjoule policy train`",
+                hint="train a policy with these options: `joulefleet policy train`",
             )
         layers = range(len(self.weights))
         self.weights = [np.array(state[f"weight{i}"], np.float32) for i in layers]

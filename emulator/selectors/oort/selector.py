@@ -41,7 +41,7 @@ from emulator.selectors.oort.paper import PaperRules
 from emulator.selectors.oort.settings import DEFAULTS, Settings
 from emulator.selectors.options import one_of, whole, within
 from emulator.view import ServerView
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

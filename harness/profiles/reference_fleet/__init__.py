@@ -1,4 +1,4 @@
 """Computes ``power/reference/facts.json`` from published data sets; see `python -m` of this package.
 
-The data sets themselves are not part of fedjoule: a folder with them is named by ``FEDJOULE_DATA``.
+The data sets themselves are not part of joulefleet: a folder with them is named by ``JOULEFLEET_DATA``.
 """

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from device_agents.workloads.tasks import TASKS
-from fedjoule.errors import ConfigError
-from fedjoule.records import write_record
 from harness.profiles.flops import count_task
 from harness.profiles.reference_fleet import surroundings
 from harness.profiles.reference_fleet.phones import phones
 from harness.profiles.reference_fleet.rounding import rounded
 from harness.profiles.reference_fleet.sources import BATTERY_V, SOURCES
 from harness.profiles.reference_fleet.training import ANCHOR_SOC, Bodt, speed, training_power
+from joulefleet.errors import ConfigError
+from joulefleet.records import write_record
 from power.reference.facts import Family, PowerFacts, ReferenceFacts, TaskFacts
 
 FACTS_FILE = Path("power/reference/facts.json")
@@ -81,9 +81,9 @@ def compute_facts(data: Path) -> ReferenceFacts:
 
 def main(arguments: list[str]) -> None:
     """Write the file anew."""
-    data = arguments[0] if arguments else os.environ.get("FEDJOULE_DATA", "")
+    data = arguments[0] if arguments else os.environ.get("JOULEFLEET_DATA", "")
     if not data:
-        raise ConfigError("no folder of data sets", hint="name it, or set FEDJOULE_DATA")
+        raise ConfigError("no folder of data sets", hint="name it, or set JOULEFLEET_DATA")
     out = Path(arguments[1]) if len(arguments) > 1 else FACTS_FILE
     write_record(out, compute_facts(Path(data)), replace=True)
 

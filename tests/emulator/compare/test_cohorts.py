@@ -18,7 +18,7 @@ from emulator.scenario.model import (
     TaskSection,
     TrainerSection,
 )
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 
 def stored(folder: Path, selector: str, trainer: TrainerSection) -> Result:

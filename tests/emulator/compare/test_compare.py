@@ -20,7 +20,7 @@ from emulator.compare.titles import METRICS
 from emulator.emulation import EmulationRecord, Result
 from emulator.outcome import Accounting
 from emulator.scenario.model import Fleet, Scenario, Traces
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 
 def rounds(accuracy: list[float], time_s: float = 10.0, energy_j: float = 2.0) -> pd.DataFrame:

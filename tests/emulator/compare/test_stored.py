@@ -12,7 +12,7 @@ import pytest
 from emulator.batch import plan, play, resume, start
 from emulator.compare.load import compare_emulations
 from emulator.emulation import RECORD
-from fedjoule.errors import ConfigError, DataQualityError
+from joulefleet.errors import ConfigError, DataQualityError
 from tests.emulator.small_experiment import variant
 from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table
 
@@ -140,7 +140,7 @@ def test_an_unfinished_run_names_the_command_that_continues_it(runs: Path) -> No
     edit_run(runs, status="interrupted")
     edit_record(runs / "oort_s1", rounds=None)
     (warning,) = [one for one in compare_emulations([runs]).comparison.warnings if "not finished" in one]
-    assert f"`fedjoule emulate --resume {runs}` continues it" in warning
+    assert f"`joulefleet emulate --resume {runs}` continues it" in warning
 
 
 def test_a_run_that_goes_on_with_other_software_says_so(runs: Path) -> None:

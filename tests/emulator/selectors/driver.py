@@ -15,7 +15,7 @@ import numpy as np
 from emulator.outcome import Accounting, ClientCost, Fate, Reports, RoundCost, RoundOutcome
 from emulator.selectors.base import SELECTORS, Probe, Profiling, Selector
 from emulator.view import ALWAYS, FIELDS, ServerView
-from fedjoule.seeds import generator
+from joulefleet.seeds import generator
 
 CLASSES = 4
 LOCAL_EPOCHS = 5
@@ -210,7 +210,7 @@ class World:
 
 def registered() -> list[str]:
     """Every selector of this distribution."""
-    return [name for name, entry in SELECTORS.entries().items() if entry.source == "fedjoule"]
+    return [name for name, entry in SELECTORS.entries().items() if entry.source == "joulefleet"]
 
 
 @cache

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.selectors.afl import ActiveFederatedLearning
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import World
 
 DATA = Path(__file__).parents[2] / "data" / "afl_tifl_decisions.json"

@@ -11,7 +11,7 @@ from numpy.random import default_rng
 from emulator.policies.store import Policy, PolicyManifest, write_policy
 from emulator.selectors.fedmarl import FEATURES, FedMarl
 from emulator.selectors.neural.mlp import Mlp
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import World
 
 EVERYONE = np.ones(40, bool)

@@ -16,7 +16,7 @@ from emulator.selectors.fedrank.plus import FedRankPlus
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.fedrank.state import FEATURES, device_states
 from emulator.selectors.neural.mlp import Mlp
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import World
 
 EVERYONE = np.ones(40, bool)

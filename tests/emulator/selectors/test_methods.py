@@ -16,7 +16,7 @@ from emulator.selectors.fedprox import FedProx
 from emulator.selectors.harmony_like import HarmonyLike, divergence, over_budget
 from emulator.selectors.power_of_choice import PowerOfChoice, RememberedPowerOfChoice
 from emulator.selectors.refl import Refl
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import CLASSES, LOCAL_EPOCHS, World, build
 
 EVERYONE = np.ones(40, dtype=bool)

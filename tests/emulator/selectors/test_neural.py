@@ -16,7 +16,7 @@ from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.pairs import imitation_loss, rank_loss
 from emulator.selectors.neural.vdn import Transition, advantages, best_value, td_slopes
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 
 def torch_twin(network: Mlp) -> torch.nn.Sequential:

@@ -14,7 +14,7 @@ from emulator.selectors.oort.fedscale import FedScaleRules
 from emulator.selectors.oort.paper import PaperRules
 from emulator.selectors.oort.selector import Oort
 from emulator.selectors.oort.settings import DEFAULTS, Settings
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import LOCAL_EPOCHS, World
 
 ALL = np.ones(40, dtype=bool)

@@ -11,7 +11,7 @@ from emulator.assembly.assemble import make_selector
 from emulator.scenario.model import Scenario, SelectorSection
 from emulator.selectors.listed_options import options_of
 from emulator.selectors.tifl import TiFL
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import build, registered
 
 

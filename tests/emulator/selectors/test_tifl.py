@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.selectors.tifl import TiFL, adaptive_probabilities, tiers_by_latency
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import LOCAL_EPOCHS, World
 from tests.emulator.selectors.test_afl import recorded
 

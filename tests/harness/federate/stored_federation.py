@@ -7,10 +7,10 @@ from typing import Any
 
 from emulator.emulation import RECORD, EmulationRecord
 from emulator.scenario.model import Scenario
-from fedjoule.records import write_record
-from fedjoule.runstore import RunStore
 from harness.capture import Background, Capture, DeviceFacts
 from harness.federate.round_record import KIND, FederatedRoundRecord, PartRecord, federated_file
+from joulefleet.records import write_record
+from joulefleet.runstore import RunStore
 from tests.harness.profile_captures import Stretch, one_round, write
 
 

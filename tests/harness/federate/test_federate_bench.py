@@ -17,12 +17,8 @@ from emulator.emulation import Result, emulate, load_result
 from emulator.log import clients_schema
 from emulator.outcome import Accounting, Fate
 from emulator.scenario.load import load_scenario
-from fedjoule.errors import ConfigError, DeviceError
-from fedjoule.provenance import Origin
-from fedjoule.records import read_record, write_record
-from fedjoule.runstore import RunRecord, RunStatus, RunStore, read_journal, read_table
 from harness.bench.failures import AttemptRecord
-from harness.cli import run as fedjoule
+from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_files
 from harness.federate.round_record import open_part, read_federated
 from harness.federate.run import federate
@@ -31,6 +27,10 @@ from harness.profiles.library import build_run_profiles
 from harness.report.bench_page import bench_page
 from harness.report.federated_rounds import rounds_section
 from harness.stored_run import StoredRun
+from joulefleet.errors import ConfigError, DeviceError
+from joulefleet.provenance import Origin
+from joulefleet.records import read_record, write_record
+from joulefleet.runstore import RunRecord, RunStatus, RunStore, read_journal, read_table
 from tests.harness.federate.stored_federation import StoredFederation
 from tests.harness.local_bench import LocalBench, local_bench
 
@@ -232,12 +232,12 @@ def test_the_selector_saw_what_was_reported(bench: LocalBench, done: Result) -> 
 
 
 def test_a_page_and_a_comparison(done: Result, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fedjoule(["report", str(done.path)]) == 0
+    assert joulefleet(["report", str(done.path)]) == 0
     html = (done.path / "report.html").read_text()
     assert "energy, selected only" in html
     for accuracy in done.rounds["test_accuracy"]:
         assert f"{100 * accuracy:.4g} %" in html
-    assert fedjoule(["compare", str(done.path), "--target", "0.3"]) == 0
+    assert joulefleet(["compare", str(done.path), "--target", "0.3"]) == 0
     assert "fedrank" in capsys.readouterr().out
 
 
@@ -272,7 +272,7 @@ def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixt
     files = files_of(bench)
     root = bench.folder / "dry"
     arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
-    assert fedjoule([*arguments, "--root", str(root), "--dry-run", "--selector", "oort", "--json"]) == 0
+    assert joulefleet([*arguments, "--root", str(root), "--dry-run", "--selector", "oort", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["selector"], said["devices"], said["rounds"]) == ("oort", ["alpha", "beta"], 2)
     assert not root.exists()
@@ -281,9 +281,9 @@ def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixt
 def test_the_command_says_what_is_wrong(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
     files = files_of(bench)
     arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
-    assert fedjoule([*arguments, "--selector", "speed_oracle"]) == 3
+    assert joulefleet([*arguments, "--selector", "speed_oracle"]) == 3
     assert "is an oracle" in capsys.readouterr().err
-    assert fedjoule([*arguments, "--profiles", str(bench.folder)]) == 3
+    assert joulefleet([*arguments, "--profiles", str(bench.folder)]) == 3
     assert "no profiles in it" in capsys.readouterr().err
 
 
@@ -316,10 +316,10 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     ]  # fmt: skip
     larger = tmp_path / "larger.toml"
     larger.write_text(SCENARIO.replace("batch_size = 4", "batch_size = 8"))
-    assert fedjoule(["bench", "federate", str(larger), *arguments[3:]]) == 3
+    assert joulefleet(["bench", "federate", str(larger), *arguments[3:]]) == 3
     assert "alpha was measured with batch_size = 4, the rounds with 8" in capfd.readouterr().err
     assert not (tmp_path / "runs").exists(), "found out before anything was touched"
-    assert fedjoule(arguments) == 0
+    assert joulefleet(arguments) == 0
     out, err = capfd.readouterr()
     assert "1 rounds on 2 devices with oort [emulated]" in out
     assert "honest:" in out
@@ -330,6 +330,6 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     (record,) = read_federated(run.path)
     assert [part.chosen for part in record.parts] == [True], "Oort chooses before anybody trains"
     if record.parts[0].capture_sha256 is not None:  # a busy machine may lose samples
-        assert fedjoule(["probing", "fidelity", str(run.path), "--profiles", str(copy), "--json"]) == 0
+        assert joulefleet(["probing", "fidelity", str(run.path), "--profiles", str(copy), "--json"]) == 0
         said = json.loads(capfd.readouterr().out)
         assert {one["what"] for one in said["compared"]} == {"download", "train", "upload", "device", "round"}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from device_agents.protocol import ProbeDone
-from fedjoule.errors import CalledOff
 from harness.bench.ending import Ending, Stopped
 from harness.federate.live_energy import LivePower
 from harness.federate.server import FederatedServer, Report
+from joulefleet.errors import CalledOff
 from power.model import SampleBlock
 from tests.harness.in_threads import in_threads
 

@@ -12,7 +12,6 @@ import pytest
 from device_agents.protocol import ProbeDone
 from device_agents.session import Ping
 from emulator.outcome import Fate
-from fedjoule.errors import DataQualityError, DeviceError
 from harness.bench.board import Board
 from harness.bench.ending import Ending
 from harness.bench.job import Bench
@@ -32,6 +31,7 @@ from harness.federate.participant import Participation
 from harness.federate.registration import Registered
 from harness.federate.run import _cast
 from harness.federate.server import FederatedServer, Report
+from joulefleet.errors import DataQualityError, DeviceError
 from power.model import SampleBlock
 from tests.conftest import REPOSITORY
 

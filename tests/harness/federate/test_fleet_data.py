@@ -15,10 +15,10 @@ from emulator.assembly.assemble import learners_of
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.training.table import TableTrainer
-from fedjoule.errors import ConfigError, FedjouleError
 from harness.federate.fleet_data import FleetData
 from harness.federate.suitable import on_bench
 from harness.federate.uploads import Uploads
+from joulefleet.errors import ConfigError, JoulefleetError
 
 TASK = replace(find_task("digits-mlp"), learning_rate=0.1)
 
@@ -78,7 +78,7 @@ def test_updates_are_added_up_as_the_emulator_does(trainer: TableTrainer) -> Non
     assert np.array_equal(uploads.weights(clients), trainer.weights(clients))
     assert uploads.evaluate(weights, "test") == trainer.evaluate(weights, "test")
     for ask in (uploads.loss_of, uploads.batch_loss_of, uploads.accuracy_of):
-        with pytest.raises(FedjouleError, match="agents do not"):
+        with pytest.raises(JoulefleetError, match="agents do not"):
             ask(weights, clients)
 
 

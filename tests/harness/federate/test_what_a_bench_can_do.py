@@ -10,12 +10,12 @@ from emulator.assembly.assemble import make_selector
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario, SelectorSection
 from emulator.selectors.base import SELECTORS
-from fedjoule.config import parse_toml
-from fedjoule.errors import ConfigError
 from harness.federate.files import read_files
 from harness.federate.settings import FederateSettings
 from harness.federate.suitable import bench_devices, check_selector, not_used, on_bench
 from harness.inventory import Inventory, load_inventory
+from joulefleet.config import parse_toml
+from joulefleet.errors import ConfigError
 from tests.conftest import REPOSITORY
 
 INVENTORY = REPOSITORY / "examples" / "devices.toml"
@@ -130,7 +130,7 @@ def test_files_are_read_together(tmp_path: Path) -> None:
     assert files.fingerprint == same.fingerprint
     assert files.fingerprint != read_files("quick", INVENTORY, settings, selector="oort", seed=5).fingerprint
     command = files.command(Path("runs/x"))
-    assert command.startswith("fedjoule bench federate quick --inventory")
+    assert command.startswith("joulefleet bench federate quick --inventory")
     assert command.endswith("--resume runs/x")
     words = shlex.split(command)
     options = dict(zip(words[4:-1:2], words[5::2], strict=True))

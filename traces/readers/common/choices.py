@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from traces.readers.base import ReaderOptions
 
 COMMON_SETTINGS = ("encoding", "source", "licence")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from traces.readers.common import choices
 from traces.readers.common.clocks import number_to_ns
 from traces.readers.common.meanings import OBSERVED, STATES, Meanings, within

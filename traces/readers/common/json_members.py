@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 MAX_MEMBER_CHARS = 1 << 28
 """Longest member held in memory. One phone with a million events has about 40 million characters."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 from zoneinfo import ZoneInfo
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 from traces.model import NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices

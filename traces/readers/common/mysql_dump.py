@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 MAX_TOKEN_CHARS = 1 << 20
 """Longest row, string, comment or table definition held in memory. Real rows have some hundred characters."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedjoule.errors import ConfigError, DataQualityError
+from joulefleet.errors import ConfigError, DataQualityError
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common import choices
 from traces.readers.common.clocks import SHOWN_TWICE, number_to_ns

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 
 MAX_STRING_BYTES = 1 << 20
 MAX_LINE_BYTES = 1 << 16

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from fedjoule.errors import DataQualityError
+from joulefleet.errors import DataQualityError
 from traces.readers.common.pickle_opcodes import operations
 
 MAX_PENDING_VALUES = 10_000_000

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from fedjoule.errors import ConfigError, DataQualityError, StorageError
+from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from traces.manifest import ORIGIN_FILE
 from traces.readers.base import ImportReport, ReaderOptions
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from fedjoule.errors import DataQualityError
-from fedjoule.records import storage_error
+from joulefleet.errors import DataQualityError
+from joulefleet.records import storage_error
 from traces.readers.common.observed import DTYPE, Observed
 from traces.readers.common.sources import is_text
 
@@ -105,7 +105,7 @@ class UserSpool:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="fedjoule-import-")  # noqa: SIM115 - closed by __exit__
+            self._file = tempfile.TemporaryFile(prefix="joulefleet-import-")  # noqa: SIM115 - closed by __exit__
         try:
             for number, buffer in self._buffers.items():
                 begin = self._file.tell()

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from fedjoule.errors import ConfigError, DataQualityError
+from joulefleet.errors import ConfigError, DataQualityError
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common.sources import csv_rows, is_text
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from fedjoule.runstore import RunStore
+from joulefleet.runstore import RunStore
 
 SCHEMA = pa.schema([("n", pa.int64()), ("square", pa.float64())])
 

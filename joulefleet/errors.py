@@ -1,8 +1,8 @@
-"""Every error fedjoule raises on purpose, and the exit code each one ends the command with.
+"""Every error joulefleet raises on purpose, and the exit code each one ends the command with.
 
 ::
 
-    FedjouleError                 1   the run failed
+    JoulefleetError                 1   the run failed
     ├── StorageError              1   a directory or file could not be written or read back
     │   └── StorageFull           1   transient: no space left; what was written stays readable
     ├── MissingExtra              2   an optional dependency group is not installed
@@ -43,7 +43,7 @@ class Transient:
     """Mixin: trying the same thing again may succeed."""
 
 
-class FedjouleError(Exception):
+class JoulefleetError(Exception):
     """Base of all deliberate errors.
 
     Args:
@@ -68,11 +68,11 @@ class FedjouleError(Exception):
         return isinstance(self, Transient)
 
 
-def _rebuild(cls: type[FedjouleError], message: str, hint: str) -> FedjouleError:
+def _rebuild(cls: type[JoulefleetError], message: str, hint: str) -> JoulefleetError:
     return cls(message, hint=hint)
 
 
-class StorageError(FedjouleError):
+class StorageError(JoulefleetError):
     """A directory or file could not be written, or does not read back."""
 
 
@@ -80,19 +80,19 @@ class StorageFull(StorageError, Transient):
     """No space left; everything appended before stays readable."""
 
 
-class MissingExtra(FedjouleError):
+class MissingExtra(JoulefleetError):
     """An optional dependency group is needed and not installed."""
 
     exit_code = EXIT_USAGE
 
 
-class ConfigError(FedjouleError):
+class ConfigError(JoulefleetError):
     """A file that people write (TOML) or a value they gave is wrong."""
 
     exit_code = EXIT_CONFIG
 
 
-class DeviceError(FedjouleError):
+class DeviceError(JoulefleetError):
     """A phone or board refused, failed or answered nonsense."""
 
     exit_code = EXIT_DEVICE
@@ -118,7 +118,7 @@ class CalledOff(DeviceError):
     """A round of several devices does not begin or does not count, because of another of them."""
 
 
-class MeterError(FedjouleError):
+class MeterError(JoulefleetError):
     """A power instrument refused, failed or answered nonsense."""
 
     exit_code = EXIT_METER
@@ -148,11 +148,11 @@ class UnsafeOutput(MeterError):
     """A voltage or current outside what the inventory allows for this device."""
 
 
-class NobodyLeft(FedjouleError):
+class NobodyLeft(JoulefleetError):
     """No device is eligible now, nor within a year of virtual time."""
 
 
-class DataQualityError(FedjouleError):
+class DataQualityError(JoulefleetError):
     """Evidence that must not become a number."""
 
     exit_code = EXIT_DATA_QUALITY

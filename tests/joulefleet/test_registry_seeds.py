@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from fedjoule.errors import ConfigError
-from fedjoule.registry import Registry
-from fedjoule.seeds import generator, stream_entropy, torch_seed
+from joulefleet.errors import ConfigError
+from joulefleet.registry import Registry
+from joulefleet.seeds import generator, stream_entropy, torch_seed
 
 THINGS: Registry[type] = Registry(
     what="thing",
-    group="fedjoule.test_things",
+    group="joulefleet.test_things",
     builtin={"counter": ("collections:Counter", "counts"), "broken": ("collections:Nope", "")},
 )
 
@@ -28,7 +28,7 @@ def test_unknown_name_lists_the_known_and_the_nearest() -> None:
 
 
 def test_a_plugin_that_does_not_import_is_named() -> None:
-    with pytest.raises(ConfigError, match="'broken' from fedjoule cannot be loaded"):
+    with pytest.raises(ConfigError, match="'broken' from joulefleet cannot be loaded"):
         THINGS.load("broken")
 
 

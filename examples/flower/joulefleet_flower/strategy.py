@@ -1,4 +1,4 @@
-"""`SelectingFedAvg`: Flower's FedAvg, in which one of fedjoule's selectors chooses who trains.
+"""`SelectingFedAvg`: Flower's FedAvg, in which one of joulefleet's selectors chooses who trains.
 
 Flower's round loop stays in charge. `configure_train` lets the candidates do what the selector asks of them
 before the choice, chooses, and tells the chosen to go on; Flower sends that and collects the updates;
@@ -26,11 +26,11 @@ from emulator.protocol import Aggregation
 from emulator.rounds import OpenRound
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Probe, Profiling, Selector
-from fedjoule.errors import ConfigError, NobodyLeft
-from fedjoule.records import write_record
-from fedjoule.runstore import Run
-from fedjoule_flower.clients import register
-from fedjoule_flower.grid_trainer import GridTrainer, Ids, ScoreModel
+from joulefleet.errors import ConfigError, NobodyLeft
+from joulefleet.records import write_record
+from joulefleet.runstore import Run
+from joulefleet_flower.clients import register
+from joulefleet_flower.grid_trainer import GridTrainer, Ids, ScoreModel
 
 log = getLogger("flwr").log
 
@@ -54,7 +54,7 @@ class SelectingFedAvg(FedAvg):
         scenario: Selector, protocol, fleet (profiles, traces, batteries), reward. Of its task only the name
             counts, by which profiles are found: data and model are the clients'.
         seed: Which device has which profile, and every draw of the selector.
-        run: The run to which rounds and clients are logged, as ``fedjoule emulate`` does.
+        run: The run to which rounds and clients are logged, as ``joulefleet emulate`` does.
         folder: Inside the run.
         classes: Number of classes.
         score: Mean loss and accuracy of a model on the server's ``validation`` split (for rewards) or
@@ -180,7 +180,7 @@ class SelectingFedAvg(FedAvg):
     def _assembled(
         self, grid: Grid, initial: ArrayRecord, config: ConfigRecord, timeout_s: float
     ) -> tuple[GridTrainer, Engine, dict[str, Any]]:
-        """The clients behind an engine of fedjoule."""
+        """The clients behind an engine of joulefleet."""
         from importlib.metadata import version
 
         found = register(grid, self._scenario.fleet.devices, config, timeout_s)

@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedjoule.errors import StorageError
-from fedjoule.records import publish, storage_error
+from joulefleet.errors import StorageError
+from joulefleet.records import publish, storage_error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STREAM_SUFFIX = ".arrows"
 PARQUET_SUFFIX = ".parquet"
-_STAYS_STREAM = {b"fedjoule.final": b"stream"}
+_FINAL = b"final"
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _ROW_GROUP_ROWS = 262_144
 _ROW_GROUP_BYTES = 4 << 20
@@ -51,7 +51,7 @@ class TableWriter:
         keep_stream: bool = False,
     ) -> None:
         if keep_stream:
-            schema = schema.with_metadata({**(schema.metadata or {}), **_STAYS_STREAM})
+            schema = schema.with_metadata({**(schema.metadata or {}), _FINAL: b"stream"})
         self.stream_path = directory / (name + STREAM_SUFFIX)
         self.parquet_path = directory / (name + PARQUET_SUFFIX)
         self.schema = schema
@@ -192,7 +192,9 @@ def numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
 
 def stays_stream(schema: pa.Schema) -> bool:
     """Whether a table keeps the stream form when it is closed or salvaged."""
-    return bool(schema.metadata and _STAYS_STREAM.items() <= schema.metadata.items())
+    # Streams of before had a product's name and a dot in front of the key.
+    facts = (schema.metadata or {}).items()
+    return any(key.rpartition(b".")[2] == _FINAL and value == b"stream" for key, value in facts)
 
 
 def rewrite_stream(source: Path, target: Path, schema: pa.Schema, *, limit: int | None = None) -> None:
@@ -329,7 +331,9 @@ def table_path(directory: Path, name: str) -> Path:
         path = directory / (name + suffix)
         if path.exists():
             return path
-    raise StorageError(f"{directory}: no table {name!r}", hint="`fedjoule runs list` shows what a run holds")
+    raise StorageError(
+        f"{directory}: no table {name!r}", hint="`joulefleet runs list` shows what a run holds"
+    )
 
 
 def read_table(directory: Path, name: str) -> pa.Table:

@@ -6,7 +6,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from fedjoule.errors import ConfigError, DeviceProtocolError
+from joulefleet.errors import ConfigError, DeviceProtocolError
 
 
 class Rows:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from fedjoule.errors import FedjouleError, StorageError
-from fedjoule.records import StoredRecord, read_record, storage_error, write_record
-from fedjoule.runstore.journal import Journal
-from fedjoule.runstore.table import TableWriter
+import joulefleet
+from joulefleet.errors import JoulefleetError, StorageError
+from joulefleet.records import StoredRecord, read_record, storage_error, write_record
+from joulefleet.runstore.journal import Journal
+from joulefleet.runstore.table import TableWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +68,8 @@ def host_facts() -> dict[str, str]:
         "cpus": str(os.cpu_count()),
         "python": platform.python_version(),
     }
-    for package in ("fedjoule", "numpy", "scipy", "pyarrow", "torch", "onnxruntime"):
+    facts["version"] = joulefleet.__version__
+    for package in ("numpy", "scipy", "pyarrow", "torch", "onnxruntime"):
         try:
             facts[package] = version(package)
         except PackageNotFoundError:
@@ -106,7 +108,7 @@ class Run:
             elif issubclass(kind, KeyboardInterrupt):
                 self._finish(RunStatus.INTERRUPTED, "interrupted")
             else:
-                text = error.message if isinstance(error, FedjouleError) else f"{kind.__name__}: {error}"
+                text = error.message if isinstance(error, JoulefleetError) else f"{kind.__name__}: {error}"
                 self._finish(RunStatus.FAILED, text)
         finally:
             logging.getLogger().removeHandler(self._log)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedjoule.errors import StorageError
-from fedjoule.records import write_record
-from fedjoule.runstore.journal import cut_torn_line
-from fedjoule.runstore.run import RUN_FILE, RunLock, RunStatus, read_run
-from fedjoule.runstore.table import (
+from joulefleet.errors import StorageError
+from joulefleet.records import write_record
+from joulefleet.runstore.journal import cut_torn_line
+from joulefleet.runstore.run import RUN_FILE, RunLock, RunStatus, read_run
+from joulefleet.runstore.table import (
     PARQUET_SUFFIX,
     STREAM_SUFFIX,
     is_closed,

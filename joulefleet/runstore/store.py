@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedjoule.errors import ConfigError, FedjouleError, StorageError
-from fedjoule.records import fsync_directory, storage_error, write_record
-from fedjoule.runstore.run import (
+from joulefleet.errors import ConfigError, JoulefleetError, StorageError
+from joulefleet.records import fsync_directory, storage_error, write_record
+from joulefleet.runstore.run import (
     RUN_FILE,
     Run,
     RunLock,
@@ -25,7 +25,7 @@ from fedjoule.runstore.run import (
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """One line of ``fedjoule runs list``. ``record`` is None when ``run.json`` cannot be read."""
+    """One line of ``joulefleet runs list``. ``record`` is None when ``run.json`` cannot be read."""
 
     path: Path
     record: RunRecord | None
@@ -114,7 +114,7 @@ def summarise(path: Path) -> RunSummary:
     """Look at one run directory without failing."""
     try:
         return RunSummary(path, read_run(path), is_locked(path))
-    except FedjouleError as error:
+    except JoulefleetError as error:
         return RunSummary(path, None, is_locked(path), problem=error.message)
 
 
@@ -131,5 +131,5 @@ def find_run(root: Path, reference: str) -> Path:
     if len(matches) == 1:
         return matches[0]
     problem = f"{len(matches)} runs match" if matches else "no run matches"
-    hint = f"`fedjoule runs list --root {root}` shows them"
+    hint = f"`joulefleet runs list --root {root}` shows them"
     raise StorageError(f"{problem} {reference!r} in {root}", hint=hint)

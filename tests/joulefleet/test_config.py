@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from fedjoule.config import ClosedModel, load_toml, parse_toml
-from fedjoule.errors import ConfigError
+from joulefleet.config import ClosedModel, load_toml, parse_toml
+from joulefleet.errors import ConfigError
 
 
 class Meter(ClosedModel):

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedjoule.errors import ProvenanceError
-from fedjoule.provenance import Instrument, Origin, Provenance, SourceRef, combine, weakest
+from joulefleet.errors import ProvenanceError
+from joulefleet.provenance import Instrument, Origin, Provenance, SourceRef, combine, weakest
 
 SHA = "0" * 64
 REAL = Instrument(kind="monsoon-hvpm", serial="1", emulated=False)

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import model_validator
 
-from fedjoule.config import ClosedModel, validate
-from fedjoule.errors import StorageError
+from joulefleet.config import ClosedModel, validate
+from joulefleet.errors import StorageError
 
 R = TypeVar("R", bound="StoredRecord")
 
@@ -35,7 +35,7 @@ class StoredRecord(ClosedModel):
             found = data.setdefault("schema_version", cls.SCHEMA_VERSION)
             if found != cls.SCHEMA_VERSION:
                 raise ValueError(
-                    f"schema_version {found!r}, this fedjoule reads {cls.SCHEMA_VERSION} of {cls.__name__}"
+                    f"schema_version {found!r}, this joulefleet reads {cls.SCHEMA_VERSION} of {cls.__name__}"
                 )
         return data
 
@@ -75,7 +75,7 @@ def read_json(path: Path) -> Any:
         raise StorageError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:  # also UnicodeDecodeError
         raise StorageError(
-            f"{path}: not readable as JSON ({error})", hint="try `fedjoule runs salvage`"
+            f"{path}: not readable as JSON ({error})", hint="try `joulefleet runs salvage`"
         ) from error
 
 
@@ -133,12 +133,12 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     """The operating system's refusal as an error that says what to do."""
     import errno
 
-    from fedjoule.errors import StorageFull
+    from joulefleet.errors import StorageFull
 
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageFull(
             f"{path}: no space left ({error.strerror})",
-            hint="free some space, then `fedjoule runs salvage` recovers everything written before",
+            hint="free some space, then `joulefleet runs salvage` recovers everything written before",
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StorageError(

@@ -8,9 +8,9 @@ from flwr.app import ArrayRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from emulator.training.base import LocalResults, Score
-from fedjoule_flower import wire
-from fedjoule_flower.clients import Answers, Clients, number
-from fedjoule_flower.rows import Rows
+from joulefleet_flower import wire
+from joulefleet_flower.clients import Answers, Clients, number
+from joulefleet_flower.rows import Rows
 
 Ids = NDArray[np.int64]
 Row = NDArray[np.float32]

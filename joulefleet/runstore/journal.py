@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedjoule.errors import StorageError
-from fedjoule.records import canonical_json, storage_error
+from joulefleet.errors import StorageError
+from joulefleet.records import canonical_json, storage_error
 
 
 class Journal:

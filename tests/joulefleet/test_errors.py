@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from fedjoule import errors
+from joulefleet import errors
 
 
-def all_errors() -> list[type[errors.FedjouleError]]:
-    found = [errors.FedjouleError]
+def all_errors() -> list[type[errors.JoulefleetError]]:
+    found = [errors.JoulefleetError]
     for cls in found:
         found += cls.__subclasses__()
     return found
@@ -19,7 +19,7 @@ def all_errors() -> list[type[errors.FedjouleError]]:
 # should not matter to other tests what was. What needs a package of another extra cannot be imported.
 EVERYWHERE = """
 import importlib, json, pkgutil
-OURS = ("fedjoule", "power", "traces", "device_agents", "emulator", "harness")
+OURS = ("joulefleet", "power", "traces", "device_agents", "emulator", "harness")
 for name in OURS:
     for module in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
         if not module.name.endswith("__main__"):
@@ -28,8 +28,8 @@ for name in OURS:
             except ModuleNotFoundError as error:
                 if error.name.split(".")[0] in OURS:
                     raise
-from fedjoule.errors import FedjouleError
-found = [FedjouleError]
+from joulefleet.errors import JoulefleetError
+found = [JoulefleetError]
 for cls in found:
     found += cls.__subclasses__()
 print(json.dumps({cls.__name__: cls.exit_code for cls in found}))
@@ -58,5 +58,5 @@ def test_a_worker_process_can_send_an_error_home() -> None:
 
 
 @pytest.mark.parametrize("cls", all_errors())
-def test_the_message_is_what_str_shows(cls: type[errors.FedjouleError]) -> None:
+def test_the_message_is_what_str_shows(cls: type[errors.JoulefleetError]) -> None:
     assert str(cls("what happened", hint="what to try")) == "what happened"

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from fedjoule.rounding import rounded
+from joulefleet.rounding import rounded
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fedjoule.errors import ConfigError, StorageError, StorageFull
-from fedjoule.records import read_record
-from fedjoule.runstore import (
+from joulefleet.errors import ConfigError, StorageError, StorageFull
+from joulefleet.records import read_record
+from joulefleet.runstore import (
     Journal,
     RunRecord,
     RunStatus,
@@ -177,6 +177,20 @@ def test_salvage_leaves_a_closed_stream_as_it_is(tmp_path: Path) -> None:
         salvage_run(run.path)
         assert (run.path / "done.arrows").read_bytes() == closed
         assert read_table(run.path, "torn").num_rows in (2, 4)
+
+
+def test_streams_of_earlier_versions_stay_streams(tmp_path: Path) -> None:
+    """They carry a product's name in their key."""
+    run = RunStore(tmp_path).create("r", kind="t")
+    earlier = SCHEMA.with_metadata({b"fedjoule.final": b"stream"})
+    with TableWriter(run.path, "kept", earlier) as table:
+        table.append(rows(1, 2))
+    with TableWriter(run.path, "turned", SCHEMA.with_metadata({b"final": b"no"})) as table:
+        table.append(rows(1, 2))
+    assert {path.name for path in run.path.glob("*.*") if path.stem in ("kept", "turned")} == {
+        "kept.arrows",
+        "turned.parquet",
+    }
 
 
 def test_resume_continues_where_the_kill_was(tmp_path: Path) -> None:

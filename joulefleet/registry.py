@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -21,13 +21,13 @@ class Entry:
         name: What users type.
         target: ``module:attribute``.
         summary: One line for listings, known without importing.
-        source: ``fedjoule`` or the distribution that offers it.
+        source: ``joulefleet`` or the distribution that offers it.
     """
 
     name: str
     target: str
     summary: str = ""
-    source: str = "fedjoule"
+    source: str = "joulefleet"
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Registry(Generic[T]):
 
     Args:
         what: What one thing is called in messages, e.g. ``power meter``.
-        group: The entry-point group, e.g. ``fedjoule.power_meters``.
+        group: The entry-point group, e.g. ``joulefleet.power_meters``.
         builtin: Name to ``(target, summary)``.
     """
 

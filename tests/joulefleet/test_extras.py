@@ -1,10 +1,10 @@
-"""Extras are named alike everywhere, and installed from the clone: no package index has fedjoule."""
+"""Extras are named alike everywhere, and installed from the clone: no package index has joulefleet."""
 
 import re
 import tomllib
 
-from fedjoule.extras import install_hint
 from harness.doctor import EXTRAS
+from joulefleet.extras import install_hint
 from tests.conftest import REPOSITORY
 
 DECLARED: dict[str, list[str]] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
@@ -12,7 +12,16 @@ DECLARED: dict[str, list[str]] = tomllib.loads((REPOSITORY / "pyproject.toml").r
 ]
 TEXTS = [
     path
-    for folder in ("docs", "examples", "fedjoule", "harness", "emulator", "device_agents", "power", "traces")
+    for folder in (
+        "docs",
+        "examples",
+        "joulefleet",
+        "harness",
+        "emulator",
+        "device_agents",
+        "power",
+        "traces",
+    )
     for path in (REPOSITORY / folder).rglob("*")
     if path.suffix in (".md", ".py", ".toml", ".txt")
 ] + [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md"]
@@ -26,7 +35,7 @@ def test_what_is_to_be_typed() -> None:
 def test_all_is_all_of_them_and_the_doctor_knows_each() -> None:
     (everything,) = DECLARED["all"]
     extras = set(DECLARED) - {"all"}
-    assert set(everything.removeprefix("fedjoule[").removesuffix("]").split(",")) == extras
+    assert set(everything.removeprefix("joulefleet[").removesuffix("]").split(",")) == extras
     assert {name: set(packages) for name, packages in EXTRAS.items()} == {
         name: {re.split(r"[<>=]", item)[0] for item in DECLARED[name]} for name in extras
     }
@@ -35,7 +44,7 @@ def test_all_is_all_of_them_and_the_doctor_knows_each() -> None:
 
 
 def test_nothing_tells_anybody_to_install_a_strangers_package() -> None:
-    bare = re.compile(r"pip install[^\n`]*\bfedjoule\b(?!'s)")
+    bare = re.compile(r"pip install[^\n`]*\bjoulefleet\b(?!'s)")
     found = [(path, match[0]) for path in TEXTS if (match := bare.search(path.read_text()))]
     assert found == []
     named = {

@@ -8,9 +8,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
-from fedjoule_flower import wire
+from joulefleet_flower import wire
 
-WEIGHTS, OPTIMISER = "fedjoule-weights", "fedjoule-optimiser"
+WEIGHTS, OPTIMISER = "joulefleet-weights", "joulefleet-optimiser"
 """Where a probe leaves off, in the client's own state; it never leaves the client."""
 
 
@@ -50,7 +50,7 @@ OpenClient = Callable[[Context, ConfigRecord], LocalClient]
 
 
 def selectable(open_client: OpenClient) -> ClientApp:
-    """A ClientApp that `fedjoule_flower.strategy.SelectingFedAvg` can select.
+    """A ClientApp that `joulefleet_flower.strategy.SelectingFedAvg` can select.
 
     Args:
         open_client: Makes the client of a node; called for every message, so it should remember its data.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from fedjoule.errors import ConfigError
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

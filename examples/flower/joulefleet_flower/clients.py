@@ -11,8 +11,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedjoule.errors import ConfigError, DeviceProtocolError, DeviceUnreachable
-from fedjoule_flower import wire
+from joulefleet.errors import ConfigError, DeviceProtocolError, DeviceUnreachable
+from joulefleet_flower import wire
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ def register(grid: Grid, count: int, config: ConfigRecord, timeout_s: float) -> 
     if len(answers) < count:
         raise DeviceUnreachable(
             f"{count - len(answers)} of {count} clients did not register",
-            hint="is their ClientApp made by `fedjoule_flower.client.selectable`? Its log says what failed",
+            hint="is their ClientApp made by `joulefleet_flower.client.selectable`? Its log says what failed",
         )
     told = [answer[wire.METRICS] for answer in answers.values()]
     # Node ids are drawn anew in every simulation; a client that knows its number keeps it.
@@ -145,5 +145,5 @@ def number(metrics: Mapping[str, Any], client: int, name: str) -> float:
     except (KeyError, TypeError, ValueError):
         raise DeviceProtocolError(
             f"client {client} answered without the number {name!r}",
-            hint="fedjoule_flower/wire.py lists what each answer holds",
+            hint="joulefleet_flower/wire.py lists what each answer holds",
         ) from None

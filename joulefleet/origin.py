@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-PACKAGES = ("fedjoule", "harness", "emulator", "device_agents", "power", "traces")
+PACKAGES = ("joulefleet", "harness", "emulator", "device_agents", "power", "traces")
 
 
 def shadowed_packages(names: tuple[str, ...] = PACKAGES) -> dict[str, str]:

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
-from fedjoule.config import ClosedModel
-from fedjoule.errors import ProvenanceError
+from joulefleet.config import ClosedModel
+from joulefleet.errors import ProvenanceError
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

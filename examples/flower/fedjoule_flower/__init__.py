@@ -1,1 +1,0 @@
-"""fedjoule's client selectors, costs and accounting as a strategy of the Flower framework."""

@@ -1,0 +1,1 @@
+"""joulefleet's client selectors, costs and accounting as a strategy of the Flower framework."""
