@@ -21,7 +21,7 @@ from benchmarks.result import Figure, figure
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.meter import MeterConfig, open_meter
-from power.recorder import record
+from power.recording.recorder import record
 
 NAME = "live_capture"
 MAX_CPU_SHARE = 0.15

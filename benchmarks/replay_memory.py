@@ -26,7 +26,7 @@ from power.meter import MeterConfig, RawSink, open_meter
 from power.meters.monsoon_lvpm import ACCURACY, KIND
 from power.meters.streaming import StreamingMeter
 from power.model import InstrumentInfo, SampleBlock
-from power.recorder import record
+from power.recording.recorder import record
 from power.wire.lvpm import LvpmDecoder
 from power.wire.lvpm_frames import DATA, FLAG_OUTPUT_ON, SEQUENCE_MODULUS, encode_frame
 

@@ -24,7 +24,7 @@ from emulator.training.base import OpenTrainer
 from joulefleet.errors import ConfigError, NobodyLeft
 from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore import Run, RunStore, read_table
-from power.profile import DeviceProfile
+from power.profile.model import DeviceProfile
 
 if TYPE_CHECKING:
     import pandas as pd

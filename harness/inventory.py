@@ -13,7 +13,7 @@ from device_agents.deploy import Installation
 from joulefleet.config import ClosedModel, load_toml
 from joulefleet.errors import ConfigError
 from power.meter import MeterConfig
-from power.profile import Battery
+from power.profile.model import Battery
 
 if TYPE_CHECKING:
     from device_agents.transport import Transport

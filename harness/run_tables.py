@@ -12,9 +12,9 @@ from device_agents.protocol import Phase
 from harness.capture import Capture
 from harness.profiles.epochs import CutCapture, Epoch
 from joulefleet.provenance import Origin, weakest
-from power.energy_index import EnergyIndex
-from power.uncertainty import gross_interval, net_interval
-from power.windows import Window, WindowEnergy
+from power.energy.index import EnergyIndex
+from power.energy.uncertainty import gross_interval, net_interval
+from power.energy.windows import Window, WindowEnergy
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,7 @@ from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record
 from joulefleet.runstore.run import RUN_FILE, read_run
 from joulefleet.runstore.store import summarise
-from power.profile import DeviceProfile
+from power.profile.model import DeviceProfile
 
 if TYPE_CHECKING:
     import pandas as pd

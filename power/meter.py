@@ -19,7 +19,7 @@ class MeterConfig(ClosedModel):
     The three limits are mandatory: nobody should find out by smoke that a default did not fit. No driver
     changes the output because of them; they are what an explicit request is checked against, and what
     the instrument's own setting is compared with. Switching the output on gives the instrument the current
-    limit first (`power.safety.switch_output_on`).
+    limit first (`power.meters.safety.switch_output_on`).
 
     Attributes:
         kind: Registered name, see ``joulefleet meter list``.

@@ -19,11 +19,11 @@ from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError, MeterError
 from joulefleet.provenance import Sha256
 from joulefleet.records import StoredRecord, write_record
-from power.checks import rate_limit_ppm, rate_offset_ppm
 from power.meter import MeterConfig, open_meter
 from power.model import InstrumentInfo, SampleBlock, Severity
-from power.recorder import record
 from power.recording import Recording, open_recording
+from power.recording.checks import rate_limit_ppm, rate_offset_ppm
+from power.recording.recorder import record
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -33,7 +33,7 @@ from emulator.world import World
 from joulefleet.errors import ConfigError
 from joulefleet.records import canonical_json
 from joulefleet.seeds import generator
-from power.profile import DeviceProfile
+from power.profile.model import DeviceProfile
 
 TRAINING_SAMPLES = "training samples: task.held_out is 0"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from device_agents.workloads.tasks import Task
 from emulator.scenario.model import Fleet
 from joulefleet.errors import ConfigError
-from power.profile import DeviceProfile, load_profile
+from power.profile.model import DeviceProfile, load_profile
 
 
 def profiles_of(fleet: Fleet, task: Task) -> list[DeviceProfile]:

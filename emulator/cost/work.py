@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.fleet.conditions import Conditions, Ids, Times
-from emulator.fleet.costs import LoadCurves
 from emulator.fleet.debts import between
+from power.profile.cost_arrays import LoadCurves
 
 Array = NDArray[np.float64]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.fleet.costs import ProfileCosts, profile_costs
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin, weakest
-from power.profile import DeviceProfile, EnergyKind
+from power.profile.cost_arrays import ProfileCosts, profile_costs
+from power.profile.model import DeviceProfile, EnergyKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)

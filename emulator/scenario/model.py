@@ -15,7 +15,7 @@ from emulator.outcome import Accounting
 from emulator.protocol import Aggregation
 from joulefleet.config import ClosedModel
 from joulefleet.records import StoredRecord
-from power.profile import EnergyKind
+from power.profile.model import EnergyKind
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]

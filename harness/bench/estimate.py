@@ -13,13 +13,13 @@ from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import Inventory
 from joulefleet.errors import JoulefleetError
-from power.profile import DeviceProfile, PhaseCost, load_profile
+from power.profile.model import DeviceProfile, PhaseCost, load_profile
 
 DISK_B_PER_S = {"monsoon-lvpm": 88e3, "monsoon-hvpm": 221e3, "ina219": 20e3}
 """Measured on six seconds of each emulated instrument at its own rate: samples, raw bytes, index."""
 
 METER_START_S = {"monsoon-hvpm": 6.0}
-"""An HVPM calibrates before its first sample (`power.recorder.FIRST_SAMPLE_S`)."""
+"""An HVPM calibrates before its first sample (`power.recording.recorder.FIRST_SAMPLE_S`)."""
 
 NO_BASIS = "none: no profile of this device, model and backend was found, so training is left out"
 

@@ -8,7 +8,7 @@ from harness.bench.ending import Ending
 from harness.bench.plan import Timing
 from harness.capture import HostWindow
 from joulefleet.errors import ConfigError
-from power.baseline import PARTS
+from power.energy.baseline import PARTS
 
 
 def leave_alone(seconds: float, ending: Ending) -> HostWindow:

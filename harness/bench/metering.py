@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from joulefleet.errors import MeterSilent, UnsafeOutput
 from power.meter import MeterConfig, open_meter
-from power.recorder import FIRST_SAMPLE_S, record
+from power.recording.recorder import FIRST_SAMPLE_S, record
 
 if TYPE_CHECKING:
     from power.model import SampleBlock

@@ -16,8 +16,8 @@ from harness.capture import Capture, open_capture
 from harness.inventory import load_inventory, nearest
 from joulefleet.errors import ConfigError
 from joulefleet.runstore.store import summarise
-from power.energy_index import EnergyIndex
-from power.windows import DEFAULT_POLICY, Window
+from power.energy.index import EnergyIndex
+from power.energy.windows import DEFAULT_POLICY, Window
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from device_agents.protocol import Phase
 from harness.capture import Capture, open_capture
 from harness.profiles.epochs import CutCapture
-from power.energy_index import EnergyIndex
-from power.windows import DEFAULT_POLICY, Window, WindowEnergy
+from power.energy.index import EnergyIndex
+from power.energy.windows import DEFAULT_POLICY, Window, WindowEnergy
 
 
 def energy_per_epoch_j(capture: Capture) -> float | None:

@@ -10,11 +10,11 @@ from device_agents.protocol import EpochMarker, JobEnd, Phase, SourceLost, Sourc
 from harness.capture import HostWindow
 from harness.clock import ClockFit
 from joulefleet.errors import DataQualityError, DeviceProtocolError
-from power.baseline import measure_baseline
-from power.energy_index import EnergyIndex
+from power.energy.baseline import measure_baseline
+from power.energy.index import EnergyIndex
+from power.energy.windows import DEFAULT_POLICY, Window
 from power.model import Finding, Severity
 from power.recording import Recording
-from power.windows import DEFAULT_POLICY, Window
 
 MEASURE_AGAIN = "it is measured again while attempts are left; see the findings of its recording"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from emulator.emulation import Result
     from emulator.outcome import RoundOutcome
     from harness.federate.files import FederateFiles
-    from power.profile import DeviceProfile
+    from power.profile.model import DeviceProfile
 
 _file = click.Path(path_type=Path, dir_okay=False)
 _folder = click.Path(path_type=Path, file_okay=False)

@@ -114,7 +114,7 @@ def _meter(ask: _Questions, *, asking: bool) -> MeterAnswers | None:
 
 def _show_instruments() -> None:
     """What is plugged in, as a help for the answers."""
-    from power.scan import scan_instruments
+    from power.meters.scan import scan_instruments
 
     found = scan_instruments()
     for instrument in found.instruments:

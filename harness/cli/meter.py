@@ -67,7 +67,7 @@ def scan() -> Output:
 
     No serial port is opened. A Monsoon on USB is opened to ask for its serial number, and for nothing else.
     """
-    from power.scan import scan_instruments
+    from power.meters.scan import scan_instruments
 
     found = scan_instruments()
 
@@ -116,7 +116,7 @@ def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Outpu
     """Record a meter. Ctrl-C ends the recording and keeps it."""
     from harness.cli.meter_live import LivePower, stop_on_signals
     from power.meter import open_meter
-    from power.recorder import record
+    from power.recording.recorder import record
 
     with open_meter(config) as opened, stop_on_signals() as stop, LivePower("recording", seconds) as live:
         record_ = record(opened, out, config=config, seconds=seconds, stop=stop, on_block=live)
@@ -159,7 +159,7 @@ def salvage(folder: Path) -> Output:
 def verify(folder: Path) -> Output:
     """Check a recording: its files against their hashes, its samples against the instrument's bytes."""
     from power.recording import RAW_FILE, open_recording, verify_hashes
-    from power.redecode import compare
+    from power.recording.redecode import compare
 
     recording = open_recording(folder)
     changed = verify_hashes(recording)

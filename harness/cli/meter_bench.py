@@ -78,7 +78,7 @@ def output(config: MeterConfig, voltage_v_to_set: float | None, off: bool, yes: 
     current limit, for its power-up too, and goes no further if the instrument keeps a higher one.
     """
     from power.meter import open_meter
-    from power.safety import OutputControl, OutputSetting, require_safe_voltage, switch_output_on
+    from power.meters.safety import OutputControl, OutputSetting, require_safe_voltage, switch_output_on
 
     if off == (voltage_v_to_set is not None):
         raise click.UsageError("either --set VOLTS or --off")

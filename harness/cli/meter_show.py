@@ -13,8 +13,8 @@ from joulefleet.errors import EXIT_DATA_QUALITY, ConfigError, DataQualityError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from power.energy.windows import Window
     from power.recording import Recording
-    from power.windows import Window
 
 
 @click.command("show", cls=Command)
@@ -29,10 +29,10 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
 
     --from and --to count from its first sample. The exit code is 6 if the energy must not be used.
     """
-    from power.evidence import gather
+    from power.energy.measurement import gather
+    from power.energy.uncertainty import Session, gross_interval
     from power.recording import open_recording
-    from power.samples_csv import write_csv
-    from power.uncertainty import Session, gross_interval
+    from power.recording.csv_export import write_csv
 
     recording = open_recording(folder)
     record = recording.record
@@ -62,7 +62,7 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
 
 
 def _window(recording: Recording, from_s: float | None, to_s: float | None) -> Window:
-    from power.windows import Window
+    from power.energy.windows import Window
 
     if not len(recording):
         raise DataQualityError(f"{recording.folder}: holds no samples", hint="record again")

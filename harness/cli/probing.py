@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.probing.predict import Interval, Prediction
-    from power.profile import DeviceProfile
+    from power.profile.model import DeviceProfile
 
 REFERENCE = "reference"
 PAPER_CHOSEN = (10,)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.probing.predict import Interval
     from harness.probing.run import ProbingFiles
     from harness.probing.validation import MeasuredCell, Validation
-    from power.profile import Quantity
+    from power.profile.model import Quantity
 
 WAITING = "wait: of all candidates for the server's choice after the probe; in no other number"
 PREDICTED, EMULATED = "  predicted", "  emulator"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from harness.profiles.library import Stored
-from power.profile import DeviceProfile, PhaseCost, Quantity
+from power.profile.model import DeviceProfile, PhaseCost, Quantity
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ from emulator.outcome import Accounting
 from harness.demo.run import DemoResult
 from harness.report.page import Number
 from joulefleet.provenance import Origin
-from power.profile import DeviceProfile, Quantity
+from power.profile.model import DeviceProfile, Quantity
 
 LOOK = (
     ("the power of every job", "joulefleet bench show {bench}"),

@@ -8,7 +8,7 @@ from emulator.experiments.results import FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
 from harness.probing.predict import Prediction, Question, predict
 from joulefleet.errors import DataQualityError
-from power.profile import DeviceProfile
+from power.profile.model import DeviceProfile
 
 
 def predicted_savings(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from power.model import SampleBlock
-    from power.profile import EnergyKind
+    from power.profile.model import EnergyKind
 
 
 @dataclass(frozen=True, slots=True)

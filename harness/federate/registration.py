@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from emulator.budgets import budgets_of
-from emulator.fleet.costs import profile_costs
 from harness.probing.measured import Part
-from power.profile import DeviceProfile, EnergyKind
+from power.profile.cost_arrays import profile_costs
+from power.profile.model import DeviceProfile, EnergyKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

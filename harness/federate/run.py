@@ -27,7 +27,7 @@ from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from harness.salvage import salvage
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
-from power.profile import DeviceProfile
+from power.profile.model import DeviceProfile
 
 if TYPE_CHECKING:
     from emulator.training.table import TableTrainer

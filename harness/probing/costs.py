@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.probing.formula import CandidateCosts
 from harness.profiles.scale import relative_sd
-from power.profile import DeviceProfile, EnergyKind, PhaseCost, Quantity
+from power.profile.model import DeviceProfile, EnergyKind, PhaseCost, Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

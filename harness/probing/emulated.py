@@ -17,7 +17,7 @@ from emulator.outcome import Accounting, RoundCost
 from harness.federate.booking import honest_time_s
 from harness.probing.expected import RunRound
 from harness.probing.replay import ReplayedRound, replay
-from power.profile import DeviceProfile, EnergyKind
+from power.profile.model import DeviceProfile, EnergyKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

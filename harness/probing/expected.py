@@ -22,7 +22,7 @@ from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator
-from power.profile import DeviceProfile, EnergyKind
+from power.profile.model import DeviceProfile, EnergyKind
 
 
 @dataclass(frozen=True, slots=True)

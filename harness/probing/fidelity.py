@@ -39,7 +39,7 @@ from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record
 from joulefleet.runstore.run import read_run
-from power.profile import DeviceProfile, EnergyKind
+from power.profile.model import DeviceProfile, EnergyKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

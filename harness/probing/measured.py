@@ -16,11 +16,11 @@ from harness.capture import Capture, Phased
 from harness.probing.round_record import RoundRecord
 from harness.profiles.epochs import CutCapture, gather_phases
 from joulefleet.errors import DataQualityError
-from power.baseline import Baseline
-from power.evidence import Evidence
-from power.profile import EnergyKind
-from power.uncertainty import exposure_of, idle_over, limits_of
-from power.windows import Window
+from power.energy.baseline import Baseline
+from power.energy.measurement import Evidence
+from power.energy.uncertainty import exposure_of, idle_over, limits_of
+from power.energy.windows import Window
+from power.profile.model import EnergyKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

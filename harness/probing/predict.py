@@ -22,7 +22,7 @@ from harness.probing.formula import CandidateCosts, both_ways
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator
-from power.profile import DeviceProfile, EnergyKind
+from power.profile.model import DeviceProfile, EnergyKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

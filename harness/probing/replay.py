@@ -16,12 +16,12 @@ from emulator.cost.network import Link, Network
 from emulator.cost.timeline import Timeline
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import AlwaysThere
-from emulator.fleet.costs import profile_costs
 from emulator.fleet.state import FleetState
 from emulator.outcome import ClientCost
 from emulator.world import World
 from joulefleet.provenance import Origin, weakest
-from power.profile import DeviceProfile, EnergyKind
+from power.profile.cost_arrays import profile_costs
+from power.profile.model import DeviceProfile, EnergyKind
 from traces.fleet import NetworkRates, Segments
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import read_journal
 from joulefleet.runstore.run import read_run
-from power.profile import DeviceProfile, EnergyKind, Quantity
+from power.profile.model import DeviceProfile, EnergyKind, Quantity
 
 NOT_COUNTED = (
     "counted are the phases of the round: receiving the model, epochs, sending it; loading the task and the "

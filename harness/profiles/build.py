@@ -13,9 +13,9 @@ from harness.profiles.curve import fit_curve
 from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import combine
-from power.evidence import Evidence
-from power.profile import DeviceProfile, LoadLevel, PhaseCost, Quantity, Thermal, TransferCost
-from power.uncertainty import Session
+from power.energy.measurement import Evidence
+from power.energy.uncertainty import Session
+from power.profile.model import DeviceProfile, LoadLevel, PhaseCost, Quantity, Thermal, TransferCost
 
 SHORTEST_WAIT_S = 0.05
 CLOCKS_IN_A_WAIT = 20.0

@@ -11,10 +11,10 @@ from itertools import chain
 from device_agents.protocol import Phase
 from harness.capture import Capture, Phased
 from joulefleet.errors import DataQualityError
-from power.baseline import Baseline, measure_baseline
-from power.evidence import Evidence, gather
-from power.uncertainty import Session
-from power.windows import Window
+from power.energy.baseline import Baseline, measure_baseline
+from power.energy.measurement import Evidence, gather
+from power.energy.uncertainty import Session
+from power.energy.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class CutCapture:
         return tuple(evidence for evidence in found if evidence.energy.valid)
 
     def session(self, evidence: Sequence[Evidence], baseline: Baseline | None = None) -> Session:
-        """Windows of this capture as a session of `power.uncertainty`."""
+        """Windows of this capture as a session of `power.energy.uncertainty`."""
         return Session(tuple(evidence), self.capture.recording.record.info.accuracy, baseline)
 
     def _measure(self, windows: Sequence[Window]) -> Baseline | None:

@@ -11,7 +11,7 @@ from harness.profiles.library import Stored, file_stem, store
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import write_atomic
-from power.profile import DeviceProfile, PhaseCost, load_profile, save_profile
+from power.profile.model import DeviceProfile, PhaseCost, load_profile, save_profile
 from traces.export import safe_cell
 
 PHASES = ("probe", "epoch", "round", "download", "upload")

@@ -10,7 +10,7 @@ from typing import Self
 from harness.capture import Capture
 from harness.profiles.cells import CellKey
 from joulefleet.errors import ConfigError
-from power.profile import DeviceProfile
+from power.profile.model import DeviceProfile
 
 UNSTATED = ("threads", "synthetic_data", "warmup_epochs")
 """Fields that profiles written by hand, or by earlier versions, may leave out."""

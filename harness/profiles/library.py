@@ -19,7 +19,7 @@ from harness.profiles.cells import by_cell
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import SourceRef
 from joulefleet.runstore import RunStore
-from power.profile import DeviceProfile, load_profile, save_profile
+from power.profile.model import DeviceProfile, load_profile, save_profile
 from power.reference import reference_fleet
 
 PROFILES = "profiles"

@@ -5,7 +5,7 @@ averaged first; with a single capture there is nothing better than to take its e
 
 Up to nine captures the interval is Student's. From ten on the scatter is bootstrapped, which makes no
 assumption about its shape; with fewer, resampling cannot show tails that were not seen. Systematic parts
-(instrument, clock, baseline) come from `power.uncertainty` and are added in squares either way.
+(instrument, clock, baseline) come from `power.energy.uncertainty` and are added in squares either way.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from power.profile import Quantity
-from power.uncertainty import EnergyInterval, Session, combine, gross_interval, net_interval
+from power.energy.uncertainty import EnergyInterval, Session, combine, gross_interval, net_interval
+from power.profile.model import Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -28,7 +28,7 @@ import numpy as np
 
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin, weakest
-from power.profile import DeviceProfile, PhaseCost, Quantity, TransferCost
+from power.profile.model import DeviceProfile, PhaseCost, Quantity, TransferCost
 from power.reference import reference_facts
 
 OWN_ERROR_FROM = 3

@@ -12,7 +12,7 @@ from harness.report.charts import Band, Chart, Series
 from harness.report.page import Fold
 from harness.run_tables import JobCapture
 from harness.thinning import gaps_ns, thin
-from power.windows import WindowEnergy
+from power.energy.windows import WindowEnergy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -24,7 +24,7 @@ from harness.run_tables import JobCapture
 from harness.stored_run import StoredRun
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import RunRecord
-from power.profile import DeviceProfile
+from power.profile.model import DeviceProfile
 
 TRACE_POINTS = 40_000
 """Of all power traces together: about a megabyte. The bench run's own page has more."""

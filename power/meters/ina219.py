@@ -1,7 +1,7 @@
 """Driver of the INA219 with our sketch (``device_agents/firmware/ina219``).
 
 The INA219 has no output: it only looks on. Nothing can be set, so the device's limits are compared with
-the readings, as in every recording (`power.checks`), and with what this chip and shunt can measure.
+the readings, as in every recording (`power.recording.checks`), and with what this chip and shunt can measure.
 """
 
 from __future__ import annotations

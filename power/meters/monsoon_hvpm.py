@@ -19,16 +19,16 @@ from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import MeterError, UnsafeOutput
 from power.meter import MeterConfig
 from power.meters.hvpm_unit import KIND, USB_ID, HvpmUnit
-from power.meters.streaming import StreamingMeter
-from power.meters.thread_switching import restore_turns, shorten_turns
-from power.meters.usb_link import UsbLink
-from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
-from power.safety import (
+from power.meters.safety import (
     CurrentLimits,
     confirmed_voltage,
     require_safe_current_limit,
     require_safe_voltage,
 )
+from power.meters.streaming import StreamingMeter
+from power.meters.thread_switching import restore_turns, shorten_turns
+from power.meters.usb_link import UsbLink
+from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import hvpm_control as wire
 from power.wire.hvpm import HvpmDecoder
@@ -49,7 +49,7 @@ SWITCH_INTERVAL_S = 0.0005
 
 MAX_CALIBRATION_MS = 5000
 """The unit takes up to 65535, but the first sample comes after five, and a recording waits 30 s for it
-(`power.recorder.FIRST_SAMPLE_S`)."""
+(`power.recording.recorder.FIRST_SAMPLE_S`)."""
 
 VOLTAGE_TOLERANCE_V = 0.005
 """Settings agree within half a step of the LVPM's 10 mV; the HVPM's own steps are 1 uV."""
@@ -179,7 +179,7 @@ class MonsoonHvpm(StreamingMeter):
         self._unit.change(Opcode.MAIN_VOLTAGE, 0)
 
     def current_limit_max_a(self) -> float:
-        """See `power.safety.OutputControl`."""
+        """See `power.meters.safety.OutputControl`."""
         return wire.MODEL_LIMITS[self._unit.model].current_max_a
 
     def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:

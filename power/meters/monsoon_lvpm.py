@@ -16,15 +16,15 @@ import time
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import ConfigError, MeterError, MeterNotFound, MeterProtocolError, UnsafeOutput
 from power.meter import MeterConfig
-from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
-from power.meters.streaming import StreamingMeter
-from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
-from power.safety import (
+from power.meters.safety import (
     CurrentLimits,
     confirmed_voltage,
     require_safe_current_limit,
     require_safe_voltage,
 )
+from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
+from power.meters.streaming import StreamingMeter
+from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import lvpm_frames as wire
 from power.wire.lvpm import LvpmDecoder
@@ -134,7 +134,7 @@ class MonsoonLvpm(StreamingMeter):
         _read_status(self._port)  # it still answers, so it has taken the command
 
     def current_limit_max_a(self) -> float:
-        """See `power.safety.OutputControl`."""
+        """See `power.meters.safety.OutputControl`."""
         return wire.CURRENT_LIMIT_MAX_A
 
     def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:

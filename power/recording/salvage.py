@@ -17,8 +17,8 @@ from joulefleet.runstore.table import (
     stream_schema,
     stream_to_parquet,
 )
-from power.checks import SampleChecks, merge_findings
 from power.model import Finding, Severity
+from power.recording.checks import SampleChecks, merge_findings
 from power.recording.reader import Recording
 from power.recording.records import (
     OPENING_FILE,
@@ -102,7 +102,7 @@ def _findings(recording: Recording) -> tuple[Finding, ...]:
 
 def _of_bytes(recording: Recording) -> tuple[Finding, ...]:
     """What the decoder notices when it reads the instrument's bytes once more."""
-    from power.redecode import DECODERS, redecode  # which itself reads recordings
+    from power.recording.redecode import DECODERS, redecode  # which itself reads recordings
 
     info = recording.record.info
     try:

@@ -15,10 +15,10 @@ from joulefleet.records import storage_error, write_record
 from joulefleet.runstore.table import (
     TableWriter,
 )
-from power.batch_index import index_schema, index_sums
-from power.channels import Channels
 from power.meter import MeterConfig
 from power.model import Finding, InstrumentInfo, SampleBlock
+from power.recording.batch_index import index_schema, index_sums
+from power.recording.channels import Channels
 from power.recording.records import (
     BATCH_SAMPLES,
     FLUSH_S,

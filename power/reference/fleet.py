@@ -18,8 +18,8 @@ from functools import cache
 
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin, Provenance
-from power.load_curve import LoadPoint
-from power.profile import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
+from power.profile.load_curve import LoadPoint
+from power.profile.model import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
 from power.reference.facts import (
     Link,
     PhoneFacts,

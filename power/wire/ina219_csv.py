@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from power.energy.windows import ONE_LOST_PERIODS
 from power.model import Finding, FindingLog, Severity
-from power.windows import ONE_LOST_PERIODS
 from power.wire.decoder import Decoded
 from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader
 from power.wire.ina219_csv_shunt import ShuntCheck

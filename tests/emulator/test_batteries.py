@@ -5,7 +5,7 @@ import pytest
 
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import NEVER_NS
-from power.profile import Battery
+from power.profile.model import Battery
 from tests.emulator.worlds import HOUR_S, SECOND_NS, fleet, profile, replay, user, world
 
 PHONE = Battery(capacity_j=1000, charge_w=0.1)

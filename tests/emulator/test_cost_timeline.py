@@ -8,7 +8,7 @@ from emulator.cost.timeline import FORWARD_SHARE, Timeline
 from emulator.fleet.conditions import Replayed
 from emulator.outcome import Fate
 from emulator.world import LONGEST_WAIT_NS
-from power.profile import Battery
+from power.profile.model import Battery
 from tests.emulator.worlds import HOUR_S, SECOND_NS, fleet, profile, replay, user, world
 from traces.devices import FleetRecipe
 from traces.flat import flatten

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import NEVER_NS
-from power.profile import Battery
+from power.profile.model import Battery
 from tests.emulator.worlds import SECOND_NS, fleet, profile, replay, user
 
 CHARGE_W, IDLE_W = 0.5, 0.1

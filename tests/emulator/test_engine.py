@@ -13,7 +13,7 @@ from emulator.selectors.base import Probe, Profiling
 from emulator.selectors.fedavg import FedAvg
 from joulefleet.errors import ConfigError, JoulefleetError, NobodyLeft
 from joulefleet.provenance import Origin, Provenance
-from power.profile import Battery
+from power.profile.model import Battery
 from tests.emulator.tiny_trainer import TinyTrainer
 from tests.emulator.worlds import (
     HOUR_S,

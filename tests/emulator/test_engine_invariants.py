@@ -12,7 +12,7 @@ from emulator.selectors.base import Probe
 from emulator.selectors.fedavg import FedAvg
 from emulator.training.surrogate import SurrogateTrainer
 from joulefleet.errors import NobodyLeft
-from power.profile import Battery
+from power.profile.model import Battery
 from tests.emulator.worlds import fleet, profile, replay, user, world
 
 DEVICES = 6

@@ -19,7 +19,7 @@ from emulator.scenario.model import SelectorSection, TrainerSection
 from joulefleet.errors import ConfigError
 from joulefleet.records import file_sha256, read_record, write_record
 from joulefleet.runstore import RunStore, read_table
-from power.profile import save_profile
+from power.profile.model import save_profile
 from tests.emulator.small_experiment import played, small_plan
 from tests.emulator.stored_edits import edit_run, edit_table
 from tests.emulator.worlds import profile

@@ -15,7 +15,7 @@ from emulator.scenario.model import Fleet
 from harness.profiles.exchange import export_profiles
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin
-from power.profile import load_profile
+from power.profile.model import load_profile
 from power.reference import reference_fleet
 from power.reference.facts import reference_facts
 from tests.conftest import REPOSITORY

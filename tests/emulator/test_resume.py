@@ -23,7 +23,7 @@ from emulator.scenario.model import Scenario
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.runstore import RunStore
-from power.profile import save_profile
+from power.profile.model import save_profile
 from tests.emulator.worlds import profile
 
 SURROGATE = """

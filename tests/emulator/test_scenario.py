@@ -18,7 +18,7 @@ from emulator.scenario.model import Fleet, Scenario, TaskSection, Traces
 from emulator.selectors.base import SELECTORS
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError, NobodyLeft
-from power.profile import save_profile
+from power.profile.model import save_profile
 from tests.emulator.worlds import HOUR_S, SECOND_NS, profile, trace_set, user
 from traces.flat_store import FLAT_FILE, write_flat
 from traces.store import TraceSet

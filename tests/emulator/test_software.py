@@ -7,7 +7,12 @@ from emulator.software import deciding_files, hash_of, sources_sha256
 
 def test_what_decides_a_number_is_hashed_and_what_shows_it_is_not() -> None:
     files = deciding_files()
-    deciding = ("emulator/engine.py", "emulator/selectors/fedavg.py", "traces/policy.py", "power/profile.py")
+    deciding = (
+        "emulator/engine.py",
+        "emulator/selectors/fedavg.py",
+        "traces/policy.py",
+        "power/profile/model.py",
+    )
     for name in (*deciding, "device_agents/workloads/tasks.py", "joulefleet/seeds.py"):
         assert files[name].is_file()
     assert not [name for name in files if name.startswith(("emulator/compare/", "emulator/experiments/"))]

@@ -99,7 +99,7 @@ def busy_engine(selector: Selector) -> Engine:
         )
         for i in range(DEVICES)
     ]
-    from power.profile import Battery
+    from power.profile.model import Battery
 
     trainer = TinyTrainer(DEVICES, 1)
     phones = [profile(1.0 + i, 2.0 + i, battery=Battery(capacity_j=40_000, charge_w=8)) for i in range(3)]

@@ -22,8 +22,8 @@ from emulator.selectors.base import Probe, Selector
 from emulator.selectors.fedavg import FedAvg
 from emulator.world import World
 from joulefleet.provenance import Origin, Provenance
-from power.load_curve import LoadPoint
-from power.profile import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
+from power.profile.load_curve import LoadPoint
+from power.profile.model import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
 from tests.emulator.tiny_trainer import CLASSES, TinyTrainer
 from traces.devices import one_device_per_user
 from traces.flat import flatten

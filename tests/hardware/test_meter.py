@@ -29,11 +29,11 @@ from joulefleet.config import load_toml
 from joulefleet.errors import MeterBusy, UnsafeOutput
 from joulefleet.provenance import Origin
 from power.meter import MeterConfig, open_meter
+from power.meters.safety import OutputControl
 from power.model import Severity
-from power.recorder import record
 from power.recording import Recording, open_recording
-from power.redecode import compare
-from power.safety import OutputControl
+from power.recording.recorder import record
+from power.recording.redecode import compare
 from power.selftest import measure_load
 
 pytestmark = pytest.mark.hardware

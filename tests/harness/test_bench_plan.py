@@ -14,7 +14,7 @@ from harness.bench.schemas import SCHEMAS, schema
 from harness.inventory import Inventory, load_inventory
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError
-from power.profile import DeviceProfile
+from power.profile.model import DeviceProfile
 from tests.conftest import REPOSITORY
 
 EXAMPLES = REPOSITORY / "examples"

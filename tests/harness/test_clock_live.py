@@ -14,8 +14,8 @@ from harness.clock.align import MAX_DISAGREEMENT_S
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.meter import MeterConfig, open_meter
-from power.recorder import record
 from power.recording import open_recording
+from power.recording.recorder import record
 from tests.device_agents.agents import open_agent, softmax
 
 # Meters are recorded in real time: such tests run one after the other, not against each other.

@@ -21,7 +21,7 @@ from harness.profiles.build import build_profile
 from harness.profiles.library import store
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.runstore import RunStore
-from power.profile import DeviceProfile, Quantity
+from power.profile.model import DeviceProfile, Quantity
 from tests.harness.federate.stored_federation import StoredFederation, captures, stopped
 from tests.harness.profile_captures import load, one_round
 

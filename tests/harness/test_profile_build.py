@@ -6,7 +6,7 @@ import pytest
 from harness.profiles import build_profile, build_profiles, epoch_rows
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Origin
-from power.profile import Battery
+from power.profile.model import Battery
 from tests.harness.profile_captures import CLOCK, IDLE_W, load, one_round, write
 
 

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.profiles.curve import fit_curve
-from power.load_curve import interpolate
-from power.profile import LoadLevel, PhaseCost, Quantity
+from power.profile.load_curve import interpolate
+from power.profile.model import LoadLevel, PhaseCost, Quantity
 
 REASON = {
     None: "no marginal energy",

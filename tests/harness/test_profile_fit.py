@@ -10,7 +10,7 @@ from harness.profiles import build_profile
 from harness.profiles.cells import CellKey
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from joulefleet.errors import ConfigError, DataQualityError
-from power.profile import DeviceProfile
+from power.profile.model import DeviceProfile
 from tests.harness.profile_captures import CLOCK, one_round, write
 
 KEY = CellKey("board", "mnist-lenet5", "mnist", "torch")

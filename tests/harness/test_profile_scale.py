@@ -5,7 +5,7 @@ import pytest
 from harness.profiles.scale import relative_sd, scale_device, scale_samples, scale_task, work_of
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Instrument, Origin, Provenance, SourceRef
-from power.profile import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
+from power.profile.model import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
 from power.reference import reference_facts, reference_fleet
 
 MEASURED = Provenance(

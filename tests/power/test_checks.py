@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from power.checks import FLAT_S, SampleChecks, finite_rows, merge_findings
 from power.model import Finding, Severity
+from power.recording.checks import FLAT_S, SampleChecks, finite_rows, merge_findings
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT, TimebaseFitter
 from tests.power.synthetic import START_NS, block, config, info, timebase
 

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from power.baseline import measure_baseline
-from power.energy import GapPolicy, Window
-from power.evidence import gather
+from power.energy.baseline import measure_baseline
+from power.energy.integration import GapPolicy, Window
+from power.energy.measurement import gather
+from power.energy.uncertainty import EnergyInterval, Session, gross_interval, net_interval
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, SampleBlock
 from power.recording import Recording, RecordingWriter, open_recording
 from power.timebase import Timebase
-from power.uncertainty import EnergyInterval, Session, gross_interval, net_interval
 from tests.power.synthetic_captures import RANGE_BOUND_A, RATE_HZ, WORK_S, SyntheticCapture, draw
 
 PERIOD_NS = 10**9 // RATE_HZ

@@ -38,13 +38,13 @@ from power.emulated.usb_socket import ControlRequest, SocketHandle, TransferErro
 from power.meter import MeterConfig, open_meter
 from power.meters.hvpm_unit import USB_ID, HvpmUnit
 from power.meters.monsoon_hvpm import MAX_CALIBRATION_MS, MonsoonHvpm, decoder_for
+from power.meters.safety import switch_output_on
 from power.meters.thread_switching import restore_turns, shorten_turns
 from power.meters.usb_link import UsbId, UsbLink, scan_usb, usb_error
 from power.model import SampleBlock, Severity
-from power.recorder import FIRST_SAMPLE_S, record
 from power.recording import open_recording
-from power.redecode import compare
-from power.safety import switch_output_on
+from power.recording.recorder import FIRST_SAMPLE_S, record
+from power.recording.redecode import compare
 from power.wire.hvpm_calibration import WINDOW
 from power.wire.hvpm_control import Opcode, Request, RequestType, UsbPassthrough, encode_set
 from tests.conftest import REPOSITORY

@@ -32,9 +32,9 @@ from power.emulated.service import in_thread
 from power.emulated.signals import read_truth
 from power.meter import MeterConfig, PowerMeter, open_meter
 from power.meters.monsoon_lvpm import MonsoonLvpm, decoder_for, likely_ports
+from power.meters.safety import switch_output_on
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, open_error, scan_ports
 from power.model import SampleBlock
-from power.safety import switch_output_on
 from power.wire.lvpm_frames import STOP, UsbPassthrough
 
 FINE_STEP_A = 2 * 0.0332 / Converter(125e-6).fine_span

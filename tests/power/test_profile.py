@@ -5,7 +5,7 @@ import pytest
 
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.provenance import Instrument, Origin, Provenance, SourceRef
-from power.profile import DeviceProfile, LoadPoint, PhaseCost, Quantity, load_profile, save_profile
+from power.profile.model import DeviceProfile, LoadPoint, PhaseCost, Quantity, load_profile, save_profile
 
 SOURCE = SourceRef(id="capture-1", sha256="a" * 64)
 REAL = Instrument(kind="monsoon-hvpm", serial="7", emulated=False)

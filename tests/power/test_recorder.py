@@ -14,8 +14,8 @@ from joulefleet.errors import DataQualityError, MeterDisconnected, MeterSilent, 
 from joulefleet.runstore.run import is_locked
 from power.meters.replay import ReplayMeter
 from power.model import SampleBlock, Severity
-from power.recorder import record
 from power.recording import open_recording, salvage_recording, verify_hashes
+from power.recording.recorder import record
 from tests.power.synthetic import BytesMeter, config, frames, samples_of, write_recording
 
 NOISE = np.random.default_rng(3).normal(0.5, 0.01, 20_000).astype(np.float32)
@@ -98,7 +98,7 @@ def slow() -> Iterator[bytes]:
 
 def test_a_slow_instrument_is_not_a_silent_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("power.meters.streaming.STALL_S", 0.1)
-    monkeypatch.setattr("power.recorder.FIRST_SAMPLE_S", 0.1)
+    monkeypatch.setattr("power.recording.recorder.FIRST_SAMPLE_S", 0.1)
     with BytesMeter(slow(), rate_hz=2.5) as meter:
         assert record(meter, tmp_path / "slow").n_samples == 3
     with BytesMeter(slow()) as meter, pytest.raises(MeterSilent):  # a thousand readings per second
@@ -213,7 +213,7 @@ FULL_DISK = """
 import json, resource, sys
 from pathlib import Path
 from joulefleet.errors import StorageFull
-from power.recorder import record
+from power.recording.recorder import record
 from tests.power.test_recorder import BytesMeter, portions
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 try:

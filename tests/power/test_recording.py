@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunStore, salvage_run
-from power.energy import Window, integrate_recording
+from power.energy.integration import Window, integrate_recording
 from power.model import SampleBlock
-from power.recorder import record
 from power.recording import (
     BATCH_SAMPLES,
     OPENING_FILE,
@@ -24,7 +23,8 @@ from power.recording import (
     salvage_recording,
     verify_hashes,
 )
-from power.redecode import DECODERS
+from power.recording.recorder import record
+from power.recording.redecode import DECODERS
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire.decoder import Decoded
 from tests.power.lvpm_reference import FINE_ZERO, STEP_V, packet, reference_packet, zero_packet
@@ -133,7 +133,7 @@ RECORD_UNTIL_KILLED = """
 import sys
 from pathlib import Path
 from joulefleet.runstore import RunStore
-from power.recorder import record
+from power.recording.recorder import record
 from tests.power.test_recorder import BytesMeter, endless
 
 def tell(block):

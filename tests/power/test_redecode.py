@@ -7,9 +7,9 @@ from joulefleet.errors import ConfigError, StorageError
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.meter import open_meter
-from power.recorder import record
 from power.recording import OPENING_FILE, RECORDING_FILE, open_recording, salvage_recording
-from power.redecode import DECODERS, compare, raw_portions
+from power.recording.recorder import record
+from power.recording.redecode import DECODERS, compare, raw_portions
 from tests.power.synthetic import block, config, write_recording
 
 LOAD = "square:low=0.02,high=0.5,period=0.3,voltage=4.0"

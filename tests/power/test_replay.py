@@ -10,8 +10,8 @@ from joulefleet.provenance import Origin
 from power.meter import PowerMeter, open_meter
 from power.meters.replay import ReplayMeter
 from power.model import Finding
-from power.recorder import record
 from power.recording import Recording
+from power.recording.recorder import record
 from tests.power.synthetic import START_NS, block, config, samples_of, write_recording
 
 NOISE = np.random.default_rng(5).normal(0.5, 0.01, 50_000).astype(np.float32)

@@ -6,7 +6,7 @@ from joulefleet.errors import MeterDisconnected, MeterError, UnsafeOutput
 from power.meters.monsoon_hvpm import MonsoonHvpm
 from power.meters.monsoon_lvpm import MonsoonLvpm
 from power.meters.replay import ReplayMeter
-from power.safety import (
+from power.meters.safety import (
     CurrentLimits,
     OutputControl,
     confirmed_voltage,

@@ -1,7 +1,7 @@
 import pytest
 
+from power.meters.scan import on_serial_port
 from power.meters.serial_port import PortInfo
-from power.scan import on_serial_port
 
 
 @pytest.mark.parametrize(

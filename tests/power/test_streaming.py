@@ -10,8 +10,8 @@ import pytest
 
 from joulefleet.errors import MeterSilent
 from power.meters import streaming
-from power.recorder import record
 from power.recording import open_recording
+from power.recording.recorder import record
 from power.wire.hvpm_continuity import A_FALL
 from power.wire.hvpm_control import SAMPLE_RATE_HZ
 from tests.power.synthetic import BytesMeter, frames

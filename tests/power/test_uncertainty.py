@@ -8,15 +8,15 @@ import pytest
 from scipy.stats import t as student_t
 
 from joulefleet.errors import DataQualityError
-from power.baseline import measure_baseline
-from power.energy import GapPolicy, Window
-from power.evidence import Evidence, gather
+from power.energy.baseline import measure_baseline
+from power.energy.integration import GapPolicy, Window
+from power.energy.measurement import Evidence, gather
+from power.energy.noise import Series, slow_noise
+from power.energy.uncertainty import EnergyInterval, Part, Session, combine, gross_interval, net_interval
 from power.flicker import ALLAN_OF_H, flicker_factor
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
 from power.recording import Recording, RecordingWriter, open_recording
-from power.slow_noise import Series, slow_noise
 from power.timebase import Timebase
-from power.uncertainty import EnergyInterval, Part, Session, combine, gross_interval, net_interval
 
 RATE_HZ = 1000
 PERIOD_NS = 10**9 // RATE_HZ

@@ -19,7 +19,7 @@ from harness.inventory import load_inventory
 from harness.profiles.library import captures_in
 from harness.salvage import salvage
 from joulefleet.runstore import RunStore, read_table
-from power.profile import DeviceProfile, load_profile
+from power.profile.model import DeviceProfile, load_profile
 from power.recording import open_recording
 from tests.harness.browser import browser, console_errors, open_page, requested_urls
 

@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from joulefleet.config import ClosedModel
-from power.channels import CURRENT, POWER, Channels
 from power.model import Finding, InstrumentInfo, Loss, Severity
+from power.recording.channels import CURRENT, POWER, Channels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

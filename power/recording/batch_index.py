@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from power.channels import POWER, Channels, fast_noise
+from power.recording.channels import POWER, Channels, fast_noise
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,8 +18,8 @@ make the interval of a few repeats narrower: it lowers the t more than it adds.
     mean square change is the standard uncertainty. For work between idle it is |P_in - P_out| times the
     uncertainty.
 ``noise``
-    White noise and the sampling of jumps (see `power.evidence`); slow noise of the instrument as far as
-    idle intervals show it (see `power.baseline`). Without them, it is left to the offset limit. In a net
+    White noise and the sampling of jumps (see `power.energy.measurement`); slow noise of the instrument as far as
+    idle intervals show it (see `power.energy.baseline`). Without them, it is left to the offset limit. In a net
     energy it is part of the baseline, because only its difference to idle matters.
 ``loss``
     Straight lines across gaps, tried out where nothing was lost.
@@ -49,11 +49,11 @@ from scipy.special import ndtri, stdtrit
 
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError
-from power.baseline import Baseline
-from power.evidence import Evidence
+from power.energy.baseline import Baseline
+from power.energy.measurement import Evidence
+from power.energy.noise import Variance, total
+from power.energy.windows import WindowEnergy
 from power.model import Accuracy
-from power.slow_noise import Variance, total
-from power.windows import WindowEnergy
 
 LEVEL = 0.95
 _UPPER = (1 + LEVEL) / 2

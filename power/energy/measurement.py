@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from power.channels import fast_noise
-from power.energy_index import EnergyIndex
+from power.energy.index import EnergyIndex
+from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
 from power.recording import Recording
-from power.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
+from power.recording.channels import fast_noise
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,7 +1,7 @@
 """Idle power before and after the work: its mean, how well the mean is known, and its drift.
 
 Idle power fluctuates on all time scales, so its mean is known less well than independent samples would
-make it. An idle interval is cut into equal parts, and `power.slow_noise` tells from them what averages out
+make it. An idle interval is cut into equal parts, and `power.energy.noise` tells from them what averages out
 and what does not (`power.flicker` says what the latter does to averages). Two things are asked:
 
 - How much does idle power move, for whatever reason? From the mean of each part. It limits a net energy.
@@ -18,11 +18,11 @@ from itertools import pairwise
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from power.energy_index import EnergyIndex
+from power.energy.index import EnergyIndex
+from power.energy.noise import Series, SlowNoise, Variance, slow_noise, total
+from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
 from power.flicker import flicker_factor
 from power.recording import Recording
-from power.slow_noise import Series, SlowNoise, Variance, slow_noise, total
-from power.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
 
 PARTS = 32
 """Into how many parts an idle interval is cut: five octaves of averaging time."""

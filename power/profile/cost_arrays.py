@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.provenance import Origin, weakest
-from power.profile import DeviceProfile, EnergyKind, PhaseCost
+from power.profile.model import DeviceProfile, EnergyKind, PhaseCost
 
 Array = NDArray[np.float64]
 
 
 CURVE_STEPS = 1024
 """Steps of the common grid of loads; linear between them, which is off by less than a millionth of the factor
-for the smooth curves of `power.load_curve`."""
+for the smooth curves of `power.profile.load_curve`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

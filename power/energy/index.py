@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from power.channels import POWER, Channels, antiderivative, exact_ns, piece
+from power.energy.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results
 from power.recording import Recording
-from power.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results
+from power.recording.channels import POWER, Channels, antiderivative, exact_ns, piece
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +25,7 @@ def integrate_recording(
 ) -> tuple[WindowEnergy, ...]:
     """Energy of each window of a recording.
 
-    It agrees with `power.energy.integrate` over the same samples to about 1e-9.
+    It agrees with `power.energy.integration.integrate` over the same samples to about 1e-9.
     """
     return EnergyIndex(recording, policy).integrate(windows)
 

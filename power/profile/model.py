@@ -16,7 +16,7 @@ from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError, StorageError
 from joulefleet.provenance import Origin, Provenance, Sha256, SourceRef, weakest
 from joulefleet.records import StoredRecord, read_record, write_record
-from power.load_curve import LoadPoint, interpolate
+from power.profile.load_curve import LoadPoint, interpolate
 
 if TYPE_CHECKING:
     import numpy as np

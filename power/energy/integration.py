@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from power.channels import Channels, antiderivative, exact_ns
-from power.energy_index import integrate_recording
+from power.energy.index import integrate_recording
+from power.energy.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results
 from power.model import Finding, InstrumentInfo, SampleBlock
-from power.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results
+from power.recording.channels import Channels, antiderivative, exact_ns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

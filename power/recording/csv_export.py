@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.records import storage_error
-from power.windows import Window
+from power.energy.windows import Window
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,8 +30,8 @@ DECODERS: Registry[DecoderFactory] = Registry(
     builtin={
         "monsoon-lvpm": ("power.meters.monsoon_lvpm:decoder_for", "Monsoon LVPM, serial"),
         "monsoon-hvpm": ("power.meters.monsoon_hvpm:decoder_for", "Monsoon HVPM, USB"),
-        "ina219": ("power.redecode:ina219_decoder", "INA219, framed protocol"),
-        "ina219-csv": ("power.redecode:ina219_csv_decoder", "INA219, sketches that print CSV"),
+        "ina219": ("power.recording.redecode:ina219_decoder", "INA219, framed protocol"),
+        "ina219-csv": ("power.recording.redecode:ina219_csv_decoder", "INA219, sketches that print CSV"),
     },
 )
 """By the kind of the instrument. A factory finds in `InstrumentInfo.facts` what its decoder needs."""
