@@ -36,9 +36,9 @@ from emulator.training.surrogate import SurrogateTrainer
 from emulator.world import World
 from joulefleet.runstore import RunStore
 from power.reference.fleet import reference_fleet
-from traces.devices import FleetRecipe
-from traces.flat import flatten
-from traces.fleet import TraceFleet
+from traces.replay.devices import FleetRecipe
+from traces.replay.flat import flatten
+from traces.replay.fleet import TraceFleet
 
 BATCHES = 7
 ROUNDS_PER_BATCH = 10

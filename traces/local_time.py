@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.devices import DeviceMap
+from traces.replay.devices import DeviceMap
 
 # Parts of this many devices keep the working arrays of a question in the processor's second-level cache.
 PART = 1 << 15

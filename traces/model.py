@@ -18,10 +18,10 @@ The shape, for whoever produces or consumes traces:
 
 * A trace tells what the source says, defects included. Construction checks only what makes the arrays
   readable (types, equal lengths). Readers do not repair: arrays that are unsorted, overlapping, reversed or
-  outside the trace are kept, `traces.validate` finds and (when asked) repairs them, and every query and the
+  outside the trace are kept, `traces.quality.validate` finds and (when asked) repairs them, and every query and the
   flat store refuse a trace with such errors.
-* Arrays are read-only. Traces are compared by identity. `traces.build` turns readings and change events into
-  intervals; `traces.store` writes and reads traces; `traces.timeline` answers questions about them.
+* Arrays are read-only. Traces are compared by identity. `traces.intervals` turns readings and change events into
+  intervals; `traces.storage.trace_set` writes and reads traces; `traces.replay.timeline` answers questions about them.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class AppSessions:
         app: Index into ``names``, one per session.
         names: App names exactly as in the source (package, bundle or title).
         categories: The source's own category per name, ``""`` where it has none; empty if it has none at all.
-            `traces.intensity` maps names to categories where the source does not.
+            `traces.replay.intensity` maps names to categories where the source does not.
         cpu: Measured share of all cores in use, 0 to 1, per session; NaN where not measured. ``None``: never.
         memory: Measured share of RAM in use, 0 to 1, likewise.
         known: When the foreground app was observed; ``None`` means whenever the trace is covered.

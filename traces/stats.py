@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traces.build import union
+from traces.intervals import union
 from traces.local_hours import LocalHours
 from traces.measure import total_ns
-from traces.policy import And, Not, Word
-from traces.policy_text import parse_policy
-from traces.query import TraceQuery
+from traces.replay.policy import And, Not, Word
+from traces.replay.policy_text import parse_policy
+from traces.replay.query import TraceQuery
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from traces.validate import MEANING, Finding, Severity
+from traces.quality.validate import MEANING, Finding, Severity
 
 
 @dataclass(frozen=True, slots=True)

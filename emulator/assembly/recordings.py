@@ -14,12 +14,12 @@ from emulator.scenario.model import Fleet, Traces
 from joulefleet.errors import ConfigError
 from joulefleet.records import read_record
 from joulefleet.seeds import stream_entropy
-from traces.devices import DAY_NS, FleetRecipe
-from traces.flat import FlatTraces, flatten
-from traces.flat_store import FLAT_FILE, FlatRecord, open_flat
-from traces.fleet import TraceFleet
-from traces.policy_text import parse_policy
-from traces.store import TraceSet
+from traces.replay.devices import DAY_NS, FleetRecipe
+from traces.replay.flat import FlatTraces, flatten
+from traces.replay.flat_store import FLAT_FILE, FlatRecord, open_flat
+from traces.replay.fleet import TraceFleet
+from traces.replay.policy_text import parse_policy
+from traces.storage.trace_set import TraceSet
 
 MIXED = "mixed"
 
@@ -67,7 +67,9 @@ def conditions_of(fleet: Fleet, seed: int) -> Conditions:
         shift=traces.shift,
         jitter_ns=round(traces.jitter_s * 1e9),
     )
-    return Replayed(TraceFleet.made(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns)
+    return Replayed(
+        TraceFleet.made(found.flat, recipe), parse_policy(traces.replay.policy), start_ns=start_ns
+    )
 
 
 def _start_ns(traces: Traces, found: Recordings) -> int:

@@ -1,6 +1,6 @@
 """What happens to devices over time: whether they may train, who uses them, what the network gives.
 
-Everything is a pure function of time (`traces.fleet.TraceFleet`), or constant where there are no traces.
+Everything is a pure function of time (`traces.replay.fleet.TraceFleet`), or constant where there are no traces.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from traces import flags as packed
-from traces.fleet import NEVER_NS, NetworkRates, Segments, TraceFleet
 from traces.model import FACTS
-from traces.policy import Policy, battery_terms, evaluate
-from traces.policy_text import parse_policy
+from traces.replay import flags as packed
+from traces.replay.fleet import NEVER_NS, NetworkRates, Segments, TraceFleet
+from traces.replay.policy import Policy, battery_terms, evaluate
+from traces.replay.policy_text import parse_policy
 
 __all__ = ["NEVER_NS", "AlwaysThere", "Conditions", "Replayed"]
 

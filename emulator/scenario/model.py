@@ -27,7 +27,7 @@ class Traces(ClosedModel):
     Attributes:
         source: A trace set (folder), its flat form (`joulefleet traces flatten`: opens at once, whatever its
             size), or ``synthetic`` for generated people.
-        policy: When a phone may train (`traces.policy`).
+        policy: When a phone may train (`traces.replay.policy`).
         at_end: What happens where a recording ends: it begins again, or the phone is gone. No default: this
             decides results.
         start: Time of day at which the run begins, ``HH:MM`` on the users' clocks.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from traces.model import InteractionTrace
-    from traces.store import TraceSet
+    from traces.storage.trace_set import TraceSet
 
 _folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 _out = click.option(
@@ -93,8 +93,8 @@ def validate(folder: Path, repaired: Path | None) -> Output:
     from harness.cli.progress import progress
     from harness.cli.traces_view import render_findings, render_repairs
     from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_OK
-    from traces.check_set import repair_set, validate_set
-    from traces.store import TraceSet
+    from traces.quality.sets import repair_set, validate_set
+    from traces.storage.trace_set import TraceSet
 
     found = TraceSet(folder)
     changed = found.verify()
@@ -127,9 +127,9 @@ def stats(folder: Path, policy: str | None, html: Path | None) -> Output:
     from harness.cli.progress import progress
     from harness.cli.traces_view import render_stats
     from harness.trace_stats import stats_page
-    from traces.policy_text import parse_policy, policy_text
+    from traces.replay.policy_text import parse_policy, policy_text
     from traces.stats import TraceStats
-    from traces.store import TraceSet
+    from traces.storage.trace_set import TraceSet
 
     found = TraceSet(folder)
     collected = TraceStats(policy_text(parse_policy(policy)) if policy else "")
@@ -158,7 +158,7 @@ def show(folder: Path, most: int) -> Output:
     from itertools import islice
 
     from harness.cli.traces_view import render_summary, render_users
-    from traces.store import TraceSet
+    from traces.storage.trace_set import TraceSet
 
     found = TraceSet(folder)
     users = [_about(trace) for trace in islice(found, most)]
@@ -177,9 +177,9 @@ def show(folder: Path, most: int) -> Output:
               help="Your own table of app intensities (TOML).")  # fmt: skip
 def flatten(folder: Path, out: Path, intensity: Path | None) -> Output:
     """Bring a trace set into the memory-mapped form that replay uses."""
-    from traces.flat_store import write_flat
-    from traces.intensity import load_table
-    from traces.store import TraceSet
+    from traces.replay.flat_store import write_flat
+    from traces.replay.intensity import load_table
+    from traces.storage.trace_set import TraceSet
 
     found = TraceSet(folder)
     table = load_table(intensity)
@@ -200,8 +200,8 @@ def flatten(folder: Path, out: Path, intensity: Path | None) -> Output:
 @_out
 def export(folder: Path, out: Path) -> Output:
     """Write a trace set as CSV, in the generic format; cells that look like formulas are made text."""
-    from traces.export import export_csv
-    from traces.store import TraceSet
+    from traces.storage.csv_export import export_csv
+    from traces.storage.trace_set import TraceSet
 
     found = TraceSet(folder)
     counts = export_csv(found, out, found.record.provenance)
@@ -210,7 +210,7 @@ def export(folder: Path, out: Path) -> Output:
 
 
 def _about(trace: InteractionTrace) -> dict[str, Any]:
-    from traces.validate import interval_channels, point_channels
+    from traces.quality.validate import interval_channels, point_channels
 
     channels = [name for name, _ in interval_channels(trace) if "." not in name and name != "coverage"]
     return {

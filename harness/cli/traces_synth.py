@@ -48,8 +48,8 @@ def fit(folder: Path, out: Path, name: str | None, bridge_h: float) -> Output:
     """Fit a usage model on a trace set, for `traces synth --model`."""
     from joulefleet.provenance import Origin
     from joulefleet.records import write_record
-    from traces.store import TraceSet
-    from traces.synth.fit_set import TraceOrigin, fit_set
+    from traces.storage.trace_set import TraceSet
+    from traces.synth.fit.trace_set import TraceOrigin, fit_set
 
     found = TraceSet(folder)
     # A set that is not generated was read from somewhere; a model cannot claim more than that.

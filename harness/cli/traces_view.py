@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from traces.manifest import RepairRecord
     from traces.stats import TraceStats
-    from traces.store import TraceSet
+    from traces.storage.manifest import RepairRecord
+    from traces.storage.trace_set import TraceSet
     from traces.tally import Tally
 
 

@@ -15,8 +15,8 @@ from harness.run_tables import JobCapture
 from harness.stored_run import StoredRun
 from harness.thinning import thin
 from joulefleet.records import storage_error
-from traces.export import safe_cell
 from traces.new_folder import new_folder
+from traces.storage.csv_export import safe_cell
 
 MAX_ROWS = 1_000_000
 """A worksheet of a spreadsheet holds 1,048,576 rows (Microsoft: Excel specifications and limits)."""

@@ -22,7 +22,7 @@ from emulator.world import World
 from joulefleet.provenance import Origin, weakest
 from power.profile.cost_arrays import profile_costs
 from power.profile.model import DeviceProfile, EnergyKind
-from traces.fleet import NetworkRates, Segments
+from traces.replay.fleet import NetworkRates, Segments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,7 +12,7 @@ from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import write_atomic
 from power.profile.model import DeviceProfile, PhaseCost, load_profile, save_profile
-from traces.export import safe_cell
+from traces.storage.csv_export import safe_cell
 
 PHASES = ("probe", "epoch", "round", "download", "upload")
 COLUMNS = (

@@ -10,9 +10,9 @@ from emulator.outcome import Fate
 from emulator.world import LONGEST_WAIT_NS
 from power.profile.model import Battery
 from tests.emulator.worlds import HOUR_S, SECOND_NS, fleet, profile, replay, user, world
-from traces.devices import FleetRecipe
-from traces.flat import flatten
-from traces.fleet import TraceFleet
+from traces.replay.devices import FleetRecipe
+from traces.replay.flat import flatten
+from traces.replay.fleet import TraceFleet
 
 EVERYBODY = np.arange(1)
 

@@ -193,9 +193,9 @@ def test_when_every_candidate_leaves_nobody_is_asked_for_a_choice() -> None:
 
 def test_a_battery_that_never_recovers_is_waited_for_a_year_at_most() -> None:
     """Always 3 %, below what a phone that ran out restarts at; the charger comes and goes for ever."""
-    from traces.devices import FleetRecipe
-    from traces.flat import flatten
-    from traces.fleet import TraceFleet
+    from traces.replay.devices import FleetRecipe
+    from traces.replay.flat import flatten
+    from traces.replay.fleet import TraceFleet
 
     hours = [(h * HOUR_S, 0.03) for h in range(25)]
     flat = flatten(people(2, battery=hours, charging=[(3600, 7200)]))

@@ -20,8 +20,8 @@ from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError, NobodyLeft
 from power.profile.model import save_profile
 from tests.emulator.worlds import HOUR_S, SECOND_NS, profile, trace_set, user
-from traces.flat_store import FLAT_FILE, write_flat
-from traces.store import TraceSet
+from traces.replay.flat_store import FLAT_FILE, write_flat
+from traces.storage.trace_set import TraceSet
 
 PAPER = ("mnist-lenet5", "cifar10-resnet18", "cinic10-vgg16", "tinyimagenet-shufflenetv2", "shakespeare-lstm")
 

@@ -10,7 +10,7 @@ def test_what_decides_a_number_is_hashed_and_what_shows_it_is_not() -> None:
     deciding = (
         "emulator/engine.py",
         "emulator/selectors/fedavg.py",
-        "traces/policy.py",
+        "traces/replay/policy.py",
         "power/profile/model.py",
     )
     for name in (*deciding, "device_agents/workloads/tasks.py", "joulefleet/seeds.py"):

@@ -25,11 +25,11 @@ from joulefleet.provenance import Origin, Provenance
 from power.profile.load_curve import LoadPoint
 from power.profile.model import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
 from tests.emulator.tiny_trainer import CLASSES, TinyTrainer
-from traces.devices import one_device_per_user
-from traces.flat import flatten
-from traces.fleet import TraceFleet
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, Throughput
-from traces.store import new_trace_set
+from traces.replay.devices import one_device_per_user
+from traces.replay.flat import flatten
+from traces.replay.fleet import TraceFleet
+from traces.storage.trace_set import new_trace_set
 
 SECOND_NS = 10**9
 HOUR_S = 3600

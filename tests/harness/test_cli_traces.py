@@ -14,7 +14,7 @@ import pytest
 from harness.cli import run
 from joulefleet.provenance import Origin, Provenance
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals
-from traces.store import TraceSet, new_trace_set
+from traces.storage.trace_set import TraceSet, new_trace_set
 
 T0 = 1_300_000_000 * 10**9
 HOUR = 3600 * 10**9
@@ -216,7 +216,7 @@ def test_show_flatten_and_export(good: Path, tmp_path: Path, capsys: pytest.Capt
     assert "[/] bob" in shown.stdout
     code, body = answer(capsys, "traces", "flatten", good, "--out", tmp_path / "flat")
     assert (code, body["users"], body["apps"]) == (0, 2, 1)
-    from traces.flat_store import open_flat
+    from traces.replay.flat_store import open_flat
 
     assert open_flat(tmp_path / "flat").users == ("ann", "[/] bob")
     code, body = answer(capsys, "traces", "export", good, "--out", tmp_path / "csv")

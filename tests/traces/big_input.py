@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.traces import livelab_dump
 from traces.readers import READERS, ImportReport, ReaderOptions
-from traces.readers.common import spool
+from traces.readers.rows import spool
 
 ROWS_PER_USER = 2000
 OTHER_TABLE = (

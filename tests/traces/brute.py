@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from traces.intensity import IntensityTable, default_table
 from traces.model import (
     AppSessions,
     BatteryPoints,
@@ -19,6 +18,7 @@ from traces.model import (
     NetworkSpans,
     Throughput,
 )
+from traces.replay.intensity import IntensityTable, default_table
 
 APPS = ("com.king.candy", "SpringBoard", "nobody.knows.it")
 

@@ -11,12 +11,12 @@ from emulator.scenario.model import Scenario
 from harness.cli.traces import traces as commands
 from joulefleet.config import parse_toml
 from tests.conftest import REPOSITORY
-from traces.devices import FleetRecipe
-from traces.flat_store import write_flat
-from traces.intensity import load_table
-from traces.policy import WORDS
-from traces.policy_text import __doc__ as grammar
-from traces.policy_text import parse_policy
+from traces.replay.devices import FleetRecipe
+from traces.replay.flat_store import write_flat
+from traces.replay.intensity import load_table
+from traces.replay.policy import WORDS
+from traces.replay.policy_text import __doc__ as grammar
+from traces.replay.policy_text import parse_policy
 from traces.synth.model import load_model
 from traces.synth.write import synthesise
 

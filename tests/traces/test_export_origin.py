@@ -7,9 +7,9 @@ import pytest
 
 from harness.cli import run
 from traces.importer import import_traces
-from traces.manifest import ORIGIN_FILE
 from traces.readers.base import ReaderOptions
-from traces.store import TraceSet
+from traces.storage.manifest import ORIGIN_FILE
+from traces.storage.trace_set import TraceSet
 from traces.synth.model import load_model
 from traces.synth.write import synthesise
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 
 from tests.traces.brute import battery_at, moment, traces
 from tests.traces.importing import imported
-from traces.export import export_csv
 from traces.model import AppSessions, Fact, InteractionTrace, Intervals, Throughput
+from traces.storage.csv_export import export_csv
 
 
 def round_trip(trace: InteractionTrace) -> InteractionTrace:

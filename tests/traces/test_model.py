@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from joulefleet.errors import DataQualityError
 from tests.conftest import FULL_COUNTS
 from tests.traces import brute
-from traces.changes import NEVER_NS
-from traces.devices import DeviceMap, FleetRecipe
-from traces.flat import flatten
-from traces.fleet import TraceFleet, TraceState
-from traces.intensity import default_table
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, NetworkKind
-from traces.query import TraceQuery
+from traces.replay.devices import DeviceMap, FleetRecipe
+from traces.replay.flat import flatten
+from traces.replay.fleet import TraceFleet, TraceState
+from traces.replay.intensity import default_table
+from traces.replay.next_change import NEVER_NS
+from traces.replay.query import TraceQuery
 
 BRUTE = settings(deadline=None, max_examples=500 if FULL_COUNTS else 60)
 UNKNOWN = {None: -1, False: 0, True: 1}
@@ -235,7 +235,7 @@ def screen_user(number: int) -> InteractionTrace:
 
 
 def test_many_users_make_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traces.flat.BLOCK_USERS", 3)
+    monkeypatch.setattr("traces.replay.flat.BLOCK_USERS", 3)
     recorded = [
         InteractionTrace(
             f"u{i}", i, i + 50 + i, screen=Fact(Intervals.one(i + 2, i + 10 + i)), relative_time=True
@@ -326,6 +326,6 @@ def test_arrays_are_read_only_and_times_are_integers() -> None:
 
 
 def test_network_kinds_fit_their_bits() -> None:
-    from traces.flags import NETWORK_MASK
+    from traces.replay.flags import NETWORK_MASK
 
     assert max(NetworkKind) + 1 <= NETWORK_MASK

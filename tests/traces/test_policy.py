@@ -12,10 +12,6 @@ from hypothesis import strategies as st
 from joulefleet.errors import ConfigError
 from tests.conftest import FULL_COUNTS
 from tests.traces import brute
-from traces.changes import NEVER_NS
-from traces.devices import FleetRecipe
-from traces.flat import flatten
-from traces.fleet import TraceFleet
 from traces.model import (
     AppSessions,
     BatteryPoints,
@@ -25,9 +21,13 @@ from traces.model import (
     NetworkKind,
     NetworkSpans,
 )
-from traces.policy import CELLULAR, ONLINE, WORDS, And, Battery, Not, Or, Policy, Word
-from traces.policy_text import MAX_DEPTH, MAX_LENGTH, parse_policy, policy_text
-from traces.query import TraceQuery
+from traces.replay.devices import FleetRecipe
+from traces.replay.flat import flatten
+from traces.replay.fleet import TraceFleet
+from traces.replay.next_change import NEVER_NS
+from traces.replay.policy import CELLULAR, ONLINE, WORDS, And, Battery, Not, Or, Policy, Word
+from traces.replay.policy_text import MAX_DEPTH, MAX_LENGTH, parse_policy, policy_text
+from traces.replay.query import TraceQuery
 
 levels = st.sampled_from([0.0, 0.125, 0.3, 0.5, 1.0])
 leaves = st.builds(Word, st.sampled_from(sorted(WORDS))) | st.builds(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from joulefleet.errors import DataQualityError, StorageError
 from tests.traces.importing import imported, seconds
-from traces.readers.common.plain_pickle import dict_items
+from traces.readers.files.plain_pickle import dict_items
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 

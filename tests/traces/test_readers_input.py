@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from traces.readers import ImportReport, ReaderOptions
-from traces.readers.common import sources, spool
-from traces.readers.common.clocks import WallClock, number_to_ns
-from traces.readers.common.json_members import object_members
-from traces.readers.common.observed import Kind
+from traces.readers.files import sources
+from traces.readers.files.json_members import object_members
+from traces.readers.rows import spool
+from traces.readers.rows.records import Kind
+from traces.readers.rows.timestamps import WallClock, number_to_ns
 
 
 def text_of(path: Path, **settings: str) -> str:

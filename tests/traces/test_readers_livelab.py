@@ -12,10 +12,10 @@ import pytest
 from joulefleet.errors import ConfigError, DataQualityError
 from tests.traces import livelab_dump
 from tests.traces.importing import imported, same, seconds
-from traces.build import union
-from traces.readers.common import spool
-from traces.repair import repair
-from traces.validate import errors
+from traces.intervals import union
+from traces.quality.repair import repair
+from traces.quality.validate import errors
+from traces.readers.rows import spool
 
 ROWS = 12_000
 

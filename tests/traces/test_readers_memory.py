@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from traces.readers import READERS, ImportReport, ReaderOptions
-from traces.readers.common import spool
+from traces.readers.rows import spool
 
 # Megabytes in CI and in the campaign; in CI the spool spills early, so that it spills at all.
 SIZES = {"livelab": (24, 10_000), "flash": (8, 10_000), "csv": (6, 2_000)}

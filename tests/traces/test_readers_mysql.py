@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulefleet.errors import DataQualityError
-from traces.readers.common.mysql_dump import MAX_TOKEN_CHARS, InsertRow, insert_rows
+from traces.readers.files.mysql_dump import MAX_TOKEN_CHARS, InsertRow, insert_rows
 
 QUIRKS = r"""
 -- it's a comment

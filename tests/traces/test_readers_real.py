@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from tests.traces.importing import imported
-from traces.build import union
+from traces.intervals import union
 from traces.measure import total_ns
 from traces.model import Intervals, NetworkKind
-from traces.repair import repair
-from traces.validate import errors
+from traces.quality.repair import repair
+from traces.quality.validate import errors
 
 
 def found(folder: Path, name: str) -> Path:

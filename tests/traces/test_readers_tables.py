@@ -15,10 +15,11 @@ import pytest
 from joulefleet.errors import ConfigError, DataQualityError
 from tests.traces.importing import imported, same, seconds
 from traces.model import NetworkKind
+from traces.quality.validate import errors
 from traces.readers import READERS
-from traces.readers.common import fields, meanings
-from traces.readers.common.clocks import SHOWN_TWICE
-from traces.validate import errors
+from traces.readers.rows import row_reader as fields
+from traces.readers.rows import value_codec as meanings
+from traces.readers.rows.timestamps import SHOWN_TWICE
 
 MOMENTS = (
     "user,time,screen,plugged,network,level,app,down_bps,up_bps,device,steps\n"

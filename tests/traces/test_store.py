@@ -16,13 +16,6 @@ from hypothesis import strategies as st
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.provenance import Origin, Provenance
 from tests.traces import brute
-from traces.devices import DAY_NS, FleetRecipe, map_devices, one_device_per_user
-from traces.export import export_csv, safe_cell
-from traces.flat import flatten
-from traces.flat_store import open_flat, write_flat
-from traces.fleet import TraceFleet, TraceState
-from traces.intensity import default_table, load_table
-from traces.manifest import ImportRecord
 from traces.model import (
     AppSessions,
     BatteryPoints,
@@ -32,8 +25,15 @@ from traces.model import (
     NetworkKind,
     NetworkSpans,
 )
-from traces.query import TraceQuery
-from traces.store import TraceSet, new_trace_set
+from traces.replay.devices import DAY_NS, FleetRecipe, map_devices, one_device_per_user
+from traces.replay.flat import flatten
+from traces.replay.flat_store import open_flat, write_flat
+from traces.replay.fleet import TraceFleet, TraceState
+from traces.replay.intensity import default_table, load_table
+from traces.replay.query import TraceQuery
+from traces.storage.csv_export import export_csv, safe_cell
+from traces.storage.manifest import ImportRecord
+from traces.storage.trace_set import TraceSet, new_trace_set
 
 EMULATED = Provenance(origin=Origin.EMULATED)
 
@@ -111,7 +111,7 @@ def long_trace(user: str, days: int = 3, seed: int = 0) -> InteractionTrace:
 
 
 def test_many_rows_stream_through_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("traces.store._FLUSH_ROWS", 150)
+    monkeypatch.setattr("traces.storage.trace_set._FLUSH_ROWS", 150)
     monkeypatch.setattr("joulefleet.runstore.table._ROW_GROUP_ROWS", 333)
     recorded = [long_trace(f"u{i}", seed=i) for i in range(20)]
     found = store(tmp_path / "s", recorded)
@@ -164,7 +164,7 @@ def test_the_flat_form_on_disk_equals_the_one_in_memory(
     recorded = [replace(long_trace(f"u{i}", days=1 + i, seed=i), time_zone=zones[i % 3]) for i in range(7)]
     whole = flatten(recorded)
     assert whole.time_zones == zones
-    monkeypatch.setattr("traces.flat.BLOCK_USERS", 2)  # written in four parts
+    monkeypatch.setattr("traces.replay.flat.BLOCK_USERS", 2)  # written in four parts
     written = write_flat(recorded, tmp_path / "flat")
     assert_same(whole, written)
     assert_same(whole, open_flat(tmp_path / "flat"))

@@ -9,18 +9,18 @@ import pytest
 
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.provenance import Origin
-from traces.check_set import validate_set
 from traces.measure import contains
 from traces.model import NetworkKind
-from traces.store import TraceSet
-from traces.synth import people
+from traces.quality.sets import validate_set
+from traces.storage.trace_set import TraceSet
 from traces.synth.compare import whole_lengths
-from traces.synth.fit import fit_process
-from traces.synth.grid import GridSampler
+from traces.synth.draw import people
+from traces.synth.draw.grid import GridSampler
+from traces.synth.draw.process import ProcessSampler
+from traces.synth.fit.periods import Spells
+from traces.synth.fit.process import fit_process
 from traces.synth.model import BUNDLED, Evidence, Process, UsageModel, load_model
-from traces.synth.process import ProcessSampler
-from traces.synth.spells import Spells
-from traces.synth.window import seen_through
+from traces.synth.recorder_gaps import seen_through
 from traces.synth.write import synthesise
 
 

@@ -13,12 +13,12 @@ from harness.cli import run
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Origin
 from traces.model import Fact, InteractionTrace, Intervals
-from traces.store import TraceSet
+from traces.storage.trace_set import TraceSet
 from traces.synth.compare import hourly_share, ks_distance
 from traces.synth.fidelity import BAR, TRIALS, measure
-from traces.synth.fit_set import fit_set
+from traces.synth.fit.periods import bridged, of_first_channel, spells_of
+from traces.synth.fit.trace_set import fit_set
 from traces.synth.model import load_model
-from traces.synth.spells import bridged, of_first_channel, spells_of
 from traces.synth.write import START_NS, synthesise
 
 HOUR_NS = 3_600_000_000_000

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Origin, Provenance
 from tests.traces import brute
-from traces.build import difference, fact_from_changes, fact_from_samples, network_from_samples, union
-from traces.check_set import repair_set, validate_set
+from traces.intervals import difference, fact_from_changes, fact_from_samples, network_from_samples, union
 from traces.local_hours import LocalHours
 from traces.measure import time_between
 from traces.model import (
@@ -29,11 +28,12 @@ from traces.model import (
     NetworkSpans,
     Throughput,
 )
-from traces.query import TraceQuery
-from traces.repair import repair
+from traces.quality.repair import repair
+from traces.quality.sets import repair_set, validate_set
+from traces.quality.validate import MEANING, Severity, errors, require_replayable, validate
+from traces.replay.query import TraceQuery
 from traces.stats import collect
-from traces.store import new_trace_set
-from traces.validate import MEANING, Severity, errors, require_replayable, validate
+from traces.storage.trace_set import new_trace_set
 
 HOUR = 3600 * 10**9
 DAY = 24 * HOUR
@@ -208,7 +208,7 @@ def test_sets_are_validated_and_repaired_as_a_whole(tmp_path: Path) -> None:
         for one in wrong:
             new.add(one)
         new.describe(Provenance(origin=Origin.IMPORTED, basis="test"))
-    from traces.store import TraceSet
+    from traces.storage.trace_set import TraceSet
 
     found = TraceSet(tmp_path / "a")
     tally = validate_set(found)

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices
-from traces.readers.common.assemble import assemble, origin
-from traces.readers.common.channels import Rules
-from traces.readers.common.clocks import LIMIT_NS, NS_PER_S, datetime_to_ns, number_to_ns
-from traces.readers.common.npz import read_npz
-from traces.readers.common.observed import UNKNOWN, Kind
-from traces.readers.common.sources import files_of, is_text, require_file, stem
-from traces.readers.common.spool import UserSpool
-from traces.readers.common.tables import Table
+from traces.readers.files.csv_table import Table
+from traces.readers.files.npz import read_npz
+from traces.readers.files.sources import files_of, is_text, require_file, stem
+from traces.readers.rows import options as choices
+from traces.readers.rows.assemble import assemble, origin
+from traces.readers.rows.channels import Rules
+from traces.readers.rows.records import UNKNOWN, Kind
+from traces.readers.rows.spool import UserSpool
+from traces.readers.rows.timestamps import LIMIT_NS, NS_PER_S, datetime_to_ns, number_to_ns
 
 MAX_BYTES = 1 << 30
 """Most memory for the arrays of one file: one-byte cells of 20,000 devices for three years of half-hours."""

@@ -18,14 +18,14 @@ from pathlib import Path
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices
-from traces.readers.common.assemble import assemble, origin
-from traces.readers.common.clocks import UNITS_NS, number_to_ns
-from traces.readers.common.meanings import within
-from traces.readers.common.observed import Kind, Observed
-from traces.readers.common.sources import files_of, stem
-from traces.readers.common.spool import UserSpool
-from traces.readers.common.tables import Table, renamed
+from traces.readers.files.csv_table import Table, renamed
+from traces.readers.files.sources import files_of, stem
+from traces.readers.rows import options as choices
+from traces.readers.rows.assemble import assemble, origin
+from traces.readers.rows.records import Kind, Observed
+from traces.readers.rows.spool import UserSpool
+from traces.readers.rows.timestamps import UNITS_NS, number_to_ns
+from traces.readers.rows.value_codec import within
 
 SOURCE = "AWARE"
 LICENCE = ""

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices
-from traces.readers.common.assemble import assemble, origin
-from traces.readers.common.channels import Rules
-from traces.readers.common.clocks import number_to_ns
-from traces.readers.common.meanings import within
-from traces.readers.common.observed import UNKNOWN, Kind
-from traces.readers.common.sources import files_of, stem
-from traces.readers.common.spool import UserSpool
-from traces.readers.common.tables import Table, renamed
+from traces.readers.files.csv_table import Table, renamed
+from traces.readers.files.sources import files_of, stem
+from traces.readers.rows import options as choices
+from traces.readers.rows.assemble import assemble, origin
+from traces.readers.rows.channels import Rules
+from traces.readers.rows.records import UNKNOWN, Kind
+from traces.readers.rows.spool import UserSpool
+from traces.readers.rows.timestamps import number_to_ns
+from traces.readers.rows.value_codec import within
 
 SOURCE = "ExtraSensory (Vaizman et al., IEEE Pervasive Computing, 2017)"
 LICENCE = "research use, citation required; see the data set's page"

@@ -4,7 +4,7 @@
 a client is available when ``active[i] <= t % finish_time < inactive[i]``. ``client_device_capacity`` holds
 ``{id: {"computation": ms per sample, "communication": kbps}}``. The time has no calendar: it counts from 0.
 
-The pickles are never unpickled (`traces.readers.common.plain_pickle`). Given a folder with both files, each
+The pickles are never unpickled (`traces.readers.files.plain_pickle`). Given a folder with both files, each
 client of the first gets the capacity of the same id as facts; given the capacity alone, traces without any
 channel carry the facts.
 """
@@ -18,12 +18,12 @@ from typing import Any
 from joulefleet.errors import DataQualityError, StorageError
 from traces.model import InteractionTrace, Intervals
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices
-from traces.readers.common.assemble import Origin, assemble, origin
-from traces.readers.common.clocks import NS_PER_S
-from traces.readers.common.observed import Kind, Observed
-from traces.readers.common.plain_pickle import dict_items
-from traces.readers.common.sources import byte_chunks, is_text, require_file, text_or_nothing
+from traces.readers.files.plain_pickle import dict_items
+from traces.readers.files.sources import byte_chunks, is_text, require_file, text_or_nothing
+from traces.readers.rows import options as choices
+from traces.readers.rows.assemble import Origin, assemble, origin
+from traces.readers.rows.records import Kind, Observed
+from traces.readers.rows.timestamps import NS_PER_S
 
 SOURCE = "FedScale (Lai et al., ICML 2022)"
 LICENCE = "Apache-2.0 (repository)"

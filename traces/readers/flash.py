@@ -24,13 +24,13 @@ from typing import Any, NamedTuple
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices
-from traces.readers.common.assemble import Origin, assemble, origin
-from traces.readers.common.clocks import NS_PER_S, SHOWN_TWICE, WallClock
-from traces.readers.common.json_members import Member, object_members
-from traces.readers.common.meanings import within
-from traces.readers.common.observed import UNKNOWN, Kind, Observed
-from traces.readers.common.sources import files_of, text_chunks, text_or_nothing
+from traces.readers.files.json_members import Member, object_members
+from traces.readers.files.sources import files_of, text_chunks, text_or_nothing
+from traces.readers.rows import options as choices
+from traces.readers.rows.assemble import Origin, assemble, origin
+from traces.readers.rows.records import UNKNOWN, Kind, Observed
+from traces.readers.rows.timestamps import NS_PER_S, SHOWN_TWICE, WallClock
+from traces.readers.rows.value_codec import within
 
 SOURCE = "FLASH (Yang et al., WWW 2021)"
 LICENCE = "BSD-2-Clause"

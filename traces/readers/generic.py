@@ -2,7 +2,7 @@
 
 `docs/traces-format.md` is the reference. In short: a row tells about one user, at one moment (``time``) or
 over a span (``start`` with ``end`` or ``duration``); each further column is one of
-`traces.readers.common.fields.FIELDS` or is mapped to one; an empty cell tells nothing.
+`traces.readers.rows.row_reader.FIELDS` or is mapped to one; an empty cell tells nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from pathlib import Path
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices, fields, meanings
-from traces.readers.common.assemble import origin
-from traces.readers.common.channels import Rules
 from traces.readers.common.parquet import ParquetTable
-from traces.readers.common.sources import files_of, stem
-from traces.readers.common.spool import UserSpool
-from traces.readers.common.tables import Table, renamed
-from traces.readers.common.told import Told
+from traces.readers.files.csv_table import Table, renamed
+from traces.readers.files.sources import files_of, stem
+from traces.readers.rows import options as choices
+from traces.readers.rows import row_reader as fields
+from traces.readers.rows import value_codec as meanings
+from traces.readers.rows.assemble import origin
+from traces.readers.rows.channels import Rules
+from traces.readers.rows.collected import Told
+from traces.readers.rows.spool import UserSpool
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";"}

@@ -14,14 +14,15 @@ from pathlib import Path
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices, fields
-from traces.readers.common.assemble import origin
-from traces.readers.common.channels import Rules
-from traces.readers.common.meanings import SETTINGS, Meanings, meanings
-from traces.readers.common.mysql_dump import InsertRow, insert_rows
-from traces.readers.common.sources import files_of, text_chunks
-from traces.readers.common.spool import UserSpool
-from traces.readers.common.told import Told
+from traces.readers.files.mysql_dump import InsertRow, insert_rows
+from traces.readers.files.sources import files_of, text_chunks
+from traces.readers.rows import options as choices
+from traces.readers.rows import row_reader as fields
+from traces.readers.rows.assemble import origin
+from traces.readers.rows.channels import Rules
+from traces.readers.rows.collected import Told
+from traces.readers.rows.spool import UserSpool
+from traces.readers.rows.value_codec import SETTINGS, Meanings, meanings
 
 SOURCE = "LiveLab (Shepard et al., SIGMETRICS Performance Evaluation Review, 2010)"
 LICENCE = "not stated in the dump; see the LiveLab traces page"

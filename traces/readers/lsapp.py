@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices
-from traces.readers.common.assemble import assemble, origin
-from traces.readers.common.clocks import SHOWN_TWICE, WallClock
-from traces.readers.common.observed import NO_APP, UNKNOWN, Kind, Observed
-from traces.readers.common.sources import files_of
-from traces.readers.common.spool import Names, UserSpool
-from traces.readers.common.tables import Table, renamed
+from traces.readers.files.csv_table import Table, renamed
+from traces.readers.files.sources import files_of
+from traces.readers.rows import options as choices
+from traces.readers.rows.assemble import assemble, origin
+from traces.readers.rows.records import NO_APP, UNKNOWN, Kind, Observed
+from traces.readers.rows.spool import Names, UserSpool
+from traces.readers.rows.timestamps import SHOWN_TWICE, WallClock
 
 SOURCE = "LSApp (Aliannejadi et al., ACM TOIS, 2021)"
 LICENCE = "not stated; see the data set's repository"

@@ -24,14 +24,14 @@ from typing import ClassVar
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices
-from traces.readers.common.assemble import assemble, origin
-from traces.readers.common.clocks import SHOWN_TWICE, WallClock, number_to_ns
-from traces.readers.common.meanings import within
-from traces.readers.common.observed import UNKNOWN, Kind
-from traces.readers.common.sources import files_of, is_text, lines, stem, text_chunks
-from traces.readers.common.spool import UserSpool
-from traces.readers.common.tables import Table
+from traces.readers.files.csv_table import Table
+from traces.readers.files.sources import files_of, is_text, lines, stem, text_chunks
+from traces.readers.rows import options as choices
+from traces.readers.rows.assemble import assemble, origin
+from traces.readers.rows.records import UNKNOWN, Kind
+from traces.readers.rows.spool import UserSpool
+from traces.readers.rows.timestamps import SHOWN_TWICE, WallClock, number_to_ns
+from traces.readers.rows.value_codec import within
 
 _GENERATION = {
     "5g": NetworkKind.CELLULAR_5G,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.synth.fit.periods import Spells, cut_at_hours
 from traces.synth.model import HOURS
-from traces.synth.spells import Spells, cut_at_hours
 
 Array = NDArray[np.float64]
 LEAST_WATCHED_H = 1.0

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from joulefleet.provenance import Origin
 from joulefleet.seeds import generator
 from traces.synth.compare import hourly_distance, hourly_share, ks_distance, whole_lengths
-from traces.synth.fit import fit_processes
+from traces.synth.draw.process import Changes
+from traces.synth.fit.periods import Spells, bridged, first_month, spells_of
+from traces.synth.fit.process import fit_processes
+from traces.synth.fit.recorded_sets import AVAILABILITY, POWER, SCREEN, RealSet
 from traces.synth.model import Evidence, Process
-from traces.synth.process import Changes
+from traces.synth.recorder_gaps import seen_through, windows_of
 from traces.synth.samplers import sampler_of
-from traces.synth.sets import AVAILABILITY, POWER, SCREEN, RealSet
-from traces.synth.spells import Spells, bridged, first_month, spells_of
-from traces.synth.window import seen_through, windows_of
 
 BAR = 1.5
 SPLITS = 20

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from traces.synth.grid import GridSampler
+from traces.synth.draw.grid import GridSampler
+from traces.synth.draw.process import ProcessSampler
 from traces.synth.model import Process
-from traces.synth.process import ProcessSampler
 
 Sampler = ProcessSampler | GridSampler
 

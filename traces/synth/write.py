@@ -16,13 +16,13 @@ from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin, Provenance, SourceRef
 from joulefleet.records import file_sha256, storage_error, write_record
 from joulefleet.runstore.table import PARQUET_SUFFIX
-from traces.manifest import MANIFEST_FILE, TableRecord, TraceSetRecord
 from traces.model import FACTS, NetworkKind
 from traces.new_folder import new_folder
-from traces.store import TraceSet
+from traces.storage.manifest import MANIFEST_FILE, TableRecord, TraceSetRecord
+from traces.storage.tables import COUNTED, schemas
+from traces.storage.trace_set import TraceSet
+from traces.synth.draw.people import PeopleBlock, Stretches, draw_people
 from traces.synth.model import UsageModel
-from traces.synth.people import PeopleBlock, Stretches, draw_people
-from traces.tables import COUNTED, schemas
 
 if TYPE_CHECKING:
     import pyarrow as pa

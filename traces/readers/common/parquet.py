@@ -12,11 +12,11 @@ from typing import Any
 
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.common import choices
-from traces.readers.common.clocks import SHOWN_TWICE, number_to_ns
-from traces.readers.common.fields import WHEN, Row
-from traces.readers.common.meanings import Meanings
-from traces.readers.common.sources import require_file
+from traces.readers.files.sources import require_file
+from traces.readers.rows import options as choices
+from traces.readers.rows.row_reader import WHEN, Row
+from traces.readers.rows.timestamps import SHOWN_TWICE, number_to_ns
+from traces.readers.rows.value_codec import Meanings
 
 BATCH_ROWS = 1 << 16
 

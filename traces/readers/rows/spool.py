@@ -1,0 +1,128 @@
+"""Sorts rows by user in bounded memory: what does not fit is spilled to one temporary file."""
+
+from __future__ import annotations
+
+import tempfile
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from joulefleet.errors import DataQualityError
+from joulefleet.records import storage_error
+from traces.readers.files.sources import is_text
+from traces.readers.rows.records import DTYPE, Observed
+
+MAX_BUFFERED_ROWS = 1_000_000
+"""Rows kept in memory before they are spilled; a row is one to four records of 40 bytes."""
+
+MAX_NAMES = 1_000_000
+"""Distinct users, and distinct app names: the index of an import, the only part that grows with it."""
+
+
+class Names:
+    """Gives each distinct name a number."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._index: dict[str, int] = {}
+
+    def index(self, name: str) -> int:
+        """The number of a name, new or known.
+
+        Raises:
+            ValueError: The name is empty or was not decodable text.
+            DataQualityError: There are more than ``MAX_NAMES``.
+        """
+        known = self._index.get(name)
+        if known is not None:
+            return known
+        if not name or not is_text(name):
+            raise ValueError(f"{self._what} is empty" if not name else f"{self._what} is not valid text")
+        if len(self._index) >= MAX_NAMES:
+            raise DataQualityError(
+                f"more than {MAX_NAMES} different values of {self._what}", hint="is it the right column?"
+            )
+        self._index[name] = len(self._index)
+        return len(self._index) - 1
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def all(self) -> tuple[str, ...]:
+        """The names, in the order of their numbers."""
+        return tuple(self._index)
+
+
+class UserSpool:
+    """Collects records per user, in any order, and hands them back one user at a time.
+
+    Memory is bounded by ``MAX_BUFFERED_ROWS``, the index of users, and the records of the largest user.
+    """
+
+    def __init__(self) -> None:
+        self.users = Names("user")
+        self._buffers: dict[int, Observed] = {}
+        self._segments: dict[int, array[int]] = {}  # per user: begin and size of each piece in the file
+        self._buffered = 0
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> UserSpool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def of(self, user: str) -> Observed:
+        """Where to add a record of ``user``; good for one row only, a spill may follow.
+
+        Raises:
+            ValueError: The name cannot be a user's.
+        """
+        if self._buffered >= MAX_BUFFERED_ROWS:
+            self._spill()
+        self._buffered += 1
+        number = self.users.index(user)
+        buffer = self._buffers.get(number)
+        if buffer is None:
+            buffer = self._buffers[number] = Observed()
+        return buffer
+
+    def each(self) -> Iterator[tuple[str, Observed]]:
+        """Users in the order in which they appeared, each with all its records in the order of the source.
+
+        Raises:
+            DataQualityError: There is none.
+        """
+        if not len(self.users):
+            raise DataQualityError("there is no usable row", hint="check the file and the format name")
+        for number, user in enumerate(self.users.all()):
+            yield user, self._collected(number)
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="joulefleet-import-")  # noqa: SIM115 - closed by __exit__
+        try:
+            for number, buffer in self._buffers.items():
+                begin = self._file.tell()
+                self._file.write(bytes(buffer))
+                self._segments.setdefault(number, array("q")).extend((begin, len(buffer) * DTYPE.itemsize))
+            self._file.flush()
+        except OSError as error:
+            raise storage_error(Path(tempfile.gettempdir()), error) from error
+        self._buffers.clear()
+        self._buffered = 0
+
+    def _collected(self, number: int) -> Observed:
+        parts = []
+        if self._file is not None:
+            places = self._segments.get(number, array("q"))
+            for begin, size in zip(places[::2], places[1::2], strict=True):
+                self._file.seek(begin)
+                parts.append(self._file.read(size))
+        buffer = self._buffers.get(number)
+        return Observed(b"".join(parts) + (b"" if buffer is None else bytes(buffer)))

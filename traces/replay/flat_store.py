@@ -1,0 +1,195 @@
+"""The flat form on disk: one ``.npy`` file per array, memory-mapped when opened.
+
+::
+
+    <folder>/
+      flat.json        what this is, made from which trace set with which intensity table
+      users.parquet    one row per user, in the order of the arrays
+      <array>.npy      see `traces.replay.flat`
+
+Writing takes memory for one block of users; opening takes none: pages are read when they are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from joulefleet.errors import StorageError
+from joulefleet.provenance import Provenance, Sha256
+from joulefleet.records import StoredRecord, read_record, storage_error, write_record
+from traces.new_folder import new_folder
+from traces.replay.flat import FlatTraces, flatten, from_arrays
+from traces.replay.intensity import IntensityTable, default_table
+
+if TYPE_CHECKING:
+    from traces.model import InteractionTrace
+
+FLAT_FILE = "flat.json"
+USERS_FILE = "users.parquet"
+
+
+class FlatRecord(StoredRecord):
+    """What a folder of arrays holds.
+
+    Attributes:
+        users: Number of users.
+        arrays: Length of each array.
+        apps: Names behind the numbers in ``app``.
+        categories: Category of each app.
+        table: Name of the intensity table that was used.
+        table_sha256: Its content.
+        trace_set_sha256: The manifest of the trace set it was made from, if there is one.
+        time_zones: All that the users name, as in `FlatTraces`; records of earlier versions do not tell.
+        provenance: Where the traces came from, if that is known; likewise.
+    """
+
+    users: int
+    arrays: dict[str, int]
+    apps: tuple[str, ...]
+    categories: tuple[str, ...]
+    table: str
+    table_sha256: Sha256
+    trace_set_sha256: Sha256 | None = None
+    time_zones: tuple[str, ...] | None = None
+    provenance: Provenance | None = None
+
+
+class FolderSink:
+    """Grows arrays as ``.npy`` files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[str, BinaryIO] = {}
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+        self._header_bytes: dict[str, int] = {}
+        self.lengths: dict[str, int] = {}
+
+    def append(self, name: str, part: NDArray[Any]) -> None:
+        """Add to the end of the file of an array."""
+        if name not in self._files:
+            self._files[name] = (self._folder / f"{name}.npy").open("xb")
+            self._dtypes[name] = part.dtype
+            self.lengths[name] = 0
+            self._header_bytes[name] = self._write_header(name)
+        np.ascontiguousarray(part, self._dtypes[name]).tofile(self._files[name])
+        self.lengths[name] += len(part)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Finish the files and map them."""
+        for name, file in self._files.items():
+            file.seek(0)
+            if self._write_header(name) != self._header_bytes[name]:
+                raise StorageError(
+                    f"{self._folder / name}.npy: {self.lengths[name]} entries do not fit its header"
+                )
+            file.flush()
+            os.fsync(file.fileno())
+        self.close()
+        return {name: mapped(self._folder / f"{name}.npy") for name in self.lengths}
+
+    def close(self) -> None:
+        """Close the files as they are."""
+        for file in self._files.values():
+            file.close()
+
+    def _write_header(self, name: str) -> int:
+        # numpy pads the header so that the first axis can grow; the header is written again at the end.
+        header = {
+            "descr": npy.dtype_to_descr(self._dtypes[name]),
+            "fortran_order": False,
+            "shape": (self.lengths[name],),
+        }
+        npy.write_array_header_1_0(self._files[name], header)
+        return self._files[name].tell()
+
+
+def mapped(path: Path) -> NDArray[Any]:
+    """An array of a file, read-only, its pages loaded when they are used."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        raise StorageError(
+            f"{path}: not readable as an array ({error})", hint="make the flat form again"
+        ) from error
+
+
+def write_flat(
+    traces: Iterable[InteractionTrace],
+    out: Path,
+    *,
+    table: IntensityTable | None = None,
+    trace_set_sha256: str | None = None,
+    provenance: Provenance | None = None,
+) -> FlatTraces:
+    """Bring traces into the flat form in a new folder and open it.
+
+    Raises:
+        DataQualityError: A trace has errors.
+        StorageError: The folder exists already or cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = table or default_table()
+    with new_folder(out) as folder:
+        sink = FolderSink(folder)
+        try:
+            flat = flatten(traces, table, sink)
+            pq.write_table(pa.table({"user": list(flat.users)}), folder / USERS_FILE)
+        except OSError as error:
+            raise storage_error(out, error) from error
+        finally:
+            sink.close()
+        record = FlatRecord(
+            users=len(flat),
+            arrays=sink.lengths,
+            apps=flat.apps,
+            categories=flat.categories,
+            table=table.name,
+            table_sha256=table.sha256(),
+            trace_set_sha256=trace_set_sha256,
+            time_zones=flat.time_zones,
+            provenance=provenance,
+        )
+        write_record(folder / FLAT_FILE, record)
+    return open_flat(out)
+
+
+def open_flat(folder: Path) -> FlatTraces:
+    """Open a folder that `write_flat` made; nothing is read into memory yet.
+
+    Raises:
+        StorageError: Something is missing, cut short or not what the record says.
+    """
+    record = read_record(folder / FLAT_FILE, FlatRecord)
+    arrays = {name: mapped(folder / f"{name}.npy") for name in record.arrays}
+    for name, length in record.arrays.items():
+        if arrays[name].shape != (length,):
+            raise StorageError(
+                f"{folder / name}.npy: {arrays[name].shape} entries, the record says {length}",
+                hint="make the flat form again",
+            )
+    users = _users(folder / USERS_FILE)
+    if len(users) != record.users:
+        raise StorageError(
+            f"{folder / USERS_FILE}: {len(users)} users, the record says {record.users}",
+            hint="make the flat form again",
+        )
+    return from_arrays(arrays, users, record.apps, record.categories, time_zones=record.time_zones)
+
+
+def _users(path: Path) -> tuple[str, ...]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return tuple(pq.read_table(path)["user"].to_pylist())
+    except (OSError, pa.ArrowException, KeyError) as error:
+        raise StorageError(f"{path}: not readable ({error})", hint="make the flat form again") from error

@@ -1,0 +1,261 @@
+"""Spells: stretches in which the joint state of some channels of a trace does not change.
+
+All times here are on the user's own clock on the wall, in hours since a Monday at 0:00, so that the hour and
+the kind of day are plain arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.intervals import union
+from traces.measure import contains, sorted_once
+from traces.model import InteractionTrace, Intervals, NetworkKind
+from traces.synth.model import HOURS
+
+HOUR_NS = 3_600_000_000_000
+DAY_NS = HOURS * HOUR_NS
+WEEK_NS = 7 * DAY_NS
+MONDAY_NS = 4 * DAY_NS  # 1970-01-05, the first Monday of the POSIX count
+WEEK_H = 168
+WEEKEND_H = 120
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spells:
+    """Spells of many units (people, or days of one person), sorted by unit and time.
+
+    Channel 0 is the one of interest; a further one is what it is given.
+
+    Attributes:
+        unit: Whose spell.
+        state: Bit ``k`` is channel ``k``.
+        start_h: Begin, hours since a Monday at 0:00.
+        end_h: End.
+        begun: Whether the begin was seen (else the spell was under way when the recording began).
+        next_state: The state it was left for, -1 if the recording ended first.
+        units: How many units there are.
+        channels: How many channels.
+    """
+
+    unit: NDArray[np.int64]
+    state: NDArray[np.int64]
+    start_h: NDArray[np.float64]
+    end_h: NDArray[np.float64]
+    begun: NDArray[np.bool_]
+    next_state: NDArray[np.int64]
+    units: int
+    channels: int
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    @classmethod
+    def of_columns(cls, columns: Sequence[NDArray[Any]], units: int, channels: int) -> Spells:
+        """From unit, state, begin, end, begun and next state."""
+        unit, state, start_h, end_h, begun, next_state = columns
+        return cls(unit, state, start_h, end_h, begun, next_state, units, channels)
+
+    @property
+    def length_h(self) -> NDArray[np.float64]:
+        """Length of each spell."""
+        return self.end_h - self.start_h
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """Spells whose begin and end were seen."""
+        return self.begun & (self.next_state >= 0)
+
+    def on(self, channel: int) -> NDArray[np.bool_]:
+        """Whether a channel is on in each spell."""
+        return (self.state >> channel & 1).astype(bool)
+
+    @property
+    def regimes(self) -> int:
+        """How many states the further channels can be in."""
+        return int(2 ** (self.channels - 1))
+
+    def of_units(self, wanted: NDArray[np.int64]) -> Spells:
+        """The spells of some units, which are numbered anew in the order given."""
+        number = np.full(self.units, -1)
+        number[wanted] = np.arange(len(wanted))
+        unit = number[self.unit]
+        keep = np.flatnonzero(unit >= 0)
+        keep = keep[np.argsort(unit[keep], kind="stable")]
+        return self._taken(keep, unit[keep], len(wanted))
+
+    def where(self, chosen: NDArray[np.bool_]) -> Spells:
+        """Some of the spells."""
+        keep = np.flatnonzero(chosen)
+        return self._taken(keep, self.unit[keep], self.units)
+
+    def as_one(self) -> Spells:
+        """All units as one."""
+        return replace(self, unit=np.zeros_like(self.unit), units=1)
+
+    def by_day(self, boundary_h: int = 4) -> Spells:
+        """Every day of every unit as a unit of its own; a day begins at ``boundary_h`` in the morning."""
+        day = np.floor((self.start_h - boundary_h) / HOURS).astype(np.int64)
+        pair = self.unit * (day.max(initial=0) + 2) + day
+        found, unit = np.unique(pair, return_inverse=True)
+        return self._taken(np.arange(len(self)), unit.astype(np.int64), len(found))
+
+    def _taken(self, keep: NDArray[np.int64], unit: NDArray[np.int64], units: int) -> Spells:
+        arrays: dict[str, Any] = {
+            name: getattr(self, name)[keep] for name in ("state", "start_h", "end_h", "begun", "next_state")
+        }
+        return Spells(unit=unit, units=units, channels=self.channels, **arrays)
+
+
+def spells_of(traces: Iterable[InteractionTrace], channels: Sequence[str]) -> Spells:
+    """The spells of every trace that has all the channels; others are left out."""
+    parts: list[tuple[NDArray[Any], ...]] = []
+    units = 0
+    for trace in traces:
+        known_on = [_channel(trace, name) for name in channels]
+        if any(part is None for part in known_on):
+            continue
+        found = _of_trace(trace, [part for part in known_on if part is not None])
+        if len(found[0]):
+            parts.append((np.full(len(found[0]), units), *found))
+            units += 1
+    empty = (np.empty(0, np.int64),) * 2 + (np.empty(0),) * 2 + (np.empty(0, bool), np.empty(0, np.int64))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else list(empty)
+    return Spells.of_columns(columns, units, len(channels))
+
+
+def _channel(trace: InteractionTrace, name: str) -> tuple[Intervals, Intervals] | None:
+    """When a channel was observed, and when it was on; None if the trace does not have it."""
+    if name == "wifi":
+        spans = trace.network
+        if spans is None:
+            return None
+        on = spans.kind == NetworkKind.WIFI
+        return union(spans.intervals), union(Intervals(spans.start_ns[on], spans.end_ns[on]))
+    fact = getattr(trace, name)
+    return None if fact is None else (union(trace.known(fact), fact.on), union(fact.on))
+
+
+def _of_trace(
+    trace: InteractionTrace, known_on: list[tuple[Intervals, Intervals]]
+) -> tuple[NDArray[Any], ...]:
+    """State, begin, end, whether begun in sight, and next state."""
+    edges = [side for pair in known_on for part in pair for side in (part.start_ns, part.end_ns)]
+    edge = sorted_once(np.concatenate(edges))
+    begin, end = edge[:-1], edge[1:]
+    state = np.zeros(len(begin), np.int64)
+    for bit, (known, on) in enumerate(known_on):
+        state |= contains(on, begin).astype(np.int64) << bit
+        state[~contains(known, begin)] = UNKNOWN
+    first = np.ones(len(begin), bool)
+    first[1:] = state[1:] != state[:-1]
+    last = np.append(first[1:], True) if len(begin) else first
+    state, begin, end = state[first], begin[first], end[last]
+    seen_before = np.append(False, state[:-1] >= 0) if len(state) else np.empty(0, bool)
+    after = np.append(state[1:], UNKNOWN) if len(state) else state
+    keep = state >= 0
+    start_h, end_h = wall_hours(trace, begin[keep]), wall_hours(trace, end[keep])
+    # Clocks that are set back in autumn would give a spell of less than no time.
+    end_h = np.maximum(end_h, start_h)
+    return state[keep], start_h, end_h, seen_before[keep], after[keep]
+
+
+def wall_hours(trace: InteractionTrace, t_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Hours on the user's clock since the Monday before the recording; without a zone, UTC."""
+    zone = None if trace.relative_time else trace.zone
+    offset_ns = np.zeros(len(t_ns), np.int64)
+    if zone is not None and len(t_ns):
+        hours, place = np.unique(t_ns // HOUR_NS, return_inverse=True)
+        offset_ns = np.array([_offset_ns(int(hour), zone) for hour in hours], np.int64)[place]
+    week_ns = MONDAY_NS + (trace.start_ns - MONDAY_NS) // WEEK_NS * WEEK_NS
+    return np.asarray((t_ns + offset_ns - week_ns) / HOUR_NS, np.float64)
+
+
+def _offset_ns(hour: int, zone: Any) -> int:
+    offset = datetime.fromtimestamp(hour * 3600, UTC).astimezone(zone).utcoffset()
+    return round(offset.total_seconds()) * 10**9 if offset is not None else 0
+
+
+def day_type(hour: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0 on weekdays, 1 on weekends, of hours since a Monday at 0:00."""
+    return np.asarray(hour % WEEK_H >= WEEKEND_H, np.int64)
+
+
+def of_first_channel(spells: Spells) -> tuple[Spells, NDArray[np.int64]]:
+    """The spells of channel 0 alone, and to which of them each of the given spells belongs."""
+    state = spells.state & 1
+    goes_on = np.zeros(len(spells), bool)
+    same = (state[1:] == state[:-1]) & (spells.unit[1:] == spells.unit[:-1])
+    goes_on[1:] = same & spells.begun[1:] & (spells.start_h[1:] == spells.end_h[:-1])
+    first = np.flatnonzero(~goes_on)
+    last = np.append(first[1:], len(spells)) - 1
+    after = spells.next_state[last]
+    joined = Spells(
+        spells.unit[first],
+        state[first],
+        spells.start_h[first],
+        spells.end_h[last],
+        spells.begun[first],
+        # Left for the same state: the recording or the unit of counting ends in the middle of it.
+        np.where((after >= 0) & (after & 1 != state[last]), after & 1, UNKNOWN),
+        spells.units,
+        1,
+    )
+    return joined, np.cumsum(~goes_on) - 1
+
+
+def first_month(spells: Spells) -> Spells:
+    """Without what lies more than five weeks on: a recording may resume after months."""
+    return spells.where(spells.end_h <= 5 * WEEK_H)
+
+
+def bridged(spells: Spells, longest_h: float) -> Spells:
+    """Without the gaps of at most ``longest_h``; where the state differs behind one, it changed half-way.
+
+    A recorder that sleeps misses changes. Left out, there would be too few for the time in each state.
+    """
+    gap_h = np.append(spells.start_h[1:] - spells.end_h[:-1], np.inf)
+    gap_h[:-1][spells.unit[1:] != spells.unit[:-1]] = np.inf
+    before = np.flatnonzero((gap_h > 0) & (gap_h <= longest_h))
+    start_h, end_h = spells.start_h.copy(), spells.end_h.copy()
+    begun, next_state = spells.begun.copy(), spells.next_state.copy()
+    middle = end_h[before] + gap_h[before] / 2
+    end_h[before] = start_h[before + 1] = middle
+    begun[before + 1] = True
+    next_state[before] = spells.state[before + 1]
+    first = np.ones(len(spells), bool)
+    first[before + 1] = spells.state[before + 1] != spells.state[before]
+    last = np.append(np.flatnonzero(first)[1:], len(spells)) - 1
+    return replace(
+        spells,
+        unit=spells.unit[first],
+        state=spells.state[first],
+        start_h=start_h[first],
+        end_h=end_h[last],
+        begun=begun[first],
+        next_state=next_state[last],
+    )
+
+
+def swapped(spells: Spells) -> Spells:
+    """The same spells of two channels, the second first."""
+    turn = np.array([0, 2, 1, 3, UNKNOWN])
+    return replace(spells, state=turn[spells.state], next_state=turn[spells.next_state])
+
+
+def cut_at_hours(spells: Spells) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Spells in pieces that each lie in one hour: the spell, the hour, and the time in it (h)."""
+    first = np.floor(spells.start_h).astype(np.int64)
+    last = np.maximum(np.ceil(spells.end_h).astype(np.int64), first + 1)
+    count = last - first
+    spell = np.repeat(np.arange(len(spells)), count)
+    hour = np.arange(len(spell)) - np.repeat(np.cumsum(count) - count, count) + first[spell]
+    spent = np.minimum(hour + 1, spells.end_h[spell]) - np.maximum(hour, spells.start_h[spell])
+    return spell, hour, spent

@@ -1,0 +1,97 @@
+"""A usage model from a stored trace set: every channel that the set has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Origin
+from traces.model import InteractionTrace
+from traces.synth.fit.battery import fit_battery
+from traces.synth.fit.literature import app_mix
+from traces.synth.fit.periods import Spells, bridged, spells_of
+from traces.synth.fit.process import fit_processes
+from traces.synth.model import Channel, Evidence, Process, UsageModel
+
+Traces = Callable[[], Iterable[InteractionTrace]]
+"""Gives the traces from the beginning each time; they need not fit into memory."""
+
+GROUPS: tuple[tuple[Channel, ...], ...] = (("screen",), ("plugged", "wifi"), ("available",))
+
+
+TraceOrigin = Literal[Origin.IMPORTED, Origin.EMULATED]
+
+
+def fit_set(traces: Traces, name: str, *, origin: TraceOrigin, bridge_h: float = 0.0) -> UsageModel:
+    """Fit every channel that the traces have; what they lack, the model lacks.
+
+    The app mix is the one from the literature: app names of other people's sets mean little to a table of
+    categories.
+
+    Args:
+        traces: Without errors.
+        name: Of the model.
+        origin: Whether the traces were recorded or generated.
+        bridge_h: Gaps of at most this are bridged.
+
+    Raises:
+        DataQualityError: There is no channel in which anything changes.
+    """
+    processes: list[Process] = []
+    for group in GROUPS:
+        for channels in _recorded(traces, group):
+            spells = bridged(spells_of(traces(), channels), bridge_h)
+            processes += fit_processes(spells, channels, evidence_of(traces(), spells, origin))
+    if not processes:
+        raise DataQualityError(
+            "no channel to fit: neither screen, charger, Wi-Fi nor availability change in these traces",
+            hint="`joulefleet traces show DIR` lists the channels of a set",
+        )
+    found = {process.channel for process in processes}
+    battery = None
+    if "plugged" in found:
+        evidence = next(process.evidence for process in processes if process.channel == "plugged")
+        battery = fit_battery(traces(), evidence)
+    return UsageModel(
+        name=name,
+        processes=tuple(processes),
+        battery=battery,
+        apps=app_mix() if "screen" in found else None,
+    )
+
+
+def _recorded(traces: Traces, group: tuple[Channel, ...]) -> list[tuple[Channel, ...]]:
+    """The whole group if somebody has all of it in one recording, else each channel that changes alone."""
+    if _changes(spells_of(traces(), group)):
+        return [group]
+    alone: list[tuple[Channel, ...]] = [(channel,) for channel in group] if len(group) > 1 else []
+    return [channels for channels in alone if _changes(spells_of(traces(), channels))]
+
+
+def _changes(spells: Spells) -> bool:
+    """Whether each of the channels ever changes."""
+    seen = spells.next_state >= 0
+    turned = (spells.state ^ spells.next_state)[seen]
+    return all(bool((turned >> bit & 1).any()) for bit in range(spells.channels))
+
+
+def evidence_of(traces: Iterable[InteractionTrace], spells: Spells, origin: TraceOrigin) -> Evidence:
+    """Where the spells come from, in the words of the traces."""
+    sources: dict[str, None] = {}
+    licences: dict[str, None] = {}
+    for trace in traces:
+        sources[trace.source or "not stated"] = None
+        licences[trace.licence or "not stated"] = None
+    return Evidence(
+        origin=origin,
+        source=_joined(list(sources)),
+        licence=_joined(list(licences)),
+        users=spells.units,
+        user_days=round(float(spells.length_h.sum()) / 24, 1),
+    )
+
+
+def _joined(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return "; ".join(names[:most]) + more
