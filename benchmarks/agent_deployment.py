@@ -16,8 +16,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.result import Figure, figure
-from device_agents.bundle import build_bundle
-from device_agents.deploy import Installation, remove_payloads, start_agent
+from device_agents.deploy.bundle import build_bundle
+from device_agents.deploy.install import Installation, remove_payloads, start_agent
 from device_agents.transport.host_keys import fetch_host_key, trust
 from device_agents.transport.ssh import SshChannel, SshTransport
 from tests.device_agents.relay import Relay, relay

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from device_agents.payload.interference import MAX_STEPS
-from device_agents.payload.wire import MAX_BLOB_BYTES
+from device_agents.payload.link.wire import MAX_BLOB_BYTES
 from joulefleet.config import ClosedModel
 from joulefleet.provenance import Sha256
 

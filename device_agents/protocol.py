@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from device_agents.job import BlobRef
-from device_agents.payload.wire import MAX_COLLECT_BYTES, MAX_LINE_BYTES
+from device_agents.payload.link.wire import MAX_COLLECT_BYTES, MAX_LINE_BYTES
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DeviceProtocolError
 

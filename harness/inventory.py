@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from device_agents.deploy import Installation
+from device_agents.deploy.install import Installation
 from joulefleet.config import ClosedModel, load_toml
 from joulefleet.errors import ConfigError
 from power.meter import MeterConfig

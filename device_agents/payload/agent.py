@@ -22,12 +22,12 @@ from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkL
 from device_agents.payload.interrupter import Interrupter
 from device_agents.payload.job import parse_job
 from device_agents.payload.job_run import JobRun
-from device_agents.payload.journal import storage_fault
-from device_agents.payload.link import LATE, LOST, Reader, Sender
-from device_agents.payload.output import Output
+from device_agents.payload.link.output import Output
+from device_agents.payload.link.streams import LATE, LOST, Reader, Sender
+from device_agents.payload.link.wire import MAX_BLOB_BYTES, MAX_COLLECT_BYTES, PROTOCOL_VERSION, encode
+from device_agents.payload.recording.journal import storage_fault
 from device_agents.payload.state_folder import FILES, StateFolder, default_state
 from device_agents.payload.wake_lock import wake_lock
-from device_agents.payload.wire import MAX_BLOB_BYTES, MAX_COLLECT_BYTES, PROTOCOL_VERSION, encode
 
 IDLE_LIMIT_S = 26 * 3600.0
 """An agent whose host says nothing for so long has been forgotten: the link is half open.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from device_agents.payload.clocks import boot_id, snapshot
+from device_agents.payload.recording.clocks import boot_id, snapshot
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from device_agents.payload.interrupter import Interrupter
-    from device_agents.payload.link import Reader, Sender
-    from device_agents.payload.output import Output
+    from device_agents.payload.link.output import Output
+    from device_agents.payload.link.streams import Reader, Sender
     from device_agents.payload.state_folder import StateFolder
 
 

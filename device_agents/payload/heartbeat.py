@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from device_agents.payload.periodic import Periodic
+from device_agents.payload.recording.periodic import Periodic
 
 if TYPE_CHECKING:
     from device_agents.payload.device import Device
-    from device_agents.payload.markers import Markers
+    from device_agents.payload.recording.markers import Markers
 
 HEARTBEAT_S = 5.0
 

@@ -8,8 +8,8 @@ from typing import Any, Callable
 
 from device_agents.payload.faults import JobFault
 from device_agents.payload.interference import Load, parse_load
+from device_agents.payload.link.wire import MAX_BLOB_BYTES
 from device_agents.payload.sync_pattern import Pattern
-from device_agents.payload.wire import MAX_BLOB_BYTES
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

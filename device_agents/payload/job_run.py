@@ -16,16 +16,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload import sync_pattern
-from device_agents.payload.blobs import cached, store
-from device_agents.payload.clocks import changes
-from device_agents.payload.conversation import Conversation
 from device_agents.payload.faults import CANCELLED, LINK_LOST, Interrupted, JobFault, LinkLost
 from device_agents.payload.interference import Interference
-from device_agents.payload.journal import Journal
-from device_agents.payload.markers import Markers
-from device_agents.payload.recorders import Recorders
+from device_agents.payload.link.blobs import cached, store
+from device_agents.payload.link.conversation import Conversation
+from device_agents.payload.link.wire import PROTOCOL_VERSION
+from device_agents.payload.recording.clocks import changes
+from device_agents.payload.recording.journal import Journal
+from device_agents.payload.recording.markers import Markers
+from device_agents.payload.recording.recorders import Recorders
 from device_agents.payload.trainer import Files, Trainer, build_trainer, import_backend
-from device_agents.payload.wire import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Callable
 
 if TYPE_CHECKING:
     from device_agents.payload.job import JobSpec
-    from device_agents.payload.telemetry_sources import Sample
+    from device_agents.payload.recording.telemetry_sources import Sample
 
 
 class Limits:

@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from device_agents.payload.clocks import same_boot
 from device_agents.payload.faults import JobFault
+from device_agents.payload.recording.clocks import same_boot
 
 _JOB_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")  # no separators: an id is never a path
 

@@ -43,7 +43,7 @@ class Channel(Protocol):
 
         Raises:
             DeviceUnreachable: The command is gone, or silent for ``timeout_s``.
-            DeviceError: The line is longer than `device_agents.payload.wire.MAX_LINE_BYTES`.
+            DeviceError: The line is longer than `device_agents.payload.link.wire.MAX_LINE_BYTES`.
         """
 
     def receive_exactly(self, size: int, timeout_s: float) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from device_agents.payload.wire import MAX_LINE_BYTES
+from device_agents.payload.link.wire import MAX_LINE_BYTES
 from joulefleet.errors import DeviceError, DeviceUnreachable
 
 

@@ -1,6 +1,6 @@
 """Training with onnxruntime and numpy alone: the step is a graph that the host exported.
 
-The graph's contract (`device_agents.export.step` writes it): inputs ``x``, ``y``, ``learning_rate``,
+The graph's contract (`device_agents.onnx_export.step` writes it): inputs ``x``, ``y``, ``learning_rate``,
 ``momentum``, ``state/NAME`` for every entry of the model's state and ``velocity/NAME`` for every parameter;
 outputs ``losses`` (one per sample) and, for each input that the step changes, ``next/`` and its name.
 

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from device_agents.job import Job
-from device_agents.job_record import JobRecord
 from device_agents.protocol import Hello, Telemetry
-from device_agents.session import Ping
+from device_agents.session.agent_session import Ping
+from device_agents.session.job_record import JobRecord
 from harness.bench.device_state import DeviceState
 from harness.bench.matrix import BenchJob
 from harness.bench.telemetry import read_heat, write_telemetry

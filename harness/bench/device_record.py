@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from device_agents.job_record import JobRecord
+from device_agents.session.job_record import JobRecord
 from harness.bench.telemetry import write_telemetry
 from harness.capture import TELEMETRY
 from joulefleet.records import storage_error

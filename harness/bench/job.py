@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from device_agents.bundle import build_bundle
-from device_agents.deploy import start_agent
+from device_agents.deploy.bundle import build_bundle
+from device_agents.deploy.install import start_agent
 from device_agents.protocol import EpochMarker, Heartbeat, ProbeDone, TelemetryMessage
-from device_agents.session import AgentSession, Ping
+from device_agents.session.agent_session import AgentSession, Ping
 from harness.bench.bind import Evidence, bind
 from harness.bench.board import Board, PowerShown
 from harness.bench.cooldown import cool, rest
@@ -34,9 +34,9 @@ from joulefleet.errors import ConfigError, DeviceError, JoulefleetError
 from joulefleet.runstore import Journal
 
 if TYPE_CHECKING:
-    from device_agents.agent_link import Live
     from device_agents.job import Job
-    from device_agents.round import RoundResult
+    from device_agents.session.link import Live
+    from device_agents.session.running_job import RoundResult
     from device_agents.transport import Channel, Transport
     from power.meter import MeterConfig
     from power.model import SampleBlock

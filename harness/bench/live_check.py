@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from device_agents.session import AgentSession, Ping
+from device_agents.session.agent_session import AgentSession, Ping
 from harness.bench.failures import describe
 from harness.inventory import Device, connect, installation
 from joulefleet.errors import DeviceError, JoulefleetError, MeterError
@@ -77,8 +77,8 @@ def check_both(
 
 
 def _try_device(device: Device, inventory_path: Path, count: int, answer: DeviceAnswer) -> None:
-    from device_agents.bundle import build_bundle
-    from device_agents.deploy import start_agent
+    from device_agents.deploy.bundle import build_bundle
+    from device_agents.deploy.install import start_agent
 
     try:
         with (

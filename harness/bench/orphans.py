@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from harness.bench.device_record import keep_device_record
 from harness.bench.failures import FAILED
 from joulefleet.errors import DeviceError, DeviceUnreachable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from device_agents.job import BackgroundLoad, Job
-from device_agents.job_record import JobRecord
 from device_agents.protocol import EpochMarker, JobEnd, Phase, SourceLost, Sources
+from device_agents.session.job_record import JobRecord
 from harness.capture import HostWindow
 from harness.clock import ClockFit
 from joulefleet.errors import DataQualityError, DeviceProtocolError

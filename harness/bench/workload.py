@@ -92,7 +92,7 @@ class Workloads:
             task = replace(task, batch_size=self._plan.batch_size)
         graphs: dict[int, bytes] = {}
         if backend == "onnxruntime":
-            from device_agents.export.cache import GraphCache
+            from device_agents.onnx_export.cache import GraphCache
 
             found = GraphCache(self._cache).shard(task, samples)
             graphs = {size: path.read_bytes() for size, path in found.items()}

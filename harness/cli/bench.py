@@ -103,9 +103,9 @@ def _pin(path: Path, what: str, login: Login, key: HostKey, *, yes: bool, replac
 )
 def prepare(inventory: Path, device: str, backends: Any, install: bool, clean: bool) -> Output:
     """Say what a device lacks to run the agent; installs nothing unless asked."""
-    from device_agents.bundle import build_bundle
-    from device_agents.deploy import clear_cache, remove_payloads
-    from device_agents.readiness import examine, install_environment, problems
+    from device_agents.deploy.bundle import build_bundle
+    from device_agents.deploy.install import clear_cache, remove_payloads
+    from device_agents.deploy.readiness import examine, install_environment, problems
     from harness.inventory import connect, find_device, installation
 
     login = find_device(inventory, device)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from device_agents.session import Ping
+from device_agents.session.agent_session import Ping
 from harness.clock.bursts import BurstSeen, fit_bursts
 from harness.clock.fit import ClockFit, Line
 from harness.clock.gpio import GpioEdge, fit_edges

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from device_agents.session import Ping
+from device_agents.session.agent_session import Ping
 from harness.clock.fit import MAX_SKEW_PPM, ClockFit, Line, fit_line
 from joulefleet.errors import DataQualityError
 

@@ -86,7 +86,7 @@ def _prepare(task: Task, trainer: TableTrainer, device: int, backend: str, cache
     shard = pack({"x": np.asarray(x, task.input_dtype), "y": np.asarray(y, np.int64)})
     graphs: dict[int, bytes] = {}
     if backend == "onnxruntime" and batch_sizes(task, len(y)):
-        from device_agents.export.cache import GraphCache
+        from device_agents.onnx_export.cache import GraphCache
 
         found = GraphCache(cache).shard(task, len(y))
         graphs = {size: path.read_bytes() for size, path in found.items()}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from device_agents.job import Job
 from device_agents.protocol import ProbeDone
-from device_agents.round import RoundResult
+from device_agents.session.running_job import RoundResult
 from harness.bench.job import Attempt
 from harness.bench.workload import Workload, agent_job
 from harness.federate.live_energy import LivePower

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from device_agents.job import Job
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.transport.local import LocalChannel
 

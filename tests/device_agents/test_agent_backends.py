@@ -9,7 +9,7 @@ import pytest
 
 from device_agents.job import BlobRef
 from device_agents.payload.tensors import pack
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.workloads.models import initial_state
 from device_agents.workloads.tasks import batch_sizes, find_task, synthetic_shard
@@ -86,7 +86,7 @@ main()
 
 
 def test_onnxruntime_trains_the_same_without_torch_on_the_device(tmp_path: Path) -> None:
-    from device_agents.export.step import export_step
+    from device_agents.onnx_export.step import export_step
 
     blobs = {"model": pack(initial_state(TASK, 7))}
     blobs |= {f"graph-{size}": export_step(TASK, size) for size in set(batch_sizes(TASK, 80))}

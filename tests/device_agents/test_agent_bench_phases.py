@@ -8,7 +8,7 @@ import pytest
 
 from device_agents.job import BackgroundLoad, SyncPattern
 from device_agents.protocol import Phase
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from device_agents.transport import LocalTransport
 from joulefleet.errors import DeviceError
 from tests.device_agents.agents import AGENT, session_on, softmax

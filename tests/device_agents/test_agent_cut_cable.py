@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agents.bundle import build_bundle
-from device_agents.deploy import Installation, start_agent
+from device_agents.deploy.bundle import build_bundle
+from device_agents.deploy.install import Installation, start_agent
 from device_agents.job import SyncPattern
-from device_agents.job_record import JobRecord
 from device_agents.payload.tensors import unpack
 from device_agents.protocol import EpochMarker, Phase, ProbeDone
-from device_agents.round import RoundResult, read_model
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
+from device_agents.session.job_record import JobRecord
+from device_agents.session.running_job import RoundResult, read_model
 from device_agents.transport.ssh import SshTransport
 from joulefleet.errors import DeviceUnreachable
 from tests.device_agents.netns import Host, host

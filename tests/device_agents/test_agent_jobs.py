@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agents.bundle import build_bundle
+from device_agents.deploy.bundle import build_bundle
 from device_agents.job import BackgroundLoad, BlobRef, SyncPattern
 from device_agents.payload.tensors import pack, unpack
 from device_agents.protocol import EpochMarker, Phase, Telemetry
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.workloads.softmax import Softmax, synthetic_shard
 from joulefleet.errors import DeviceError, DeviceFull

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agents.job_record import JobRecord
 from device_agents.payload.tensors import unpack
 from device_agents.protocol import EpochMarker, Phase
-from device_agents.round import read_model
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
+from device_agents.session.job_record import JobRecord
+from device_agents.session.running_job import read_model
 from device_agents.transport.local import LocalChannel
 from joulefleet.errors import DeviceBusy, DeviceError, DeviceUnreachable
 from tests.device_agents.agents import cut, kill, open_agent, session_on, softmax, wait_for_exit

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from device_agents.bundle import build_bundle
-from device_agents.deploy import Installation, start_agent
+from device_agents.deploy.bundle import build_bundle
+from device_agents.deploy.install import Installation, start_agent
 from device_agents.job import BlobRef, SyncPattern
 from device_agents.protocol import EpochMarker, Phase
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from device_agents.transport.host_keys import fetch_host_key, trust
 from device_agents.transport.ssh import SshTransport
 from tests.device_agents.agents import a_model, softmax

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from device_agents.job import BlobRef
-from device_agents.job_record import read_job
+from device_agents.payload.link.wire import MAX_JOURNAL_BYTES
 from device_agents.payload.tensors import pack
-from device_agents.payload.wire import MAX_JOURNAL_BYTES
 from device_agents.protocol import JobStatus
-from device_agents.round import MAX_RESULT_BYTES, read_model
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
+from device_agents.session.job_record import read_job
+from device_agents.session.running_job import MAX_RESULT_BYTES, read_model
 from joulefleet.errors import DeviceError, DeviceProtocolError, DeviceUnreachable
 from tests.device_agents.agents import a_model, kill, session_with, softmax
 

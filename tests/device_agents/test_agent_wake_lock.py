@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from tests.device_agents.agents import cut, kill, open_agent, softmax, wait_for_exit
 
 

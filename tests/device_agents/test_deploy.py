@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from device_agents.bundle import ENTRY, Bundle, build_bundle
-from device_agents.deploy import Installation, installed_payloads, remove_payloads, start_agent
-from device_agents.readiness import DeviceReport, examine, install_environment, problems
-from device_agents.session import AgentSession
+from device_agents.deploy.bundle import ENTRY, Bundle, build_bundle
+from device_agents.deploy.install import Installation, installed_payloads, remove_payloads, start_agent
+from device_agents.deploy.readiness import DeviceReport, examine, install_environment, problems
+from device_agents.session.agent_session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.transport.ssh import SshChannel, SshTransport
 from joulefleet.errors import DeviceError

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from device_agents.export import decompositions
+from device_agents.onnx_export import decompositions
 from joulefleet.errors import JoulefleetError
 
 aten = torch.ops.aten

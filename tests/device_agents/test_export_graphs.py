@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from device_agents.export.cache import GraphCache
-from device_agents.export.onnx_graph import IR_VERSION, OPSET, OnnxGraph, Value
-from device_agents.export.step import export_step
+from device_agents.onnx_export.cache import GraphCache
+from device_agents.onnx_export.graph import IR_VERSION, OPSET, OnnxGraph, Value
+from device_agents.onnx_export.step import export_step
 from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 from device_agents.workloads.models import MODELS, initial_state
 from device_agents.workloads.tasks import TASKS, synthetic_shard

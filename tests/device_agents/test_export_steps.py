@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from device_agents.export import decompositions
-from device_agents.export.cache import GraphCache
+from device_agents.onnx_export import decompositions
+from device_agents.onnx_export.cache import GraphCache
 from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 from device_agents.workloads.backend_torch import TorchTrainer
 from device_agents.workloads.models import MODELS

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device_agents.payload.wire import MAX_LINE_BYTES, encode
+from device_agents.payload.link.wire import MAX_LINE_BYTES, encode
 from device_agents.protocol import Done, MarkerMessage, Pong, ProbeDone, parse_line
 from joulefleet.errors import DeviceError, DeviceProtocolError
 

@@ -4,11 +4,11 @@ from typing import Any, cast
 
 import pytest
 
-from device_agents import round as module
-from device_agents.agent_link import AgentLink
 from device_agents.job import BlobRef, Job
 from device_agents.protocol import Blob, Want
-from device_agents.round import Round
+from device_agents.session import running_job as module
+from device_agents.session.link import AgentLink
+from device_agents.session.running_job import Round
 
 DATA = b"weights"
 

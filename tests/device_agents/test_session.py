@@ -10,7 +10,7 @@ import pytest
 
 from device_agents.job import Job
 from device_agents.protocol import Accepted, Done, EpochMarker, Phase, ProbeDone
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from joulefleet.errors import ConfigError, DeviceError, DeviceUnreachable
 from tests.device_agents.agents import kill, open_agent, session_on, softmax, wait_for_exit
 

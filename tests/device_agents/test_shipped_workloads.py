@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from device_agents.export.cache import GraphCache
+from device_agents.onnx_export.cache import GraphCache
 from device_agents.workloads.models import initial_state
 from device_agents.workloads.tasks import TASKS
 from tests.conftest import REPOSITORY

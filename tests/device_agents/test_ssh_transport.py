@@ -12,7 +12,7 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from device_agents.payload.wire import MAX_LINE_BYTES
+from device_agents.payload.link.wire import MAX_LINE_BYTES
 from device_agents.transport.host_keys import HostKey, fetch_host_key, known_keys, trust
 from device_agents.transport.ssh import SshTarget, SshTransport
 from device_agents.transport.ssh_errors import bounded

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from device_agents.job_record import NoPowerSource, PowerBlock, PowerRate, PowerSource
-from device_agents.payload.journal import Journal
-from device_agents.payload.sysfs_power import find_sensors
-from device_agents.payload.sysfs_sampler import MAX_BLOCK, SysfsSampler, Track
+from device_agents.payload.recording.journal import Journal
+from device_agents.payload.recording.sysfs_power import find_sensors
+from device_agents.payload.recording.sysfs_sampler import MAX_BLOCK, SysfsSampler, Track
+from device_agents.session.job_record import NoPowerSource, PowerBlock, PowerRate, PowerSource
 from tests.device_agents.agents import session_on, softmax
 from tests.device_agents.fake_sysfs import phone, sensors, tree
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from device_agents.payload.journal import Journal
-from device_agents.payload.link import Sender
-from device_agents.payload.telemetry import Summary, Telemetry
-from device_agents.payload.telemetry_sources import discover
+from device_agents.payload.link.streams import Sender
+from device_agents.payload.recording.journal import Journal
+from device_agents.payload.recording.telemetry import Summary, Telemetry
+from device_agents.payload.recording.telemetry_sources import discover
 from device_agents.protocol import SourceLost, Sources
 from device_agents.protocol import Telemetry as TelemetryRecord
 from tests.device_agents.agents import session_on, softmax
@@ -175,7 +175,7 @@ def test_counters_follow_the_kernel(tmp_path: Path) -> None:
 
 
 def test_the_schedule_does_not_drift_and_counts_what_it_misses() -> None:
-    from device_agents.payload.periodic import Periodic
+    from device_agents.payload.recording.periodic import Periodic
 
     turns: list[float] = []
 

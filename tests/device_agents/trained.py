@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from device_agents.export.cache import GraphCache
+from device_agents.onnx_export.cache import GraphCache
 from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 from device_agents.workloads.backend_torch import TorchTrainer
 from device_agents.workloads.models import initial_state

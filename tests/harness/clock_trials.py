@@ -10,7 +10,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from device_agents.payload.sync_pattern import Pattern
-from device_agents.session import Ping
+from device_agents.session.agent_session import Ping
 from harness.clock import BurstRun
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, SampleBlock
 from power.recording import Recording, RecordingWriter, open_recording

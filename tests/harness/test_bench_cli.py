@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from device_agents.session import Ping
+from device_agents.session.agent_session import Ping
 from device_agents.transport.host_keys import fetch_host_key, known_keys, trust
 from harness.bench.board import Board
 from harness.bench.live_check import DeviceAnswer, MeterAnswer, missing_cables

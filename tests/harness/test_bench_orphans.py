@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from harness.bench.failures import retryable
 from harness.bench.orphans import device_job_id, settle_orphans
 from joulefleet.errors import DeviceBusy

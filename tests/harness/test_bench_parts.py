@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from device_agents.job import Job
-from device_agents.job_record import JobRecord
 from device_agents.protocol import EpochMarker, SourceLost, Sources, Telemetry
+from device_agents.session.job_record import JobRecord
 from device_agents.transport import LocalTransport
 from harness.bench import metering as metering_module
 from harness.bench.cooldown import cool, rest

@@ -16,7 +16,7 @@ import pytest
 
 import harness
 from device_agents.protocol import Phase
-from device_agents.session import Ping
+from device_agents.session.agent_session import Ping
 from device_agents.transport.ssh import SshTransport
 from harness.bench.estimate import DISK_B_PER_S
 from harness.bench.failures import AttemptRecord

@@ -10,7 +10,7 @@ from scipy.signal import lfilter
 
 from device_agents.payload.sync_pattern import Pattern, pack_lateness, unpack_lateness
 from device_agents.protocol import EpochMarker, Phase
-from device_agents.session import Ping
+from device_agents.session.agent_session import Ping
 from harness.clock import BurstRun, ClockFit, GpioEdge, align, burst_runs, fit_pings
 from harness.clock.gpio import fit_edges
 from harness.clock.pattern import response

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from device_agents.job import SyncPattern
-from device_agents.session import AgentSession
+from device_agents.session.agent_session import AgentSession
 from harness.clock import align, burst_runs
 from harness.clock.align import MAX_DISAGREEMENT_S
 from power.emulated.options import EmulatorOptions

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from device_agents.export.cache import GraphCache
+from device_agents.onnx_export.cache import GraphCache
 from device_agents.workloads.tasks import Task, find_task
 from tests.harness.local_bench import ahead_of_others
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from device_agents.protocol import ProbeDone
-from device_agents.session import Ping
+from device_agents.session.agent_session import Ping
 from emulator.outcome import Fate
 from harness.bench.board import Board
 from harness.bench.ending import Ending

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.faults import LIMIT, JobFault
 from device_agents.payload.heartbeat import Heartbeat
-from device_agents.payload.journal import Journal
 from device_agents.payload.limits import Limits
-from device_agents.payload.periodic import Periodic
-from device_agents.payload.sysfs_sampler import SysfsSampler
-from device_agents.payload.telemetry import Telemetry
+from device_agents.payload.recording.journal import Journal
+from device_agents.payload.recording.periodic import Periodic
+from device_agents.payload.recording.sysfs_sampler import SysfsSampler
+from device_agents.payload.recording.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from device_agents.payload.device import Device
     from device_agents.payload.job import JobSpec
-    from device_agents.payload.markers import Markers
+    from device_agents.payload.recording.markers import Markers
 
 
 class Recorders:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from device_agents.export.onnx_graph import OnnxGraph, Value
+from device_agents.onnx_export.graph import OnnxGraph, Value
 
 Converter = Callable[..., str | tuple[str, ...]]
 Operand = Value | float

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from device_agents.payload.wire import PROTOCOL_VERSION, encode
+from device_agents.payload.link.wire import PROTOCOL_VERSION, encode
 from device_agents.protocol import (
     AgentError,
     Blob,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from device_agents.bundle import Bundle
-from device_agents.session import AgentSession
+from device_agents.deploy.bundle import Bundle
+from device_agents.session.agent_session import AgentSession
 from device_agents.transport.base import Channel, Transport
 from joulefleet.errors import DeviceError, DeviceUnreachable
 

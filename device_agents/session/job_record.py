@@ -75,7 +75,7 @@ class PowerColumn(ClosedModel):
 
 
 class PowerSource(ClosedModel):
-    """One power sensor of the device; see `device_agents.payload.sysfs_power`."""
+    """One power sensor of the device; see `device_agents.payload.recording.sysfs_power`."""
 
     type: Literal["power_source"]
     name: Name
@@ -86,7 +86,7 @@ class PowerSource(ClosedModel):
 
 
 class PowerBlock(ClosedModel):
-    """A stretch of readings; see `device_agents.payload.sysfs_sampler`."""
+    """A stretch of readings; see `device_agents.payload.recording.sysfs_sampler`."""
 
     type: Literal["power"]
     source: Name

@@ -3,7 +3,7 @@
 Three kinds of records go to the telemetry journal:
 
 ``power_source``
-    One per sensor, first: what its integers mean (see `device_agents.payload.sysfs_power`).
+    One per sensor, first: what its integers mean (see `device_agents.payload.recording.sysfs_power`).
 ``power``
     A block of readings: ``source``; ``first_index``, how many readings came before; ``dropped``, how many
     that were due since the block before did not happen (the stamps show where); ``t_dev_ns``, the middle of
@@ -19,13 +19,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from device_agents.payload.periodic import Periodic
-from device_agents.payload.sysfs_power import Sensor, find_sensors
+from device_agents.payload.recording.periodic import Periodic
+from device_agents.payload.recording.sysfs_power import Sensor, find_sensors
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.journal import Journal
+    from device_agents.payload.recording.journal import Journal
 
 BLOCK_NS = 10**9
 MAX_BLOCK = 500

@@ -6,11 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.faults import JobFault
-from device_agents.payload.link import SEND_TIMEOUT_S
+from device_agents.payload.link.streams import SEND_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from device_agents.payload.journal import Journal
-    from device_agents.payload.link import Sender
+    from device_agents.payload.link.streams import Sender
+    from device_agents.payload.recording.journal import Journal
 
 
 class Markers:

@@ -11,15 +11,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.faults import JobFault
-from device_agents.payload.periodic import Periodic
-from device_agents.payload.telemetry_sources import Sample, discover
+from device_agents.payload.recording.periodic import Periodic
+from device_agents.payload.recording.telemetry_sources import Sample, discover
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.journal import Journal
     from device_agents.payload.limits import Limits
-    from device_agents.payload.link import Sender
+    from device_agents.payload.link.streams import Sender
+    from device_agents.payload.recording.journal import Journal
 
 
 class Telemetry(Periodic):

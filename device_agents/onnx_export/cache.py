@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from device_agents.export.step import export_step
+from device_agents.onnx_export.step import export_step
 from device_agents.workloads.models import MODELS
 from device_agents.workloads.tasks import batch_sizes
 from joulefleet.errors import ConfigError

@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from device_agents.agent_link import AgentLink, Live
 from device_agents.job import Job
-from device_agents.job_record import JobRecord, read_job
-from device_agents.payload.wire import MAX_COLLECT_BYTES, MAX_JOURNAL_BYTES, TRANSFER_TIMEOUT_S
+from device_agents.payload.link.wire import MAX_COLLECT_BYTES, MAX_JOURNAL_BYTES, TRANSFER_TIMEOUT_S
 from device_agents.protocol import (
     Blob,
     Chunk,
@@ -25,7 +23,9 @@ from device_agents.protocol import (
     Pong,
     ProbeDone,
 )
-from device_agents.round import (
+from device_agents.session.job_record import JobRecord, read_job
+from device_agents.session.link import AgentLink, Live
+from device_agents.session.running_job import (
     GRACE_S,
     MAX_RESULT_BYTES,
     Round,
@@ -164,7 +164,7 @@ class AgentSession:
         return self._read(self._status(job_id, 0.0))
 
     def fetch_result(self, job_id: str, *, max_bytes: int = MAX_RESULT_BYTES) -> bytes:
-        """The trained weights that a job left on the device; see `device_agents.round.read_model`."""
+        """The trained weights that a job left on the device; see `device_agents.session.running_job.read_model`."""
         self._link.send({"type": "fetch", "job_id": job_id})
         header = self._link.expect(Blob)
         return self._link.receive_blob(header, max_bytes, TRANSFER_TIMEOUT_S)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Callable, Optional
 
-from device_agents.payload.kernel_files import KernelFile, find, text
+from device_agents.payload.recording.kernel_files import KernelFile, find, text
 
 if TYPE_CHECKING:
     from pathlib import Path

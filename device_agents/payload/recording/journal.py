@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.faults import JobFault
-from device_agents.payload.wire import MAX_JOURNAL_BYTES, encode
+from device_agents.payload.link.wire import MAX_JOURNAL_BYTES, encode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from device_agents.payload.kernel_files import KernelFile, find, text
+from device_agents.payload.recording.kernel_files import KernelFile, find, text
 
 if TYPE_CHECKING:
     from pathlib import Path

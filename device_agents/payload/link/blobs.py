@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.faults import JobFault
-from device_agents.payload.journal import storage_fault
+from device_agents.payload.recording.journal import storage_fault
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Incoming:
-    """A blob on its way in; see `device_agents.payload.link.Sink`."""
+    """A blob on its way in; see `device_agents.payload.link.streams.Sink`."""
 
     def __init__(self, target: Path, ref: BlobRef) -> None:
         self._target = target

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from device_agents.export.decompositions import table
-from device_agents.export.onnx_writer import write_onnx
+from device_agents.onnx_export.decompositions import table
+from device_agents.onnx_export.writer import write_onnx
 from device_agents.workloads.loss import cross_entropy
 from device_agents.workloads.models import build
 from joulefleet.errors import ConfigError

@@ -7,8 +7,8 @@ from importlib.resources import files
 
 from pydantic import Field, ValidationError
 
-from device_agents.bundle import MIN_PYTHON
-from device_agents.deploy import Installation, no_python
+from device_agents.deploy.bundle import MIN_PYTHON
+from device_agents.deploy.install import Installation, no_python
 from device_agents.job import Backend
 from device_agents.transport.base import Transport
 from joulefleet.config import ClosedModel

@@ -13,7 +13,7 @@ import traceback
 from typing import Any, Callable, Protocol
 
 from device_agents.payload.faults import LinkLost, ProtocolError
-from device_agents.payload.wire import CHUNK_BYTES, MAX_BLOB_BYTES, MAX_LINE_BYTES, encode
+from device_agents.payload.link.wire import CHUNK_BYTES, MAX_BLOB_BYTES, MAX_LINE_BYTES, encode
 
 SEND_TIMEOUT_S = 30.0
 """A host that takes nothing for this long is gone; a pipe that stays full must not stall the training."""

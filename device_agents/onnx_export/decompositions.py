@@ -15,7 +15,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-from device_agents.export.windows import Axis, axes, fold, unfold
+from device_agents.onnx_export.windows import Axis, axes, fold, unfold
 from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
@@ -392,5 +392,5 @@ def embedding_backward(
 
 def _unsupported(what: str) -> JoulefleetError:
     return JoulefleetError(
-        f"{what} cannot be exported", hint="write it in device_agents/export/decompositions.py"
+        f"{what} cannot be exported", hint="write it in device_agents/onnx_export/decompositions.py"
     )

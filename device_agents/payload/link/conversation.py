@@ -6,10 +6,10 @@ import queue
 import time
 from typing import TYPE_CHECKING, Any
 
-from device_agents.payload.blobs import Incoming
 from device_agents.payload.faults import LinkLost
-from device_agents.payload.link import LATE, LOST
-from device_agents.payload.wire import TRANSFER_TIMEOUT_S
+from device_agents.payload.link.blobs import Incoming
+from device_agents.payload.link.streams import LATE, LOST
+from device_agents.payload.link.wire import TRANSFER_TIMEOUT_S
 
 if TYPE_CHECKING:
     from pathlib import Path

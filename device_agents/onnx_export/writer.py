@@ -6,8 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from device_agents.export.onnx_graph import OnnxGraph, Value
-from device_agents.export.onnx_ops import CONVERTERS, numpy_dtype
+from device_agents.onnx_export.graph import OnnxGraph, Value
+from device_agents.onnx_export.ops import CONVERTERS, numpy_dtype
 from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _converter(node: Node) -> Any:
     except KeyError:
         raise JoulefleetError(
             f"the training step uses {node.target}, which has no ONNX form here",
-            hint="add a converter in device_agents/export/onnx_ops.py, or a decomposition",
+            hint="add a converter in device_agents/onnx_export/ops.py, or a decomposition",
         ) from None
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from device_agents.agent_link import AgentLink, error_of
 from device_agents.job import BlobRef, Job
-from device_agents.payload.wire import TRANSFER_TIMEOUT_S
+from device_agents.payload.link.wire import TRANSFER_TIMEOUT_S
 from device_agents.protocol import Accepted, AgentError, Blob, Done, EpochMarker, ProbeDone, Want
+from device_agents.session.link import AgentLink, error_of
 from joulefleet.errors import ConfigError, DeviceError, DeviceProtocolError, DeviceUnreachable
 
 if TYPE_CHECKING:
