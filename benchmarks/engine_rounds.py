@@ -22,18 +22,18 @@ import numpy as np
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from benchmarks.trace_queries import HALF_HOUR_NS, random_users
-from emulator.cost.network import Link, Network
-from emulator.engine import Engine
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import Replayed
+from emulator.fleet.network import Link, Network
 from emulator.fleet.state import fleet_from_profiles
-from emulator.log import RunLog
-from emulator.protocol import Judging, Protocol
-from emulator.reward import Budgets, signed
+from emulator.fleet.world import World
+from emulator.round.engine import Engine
+from emulator.round.reward import Budgets, signed
+from emulator.round.rules import Judging, Protocol
+from emulator.runs.log import RunLog
 from emulator.selectors.base import Probe
 from emulator.selectors.fedavg import FedAvg
 from emulator.training.surrogate import SurrogateTrainer
-from emulator.world import World
 from joulefleet.runstore import RunStore
 from power.reference.fleet import reference_fleet
 from traces.replay.devices import FleetRecipe

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emulator.emulation import run
+    from emulator.runs.emulation import run
 
 __all__ = ["run"]
 
@@ -16,7 +16,7 @@ __all__ = ["run"]
 def __getattr__(name: str) -> Any:
     """`run` is imported when it is first used: it brings most of the package with it."""
     if name == "run":
-        from emulator.emulation import run
+        from emulator.runs.emulation import run
 
         return run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.learning import RoundLearning
-from emulator.outcome import ClientCost, Reports
-from emulator.reported import Reported
+from emulator.round.learning import RoundLearning
+from emulator.round.outcome import ClientCost, Reports
+from emulator.round.reports import Reported
 from emulator.selectors.base import Probe, Selector
 
 Ids = NDArray[np.int64]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emulator.cost.network import Link
 from emulator.fleet.conditions import Conditions
+from emulator.fleet.network import Link
 from emulator.scenario.model import Fleet
 from emulator.selectors.base import Selector
 from emulator.training.base import Trainer

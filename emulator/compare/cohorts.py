@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.assembly.assemble import data_of
-from emulator.outcome import Fate
+from emulator.round.outcome import Fate
+from emulator.runs.assemble import data_of
 from emulator.scenario.model import TaskSection
 from joulefleet.errors import DataQualityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.emulation import Result
+    from emulator.runs.emulation import Result
 
 
 def classes_per_cohort(result: Result) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from emulator.batch import INDEX
+from emulator.runs.batch import INDEX
 from joulefleet.runstore import RunStatus
 from joulefleet.runstore.run import RUN_FILE, read_run
 

@@ -13,13 +13,13 @@ from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
 from emulator.compare.cohorts import classes_per_cohort
 from emulator.compare.continuing import how_to_go_on, run_of
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
-from emulator.compare.stored import checked_rounds
 from emulator.compare.table import Comparison, Pair, compare
-from emulator.emulation import RECORD, Result, load_result
-from emulator.outcome import Accounting
 from emulator.policies.store import SUFFIX
+from emulator.round.outcome import Accounting
+from emulator.runs.emulation import RECORD, Result, load_result
+from emulator.runs.software import OTHER_SOFTWARE
+from emulator.runs.stored import checked_rounds
 from emulator.selectors.base import SELECTORS, Family
-from emulator.software import OTHER_SOFTWARE
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.compare.titles import LAST_TESTED
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.experiments.results import FinishedRun
-from emulator.outcome import Fate
+from emulator.round.outcome import Fate
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,25 +12,25 @@ EXPERIMENTS: Registry[Callable[[Preset], list[Cast]]] = Registry(
     group="joulefleet.experiments",
     builtin={
         "table1": (
-            "emulator.experiments.table1:casts",
+            "emulator.experiments.designs.table1:casts",
             "Accuracy, energy and speed of all methods, beside the paper's table",
         ),
-        "toa-eoa": ("emulator.experiments.toa_eoa:casts", "Time and energy to an accuracy"),
-        "ablation": ("emulator.experiments.ablation:casts", "FedRank without each of its parts"),
+        "toa-eoa": ("emulator.experiments.designs.toa_eoa:casts", "Time and energy to an accuracy"),
+        "ablation": ("emulator.experiments.designs.ablation:casts", "FedRank without each of its parts"),
         "generalisation": (
-            "emulator.experiments.generalisation:casts",
+            "emulator.experiments.designs.generalisation:casts",
             "One expert against several; a policy from MNIST on other tasks",
         ),
         "sensitivity": (
-            "emulator.experiments.sensitivity:casts",
+            "emulator.experiments.designs.sensitivity:casts",
             "Exponents, budgets and number of candidates",
         ),
         "probing": (
-            "emulator.experiments.probing:casts",
+            "emulator.experiments.designs.probing:casts",
             "Probing M candidates against no probing, and against no early exit",
         ),
         "interference": (
-            "emulator.experiments.interference:casts",
+            "emulator.experiments.designs.interference:casts",
             "The same fleet with and without user activity",
         ),
     },

@@ -13,7 +13,7 @@ from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
 from emulator.experiments.vanilla_table import vanilla_numbers
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from joulefleet.provenance import Origin
 
 NUMBER_COLUMNS = (

@@ -18,7 +18,7 @@ from emulator.experiments.vanilla_table import HEADER as VANILLA_HEADER
 from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla_table import vanilla_rows
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from emulator.selectors.base import shown_name
 
 HEADER = (

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from emulator.compare.continuing import how_to_go_on
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import final_accuracy
-from emulator.compare.stored import checked_rounds
 from emulator.compare.table import FEW_SEEDS
-from emulator.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.experiments.plan import ExperimentPlan, Planned, Variant
 from emulator.experiments.runner import read_plan
-from emulator.software import OTHER_SOFTWARE
+from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
+from emulator.runs.software import OTHER_SOFTWARE
+from emulator.runs.stored import checked_rounds
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.assembly.assemble import make_selector, profiles_sha256, task_of
 from emulator.assembly.profiles import profiles_of
-from emulator.batch import is_finished
-from emulator.compare.stored import checked_rounds
-from emulator.emulation import RECORD, EmulationRecord, load_result
 from emulator.experiments.plan import ExperimentPlan
 from emulator.experiments.runner import read_plan
+from emulator.runs.assemble import make_selector, profiles_sha256, task_of
+from emulator.runs.batch import is_finished
+from emulator.runs.emulation import RECORD, EmulationRecord, load_result
+from emulator.runs.software import check_software, note_accepted
+from emulator.runs.stored import checked_rounds
 from emulator.scenario.model import Scenario
-from emulator.software import check_software, note_accepted
 from emulator.training.choose import best_for
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.records import read_record, write_record

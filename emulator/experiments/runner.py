@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from emulator.assembly.assemble import make_selector
-from emulator.batch import is_finished
-from emulator.emulation import emulate
 from emulator.experiments.plan import ExperimentPlan, Planned, Preset
-from emulator.outcome import RoundOutcome
-from emulator.software import SOURCES, check_software, note_accepted, sources_sha256
+from emulator.round.outcome import RoundOutcome
+from emulator.runs.assemble import make_selector
+from emulator.runs.batch import is_finished
+from emulator.runs.emulation import emulate
+from emulator.runs.software import SOURCES, check_software, note_accepted, sources_sha256
 from joulefleet.errors import StorageError
 from joulefleet.records import read_record, write_record
 from joulefleet.runstore import Run, RunStatus, RunStore

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from emulator.assembly.assemble import task_of
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.statistics import Interval, holm, mean_interval, permutation_p
@@ -17,7 +16,8 @@ from emulator.experiments.paper import PaperRow, paper_table
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla, probes_an_epoch
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
+from emulator.runs.assemble import task_of
 
 UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.accounting import vanilla_cost
 from emulator.compare.statistics import Interval, mean_interval
 from emulator.experiments.results import FinishedRun
-from emulator.outcome import Accounting, ClientCost, Fate
+from emulator.round.accounting import vanilla_cost
+from emulator.round.outcome import Accounting, ClientCost, Fate
 from emulator.selectors.base import SELECTORS, Probe
 from joulefleet.provenance import Origin, weakest
 

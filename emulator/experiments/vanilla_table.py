@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from emulator.compare.render import interval_text
 from emulator.experiments import paper_probing
 from emulator.experiments.vanilla import AgainstVanilla
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from emulator.selectors.base import shown_name
 
 if TYPE_CHECKING:

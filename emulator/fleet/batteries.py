@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.fleet.battery_debt import between, cut_at_chargers, run_up
 from emulator.fleet.conditions import NEVER_NS, Conditions, Ids, Times
-from emulator.fleet.debts import between, cut_at_chargers, run_up
 from emulator.fleet.state import FleetState
 
 Array = NDArray[np.float64]

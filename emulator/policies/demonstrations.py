@@ -20,8 +20,8 @@ from joulefleet.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.outcome import RoundOutcome
-    from emulator.view import ServerView
+    from emulator.round.outcome import RoundOutcome
+    from emulator.round.view import ServerView
 
 REPORTED = (
     *("epoch_s", "epoch_j", "comm_s", "comm_j", "upload_j"),

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.assembly.assemble import assemble
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
 from emulator.policies.store import Demonstrations, Policy, PolicyManifest
 from emulator.policies.training_cost import TrainingCost
+from emulator.runs.assemble import assemble
 from emulator.selectors.base import SELECTORS, Profiling, Selector
 from emulator.selectors.favor import Favor
 from emulator.selectors.fedmarl import FEATURES as FEDMARL_FEATURES
@@ -28,7 +28,7 @@ from joulefleet.errors import ConfigError
 from joulefleet.seeds import generator
 
 if TYPE_CHECKING:
-    from emulator.outcome import RoundOutcome
+    from emulator.round.outcome import RoundOutcome
     from emulator.scenario.model import Scenario
     from emulator.selectors.neural.mlp import Mlp
 

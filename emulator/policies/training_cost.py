@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from emulator.selectors.base import Probe
 
 if TYPE_CHECKING:
-    from emulator.outcome import RoundOutcome
+    from emulator.round.outcome import RoundOutcome
     from emulator.scenario.model import Scenario
 
 

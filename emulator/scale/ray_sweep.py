@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from emulator.batch import is_finished
-from emulator.emulation import RECORD, Result, emulate, load_result
+from emulator.runs.batch import is_finished
+from emulator.runs.emulation import RECORD, Result, emulate, load_result
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import write_atomic
 from joulefleet.runstore import Run, RunStore
@@ -40,7 +40,7 @@ S = TypeVar("S", bound=SweptRun)
 
 
 class Sweep(Protocol[S]):
-    """A plan: selectors with seeds (`emulator.batch`), or those of several scenarios (an experiment)."""
+    """A plan: selectors with seeds (`emulator.runs.batch`), or those of several scenarios (an experiment)."""
 
     @property
     def planned(self) -> tuple[S, ...]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from emulator.scale.crew import Answered, Call, Crew
-from emulator.scale.resident import Begun
+from emulator.scale.actor import Begun
+from emulator.scale.actor_pool import Answered, Call, Crew
 from emulator.training.choose import resolved
 from emulator.training.client_data import ClientData
 from emulator.training.layout import Layout

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from emulator.cost.network import Link
-from emulator.outcome import Accounting
-from emulator.protocol import Aggregation
+from emulator.fleet.network import Link
+from emulator.round.outcome import Accounting
+from emulator.round.rules import Aggregation
 from joulefleet.config import ClosedModel
 from joulefleet.records import StoredRecord
 from power.profile.model import EnergyKind
@@ -125,7 +125,7 @@ class TaskSection(ClosedModel):
 
 
 class ProtocolSection(ClosedModel):
-    """The rounds; see `emulator.protocol.Protocol`.
+    """The rounds; see `emulator.round.rules.Protocol`.
 
     Attributes:
         candidates: M, for methods that probe; ``all`` is the paper's reading, three times K the default (A3).
@@ -150,7 +150,7 @@ class SelectorSection(ClosedModel):
 
 
 class RewardSection(ClosedModel):
-    """How a round is judged; see `emulator.reward`.
+    """How a round is judged; see `emulator.round.reward`.
 
     Attributes:
         function: A registered reward.

@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.outcome import RoundOutcome
+from emulator.round.outcome import RoundOutcome
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
-from emulator.selectors.draws import draw_uniform, draw_weighted
-from emulator.selectors.options import one_of, within
-from emulator.view import ServerView
+from emulator.selectors.parts.draws import draw_uniform, draw_weighted
+from emulator.selectors.parts.options import one_of, within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

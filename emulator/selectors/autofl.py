@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.outcome import Fate, RoundOutcome
+from emulator.round.outcome import Fate, RoundOutcome
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
-from emulator.selectors.draws import draw_uniform
-from emulator.selectors.expected import epoch_s, round_j
-from emulator.selectors.options import whole, within
+from emulator.selectors.parts.draws import draw_uniform
+from emulator.selectors.parts.expected import epoch_s, round_j
+from emulator.selectors.parts.options import whole, within
 from emulator.selectors.top_k import top_k
-from emulator.view import ServerView
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.outcome import RoundOutcome
-from emulator.view import ServerView
+from emulator.round.outcome import RoundOutcome
+from emulator.round.view import ServerView
 from joulefleet.registry import Registry
 
 if TYPE_CHECKING:

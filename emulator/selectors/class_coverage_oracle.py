@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
-from emulator.selectors.draws import draw_weighted, log_of
-from emulator.view import ServerView
+from emulator.selectors.parts.draws import draw_weighted, log_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family
 from emulator.selectors.oort.selector import Oort
-from emulator.view import ServerView
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,15 +22,15 @@ from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.mlp import Mlp
-from emulator.selectors.options import text, whole, within, yes_or_no
+from emulator.selectors.parts.options import text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.outcome import RoundOutcome
-    from emulator.view import ServerView
+    from emulator.round.outcome import RoundOutcome
+    from emulator.round.view import ServerView
 
 MAX_DEVICES = 1000
 """The state has N + 1 rows of components: at a thousand devices the network and its optimiser take 0.6 GB."""

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from emulator.outcome import Accounting
 from emulator.policies.store import load_policy
+from emulator.round.outcome import Accounting
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.vdn import Transition, advantages
-from emulator.selectors.options import one_of, several, text, whole, within, yes_or_no
+from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.outcome import RoundOutcome
-    from emulator.view import ServerView
+    from emulator.round.outcome import RoundOutcome
+    from emulator.round.view import ServerView
 
 HISTORY = 3
 FEATURES = (

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family
-from emulator.selectors.expected import epoch_s
 from emulator.selectors.fedavg import FedAvg
-from emulator.selectors.options import one_of, within
-from emulator.view import ServerView
+from emulator.selectors.parts.expected import epoch_s
+from emulator.selectors.parts.options import one_of, within
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

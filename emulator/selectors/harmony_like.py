@@ -9,9 +9,9 @@ that minimises
         + energy_weight * max(0, e_i/E - 1)
 
 with q the label shares estimated from the output bias of each device's last update
-(`emulator.selectors.label_estimate`), t and e what the device last reported for a round, T the time budget
+(`emulator.selectors.parts.label_estimate`), t and e what the device last reported for a round, T the time budget
 and E the energy budget of a round divided by K. Ties at random. Devices without data, and those that failed
-lately, are left out while there are others (`emulator.selectors.reliable`).
+lately, are left out while there are others (`emulator.selectors.parts.reliable`).
 
 Switches:
     time_weight, energy_weight: Of the two budget terms; 1 by default.
@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
-from emulator.selectors.expected import round_j, round_s
-from emulator.selectors.label_estimate import label_shares
-from emulator.selectors.options import within
-from emulator.selectors.reliable import choose_reliable
-from emulator.view import ServerView
+from emulator.selectors.parts.expected import round_j, round_s
+from emulator.selectors.parts.label_estimate import label_shares
+from emulator.selectors.parts.options import within
+from emulator.selectors.parts.reliable import choose_reliable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Probe, Selector
-from emulator.selectors.draws import draw_weighted, log_of
-from emulator.selectors.options import whole
-from emulator.selectors.reliable import worth_asking
+from emulator.selectors.parts.draws import draw_weighted, log_of
+from emulator.selectors.parts.options import whole
+from emulator.selectors.parts.reliable import worth_asking
 from emulator.selectors.top_k import top_k
-from emulator.view import ServerView
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
-from emulator.selectors.draws import draw_weighted, log_of
-from emulator.view import ServerView
+from emulator.selectors.parts.draws import draw_weighted, log_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
 from emulator.selectors.top_k import top_k
-from emulator.view import ServerView
 
 if TYPE_CHECKING:
     import numpy as np

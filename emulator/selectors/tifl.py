@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.outcome import RoundOutcome
+from emulator.round.outcome import RoundOutcome
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Profiling, Selector
-from emulator.selectors.draws import draw_uniform
-from emulator.selectors.options import one_of, whole, yes_or_no
-from emulator.view import ServerView
+from emulator.selectors.parts.draws import draw_uniform
+from emulator.selectors.parts.options import one_of, whole, yes_or_no
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:

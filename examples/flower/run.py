@@ -20,8 +20,8 @@ from joulefleet_flower.client import OpenClient, selectable
 from joulefleet_flower.strategy import SelectingFedAvg
 
 from device_agents.workloads.models import build, initial_state
-from emulator.assembly.assemble import make_selector
-from emulator.batch import BatchIndex, Planned, plan, start
+from emulator.runs.assemble import make_selector
+from emulator.runs.batch import BatchIndex, Planned, plan, start
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from joulefleet.errors import JoulefleetError

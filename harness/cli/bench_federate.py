@@ -13,8 +13,8 @@ from harness.cli.frame import Command, Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.emulation import Result
-    from emulator.outcome import RoundOutcome
+    from emulator.round.outcome import RoundOutcome
+    from emulator.runs.emulation import Result
     from harness.federate.files import FederateFiles
     from power.profile.model import DeviceProfile
 
@@ -147,7 +147,7 @@ def _data(files: FederateFiles, result: Result) -> dict[str, Any]:
 
 
 def _accountings() -> list[str]:
-    from emulator.outcome import Accounting
+    from emulator.round.outcome import Accounting
 
     return [accounting.value for accounting in Accounting]
 

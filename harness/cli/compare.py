@@ -45,7 +45,7 @@ def compare(
     """Compare methods over the same seeds: differences with intervals, tests, ranks."""
     from emulator.compare.load import compare_emulations
     from emulator.compare.render import as_data
-    from emulator.outcome import Accounting
+    from emulator.round.outcome import Accounting
 
     found = compare_emulations(
         runs,

@@ -17,9 +17,9 @@ from joulefleet.rounding import rounded
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.batch import BatchIndex, Planned
-    from emulator.emulation import Result
-    from emulator.outcome import RoundOutcome
+    from emulator.round.outcome import RoundOutcome
+    from emulator.runs.batch import BatchIndex, Planned
+    from emulator.runs.emulation import Result
     from emulator.scale.cluster import Cluster
     from harness.cli.progress import Advance
 
@@ -81,7 +81,7 @@ def emulate(
         if selectors or seeds or dry_run:
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
         return _continued(resumed, ray_cluster(engine, ray_address), accept_other_software)
-    from emulator.batch import plan, start
+    from emulator.runs.batch import plan, start
     from emulator.scenario.load import load_scenario, scenario_text
 
     found = load_scenario(str(scenario))
@@ -96,7 +96,7 @@ def emulate(
 
 
 def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accept: bool) -> Output:
-    from emulator.batch import resume
+    from emulator.runs.batch import resume
 
     with opened as cluster:
         run, index = resume(path, accept_other_software=accept)
@@ -106,14 +106,14 @@ def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accep
 
 def _check_selectors(index: BatchIndex) -> None:
     """A misspelt name or option is found now, not after hours."""
-    from emulator.assembly.assemble import make_selector
+    from emulator.runs.assemble import make_selector
 
     for planned in index.planned:
         make_selector(index.scenario_of(planned))
 
 
 def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
-    from emulator.batch import play
+    from emulator.runs.batch import play
     from harness.cli.progress import progress
 
     rounds = index.scenario.protocol.rounds
@@ -143,7 +143,7 @@ def _played_on_ray(
     advance: Advance,
 ) -> list[Result]:
     """One emulation per processor where there are enough of them, else each one's clients spread over all."""
-    from emulator.batch import play
+    from emulator.runs.batch import play
     from emulator.scale.ray_sweep import play_sweep, unfinished
     from emulator.scale.ray_trainer import open_ray_trainer
 
@@ -243,7 +243,7 @@ def _mean(values: list[Any]) -> Any:
 
 
 def _dry_run(index: BatchIndex) -> Output:
-    from emulator.assembly.assemble import assemble
+    from emulator.runs.assemble import assemble
 
     planned = index.planned[0]
     scenario = index.scenario_of(planned)

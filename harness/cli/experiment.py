@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from emulator.experiments.effort import Effort
     from emulator.experiments.plan import ExperimentPlan, Planned
-    from emulator.outcome import RoundOutcome
+    from emulator.round.outcome import RoundOutcome
     from emulator.scale.cluster import Cluster
     from emulator.scale.ray_sweep import SweptRun
     from harness.cli.progress import Advance

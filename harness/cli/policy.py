@@ -15,9 +15,9 @@ from joulefleet.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.outcome import RoundOutcome
     from emulator.policies.store import PolicyManifest
     from emulator.policies.train import Recipe
+    from emulator.round.outcome import RoundOutcome
 
 PACKAGED_FEDMARL = "fedmarl"
 

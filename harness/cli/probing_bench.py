@@ -139,7 +139,7 @@ def _render(found: Validation, console: Console) -> None:
     from rich.table import Table
 
     from emulator.experiments import paper_probing as paper
-    from emulator.outcome import Accounting
+    from emulator.round.outcome import Accounting
     from harness.probing.formula import COUNTED
 
     plan = found.plan

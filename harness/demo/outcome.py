@@ -10,7 +10,7 @@ from typing import Any
 from emulator.experiments import paper_probing as paper
 from emulator.experiments.numbers import as_data as experiment_data
 from emulator.experiments.summary import MethodRow, summarise
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.demo.run import DemoResult
 from harness.report.page import Number
 from joulefleet.provenance import Origin

@@ -14,7 +14,7 @@ from emulator.experiments import runner as experiment
 from emulator.experiments.plan import Planned
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.vanilla import AgainstVanilla
-from emulator.outcome import RoundOutcome
+from emulator.round.outcome import RoundOutcome
 from harness.bench.board import Board
 from harness.bench.runner import Runner
 from harness.bench.sitting import BenchFiles, View, sit

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.emulation import RECORD, Result, load_result
-from emulator.log import METRIC
+from emulator.runs.emulation import RECORD, Result, load_result
+from emulator.runs.log import METRIC
 from harness.run_tables import JobCapture, epoch_table
 from harness.stored_run import StoredRun
 from joulefleet.errors import DataQualityError

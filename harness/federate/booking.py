@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.outcome import ClientCost, Fate
+from emulator.round.outcome import ClientCost, Fate
 from harness.federate.bench_round import Participant
 from harness.federate.server import FederatedServer
 from harness.probing.measured import PARTS, Part, Reading
@@ -88,7 +88,7 @@ def client_cost(parts: Sequence[Part | None], *, probed: bool, unknown_j: float 
 
 
 def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_]) -> float:
-    """R_T under honest accounting (`emulator.accounting`)."""
+    """R_T under honest accounting (`emulator.round.accounting`)."""
     if not cost.probe_s.any():
         return float((cost.download_s + cost.train_s + cost.upload_s).max(initial=0.0))
     before_s = float((cost.download_s + cost.probe_s).max(initial=0.0))

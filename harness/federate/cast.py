@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.protocol import Protocol
+from emulator.round.rules import Protocol
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
 from harness.bench.matrix import Cell

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.chooser import Chooser
-from emulator.reported import Reported
+from emulator.round.chooser import Chooser
+from emulator.round.reports import Reported
 from harness.federate.bench_round import Participant
 from harness.federate.cast import Cast
 from harness.federate.registration import Registered
@@ -18,7 +18,7 @@ from joulefleet.errors import JoulefleetError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.view import ServerView
+    from emulator.round.view import ServerView
 
 
 class ProbeChoice:

@@ -1,4 +1,4 @@
-"""`Federation`: one federated round after the other on real devices. What `emulator.engine` is to a fleet.
+"""`Federation`: one federated round after the other on real devices. What `emulator.round.engine` is to a fleet.
 
 The selector sees a `ServerView` of what devices reported and meters showed; no profile, no truth. Costs are
 those of the phases of that very round, from the power trace aligned with the device's clock.
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.accounting import round_costs
-from emulator.assembly.assemble import judging_of
-from emulator.chooser import Chooser
-from emulator.learning import RoundLearning
-from emulator.outcome import Fate, RoundOutcome
-from emulator.protocol import Judging
-from emulator.reported import Reported
 from emulator.reporting import file_reports, round_reports
-from emulator.reward import Budgets
+from emulator.round.accounting import round_costs
+from emulator.round.chooser import Chooser
+from emulator.round.learning import RoundLearning
+from emulator.round.outcome import Fate, RoundOutcome
+from emulator.round.reports import Reported
+from emulator.round.reward import Budgets
+from emulator.round.rules import Judging
+from emulator.runs.assemble import judging_of
 from emulator.selectors.base import Probe
 from emulator.training.base import Score
 from harness.bench.job import Bench
@@ -39,7 +39,7 @@ from joulefleet.seeds import generator
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.view import ServerView
+    from emulator.round.view import ServerView
 
     Ids = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.assembly.assemble import make_selector
+from emulator.runs.assemble import make_selector
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from harness.bench.matrix import fingerprint as bench_fingerprint

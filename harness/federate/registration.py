@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from emulator.budgets import budgets_of
+from emulator.round.budgets import budgets_of
 from harness.probing.measured import Part
 from power.profile.cost_arrays import profile_costs
 from power.profile.model import DeviceProfile, EnergyKind
@@ -21,7 +21,7 @@ from power.profile.model import DeviceProfile, EnergyKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.reported import Reported
+    from emulator.round.reports import Reported
 
 
 @dataclass(frozen=True, slots=True, eq=False)

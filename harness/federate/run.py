@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from emulator.assembly.assemble import learners_of, make_selector, protocol_of, task_of
-from emulator.emulation import Result
-from emulator.outcome import RoundOutcome
+from emulator.round.outcome import RoundOutcome
+from emulator.runs.assemble import learners_of, make_selector, protocol_of, task_of
+from emulator.runs.emulation import Result
 from emulator.scenario.load import scenario_text
 from emulator.selectors.base import Selector
 from harness.bench.listener import Listener, tell

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from emulator.checkpoint import load_checkpoint, save_checkpoint
-from emulator.emulation import RECORD, EmulationRecord, Result, load_result
-from emulator.log import RunLog
-from emulator.outcome import RoundOutcome
+from emulator.round.outcome import RoundOutcome
+from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
+from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
+from emulator.runs.log import RunLog
 from harness.bench.board import Board
 from harness.bench.failures import attempts_before, killed_record, put_aside
 from harness.bench.job import Bench

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from emulator.assembly.checks import SURROGATE
+from emulator.round.view import PRIVILEGED
 from emulator.scenario.model import Fleet, Scenario
 from emulator.selectors.base import Probe, Profiling, Selector
-from emulator.view import PRIVILEGED
 from harness.bench.matrix import plan_devices
 from harness.federate.settings import FederateSettings
 from harness.inventory import Inventory

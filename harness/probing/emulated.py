@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.accounting import round_costs
-from emulator.outcome import Accounting, RoundCost
+from emulator.round.accounting import round_costs
+from emulator.round.outcome import Accounting, RoundCost
 from harness.federate.booking import honest_time_s
 from harness.probing.expected import RunRound
 from harness.probing.replay import ReplayedRound, replay

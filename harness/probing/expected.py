@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.capture import Capture
 from harness.probing.costs import draw_worlds, mean_costs
 from harness.probing.formula import CandidateCosts, RoundBothWays, both_ways

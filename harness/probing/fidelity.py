@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agents.protocol import Phase
-from emulator.accounting import round_costs
-from emulator.emulation import RECORD, EmulationRecord
-from emulator.outcome import Accounting, ClientCost
+from emulator.round.accounting import round_costs
+from emulator.round.outcome import Accounting, ClientCost
+from emulator.runs.emulation import RECORD, EmulationRecord
 from harness.capture import Capture
 from harness.federate.booking import client_cost, honest_time_s
 from harness.federate.host_load import HostLoad

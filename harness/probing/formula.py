@@ -3,7 +3,7 @@
 *Vanilla*: every candidate receives the model and trains all epochs; then the server chooses, and the chosen
 upload. *Probing*: every candidate receives the model and trains one epoch; then the server chooses, the
 others stop, and the chosen train on and upload. Whose probes count is the accounting, as in the emulator
-(`emulator.accounting`); vanilla is always counted in full, because all of it happens.
+(`emulator.round.accounting`); vanilla is always counted in full, because all of it happens.
 
 Waiting for the server's choice is stated beside the accountings: the paper's formulas leave it out.
 """
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.accounting import round_costs, vanilla_cost
-from emulator.outcome import Accounting, ClientCost, RoundCost
+from emulator.round.accounting import round_costs, vanilla_cost
+from emulator.round.outcome import Accounting, ClientCost, RoundCost
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

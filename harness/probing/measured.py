@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agents.protocol import Phase
-from emulator.accounting import round_costs
-from emulator.outcome import Accounting, ClientCost
+from emulator.round.accounting import round_costs
+from emulator.round.outcome import Accounting, ClientCost
 from harness.capture import Capture, Phased
 from harness.probing.round_record import RoundRecord
 from harness.profiles.epochs import CutCapture, gather_phases
@@ -234,7 +234,7 @@ def vanilla_weights(chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]
 
 
 def probing_weights(accounting: Accounting, chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
-    """What a probing round counts; the same as `emulator.accounting`, by part."""
+    """What a probing round counts; the same as `emulator.round.accounting`, by part."""
     everybody, kept = np.ones(len(chosen)), chosen.astype(float)
     before = everybody if accounting is Accounting.HONEST else kept
     probe = np.zeros(len(chosen)) if accounting is Accounting.FREE else before

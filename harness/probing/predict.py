@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.probing.costs import draw_worlds, mean_costs
 from harness.probing.formula import CandidateCosts, both_ways
 from joulefleet.errors import ConfigError

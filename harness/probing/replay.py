@@ -1,6 +1,6 @@
 """A round of the bench replayed by the emulator: the same devices, load and links, costs from profiles.
 
-This is the emulator's own arithmetic (`emulator.cost.timeline`), not another: what it gets wrong about these
+This is the emulator's own arithmetic (`emulator.round.timeline`), not another: what it gets wrong about these
 rounds, it gets wrong about a fleet.
 """
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.cost.network import Link, Network
-from emulator.cost.timeline import Timeline
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import AlwaysThere
+from emulator.fleet.network import Link, Network
 from emulator.fleet.state import FleetState
-from emulator.outcome import ClientCost
-from emulator.world import World
+from emulator.fleet.world import World
+from emulator.round.outcome import ClientCost
+from emulator.round.timeline import Timeline
 from joulefleet.provenance import Origin, weakest
 from power.profile.cost_arrays import profile_costs
 from power.profile.model import DeviceProfile, EnergyKind

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.bench.journal import JOURNAL
 from harness.capture import Capture
 from harness.inventory import load_inventory

@@ -9,7 +9,7 @@ from device_agents.protocol import Phase
 from emulator.compare.statistics import Interval
 from emulator.experiments import paper_probing as paper
 from emulator.experiments.summary import summarise
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import look_commands, next_commands
 from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD

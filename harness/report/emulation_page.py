@@ -14,7 +14,7 @@ from emulator.experiments.plan import Planned, Variant
 from emulator.experiments.render import basis
 from emulator.experiments.results import FinishedRun
 from emulator.experiments.summary import Runs, VariantSummary, summary_of
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import shown_name
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section

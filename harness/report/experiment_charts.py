@@ -14,7 +14,7 @@ from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
 from emulator.experiments.curves import Axis, Curves, along
 from emulator.experiments.summary import MethodRow, Runs, VariantSummary
 from emulator.experiments.vanilla import AgainstVanilla
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from emulator.selectors.base import shown_name
 from harness.report.charts import Chart, Series
 from harness.report.figures import HeatMap, StackedBars

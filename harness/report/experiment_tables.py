@@ -10,7 +10,7 @@ from emulator.compare.statistics import Interval
 from emulator.experiments.behaviour import DROPPED, ENERGY_PARTS, Behaviour
 from emulator.experiments.render import main_row
 from emulator.experiments.summary import MethodRow
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.report.page import Cell, Table
 from joulefleet.provenance import Origin
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.federate.round_record import FederatedRoundRecord, read_federated
 from harness.report.charts import Chart, Series
 from harness.report.page import Cell, Number, Section, Table

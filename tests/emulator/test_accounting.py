@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.accounting import round_costs
-from emulator.budgets import budgets_by_rule
-from emulator.cost.timeline import COSTS
-from emulator.outcome import Accounting, ClientCost, RoundCost
-from emulator.reward import CLIP, REWARDS, Budgets, literal, penalty, signed
+from emulator.round.accounting import round_costs
+from emulator.round.budgets import budgets_by_rule
+from emulator.round.outcome import Accounting, ClientCost, RoundCost
+from emulator.round.reward import CLIP, REWARDS, Budgets, literal, penalty, signed
+from emulator.round.timeline import COSTS
 from joulefleet.errors import ConfigError
 from tests.emulator.worlds import fleet, profile, world
 

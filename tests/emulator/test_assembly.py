@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.assembly.assemble import Assembly, assemble
-from emulator.budgets import budgets_by_rule
-from emulator.cost.network import Link
+from emulator.fleet.network import Link
+from emulator.round.budgets import budgets_by_rule
+from emulator.runs.assemble import Assembly, assemble
 from emulator.scenario.model import (
     Fleet,
     ProtocolSection,

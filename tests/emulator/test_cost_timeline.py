@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from emulator.cost.network import Link
-from emulator.cost.timeline import FORWARD_SHARE, Timeline
 from emulator.fleet.conditions import Replayed
-from emulator.outcome import Fate
-from emulator.world import LONGEST_WAIT_NS
+from emulator.fleet.network import Link
+from emulator.fleet.world import LONGEST_WAIT_NS
+from emulator.round.outcome import Fate
+from emulator.round.timeline import FORWARD_SHARE, Timeline
 from power.profile.model import Battery
 from tests.emulator.worlds import HOUR_S, SECOND_NS, fleet, profile, replay, user, world
 from traces.replay.devices import FleetRecipe
@@ -191,7 +191,7 @@ def test_nobodys_battery_depends_on_how_many_are_asked(monkeypatch: pytest.Monke
         return line
 
     together = ends()
-    monkeypatch.setattr("emulator.cost.timeline.CHUNK", 2)
+    monkeypatch.setattr("emulator.round.timeline.CHUNK", 2)
     in_parts = ends()
     assert Fate.BATTERY in together.fates()
     assert in_parts.fates() == together.fates()

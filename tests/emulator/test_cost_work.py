@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.cost.work import Work, compute
+from emulator.fleet.slowdown import Work, compute
 from tests.emulator.worlds import SECOND_NS, fleet, profile, replay, user
 
 CURVE = ((0.0, 1.0, 1.0), (0.5, 1.5, 1.1), (1.0, 3.0, 1.5))

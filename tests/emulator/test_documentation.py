@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from emulator.batch import plan, play, start
 from emulator.compare.load import compare_emulations
 from emulator.compare.render import rows
-from emulator.emulation import run
-from emulator.log import clients_schema, rounds_schema
+from emulator.runs.batch import plan, play, start
+from emulator.runs.emulation import run
+from emulator.runs.log import clients_schema, rounds_schema
 from emulator.scenario.load import preset_names
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
 from tests.conftest import REPOSITORY

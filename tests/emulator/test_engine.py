@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emulator.engine import Engine
 from emulator.fleet.conditions import Replayed
-from emulator.outcome import Accounting, Fate
-from emulator.protocol import Aggregation
+from emulator.round.engine import Engine
+from emulator.round.outcome import Accounting, Fate
+from emulator.round.rules import Aggregation
 from emulator.selectors.base import Probe, Profiling
 from emulator.selectors.fedavg import FedAvg
 from joulefleet.errors import ConfigError, JoulefleetError, NobodyLeft

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.engine import Engine
-from emulator.outcome import Accounting, Fate, RoundOutcome
-from emulator.protocol import Judging, Protocol
-from emulator.reward import Budgets, signed
+from emulator.round.engine import Engine
+from emulator.round.outcome import Accounting, Fate, RoundOutcome
+from emulator.round.reward import Budgets, signed
+from emulator.round.rules import Judging, Protocol
 from emulator.selectors.base import Probe
 from emulator.selectors.fedavg import FedAvg
 from emulator.training.surrogate import SurrogateTrainer

@@ -2,12 +2,12 @@
 
 import pytest
 
-from emulator.assembly.assemble import assemble, make_selector
 from emulator.experiments.catalogue import EXPERIMENTS, plan_experiment
+from emulator.experiments.designs.sizes import changed, full, smoke
 from emulator.experiments.effort import client_epochs, effort_of
 from emulator.experiments.paper import paper_table
 from emulator.experiments.plan import Cast, Preset, Variant, make_plan
-from emulator.experiments.sizes import changed, full, smoke
+from emulator.runs.assemble import assemble, make_selector
 from joulefleet.errors import ConfigError
 from tests.emulator.small_experiment import variant
 

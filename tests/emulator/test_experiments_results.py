@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from emulator.compare.statistics import mean_interval
-from emulator.emulation import RECORD
 from emulator.experiments.behaviour import behaviour, chosen_share, gini, jain
 from emulator.experiments.curves import GRID, Axis, along
 from emulator.experiments.numbers import as_csv
@@ -23,7 +22,8 @@ from emulator.experiments.results import load_experiment
 from emulator.experiments.runner import play, resume, start
 from emulator.experiments.summary import summarise
 from emulator.experiments.switches import switches
-from emulator.outcome import Accounting, RoundOutcome
+from emulator.round.outcome import Accounting, RoundOutcome
+from emulator.runs.emulation import RECORD
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from tests.emulator.small_experiment import played, small_plan, variant
 from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.assembly.assemble import assemble
 from emulator.compare.load import find_emulations
-from emulator.emulation import RECORD, EmulationRecord, emulate, load_result
 from emulator.experiments import reuse
 from emulator.experiments.render import as_text
 from emulator.experiments.results import load_experiment
 from emulator.experiments.reuse import TAKEN_FROM, check_donors, take_over
 from emulator.experiments.runner import play, start
 from emulator.policies.store import any_policy, write_policy
+from emulator.runs.assemble import assemble
+from emulator.runs.emulation import RECORD, EmulationRecord, emulate, load_result
 from emulator.scenario.model import SelectorSection, TrainerSection
 from joulefleet.errors import ConfigError
 from joulefleet.records import file_sha256, read_record, write_record

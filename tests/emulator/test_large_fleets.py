@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from benchmarks.selector_decisions import fleet
 from device_agents.workloads.tasks import TASKS
-from emulator.assembly.assemble import assemble
 from emulator.data import lazy_partition
 from emulator.data.partition import Partition, make_partition
-from emulator.emulation import run
+from emulator.round.view import ServerView
+from emulator.runs.assemble import assemble
+from emulator.runs.emulation import run
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
-from emulator.selectors.draws import draw_weighted
 from emulator.selectors.fed_cbs import PERFECT, FedCbs, qcid
 from emulator.selectors.harmony_like import HarmonyLike, divergence
-from emulator.selectors.label_estimate import label_shares
+from emulator.selectors.parts.draws import draw_weighted
+from emulator.selectors.parts.label_estimate import label_shares
 from emulator.training.choose import open_trainer
-from emulator.view import ServerView
 from joulefleet.errors import ConfigError
 from tests.emulator.plain_training import data_for, ids
 from tests.emulator.ray_here import prepare

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from emulator.assembly.assemble import assemble
-from emulator.outcome import RoundOutcome
 from emulator.policies import demonstrations, store, train
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
@@ -26,6 +24,8 @@ from emulator.policies.store import (
     write_policy,
 )
 from emulator.policies.train import Recipe, check_experts, client_epochs, train_by_trying, train_fedrank
+from emulator.round.outcome import RoundOutcome
+from emulator.runs.assemble import assemble
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
 from emulator.selectors.base import SELECTORS, Profiling, Selector
 from emulator.selectors.favor import Favor

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from device_agents.workloads.tasks import TASKS, Task
-from emulator.batch import Planned, plan, play, start
-from emulator.outcome import RoundOutcome
-from emulator.scale import crew
+from emulator.round.outcome import RoundOutcome
+from emulator.runs.batch import Planned, plan, play, start
+from emulator.scale import actor_pool as crew
 from emulator.scale.cluster import Cluster, connected
 from emulator.scale.ray_sweep import play_sweep
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection

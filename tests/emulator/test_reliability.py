@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from emulator.assembly.assemble import assemble
-from emulator.engine import Engine
-from emulator.outcome import Fate, RoundOutcome
-from emulator.reported import Reported
+from emulator.round.engine import Engine
+from emulator.round.outcome import Fate, RoundOutcome
+from emulator.round.reports import Reported
+from emulator.runs.assemble import assemble
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
 from emulator.selectors.base import SELECTORS
 from tests.emulator.tiny_trainer import TinyTrainer

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator import emulation
-from emulator.batch import plan, play, read_index, resume, start
-from emulator.checkpoint import load_checkpoint, save_checkpoint
-from emulator.emulation import NOTED_LATER, run
-from emulator.log import has_rounds
+from emulator.runs import emulation
+from emulator.runs.batch import plan, play, read_index, resume, start
+from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
+from emulator.runs.emulation import NOTED_LATER, run
+from emulator.runs.log import has_rounds
 from emulator.scenario.model import Scenario
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError, StorageError

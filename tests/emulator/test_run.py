@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from emulator.batch import plan, play, read_index, start
 from emulator.compare.load import method_name
-from emulator.cost.network import Link
-from emulator.emulation import load_result, run
-from emulator.log import METRIC
-from emulator.outcome import Accounting, Fate
+from emulator.fleet.network import Link
 from emulator.policies.store import any_policy, write_policy
+from emulator.round.outcome import Accounting, Fate
+from emulator.runs.batch import plan, play, read_index, start
+from emulator.runs.emulation import load_result, run
+from emulator.runs.log import METRIC
 from emulator.scenario.model import (
     Fleet,
     ProtocolSection,

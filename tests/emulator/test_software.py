@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from emulator.software import deciding_files, hash_of, sources_sha256
+from emulator.runs.software import deciding_files, hash_of, sources_sha256
 
 
 def test_what_decides_a_number_is_hashed_and_what_shows_it_is_not() -> None:
     files = deciding_files()
     deciding = (
-        "emulator/engine.py",
+        "emulator/round/engine.py",
         "emulator/selectors/fedavg.py",
         "traces/replay/policy.py",
         "power/profile/model.py",

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.checkpoint import load_checkpoint, save_checkpoint
-from emulator.chooser import Chooser
-from emulator.engine import Engine
-from emulator.outcome import ClientCost, RoundOutcome
+from emulator.round.chooser import Chooser
+from emulator.round.engine import Engine
+from emulator.round.outcome import ClientCost, RoundOutcome
+from emulator.round.view import ALWAYS, FIELDS, PRIVILEGED, ServerView
+from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.selectors.base import SELECTORS, Selector
-from emulator.view import ALWAYS, FIELDS, PRIVILEGED, ServerView
 from joulefleet.errors import ConfigError
 from tests.emulator.tiny_trainer import CLASSES, TinyTrainer
 from tests.emulator.worlds import HOUR_S, Prober, engine, fleet, profile, replay, user, world

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.cost.network import Link, Network
-from emulator.engine import Engine
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
+from emulator.fleet.network import Link, Network
 from emulator.fleet.state import FleetState, fleet_from_profiles
-from emulator.outcome import RoundOutcome
-from emulator.protocol import Judging, Protocol
-from emulator.reward import Budgets, signed
+from emulator.fleet.world import World
+from emulator.round.engine import Engine
+from emulator.round.outcome import RoundOutcome
+from emulator.round.reward import Budgets, signed
+from emulator.round.rules import Judging, Protocol
 from emulator.selectors.base import Probe, Selector
 from emulator.selectors.fedavg import FedAvg
-from emulator.world import World
 from joulefleet.provenance import Origin, Provenance
 from power.profile.load_curve import LoadPoint
 from power.profile.model import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost

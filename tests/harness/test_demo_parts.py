@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emulator.experiments.results import ExperimentResults, FinishedRun, load_experiment
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.demo.local_bench import local_bench
 from harness.demo.outcome import activation
 from harness.demo.replay import METHODS, replay_plan

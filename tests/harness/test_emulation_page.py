@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.batch import plan, play, start
-from emulator.emulation import RECORD, run
+from emulator.runs.batch import plan, play, start
+from emulator.runs.emulation import RECORD, run
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.report.emulation_page import emulation_page

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emulator.batch import plan, play, start
-from emulator.emulation import RECORD, load_result, run
+from emulator.runs.batch import plan, play, start
+from emulator.runs.emulation import RECORD, load_result, run
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.export.series import Point, run_curves

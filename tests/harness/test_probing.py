@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.capture import DeviceFacts
 from harness.cli import run
 from harness.probing.formula import CandidateCosts, both_ways

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from device_agents.protocol import ProbeDone
-from emulator.accounting import round_costs
-from emulator.outcome import Accounting
+from emulator.round.accounting import round_costs
+from emulator.round.outcome import Accounting
 from harness.bench.ending import Ending, Stopped
 from harness.bench.failures import AttemptRecord
 from harness.capture import DeviceFacts, open_capture

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
 from harness.cli import run as joulefleet
 from harness.cli.probing_fidelity import _count
 from harness.federate.round_record import PartRecord

@@ -19,8 +19,8 @@ from joulefleet_flower.strategy import SelectingFedAvg
 from run import play, simulate
 
 from device_agents.workloads.tasks import Task
-from emulator.batch import plan, start
-from emulator.protocol import Aggregation
+from emulator.round.rules import Aggregation
+from emulator.runs.batch import plan, start
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from emulator.training.client_data import ClientData

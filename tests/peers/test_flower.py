@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.assembly.assemble import make_selector
-from emulator.emulation import Result, load_result, run
+from emulator.runs.assemble import make_selector
+from emulator.runs.emulation import Result, load_result, run
 from emulator.scenario.load import load_scenario
 from emulator.selectors.base import SELECTORS
 from harness.cli import run as joulefleet

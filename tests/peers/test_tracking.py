@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from emulator.batch import plan, play, start
-from emulator.emulation import RECORD, Result, load_result
+from emulator.runs.batch import plan, play, start
+from emulator.runs.emulation import RECORD, Result, load_result
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
 from joulefleet.runstore.run import read_run
 from tests.conftest import REPOSITORY, missing

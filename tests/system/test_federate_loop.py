@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from emulator.outcome import RoundOutcome
+from emulator.round.outcome import RoundOutcome
 from harness.bench.sitting import read_files as read_bench
 from harness.bench.sitting import sit
 from harness.cli import run as joulefleet

@@ -25,15 +25,15 @@ from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import Transition, advantages
-from emulator.selectors.options import one_of, several, text, whole, within, yes_or_no
+from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
 from emulator.selectors.top_k import top_k
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.outcome import RoundOutcome
-    from emulator.view import ServerView
+    from emulator.round.outcome import RoundOutcome
+    from emulator.round.view import ServerView
 
 
 TAU_DEVICES = 1000

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from emulator.view import ServerView
+    from emulator.round.view import ServerView
 
 FEATURES = ("epoch_s", "comm_s", "epoch_j", "comm_j", "loss", "data_size")
 """T_comp, T_comm, E_comp, E_comm, L, D; compute costs are per epoch, measured in the probe."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from emulator.selectors.draws import draw_uniform, draw_weighted, log_of
+from emulator.selectors.parts.draws import draw_uniform, draw_weighted, log_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -30,17 +30,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.outcome import Fate, RoundOutcome
+from emulator.round.outcome import Fate, RoundOutcome
+from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
-from emulator.selectors.draws import draw_uniform
-from emulator.selectors.expected import round_s
 from emulator.selectors.oort.draws import EngineDraws
-from emulator.selectors.oort.fedscale import FedScaleRules
 from emulator.selectors.oort.official import OfficialRules
 from emulator.selectors.oort.paper import PaperRules
 from emulator.selectors.oort.settings import DEFAULTS, Settings
-from emulator.selectors.options import one_of, whole, within
-from emulator.view import ServerView
+from emulator.selectors.oort.variants import FedScaleRules
+from emulator.selectors.parts.draws import draw_uniform
+from emulator.selectors.parts.expected import round_s
+from emulator.selectors.parts.options import one_of, whole, within
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:

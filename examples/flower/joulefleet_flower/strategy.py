@@ -3,7 +3,7 @@
 Flower's round loop stays in charge. `configure_train` lets the candidates do what the selector asks of them
 before the choice, chooses, and tells the chosen to go on; Flower sends that and collects the updates;
 `aggregate_train` aggregates with Flower's FedAvg. Who gets how far, what it costs and what the selector hears
-of it is worked out by `emulator.engine.Engine` from device profiles: a simulated client has no battery, and
+of it is worked out by `emulator.round.engine.Engine` from device profiles: a simulated client has no battery, and
 the seconds it takes on a server are not those of a phone.
 """
 
@@ -17,13 +17,13 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from emulator.assembly.assemble import Learners, assemble, make_selector
-from emulator.emulation import RECORD, EmulationRecord
-from emulator.engine import Engine
-from emulator.log import RunLog
-from emulator.outcome import Accounting, RoundOutcome
-from emulator.protocol import Aggregation
-from emulator.rounds import OpenRound
+from emulator.round.engine import Engine
+from emulator.round.outcome import Accounting, RoundOutcome
+from emulator.round.phases import OpenRound
+from emulator.round.rules import Aggregation
+from emulator.runs.assemble import Learners, assemble, make_selector
+from emulator.runs.emulation import RECORD, EmulationRecord
+from emulator.runs.log import RunLog
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Probe, Profiling, Selector
 from joulefleet.errors import ConfigError, NobodyLeft

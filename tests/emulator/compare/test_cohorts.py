@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.assembly.assemble import data_of
 from emulator.compare.cohorts import classes_per_cohort
-from emulator.emulation import Result, run
+from emulator.runs.assemble import data_of
+from emulator.runs.emulation import Result, run
 from emulator.scenario.model import (
     Fleet,
     ProtocolSection,

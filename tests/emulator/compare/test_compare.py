@@ -17,8 +17,8 @@ from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_text
 from emulator.compare.table import Comparison, compare
 from emulator.compare.titles import METRICS
-from emulator.emulation import EmulationRecord, Result
-from emulator.outcome import Accounting
+from emulator.round.outcome import Accounting
+from emulator.runs.emulation import EmulationRecord, Result
 from emulator.scenario.model import Fleet, Scenario, Traces
 from joulefleet.errors import DataQualityError
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emulator.batch import plan, play, resume, start
 from emulator.compare.load import compare_emulations
-from emulator.emulation import RECORD
+from emulator.runs.batch import plan, play, resume, start
+from emulator.runs.emulation import RECORD
 from joulefleet.errors import ConfigError, DataQualityError
 from tests.emulator.small_experiment import variant
 from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table

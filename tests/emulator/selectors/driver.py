@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from emulator.outcome import Accounting, ClientCost, Fate, Reports, RoundCost, RoundOutcome
+from emulator.round.outcome import Accounting, ClientCost, Fate, Reports, RoundCost, RoundOutcome
+from emulator.round.view import ALWAYS, FIELDS, ServerView
 from emulator.selectors.base import SELECTORS, Probe, Profiling, Selector
-from emulator.view import ALWAYS, FIELDS, ServerView
 from joulefleet.seeds import generator
 
 CLASSES = 4

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from emulator.compare.load import compare_emulations
+from emulator.round.view import FIELDS, PRIVILEGED, SCALARS
 from emulator.selectors.base import SELECTORS
-from emulator.view import FIELDS, PRIVILEGED, SCALARS
 from harness.cli import run
 from tests.conftest import REPOSITORY
 

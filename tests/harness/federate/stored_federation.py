@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from emulator.emulation import RECORD, EmulationRecord
+from emulator.runs.emulation import RECORD, EmulationRecord
 from emulator.scenario.model import Scenario
 from harness.capture import Background, Capture, DeviceFacts
 from harness.federate.round_record import KIND, FederatedRoundRecord, PartRecord, federated_file

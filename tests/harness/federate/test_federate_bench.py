@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from emulator.compare.load import compare_emulations
-from emulator.emulation import Result, emulate, load_result
-from emulator.log import clients_schema
-from emulator.outcome import Accounting, Fate
+from emulator.round.outcome import Accounting, Fate
+from emulator.runs.emulation import Result, emulate, load_result
+from emulator.runs.log import clients_schema
 from emulator.scenario.load import load_scenario
 from harness.bench.failures import AttemptRecord
 from harness.cli import run as joulefleet
@@ -219,7 +219,7 @@ def test_a_condition_is_in_the_capture_and_in_the_record(done: Result) -> None:
 
 def test_the_selector_saw_what_was_reported(bench: LocalBench, done: Result) -> None:
     """What the server was told of the probes is in its checkpoint, and near what was measured in the end."""
-    from emulator.checkpoint import load_checkpoint
+    from emulator.runs.checkpoint import load_checkpoint
 
     state = load_checkpoint(done.path)
     assert state is not None

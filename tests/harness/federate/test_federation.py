@@ -11,7 +11,7 @@ import pytest
 
 from device_agents.protocol import ProbeDone
 from device_agents.session.agent_session import Ping
-from emulator.outcome import Fate
+from emulator.round.outcome import Fate
 from harness.bench.board import Board
 from harness.bench.ending import Ending
 from harness.bench.job import Bench

@@ -1,0 +1,47 @@
+"""FedRank without imitation (-I), without the rank loss (-P), without both (-IP), and without learning."""
+
+from __future__ import annotations
+
+from emulator.experiments.designs.sizes import (
+    FEW,
+    FIVE,
+    TEN,
+    derived,
+    digits,
+    full,
+    half_mnist,
+    longer,
+    smoke,
+)
+from emulator.experiments.plan import Cast, Preset
+
+METHODS = (
+    "fedavg",
+    "fedrank",
+    "fedrank_minus_i",
+    "fedrank_minus_p",
+    "fedrank_minus_ip",
+    "fedrank_frozen",
+)
+LONG = 200
+"""Learning from scratch is said to need 70 to 200 rounds, more than the paper's 50 (selectors.md, A26)."""
+
+
+def casts(preset: Preset) -> list[Cast]:
+    """At the paper's horizon and at a longer one."""
+    if preset is Preset.SMOKE:
+        return [Cast(smoke("dir-client"), METHODS, FEW)]
+    mnist = full("mnist-lenet5", "dir-client")
+    if preset is Preset.LAPTOP:
+        variants = (half_mnist("dir-client"), longer(digits("dir-client"), LONG))
+        return [Cast(variant, METHODS, FIVE) for variant in variants]
+    vgg = full("cinic10-vgg16", "dir-client")
+    # The paper's reward and loss figures name VGG-16 on CIFAR-10, which its table does not have (A31).
+    figures = derived(
+        vgg,
+        "cifar10-vgg16-dir-client",
+        "CIFAR-10, VGG-16; non-IID, Dirichlet per device (dir_client)",
+        {"task.data": "cifar10"},
+        paper_task="",
+    )
+    return [Cast(variant, METHODS, TEN) for variant in (mnist, longer(mnist, LONG), figures)]

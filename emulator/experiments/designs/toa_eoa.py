@@ -1,0 +1,17 @@
+"""Time-to-accuracy and energy-to-accuracy curves."""
+
+from __future__ import annotations
+
+from emulator.experiments.designs.sizes import FEW, TASKS, TEN, THREE, full, small_cifar10, smoke
+from emulator.experiments.plan import Cast, Preset
+
+METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i", "fedrank_plus")
+
+
+def casts(preset: Preset) -> list[Cast]:
+    """The methods that the paper's figure compares, FedRank without its pretraining, and FedRank+."""
+    if preset is Preset.SMOKE:
+        return [Cast(smoke(split), METHODS, FEW) for split in ("iid", "dir-client")]
+    if preset is Preset.LAPTOP:
+        return [Cast(small_cifar10(), METHODS, THREE)]
+    return [Cast(full(task, split), METHODS, TEN) for task in TASKS for split in ("iid", "dir-client")]

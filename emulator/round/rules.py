@@ -1,0 +1,79 @@
+"""How federated rounds go, independent of who takes part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from emulator.round.outcome import Accounting
+from emulator.round.reward import Budgets, Reward
+from joulefleet.errors import ConfigError
+
+
+class Aggregation(StrEnum):
+    """How updates are weighted."""
+
+    BY_SIZE = "by_size"
+    """By training samples, as FedAvg does."""
+    UNIFORM = "uniform"
+    """All alike, as the appendix of the paper prints it; devices without data still count for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """The rules of a run.
+
+    Attributes:
+        rounds: How many.
+        k: Devices wanted per round.
+        candidates: M, how many are considered by methods that probe.
+        local_epochs: l_ep, the probe epoch included.
+        deadline_s: After so long a round is closed; ``None`` for never.
+        probe_deadline_s: After so long probing is closed; ``None`` for never.
+        over_commit: So many times K are told to train, and the round ends when K have finished.
+        aggregation: How updates are weighted.
+        batch_size: Samples per step.
+        test_every: The test split is evaluated every so many rounds, and after the last; 0: only then.
+    """
+
+    rounds: int
+    k: int
+    candidates: int
+    local_epochs: int
+    deadline_s: float | None = None
+    probe_deadline_s: float | None = None
+    over_commit: float = 1.0
+    aggregation: Aggregation = Aggregation.BY_SIZE
+    batch_size: int = 32
+    test_every: int = 0
+
+    def check(self, devices: int) -> None:
+        """Refuse what no fleet of this size can do."""
+        if self.k > devices:
+            raise ConfigError(
+                f"{self.k} clients per round are more than the fleet of {devices}",
+                hint="lower protocol.k or raise fleet.devices",
+            )
+        if self.candidates < self.k:
+            raise ConfigError(
+                f"{self.candidates} candidates are fewer than the {self.k} clients per round",
+                hint="raise protocol.candidates",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How a round is rewarded.
+
+    Attributes:
+        reward: The function.
+        budgets: T, E, alpha and beta.
+        accounting: Which R_T and R_E count.
+        split: Whose accuracy counts; ``test`` only to show what learning on it would do (A17).
+    """
+
+    reward: Reward
+    budgets: Budgets
+    accounting: Accounting = Accounting.HONEST
+    split: Literal["validation", "test"] = "validation"

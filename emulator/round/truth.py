@@ -1,0 +1,66 @@
+"""What devices tell at registration and check-in, and what only an oracle knows, read off the world."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.fleet.world import World
+from emulator.round.reports import Reported
+from emulator.round.view import PRIVILEGED
+
+
+class Truth:
+    """Fills the fields of `Reported` that do not come from a round.
+
+    Args:
+        world: Where the devices are.
+        needs: Fields that the selector reads; nothing else is worked out.
+        label_histogram: True share of each class on each device.
+    """
+
+    def __init__(
+        self, world: World, needs: frozenset[str], label_histogram: NDArray[np.float64] | None
+    ) -> None:
+        self._world = world
+        self._needs = needs
+        self._histogram = label_histogram
+        self.check_ins = np.zeros(len(world.fleet) if "check_ins" in needs else 0)
+
+    def register(self, reported: Reported) -> None:
+        """Registration: the device's class, and a speed test of its network."""
+        fleet = self._world.fleet
+        everybody = np.arange(len(fleet))
+        if "capability_s" in self._needs:
+            # Of the device's class: not what this one device is slower or faster.
+            reported.put(everybody, {"capability_s": fleet.epoch(everybody)[0] / fleet.slowness})
+        if self._needs & {"comm_s", "comm_j"}:
+            down, up = self._world.network.speed_test(np.zeros(len(everybody), np.int64), everybody)
+            comm_s, comm_j = down.duration_s + up.duration_s, down.energy_j + up.energy_j
+            reported.put(everybody, {"comm_s": comm_s, "comm_j": comm_j})
+        if "label_histogram" in self._needs and self._histogram is not None:
+            reported.put(everybody, {"label_histogram": self._histogram})
+
+    def refresh(self, reported: Reported, now_ns: int, eligible: NDArray[np.bool_], number: int) -> None:
+        """Check-in for a round."""
+        if "check_ins" in self._needs:
+            self.check_ins += eligible
+            np.divide(self.check_ins, number, out=reported.fields["check_ins"])
+        if not self._needs & {"battery", *PRIVILEGED}:
+            return
+        ids = np.flatnonzero(eligible)
+        if "battery" in self._needs:
+            reported.put(ids, {"battery": self._world.batteries.level(now_ns, ids)})
+        if self._needs & {"true_epoch_s", "true_epoch_j"}:
+            fleet = self._world.fleet
+            load = self._world.conditions.load(now_ns, ids)
+            slowdown, factor = fleet.costs.curves.at(fleet.profile[ids], load)
+            epoch_s, epoch_j = fleet.epoch(ids)
+            base_j = fleet.costs.base_w[fleet.profile[ids]] * epoch_s
+            true_j = (epoch_j - base_j) * factor + base_j * slowdown
+            reported.put(ids, {"true_epoch_s": epoch_s * slowdown, "true_epoch_j": true_j})
+        if self._needs & {"true_comm_s", "true_comm_j"}:
+            at_ns = np.full(len(ids), now_ns)
+            down, up = self._world.network.download(at_ns, ids), self._world.network.upload(at_ns, ids)
+            comm_s, comm_j = down.duration_s + up.duration_s, down.energy_j + up.energy_j
+            reported.put(ids, {"true_comm_s": comm_s, "true_comm_j": comm_j})

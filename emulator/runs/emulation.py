@@ -1,0 +1,235 @@
+"""`run`: a scenario from its first round to its last, in memory or into a run folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emulator.round.engine import Engine
+from emulator.round.outcome import RoundOutcome
+from emulator.runs.assemble import assemble
+from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
+from emulator.runs.log import RunLog, has_rounds
+from emulator.scenario.load import load_scenario
+from emulator.scenario.model import Scenario
+from emulator.selectors.base import Selector
+from emulator.training.base import OpenTrainer
+from joulefleet.errors import ConfigError, NobodyLeft
+from joulefleet.records import StoredRecord, read_record, write_record
+from joulefleet.runstore import Run, RunStore, read_table
+from power.profile.model import DeviceProfile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OnRound = Callable[[RoundOutcome], None]
+RECORD = "emulation.json"
+CHECKPOINT_PERIOD_S = 1.0
+"""Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
+NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy")
+"""Facts that earlier versions did not note: a run begun by one goes on as before."""
+_log = logging.getLogger(__name__)
+
+
+class EmulationRecord(StoredRecord):
+    """``emulation.json``: one selector with one seed.
+
+    Attributes:
+        scenario: Everything that decides it, resolved.
+        facts: What it came to: budgets, fleet, traces, data, partition, trainer.
+        rounds: How many were played; ``None`` while it runs.
+        test_accuracy: Of the last model.
+        ended_early: Why not all rounds were played, if so.
+    """
+
+    scenario: Scenario
+    seed: int
+    facts: dict[str, Any]
+    rounds: int | None = None
+    test_accuracy: float | None = None
+    ended_early: str = ""
+
+    @property
+    def selector(self) -> str:
+        """Who chose."""
+        return str(self.facts["selector"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """What a run found.
+
+    Attributes:
+        path: Where it is stored.
+        record: What it was.
+    """
+
+    path: Path
+    record: EmulationRecord
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row per round."""
+        return self._frame("rounds")
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per participant and round."""
+        return self._frame("clients")
+
+    @property
+    def overhead(self) -> pd.DataFrame:
+        """The server's own time per round, which depends on the machine."""
+        return self._frame("overhead")
+
+    def _frame(self, name: str) -> pd.DataFrame:
+        frame: pd.DataFrame = read_table(self.path, name).to_pandas()
+        return frame
+
+
+def run(
+    scenario: Scenario | str | Path,
+    *,
+    seed: int | None = None,
+    selector: Selector | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
+    out: Path | str = "emulations",
+    on_round: OnRound = lambda _: None,
+) -> Result:
+    """Run a scenario with one seed.
+
+    Args:
+        scenario: Itself, its file, or the name of a preset.
+        seed: By default the scenario's first.
+        selector: An object instead of the selector that the scenario names, e.g. one under development. A
+            copy of it plays: given again, it begins again.
+        profiles: Instead of those that the scenario names, e.g. for a model of one's own.
+        out: Folder in which the run's folder is made.
+        on_round: Called after each round.
+    """
+    found = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    root = found.seeds[0] if seed is None else seed
+    with RunStore(Path(out)).create(found.name, kind="emulation", fingerprint=found.sha256()) as stored:
+        return emulate(stored, found, root, selector=deepcopy(selector), profiles=profiles, on_round=on_round)
+
+
+def emulate(
+    run: Run,
+    scenario: Scenario,
+    seed: int,
+    *,
+    folder: str = "",
+    selector: Selector | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
+    open_trainer: OpenTrainer | None = None,
+    on_round: OnRound = lambda _: None,
+) -> Result:
+    """Run or continue one (selector, seed) in a folder of a run; the last arguments as in `assemble`."""
+    path = run.subfolder(folder)
+    known = read_record(path / RECORD, EmulationRecord) if (path / RECORD).exists() else None
+    # What ``auto`` became decides the bits of the result, and may differ between machines.
+    exact = scenario if known is None else _with_trainer(scenario, str(known.facts["trainer"]))
+    assembly = assemble(exact, seed, selector=selector, profiles=profiles, open_trainer=open_trainer)
+    engine = assembly.engine
+    try:
+        if known is not None:
+            _check_facts(path, known.facts, assembly.facts)
+        record = known or EmulationRecord(scenario=scenario, seed=seed, facts=assembly.facts)
+        if known is None:
+            write_record(path / RECORD, record)
+        resume_after = None if known is None else _continue(engine, path)
+        with _opened_log(run, engine, folder, resume_after) as log:
+            ended_early = _play(engine, log, path, scenario.checkpoint_every, on_round)
+        accuracy = engine.test().accuracy
+    finally:
+        engine.trainer.close()
+    record = record.model_copy(
+        update={
+            "rounds": engine.round,
+            "test_accuracy": None if math.isnan(accuracy) else accuracy,
+            "ended_early": ended_early,
+        }
+    )
+    write_record(path / RECORD, record, replace=True)
+    return Result(path, record)
+
+
+def load_result(path: Path) -> Result:
+    """A stored run."""
+    return Result(path, read_record(path / RECORD, EmulationRecord))
+
+
+def _check_facts(path: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:
+    """A run goes on with what it was begun with, or not at all."""
+    # As they read back, so that a tuple is no other fact than the list it was stored as.
+    now = json.loads(json.dumps(now))
+    held = [name for name in now if name in begun or name not in NOTED_LATER]
+    changed = [name for name in held if name not in begun or begun[name] != now[name]]
+    if changed:
+        raise ConfigError(
+            f"{path}: was begun with other facts: {', '.join(changed)}",
+            hint="what it rests on (data, traces, profiles, policies) must be as it was; or run it anew",
+        )
+
+
+def _with_trainer(scenario: Scenario, kind: str) -> Scenario:
+    return scenario.model_copy(update={"trainer": scenario.trainer.model_copy(update={"kind": kind})})
+
+
+def _continue(engine: Engine, path: Path) -> int:
+    """Bring an engine to the last checkpoint; returns its round, -1 if the run starts again."""
+    state = load_checkpoint(path)
+    if state is None:
+        return -1
+    if not has_rounds(path, state["round"]):
+        _log.warning("%s: its tables lack rounds before the checkpoint, so it begins again", path)
+        return -1
+    engine.load_state_dict(state)
+    return engine.round
+
+
+def _opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None) -> RunLog:
+    return RunLog(
+        run,
+        engine.world.fleet.origin,
+        training=engine.trainer.implementation,
+        metrics=sorted(engine.selector.metrics()),
+        folder=folder,
+        resume_after=resume_after,
+    )
+
+
+def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound) -> str:
+    """Play what is left; returns why that was not all, if so."""
+    test_every = engine.protocol.test_every
+    saved_at_s = -math.inf
+    while not engine.done:
+        try:
+            outcome = engine.play()
+        except NobodyLeft as error:
+            if not engine.round:
+                raise
+            return error.message
+        tested = engine.done or (test_every and outcome.round % test_every == 0)
+        log.append(
+            outcome,
+            eligible=engine.eligible,
+            loss=engine.score.loss,
+            test_accuracy=engine.test().accuracy if tested else math.nan,
+            overhead_s=engine.chooser.overhead_s,
+            metrics=engine.selector.metrics(),
+        )
+        due = time.monotonic() - saved_at_s >= CHECKPOINT_PERIOD_S
+        if every and outcome.round % every == 0 and due:
+            log.sync()
+            save_checkpoint(path, engine.state_dict())
+            saved_at_s = time.monotonic()
+        on_round(outcome)
+    return ""

@@ -1,0 +1,247 @@
+"""The run log: ``rounds`` (one row per round), ``clients`` (one row per participant), ``overhead``.
+
+What a round took of the server's own time depends on the machine, so it has a table of its own: the other
+two are the same, bit by bit, whenever and wherever the run is repeated.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emulator.round.outcome import Accounting, ClientCost, Fate, RoundOutcome
+from joulefleet.errors import StorageError
+from joulefleet.provenance import Origin
+from joulefleet.records import publish
+from joulefleet.runstore import Run, TableWriter, iter_batches
+from joulefleet.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, table_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COSTS = tuple(field.name for field in fields(ClientCost))
+METRIC = "selector_"
+"""Prefix of the columns that a selector adds to ``rounds``."""
+
+
+def rounds_schema(metrics: Sequence[str]) -> pa.Schema:
+    """One row per round; round 0 is what a method does once before the first."""
+    import pyarrow as pa
+
+    counts = ("eligible", "candidates", "chosen", *(f"n_{fate.value}" for fate in Fate))
+    return pa.schema(
+        [
+            ("round", pa.int32()),
+            ("start_ns", pa.int64()),
+            ("duration_ns", pa.int64()),
+            ("idle_ns", pa.int64()),
+            *((name, pa.int32()) for name in counts),
+            *((f"time_s_{accounting.value}", pa.float64()) for accounting in Accounting),
+            *((f"energy_j_{accounting.value}", pa.float64()) for accounting in Accounting),
+            ("wait_j", pa.float64()),
+            ("energy_j", pa.float64()),
+            ("loss", pa.float64()),
+            ("accuracy", pa.float64()),
+            ("accuracy_gain", pa.float64()),
+            ("reward", pa.float64()),
+            ("test_accuracy", pa.float64()),
+            ("cost_origin", pa.string()),
+            ("training", pa.string()),
+            *((METRIC + name, pa.float64()) for name in metrics),
+        ]
+    )
+
+
+def clients_schema() -> pa.Schema:
+    """One row per participant and round."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("round", pa.int32()),
+            ("device", pa.int64()),
+            ("chosen", pa.bool_()),
+            ("fate", pa.string()),
+            ("loss", pa.float64()),
+            ("loss_rms", pa.float64()),
+            *((name, pa.float64()) for name in COSTS),
+        ]
+    )
+
+
+def overhead_schema() -> pa.Schema:
+    """What the server itself took, on the wall clock of the machine that emulated it."""
+    import pyarrow as pa
+
+    return pa.schema([("round", pa.int32()), ("selection_s", pa.float64())])
+
+
+class RunLog:
+    """Writes outcomes to a run as they happen. Use as a context manager.
+
+    Args:
+        run: The run.
+        origin: Where times and energies come from.
+        training: Implementation of the trainer; ``surrogate`` says that accuracies are a formula.
+        metrics: Names of the selector's own numbers.
+        folder: Inside the run.
+        resume_after: Keep the rounds up to this one and go on; ``None`` for a new log.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        origin: Origin,
+        *,
+        training: str,
+        metrics: Sequence[str] = (),
+        folder: str = "",
+        resume_after: int | None = None,
+    ) -> None:
+        self._origin = origin
+        self._training = training
+        self._metrics = tuple(metrics)
+        self._stack = ExitStack()
+        schemas = {
+            "clients": clients_schema(),
+            "rounds": rounds_schema(self._metrics),
+            "overhead": overhead_schema(),
+        }
+        self._tables: dict[str, TableWriter] = {}
+        for name, schema in schemas.items():
+            if resume_after is not None:
+                cut_table(run.subfolder(folder), name, schema, resume_after)
+            table = run.table(name, schema, folder=folder, resume=resume_after is not None)
+            self._tables[name] = self._stack.enter_context(table)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def append(
+        self,
+        outcome: RoundOutcome,
+        *,
+        eligible: int,
+        loss: float,
+        test_accuracy: float,
+        overhead_s: float,
+        metrics: dict[str, float],
+        origin: Origin | None = None,
+    ) -> None:
+        """Store one round; the clients go first, so that a round that is there is whole.
+
+        ``origin`` is that of this round's costs, where rounds differ: on a bench each has its instruments.
+        """
+        self._tables["clients"].append(_client_rows(outcome))
+        self._tables["rounds"].append(
+            {
+                **_round_row(outcome),
+                "eligible": [eligible],
+                "loss": [loss],
+                "test_accuracy": [test_accuracy],
+                "cost_origin": [(origin or self._origin).value],
+                "training": [self._training],
+                **{METRIC + name: [float(metrics.get(name, np.nan))] for name in self._metrics},
+            }
+        )
+        self._tables["overhead"].append({"round": [outcome.round], "selection_s": [overhead_s]})
+
+    def sync(self) -> None:
+        """Make all rounds so far survive a power cut, before something is stored that relies on them."""
+        for table in self._tables.values():
+            table.sync()
+
+
+def _client_rows(outcome: RoundOutcome) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    n = len(outcome.clients)
+    code = {fate: number for number, fate in enumerate(Fate)}
+    fates = np.array([code[fate] for fate in outcome.fates], np.int8)
+    columns = {
+        "round": np.full(n, outcome.round, np.int32),
+        "device": outcome.clients,
+        "chosen": outcome.chosen,
+        "fate": pa.DictionaryArray.from_arrays(fates, [fate.value for fate in Fate]).dictionary_decode(),
+        "loss": outcome.reports.loss,
+        "loss_rms": outcome.reports.loss_rms,
+        **{name: getattr(outcome.cost, name) for name in COSTS},
+    }
+    return pa.RecordBatch.from_arrays([pa.array(v) for v in columns.values()], schema=clients_schema())
+
+
+def _round_row(outcome: RoundOutcome) -> dict[str, list[Any]]:
+    honest_ns = round(outcome.costs[Accounting.HONEST].time_s * 1e9)
+    return {
+        "round": [outcome.round],
+        "start_ns": [outcome.start_ns],
+        "duration_ns": [outcome.duration_ns],
+        "idle_ns": [outcome.duration_ns - honest_ns],
+        "candidates": [len(outcome.clients)],
+        "chosen": [int(np.count_nonzero(outcome.chosen))],
+        **{f"n_{fate.value}": [outcome.fates.count(fate)] for fate in Fate},
+        **{f"time_s_{a.value}": [outcome.costs[a].time_s] for a in Accounting},
+        **{f"energy_j_{a.value}": [outcome.costs[a].energy_j] for a in Accounting},
+        "wait_j": [float(outcome.cost.wait_j.sum())],
+        "energy_j": [outcome.energy_j],
+        "accuracy": [outcome.accuracy],
+        "accuracy_gain": [outcome.accuracy_gain],
+        "reward": [outcome.reward],
+    }
+
+
+def has_rounds(folder: Path, last_round: int) -> bool:
+    """Whether the tables hold every round up to this one: a power cut may have taken the last ones."""
+
+    def column(table: str, name: str) -> NDArray[np.int32]:
+        parts = [batch.column(name).to_numpy() for batch in iter_batches(table_path(folder, table))]
+        return np.concatenate([np.empty(0, np.int32), *parts])
+
+    try:
+        rounds, candidates = column("rounds", "round"), column("rounds", "candidates")
+        clients, overhead = column("clients", "round"), column("overhead", "round")
+    except StorageError:  # a table is not even there
+        return False
+    kept = rounds <= last_round
+    first = min(rounds.min(initial=1), last_round)  # 0 if there was profiling
+    expected = np.arange(first, last_round + 1)
+    return (
+        np.array_equal(rounds[kept], expected)
+        and np.array_equal(overhead[overhead <= last_round], expected)
+        and np.count_nonzero(clients <= last_round) == candidates[kept].sum()
+    )
+
+
+def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int) -> None:
+    """Make a table a stream of one batch per round again, up to and with ``last_round``."""
+    stream = folder / (name + STREAM_SUFFIX)
+    parquet = folder / (name + PARQUET_SUFFIX)
+    source = parquet if parquet.exists() else stream
+    if not source.exists():
+        return
+    temporary = stream.with_name(f".{stream.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(schema.serialize())
+        for batch in iter_batches(source):
+            rounds = batch.column("round").to_numpy()
+            starts = np.flatnonzero(np.diff(rounds, prepend=rounds[:1] - 1))
+            for begin, end in zip(starts, [*starts[1:], len(rounds)], strict=True):
+                if rounds[begin] <= last_round:
+                    file.write(batch.slice(int(begin), int(end - begin)).serialize())
+        file.flush()
+        os.fsync(file.fileno())
+    publish(temporary, stream, replace=True)
+    parquet.unlink(missing_ok=True)

@@ -1,0 +1,84 @@
+"""Finished emulations read back and checked: what is cut, lost or not a number never becomes a table."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.round.outcome import Accounting
+from emulator.runs.emulation import EmulationRecord, Result
+from joulefleet.errors import DataQualityError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COSTS = (*(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting), "energy_j")
+PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "upload"))
+COLUMNS = {"rounds": ("round", "test_accuracy", *COSTS), "clients": ("device", "chosen", "fate", *PARTS)}
+"""Without which no table or figure can be made."""
+
+
+def checked_rounds(result: Result) -> pd.DataFrame:
+    """The rounds of a finished emulation in their order, once its tables were found whole.
+
+    A run that ended early was tested in the end, even if its last round was not: that accuracy stands there.
+
+    Raises:
+        DataQualityError: A column or row is missing, or a cost or accuracy is no number.
+    """
+    rounds, clients = result.rounds, result.clients
+    for name, table in (("rounds", rounds), ("clients", clients)):
+        missing = [column for column in COLUMNS[name] if column not in table]
+        if missing:
+            raise DataQualityError(f"{result.path}: {name}.parquet has no column {', '.join(missing)}")
+    rounds = rounds.sort_values("round").reset_index(drop=True)
+    _check_count(result, rounds)
+    record = result.record
+    if record.ended_early and record.test_accuracy is not None and np.isnan(rounds["test_accuracy"].iloc[-1]):
+        rounds.loc[rounds.index[-1], "test_accuracy"] = record.test_accuracy
+    _check_numbers(result.path, record, rounds)
+    _check_clients(result.path, rounds, clients)
+    return rounds
+
+
+def _check_count(result: Result, rounds: pd.DataFrame) -> None:
+    played = rounds["round"].to_numpy()
+    played = played[played > 0]
+    count = result.record.rounds or 0
+    if len(played) != count:
+        raise DataQualityError(f"{result.path}: {len(played)} rounds are stored, {count} were played")
+    lost = np.setdiff1d(np.arange(1, count + 1), played)
+    if len(lost):
+        raise DataQualityError(f"{result.path}: rounds.parquet has no round {lost[0]}")
+
+
+def _check_numbers(path: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
+    """Costs are numbers in every row; accuracies in every round that was tested."""
+    wrong = [name for name in COSTS if not np.isfinite(rounds[name]).all()]
+    number = rounds["round"].to_numpy()
+    every = record.scenario.protocol.test_every
+    tested = (number > 0) & (number % every == 0 if every else False)
+    tested |= number == record.rounds
+    accuracy = rounds["test_accuracy"].to_numpy(float)
+    # Where nothing could be tested, not even in the end, there are costs alone.
+    if record.test_accuracy is not None and not np.isfinite(accuracy[tested]).all():
+        wrong.append("test_accuracy")
+    if wrong:
+        raise DataQualityError(
+            f"{path}: {', '.join(wrong)} of rounds.parquet hold values that are not numbers"
+        )
+
+
+def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame) -> None:
+    """What the participants spent is what the rounds cost; that also finds rows that are missing."""
+    parts_j = clients[list(PARTS)].to_numpy(float)
+    if not np.isfinite(parts_j).all():
+        raise DataQualityError(f"{path}: energies of clients.parquet hold values that are not numbers")
+    spent_j, cost_j = float(parts_j.sum()), float(rounds["energy_j"].sum())
+    if not math.isclose(spent_j, cost_j, rel_tol=1e-6, abs_tol=1e-9):
+        raise DataQualityError(
+            f"{path}: participants spent {spent_j:.6g} J in all, their rounds cost {cost_j:.6g} J"
+        )
