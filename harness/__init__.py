@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.stored_run import StoredRun
+    from harness.results.stored_run import StoredRun
 
 __all__ = ["open_run"]
 
@@ -17,6 +17,6 @@ def open_run(path: str | Path) -> StoredRun:
     Raises:
         StorageError: There is no run there.
     """
-    from harness.stored_run import StoredRun  # not at the top: the command line imports this package
+    from harness.results.stored_run import StoredRun  # not at the top: the command line imports this package
 
     return StoredRun(Path(path))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.capture import open_capture
+from harness.evidence.capture import open_capture
 from harness.export.junit import write_junit
 from harness.report.bench_page import bench_page
 from harness.report.page import REPORT_FILE
-from harness.run_tables import JobCapture, epoch_table
-from harness.stored_run import StoredRun
+from harness.results.stored_run import StoredRun
+from harness.results.tables import JobCapture, epoch_table
 from joulefleet.records import write_atomic
 
 JUNIT_FILE = "junit.xml"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from device_agents.session.job_record import JobRecord
-from harness.bench.telemetry import write_telemetry
-from harness.capture import TELEMETRY
+from harness.bench.job.telemetry import write_telemetry
+from harness.evidence.capture import TELEMETRY
 from joulefleet.records import storage_error
 from joulefleet.runstore import Journal
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from harness.bench.ending import Ending
+from harness.bench.job.ending import Ending
 from harness.bench.plan import Timing
-from harness.capture import HostWindow
+from harness.evidence.capture import HostWindow
 from joulefleet.errors import ConfigError
 from power.energy.baseline import PARTS
 

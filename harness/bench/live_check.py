@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_agents.session.agent_session import AgentSession, Ping
-from harness.bench.failures import describe
+from harness.bench.job.failures import describe
 from harness.inventory import Device, connect, installation
 from joulefleet.errors import DeviceError, JoulefleetError, MeterError
 from power.meter import MeterConfig, PowerMeter, open_meter

@@ -11,7 +11,7 @@ import joulefleet
 from harness.cli.frame import LazyGroup, report_error
 
 READY = {
-    "bench": ("harness.cli.bench:bench", "Devices and plans on the bench: ping, run, status."),
+    "bench": ("harness.cli.bench.commands:bench", "Devices and plans on the bench: ping, run, status."),
     "compare": ("harness.cli.compare:compare", "Compare emulation runs, paired by seed."),
     "demo": ("harness.cli.demo:demo", "The whole tool end to end, here and now, without hardware."),
     "doctor": ("harness.cli.doctor:doctor", "Check this machine: what works, why not, how to fix it."),
@@ -25,13 +25,13 @@ READY = {
         "Write a run as CSV, Parquet or JUnit, for Perfetto, TensorBoard or MLflow.",
     ),
     "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, scenarios..."),
-    "meter": ("harness.cli.meter:meter", "Power meters: find, record, emulate, test."),
+    "meter": ("harness.cli.meter.commands:meter", "Power meters: find, record, emulate, test."),
     "policy": ("harness.cli.policy:policy", "Train and inspect learned selectors."),
-    "probing": ("harness.cli.probing:probing", "What stopping after the first epoch saves."),
-    "profile": ("harness.cli.profile:profile", "Device profiles: build, show, scale, import."),
+    "probing": ("harness.cli.probing.commands:probing", "What stopping after the first epoch saves."),
+    "profile": ("harness.cli.profile.commands:profile", "Device profiles: build, show, scale, import."),
     "report": ("harness.cli.report:report", "Make or open the HTML page of a run."),
     "runs": ("harness.cli.runs:runs", "Stored runs: list, show, salvage."),
-    "traces": ("harness.cli.traces:traces", "Interaction traces: import, validate, synthesise."),
+    "traces": ("harness.cli.traces.commands:traces", "Interaction traces: import, validate, synthesise."),
 }
 
 cli = LazyGroup(

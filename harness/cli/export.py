@@ -11,7 +11,7 @@ import click
 from harness.cli.frame import Command, Output
 
 if TYPE_CHECKING:
-    from harness.stored_run import StoredRun
+    from harness.results.stored_run import StoredRun
 
 
 @click.command("export", cls=Command)
@@ -44,7 +44,7 @@ def export(
     mlflow: Path | None,
 ) -> Output:
     """Write RUN as CSV, Parquet, a Perfetto (Chrome) trace, JUnit XML, or for TensorBoard or MLflow."""
-    from harness.stored_run import StoredRun
+    from harness.results.stored_run import StoredRun
     from joulefleet.runstore import find_run
 
     _check(form, out, max_rows, tensorboard or mlflow)

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.bench.sitting import BenchFiles, read_files
 from harness.demo.size import DemoSize
+from harness.rounds.bench_run.run import BenchFiles, read_files
 from joulefleet.records import write_atomic
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
@@ -93,7 +93,7 @@ cpu_share = 1.0
 
 @contextlib.contextmanager
 def local_bench(config: Path, state: Path, size: DemoSize, seed: int) -> Iterator[BenchFiles]:
-    """Plug the meters in, write plan and inventory; while inside, `harness.bench.sitting.sit` can run them.
+    """Plug the meters in, write plan and inventory; while inside, `harness.rounds.bench_run.run.sit` can run them.
 
     Args:
         config: Existing folder for ``plan.toml`` and ``devices.toml``.

@@ -15,9 +15,7 @@ from emulator.experiments.plan import Planned
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.round.outcome import RoundOutcome
-from harness.bench.board import Board
-from harness.bench.runner import Runner
-from harness.bench.sitting import BenchFiles, View, sit
+from harness.bench.job.board import Board
 from harness.demo.local_bench import local_bench
 from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
 from harness.demo.savings import predicted_savings, replayed_savings
@@ -26,7 +24,9 @@ from harness.experiment_outputs import write_experiment
 from harness.probing.predict import Prediction
 from harness.profiles.library import Stored, build_run_profiles
 from harness.report.page import REPORT_FILE
-from harness.stored_run import StoredRun
+from harness.results.stored_run import StoredRun
+from harness.rounds.bench_run.run import BenchFiles, View, sit
+from harness.rounds.bench_run.runner import Runner
 from joulefleet.errors import DataQualityError, JoulefleetError
 from joulefleet.runstore import Run, RunStore
 
@@ -101,7 +101,7 @@ def run_demo(
         JoulefleetError: An act failed; what was measured before is in the runs.
         KeyboardInterrupt: It was stopped.
     """
-    from harness.report.demo_page import demo_page
+    from harness.demo.page import demo_page
 
     clock = _Clock()
     with RunStore(root).create("demo", kind="demo") as run:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.export.emulations import JoinedTable, check_has_tables, emulation_tables
-from harness.run_tables import JobCapture
-from harness.stored_run import StoredRun
-from harness.thinning import thin
+from harness.results.decimate import thin
+from harness.results.stored_run import StoredRun
+from harness.results.tables import JobCapture
 from joulefleet.records import storage_error
 from traces.new_folder import new_folder
 from traces.storage.csv_export import safe_cell

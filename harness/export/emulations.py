@@ -15,7 +15,7 @@ from joulefleet.runstore import read_table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from harness.stored_run import StoredRun
+    from harness.results.stored_run import StoredRun
 
 TABLES = ("rounds", "clients")
 

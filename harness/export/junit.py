@@ -8,11 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from harness.bench.failures import FAILED, AttemptRecord
+from harness.bench.job.failures import FAILED, AttemptRecord
 from harness.bench.journal import JOURNAL
-from harness.bench.overview import JobLine
-from harness.run_tables import JobCapture
-from harness.stored_run import StoredRun
+from harness.results.overview import JobLine
+from harness.results.stored_run import StoredRun
+from harness.results.tables import JobCapture
 from joulefleet.records import write_atomic
 from joulefleet.runstore import read_journal
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.export.series import Curves, Point, RunCurves, run_curves
-from harness.stored_run import StoredRun
+from harness.export.curves import Curves, Point, RunCurves, run_curves
+from harness.results.stored_run import StoredRun
 from traces.new_folder import new_folder
 
 _NOT_A_NAME = re.compile(r"[^\w./ :-]", re.ASCII)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.export.emulations import check_has_tables, emulation_tables
-from harness.run_tables import JobCapture
-from harness.stored_run import StoredRun
+from harness.results.stored_run import StoredRun
+from harness.results.tables import JobCapture
 from joulefleet.records import canonical_json
 from traces.new_folder import new_folder
 

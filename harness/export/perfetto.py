@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness.run_tables import JobCapture
-from harness.stored_run import StoredRun
-from harness.thinning import gaps_ns, thin
+from harness.results.decimate import gaps_ns, thin
+from harness.results.stored_run import StoredRun
+from harness.results.tables import JobCapture
 from joulefleet import __version__
 from joulefleet.errors import DataQualityError
 from joulefleet.records import write_atomic

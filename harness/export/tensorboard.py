@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.export.series import Curves, RunCurves, run_curves
-from harness.stored_run import StoredRun
+from harness.export.curves import Curves, RunCurves, run_curves
+from harness.results.stored_run import StoredRun
 from joulefleet.errors import MissingExtra
 from joulefleet.extras import install_hint
 from traces.new_folder import new_folder

@@ -9,10 +9,10 @@ import numpy as np
 
 from emulator.round.chooser import Chooser
 from emulator.round.reports import Reported
-from harness.federate.bench_round import Participant
-from harness.federate.cast import Cast
 from harness.federate.registration import Registered
 from harness.federate.server import Report
+from harness.federate.setup import Cast
+from harness.rounds.round import Participant
 from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:

@@ -24,14 +24,14 @@ from emulator.round.rules import Judging
 from emulator.runs.assemble import judging_of
 from emulator.selectors.base import Probe
 from emulator.training.base import Score
-from harness.bench.job import Bench
-from harness.federate.bench_round import Note, Participant, play_round
-from harness.federate.booking import Booked, book, fate_of
-from harness.federate.cast import Cast
+from harness.bench.job.attempt import Bench
 from harness.federate.choice import ProbeChoice
+from harness.federate.costs import Booked, book, fate_of
 from harness.federate.registration import Registered
 from harness.federate.round_record import REGISTRATION, FederatedRoundRecord
 from harness.federate.server import FederatedServer
+from harness.federate.setup import Cast
+from harness.rounds.round import Note, Participant, play_round
 from joulefleet.errors import DeviceError, NobodyLeft
 from joulefleet.provenance import Origin
 from joulefleet.seeds import generator

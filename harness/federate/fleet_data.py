@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from device_agents.workloads.tasks import Task, batch_sizes
-from harness.bench.workload import Workload, default_cache
+from harness.bench.job.workload import Workload, default_cache
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:

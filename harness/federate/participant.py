@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from device_agents.job import Job
 from device_agents.protocol import ProbeDone
 from device_agents.session.running_job import RoundResult
-from harness.bench.job import Attempt
-from harness.bench.workload import Workload, agent_job
+from harness.bench.job.attempt import Attempt
+from harness.bench.job.workload import Workload, agent_job
 from harness.federate.live_energy import LivePower
 from harness.federate.server import FederatedServer, Report
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from emulator.round.budgets import budgets_of
-from harness.probing.measured import Part
+from harness.rounds.measured import Part
 from power.profile.cost_arrays import profile_costs
 from power.profile.model import DeviceProfile, EnergyKind
 

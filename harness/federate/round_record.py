@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pydantic import Field
 
-from harness.bench.runner import JOBS
-from harness.capture import Capture, open_capture, verify_capture
-from harness.probing.round_record import ROUNDS
+from harness.evidence.capture import Capture, open_capture, verify_capture
+from harness.rounds.bench_run.runner import JOBS
+from harness.rounds.record import ROUNDS
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Sha256

@@ -15,16 +15,16 @@ from emulator.runs.emulation import Result
 from emulator.scenario.load import scenario_text
 from emulator.selectors.base import Selector
 from harness.bench.listener import Listener, tell
-from harness.federate.cast import Cast
+from harness.evidence.salvage import salvage
 from harness.federate.files import FederateFiles
 from harness.federate.fleet_data import FleetData
 from harness.federate.registration import Registered
 from harness.federate.round_record import KIND
-from harness.federate.sitting import Sitting
+from harness.federate.session import Sitting
+from harness.federate.setup import Cast
 from harness.federate.uploads import Uploads
 from harness.profiles.cells import CellKey
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
-from harness.salvage import salvage
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
 from power.profile.model import DeviceProfile

@@ -1,6 +1,6 @@
 """The server of one round: lets the devices begin together, hears their probes, says who goes on.
 
-Unlike `harness.probing.server` it goes on without those who fail or are late: a federated round does.
+Unlike `harness.rounds.server` it goes on without those who fail or are late: a federated round does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from device_agents.protocol import ProbeDone
-from harness.bench.ending import Ending
+from harness.bench.job.ending import Ending
 from harness.probing.gathering import POLL_S, Gathering
 from joulefleet.errors import CalledOff
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from device_agents.protocol import ProbeDone
-from harness.bench.ending import Ending, Stopped
-from harness.bench.failures import attempts_before, describe, failed_record, put_aside
-from harness.bench.job import Attempt, Bench
-from harness.bench.runner import JOBS, POLL_S
-from harness.bench.stages import Stage
-from harness.capture import CAPTURE_FILE, CaptureRecord
+from harness.bench.job.attempt import Attempt, Bench
+from harness.bench.job.ending import Ending, Stopped
+from harness.bench.job.failures import attempts_before, describe, failed_record, put_aside
+from harness.bench.job.stages import Stage
+from harness.evidence.capture import CAPTURE_FILE, CaptureRecord
 from harness.probing.plan import ProbingPlan
-from harness.probing.round_record import RoundRecord, round_file
-from harness.probing.rounds import PlannedRound, RoundJob, kept
-from harness.probing.server import Choose, RoundServer
+from harness.probing.schedule import PlannedRound, RoundJob, kept
+from harness.rounds.bench_run.runner import JOBS, POLL_S
+from harness.rounds.record import RoundRecord, round_file
+from harness.rounds.server import Choose, RoundServer
 from joulefleet.errors import CalledOff
 from joulefleet.records import read_record, storage_error, write_record
 

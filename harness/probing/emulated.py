@@ -14,7 +14,7 @@ import numpy as np
 
 from emulator.round.accounting import round_costs
 from emulator.round.outcome import Accounting, RoundCost
-from harness.federate.booking import honest_time_s
+from harness.federate.costs import honest_time_s
 from harness.probing.expected import RunRound
 from harness.probing.replay import ReplayedRound, replay
 from power.profile.model import DeviceProfile, EnergyKind

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from emulator.round.outcome import Accounting
-from harness.capture import Capture
-from harness.probing.costs import draw_worlds, mean_costs
+from harness.evidence.capture import Capture
 from harness.probing.formula import CandidateCosts, RoundBothWays, both_ways
 from harness.probing.predict import WORLDS, Interval
+from harness.probing.profile_costs import draw_worlds, mean_costs
 from harness.profiles.build import build_profile
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from joulefleet.errors import ConfigError, DataQualityError

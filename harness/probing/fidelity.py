@@ -18,9 +18,8 @@ from device_agents.protocol import Phase
 from emulator.round.accounting import round_costs
 from emulator.round.outcome import Accounting, ClientCost
 from emulator.runs.emulation import RECORD, EmulationRecord
-from harness.capture import Capture
-from harness.federate.booking import client_cost, honest_time_s
-from harness.federate.host_load import HostLoad
+from harness.evidence.capture import Capture
+from harness.federate.costs import client_cost, honest_time_s
 from harness.federate.round_record import KIND, FederatedRoundRecord, PartRecord, open_part, read_federated
 from harness.probing.fidelity_model import (
     DEVICE,
@@ -31,10 +30,11 @@ from harness.probing.fidelity_model import (
     Compared,
     Fidelity,
 )
-from harness.probing.measured import part_of, read_part
 from harness.probing.replay import ReplayedRound, replay, replayed_origin
 from harness.profiles.epochs import CutCapture
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
+from harness.rounds.host_load import HostLoad
+from harness.rounds.measured import part_of, read_part
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record

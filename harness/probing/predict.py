@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from emulator.round.outcome import Accounting
-from harness.probing.costs import draw_worlds, mean_costs
 from harness.probing.formula import CandidateCosts, both_ways
+from harness.probing.profile_costs import draw_worlds, mean_costs
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator

@@ -7,25 +7,25 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.bench.board import Board
-from harness.bench.ending import Stopped
-from harness.bench.failures import attempts_before, ends_the_run, killed_record, put_aside
-from harness.bench.job import Bench
+from harness.bench.job.attempt import Bench
+from harness.bench.job.board import Board
+from harness.bench.job.ending import Stopped
+from harness.bench.job.failures import attempts_before, ends_the_run, killed_record, put_aside
+from harness.bench.job.stages import Stage
+from harness.bench.job.workload import Workloads
 from harness.bench.journal import JOURNAL, BenchJournal, job_histories
 from harness.bench.listener import Listener, tell
 from harness.bench.matrix import plan_devices
-from harness.bench.queue import device_resource, meter_resource
-from harness.bench.retry import RetryPolicy, Verdict
-from harness.bench.runner import JOBS
-from harness.bench.stages import Stage
-from harness.bench.workload import Workloads
-from harness.federate.host_load import HostLoadLog
+from harness.evidence.salvage import salvage
 from harness.inventory import Inventory, load_inventory
 from harness.probing.bench_round import BenchRound
 from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.round_record import ROUNDS, read_rounds, round_file
-from harness.probing.rounds import PlannedRound, RoundJob, expand_rounds, fingerprint
-from harness.salvage import salvage
+from harness.probing.schedule import PlannedRound, RoundJob, expand_rounds, fingerprint
+from harness.rounds.bench_run.queue import device_resource, meter_resource
+from harness.rounds.bench_run.retry import RetryPolicy, Verdict
+from harness.rounds.bench_run.runner import JOBS
+from harness.rounds.host_load import HostLoadLog
+from harness.rounds.record import ROUNDS, read_rounds, round_file
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
 

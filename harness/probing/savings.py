@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from harness.probing.measured import Energy
+from harness.rounds.measured import Energy
 from joulefleet.errors import DataQualityError
 from power.energy.uncertainty import Part
 from power.profile.model import Quantity

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from emulator.round.outcome import Accounting
 from harness.bench.journal import JOURNAL
-from harness.capture import Capture
+from harness.evidence.capture import Capture
 from harness.inventory import load_inventory
 from harness.probing.emulated import EmulatedCell, emulate_rounds
 from harness.probing.expected import (
@@ -19,18 +19,18 @@ from harness.probing.expected import (
     own_profiles,
     reserved,
 )
-from harness.probing.measured import (
+from harness.probing.plan import ProbingPlan, load_probing_plan
+from harness.probing.run import INVENTORY_FILE, KIND, PLAN_FILE
+from harness.probing.savings import Series, saved, saved_share
+from harness.probing.schedule import expand_rounds, kept
+from harness.rounds.measured import (
     MeasuredRound,
     probing_weights,
     read_part,
     vanilla_weights,
     wait_weights,
 )
-from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.round_record import open_round, read_rounds
-from harness.probing.rounds import expand_rounds, kept
-from harness.probing.run import INVENTORY_FILE, KIND, PLAN_FILE
-from harness.probing.savings import Series, saved, saved_share
+from harness.rounds.record import open_round, read_rounds
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import read_journal

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from device_agents.protocol import Phase
-from harness.capture import Capture
+from harness.evidence.capture import Capture
 from harness.profiles import quantities
 from harness.profiles.cells import CellKey, Level, by_background, by_cell, require_alike
 from harness.profiles.curve import fit_curve

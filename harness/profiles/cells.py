@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from device_agents.workloads.tasks import TASKS
-from harness.capture import Background, Capture
+from harness.evidence.capture import Background, Capture
 from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError
 

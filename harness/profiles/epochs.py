@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import chain
 
 from device_agents.protocol import Phase
-from harness.capture import Capture, Phased
+from harness.evidence.capture import Capture, Phased
 from joulefleet.errors import DataQualityError
 from power.energy.baseline import Baseline, measure_baseline
 from power.energy.measurement import Evidence, gather

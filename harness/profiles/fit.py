@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from harness.capture import Capture
+from harness.evidence.capture import Capture
 from harness.profiles.cells import CellKey
 from joulefleet.errors import ConfigError
 from power.profile.model import DeviceProfile

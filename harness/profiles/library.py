@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from harness.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
+from harness.evidence.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
 from harness.profiles.build import build_profile
 from harness.profiles.cells import by_cell
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError

@@ -10,8 +10,8 @@ import numpy as np
 from device_agents.protocol import Phase
 from harness.report.charts import Band, Chart, Series
 from harness.report.page import Fold
-from harness.run_tables import JobCapture
-from harness.thinning import gaps_ns, thin
+from harness.results.decimate import gaps_ns, thin
+from harness.results.tables import JobCapture
 from power.energy.windows import WindowEnergy
 
 if TYPE_CHECKING:

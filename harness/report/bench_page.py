@@ -15,9 +15,9 @@ from harness.report.bench_charts import MAX_JOBS, job_folds
 from harness.report.federated_rounds import rounds_section
 from harness.report.page import Cell, Number, Page, Section, Table
 from harness.report.profile_tables import profile_section
-from harness.run_findings import finding_table
-from harness.run_tables import JobCapture, Row, epoch_table
-from harness.stored_run import StoredRun
+from harness.results.findings import finding_table
+from harness.results.stored_run import StoredRun
+from harness.results.tables import JobCapture, Row, epoch_table
 from joulefleet.errors import JoulefleetError
 from joulefleet.provenance import Origin
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.profile_table import profile_table
 from harness.report.charts import Chart, Series
 from harness.report.page import Cell, ErrorBar, Fold, Number, Section, Table
-from harness.run_tables import Row
+from harness.results.profile_table import profile_table
+from harness.results.tables import Row
 from joulefleet.provenance import Origin
 from power.profile.model import DeviceProfile
 

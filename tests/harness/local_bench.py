@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from device_agents.transport.host_keys import fetch_host_key, trust
-from harness.bench.board import Board
-from harness.bench.runner import Runner
+from harness.bench.job.board import Board
+from harness.rounds.bench_run.runner import Runner
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.emulated.signals import process_tree

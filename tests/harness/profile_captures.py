@@ -11,7 +11,8 @@ import numpy as np
 from scipy.signal import lfilter
 
 from device_agents.protocol import EpochMarker, Phase
-from harness.capture import (
+from harness.clock import ClockFit
+from harness.evidence.capture import (
     MARKERS_FILE,
     Background,
     Capture,
@@ -20,7 +21,6 @@ from harness.capture import (
     open_capture,
     write_capture,
 )
-from harness.clock import ClockFit
 from joulefleet.runstore import Journal
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
 from power.recording import RecordingWriter

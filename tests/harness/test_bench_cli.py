@@ -19,12 +19,12 @@ from rich.console import Console
 
 from device_agents.session.agent_session import Ping
 from device_agents.transport.host_keys import fetch_host_key, known_keys, trust
-from harness.bench.board import Board
+from harness.bench.job.board import Board
 from harness.bench.live_check import DeviceAnswer, MeterAnswer, missing_cables
-from harness.bench.runner import Tally
 from harness.cli import run as joulefleet
-from harness.cli.bench_live import Eta, clock, table
+from harness.cli.bench.live import Eta, clock, table
 from harness.inventory import load_inventory
+from harness.rounds.bench_run.runner import Tally
 from joulefleet.errors import DeviceError, DeviceUnreachable, MeterNotFound
 from joulefleet.runstore import RunStore
 from power.emulated.options import EmulatorOptions
@@ -335,7 +335,7 @@ def test_the_live_table_shows_every_device() -> None:
 def test_time_left_is_judged_by_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = SimpleNamespace(tally=Tally(), jobs=range(4), queue=SimpleNamespace(left=4))
     now_s = [100.0]
-    monkeypatch.setattr("harness.cli.bench_live.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr("harness.cli.bench.live.time", SimpleNamespace(monotonic=lambda: now_s[0]))
     eta = Eta(runner)  # type: ignore[arg-type]
     assert eta.text(stopping=False) == "0 of 4 jobs finished"
     runner.tally.finished["a"] = Path()

@@ -14,11 +14,10 @@ from device_agents.job import Job
 from device_agents.protocol import EpochMarker, SourceLost, Sources, Telemetry
 from device_agents.session.job_record import JobRecord
 from device_agents.transport import LocalTransport
-from harness.bench import metering as metering_module
-from harness.bench.cooldown import cool, rest
-from harness.bench.device_state import ask_state
-from harness.bench.ending import Ending, Stopped
-from harness.bench.failures import (
+from harness.bench.job import metering as metering_module
+from harness.bench.job.device_state import ask_state
+from harness.bench.job.ending import Ending, Stopped
+from harness.bench.job.failures import (
     AttemptRecord,
     attempts_before,
     ends_the_run,
@@ -26,18 +25,19 @@ from harness.bench.failures import (
     put_aside,
     retryable,
 )
+from harness.bench.job.metering import Metering
+from harness.bench.job.rest import cool, rest
+from harness.bench.job.stages import Stage
+from harness.bench.job.telemetry import read_heat
+from harness.bench.job.verify import device_findings
 from harness.bench.journal import BenchJournal, job_histories
 from harness.bench.matrix import BenchJob, expand
-from harness.bench.metering import Metering
 from harness.bench.plan import Cooldown, Plan, Retry
-from harness.bench.precision import relative_half_width
-from harness.bench.queue import JobQueue, meter_resource
-from harness.bench.retry import RetryPolicy, Verdict
-from harness.bench.stages import Stage
-from harness.bench.telemetry import read_heat
-from harness.bench.verify import device_findings
+from harness.evidence.salvage import salvage
 from harness.inventory import Inventory, load_inventory
-from harness.salvage import salvage
+from harness.rounds.bench_run.precision import relative_half_width
+from harness.rounds.bench_run.queue import JobQueue, meter_resource
+from harness.rounds.bench_run.retry import RetryPolicy, Verdict
 from joulefleet.config import parse_toml
 from joulefleet.errors import (
     ConfigError,

@@ -16,12 +16,12 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 
-from harness.bench.sitting import read_files, sit
 from harness.cli import run as joulefleet
 from harness.outputs import write_outputs
 from harness.report import bench_charts, bench_page
 from harness.report.page import ErrorBar, Number
-from harness.stored_run import StoredRun
+from harness.results.stored_run import StoredRun
+from harness.rounds.bench_run.run import read_files, sit
 from joulefleet.errors import JoulefleetError
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunStore

@@ -19,16 +19,16 @@ from device_agents.protocol import Phase
 from device_agents.session.agent_session import Ping
 from device_agents.transport.ssh import SshTransport
 from harness.bench.estimate import DISK_B_PER_S
-from harness.bench.failures import AttemptRecord
-from harness.bench.overview import overview
-from harness.bench.precision import is_narrow
-from harness.bench.sitting import BenchFiles, Sitting, read_files, sit
-from harness.bench.stages import Stage
-from harness.capture import open_capture, verify_capture
+from harness.bench.job.failures import AttemptRecord
+from harness.bench.job.stages import Stage
 from harness.cli import run as joulefleet
 from harness.clock import align, burst_runs
-from harness.federate.host_load import HostLoad
+from harness.evidence.capture import open_capture, verify_capture
 from harness.profiles.library import Built, build_run_profiles, read
+from harness.results.overview import overview
+from harness.rounds.bench_run.precision import is_narrow
+from harness.rounds.bench_run.run import BenchFiles, Sitting, read_files, sit
+from harness.rounds.host_load import HostLoad
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 from joulefleet.provenance import Origin
 from joulefleet.records import read_record

@@ -7,10 +7,10 @@ import pytest
 
 from device_agents.protocol import EpochMarker, Phase
 from harness.bench.idle import require_enough_samples
+from harness.bench.job.verify import require_power
 from harness.bench.plan import Timing
-from harness.bench.resume import is_whole
-from harness.bench.verify import require_power
-from harness.capture import MARKERS_FILE, Capture, HostWindow, open_capture
+from harness.evidence.capture import MARKERS_FILE, Capture, HostWindow, open_capture
+from harness.rounds.session import is_whole
 from joulefleet.errors import (
     ConfigError,
     DataQualityError,

@@ -6,9 +6,9 @@ from pydantic import ValidationError
 
 from device_agents.payload.tensors import unpack
 from emulator.data.sources import load_data_set
+from harness.bench.job.workload import Workloads
 from harness.bench.matrix import Cell
 from harness.bench.plan import LoadLevel, Plan
-from harness.bench.workload import Workloads
 from harness.probing.plan import ProbingPlan
 from joulefleet.errors import ConfigError
 

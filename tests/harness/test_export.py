@@ -16,7 +16,7 @@ import pytest
 from harness.cli import run as joulefleet
 from harness.export.junit import junit
 from harness.export.perfetto import export_perfetto
-from harness.stored_run import StoredRun
+from harness.results.stored_run import StoredRun
 from joulefleet.runstore import RunStore
 from tests.harness.profile_captures import RATE_HZ
 from tests.harness.stored_bench import EPOCHS_S, TRAIN_W, capture_with_a_gap, stored_bench

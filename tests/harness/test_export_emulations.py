@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness.cli import run as joulefleet
-from harness.stored_run import StoredRun
+from harness.results.stored_run import StoredRun
 from joulefleet.runstore import RunStore, read_table
 
 

@@ -11,8 +11,8 @@ from emulator.runs.batch import plan, play, start
 from emulator.runs.emulation import RECORD, load_result, run
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
-from harness.export.series import Point, run_curves
-from harness.stored_run import StoredRun
+from harness.export.curves import Point, run_curves
+from harness.results.stored_run import StoredRun
 from joulefleet.runstore import RunStore
 from joulefleet.runstore.run import read_run
 from tests.emulator.small_experiment import played, small_plan

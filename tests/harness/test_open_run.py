@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import harness
-from harness.thinning import gaps_ns, thin
+from harness.results.decimate import gaps_ns, thin
 from joulefleet.errors import StorageError
 from joulefleet.runstore import RunStore
 from tests.harness.profile_captures import IDLE_W, PERIOD_NS, one_round, write

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from emulator.round.outcome import Accounting
-from harness.capture import DeviceFacts
 from harness.cli import run
+from harness.evidence.capture import DeviceFacts
 from harness.probing.formula import CandidateCosts, both_ways
 from harness.probing.predict import Question, predict
 from harness.profiles.library import build_run_profiles

@@ -14,13 +14,20 @@ import pytest
 from device_agents.protocol import ProbeDone
 from emulator.round.accounting import round_costs
 from emulator.round.outcome import Accounting
-from harness.bench.ending import Ending, Stopped
-from harness.bench.failures import AttemptRecord
-from harness.capture import DeviceFacts, open_capture
+from harness.bench.job.ending import Ending, Stopped
+from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
+from harness.evidence.capture import DeviceFacts, open_capture
 from harness.inventory import Inventory, load_inventory
 from harness.probing.expected import Expectation, RunRound, fitting_profiles
-from harness.probing.measured import (
+from harness.probing.plan import ProbingPlan, load_probing_plan
+from harness.probing.run import ProbingFiles, Tally, read_files, run_plan
+from harness.probing.savings import Series, saved, saved_share
+from harness.probing.schedule import expand_rounds, fingerprint, kept
+from harness.probing.validation import validate_run
+from harness.profiles.build import build_profile
+from harness.profiles.library import build_run_profiles
+from harness.rounds.measured import (
     Energy,
     MeasuredRound,
     Part,
@@ -29,15 +36,8 @@ from harness.probing.measured import (
     read_part,
     vanilla_weights,
 )
-from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.round_record import RoundRecord, read_rounds
-from harness.probing.rounds import expand_rounds, fingerprint, kept
-from harness.probing.run import ProbingFiles, Tally, read_files, run_plan
-from harness.probing.savings import Series, saved, saved_share
-from harness.probing.server import RoundServer
-from harness.probing.validation import validate_run
-from harness.profiles.build import build_profile
-from harness.profiles.library import build_run_profiles
+from harness.rounds.record import RoundRecord, read_rounds
+from harness.rounds.server import RoundServer
 from joulefleet.config import parse_toml
 from joulefleet.errors import CalledOff, ConfigError, DataQualityError
 from joulefleet.records import read_record, write_record

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.round.outcome import Accounting
 from harness.cli import run as joulefleet
-from harness.cli.probing_fidelity import _count
+from harness.cli.probing.fidelity import _count
 from harness.federate.round_record import PartRecord
 from harness.probing.emulated import emulate_rounds
 from harness.probing.expected import Expectation, RunRound
@@ -155,7 +155,7 @@ def test_bad_input(federation: StoredFederation, profiles: list[DeviceProfile], 
         measure_fidelity(federation.path, profiles[1:])
     with pytest.raises(ConfigError, match="2 profiles of a/lenet5/mnist/torch"):
         measure_fidelity(federation.path, [profiles[0]] * 2)
-    from harness.capture import open_capture
+    from harness.evidence.capture import open_capture
 
     own = build_profile([open_capture(federation.path / "jobs" / part.job)])
     with pytest.raises(DataQualityError, match="would predict themselves"):

@@ -220,7 +220,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
 
 
 def test_idle_time_that_cannot_be_used_costs_the_net_energy_of_that_capture_only(tmp_path: Path) -> None:
-    from harness.capture import HostWindow
+    from harness.evidence.capture import HostWindow
 
     good = write(tmp_path / "good", one_round([1.0, 1.0]))
     outside = (HostWindow(start_ns=-(10**9), end_ns=0), HostWindow(start_ns=10**6, end_ns=10**9))
@@ -233,7 +233,7 @@ def test_idle_time_that_cannot_be_used_costs_the_net_energy_of_that_capture_only
 
 
 def test_battery_comes_from_the_inventory(tmp_path: Path) -> None:
-    from harness.capture import DeviceFacts
+    from harness.evidence.capture import DeviceFacts
 
     battery = Battery(capacity_j=50_000, charge_w=10)
     facts = DeviceFacts(name="phone", transport="ssh", battery=battery)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.capture import CaptureRecord, DeviceFacts
+from harness.evidence.capture import CaptureRecord, DeviceFacts
 from harness.profiles import build_profile
 from harness.profiles.cells import CellKey
 from harness.profiles.fit import RoundWork, fitting_profile, reservations

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from harness.cli.meter import meter
+from harness.cli.meter.commands import meter
 from power.emulated.options import _SIGNALS, parse_signal
 from power.meters.ina219 import Ina219Options
 from power.meters.ina219_csv import Ina219CsvOptions

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from device_agents.protocol import Phase
-from harness.capture import Capture
+from harness.evidence.capture import Capture
 from power.emulated.signals import read_truth
 
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from harness.capture import verify_capture
+from harness.evidence.capture import verify_capture
+from harness.evidence.salvage import salvage
 from harness.inventory import load_inventory
 from harness.profiles.library import captures_in
-from harness.salvage import salvage
 from joulefleet.runstore import RunStore, read_table
 from power.profile.model import DeviceProfile, load_profile
 from power.recording import open_recording

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from emulator.scenario.model import Scenario
-from harness.cli.traces import traces as commands
+from harness.cli.traces.commands import traces as commands
 from joulefleet.config import parse_toml
 from tests.conftest import REPOSITORY
 from traces.replay.devices import FleetRecipe

@@ -7,7 +7,7 @@ from typing import Any
 
 from emulator.runs.emulation import RECORD, EmulationRecord
 from emulator.scenario.model import Scenario
-from harness.capture import Background, Capture, DeviceFacts
+from harness.evidence.capture import Background, Capture, DeviceFacts
 from harness.federate.round_record import KIND, FederatedRoundRecord, PartRecord, federated_file
 from joulefleet.records import write_record
 from joulefleet.runstore import RunStore

@@ -17,16 +17,16 @@ from emulator.round.outcome import Accounting, Fate
 from emulator.runs.emulation import Result, emulate, load_result
 from emulator.runs.log import clients_schema
 from emulator.scenario.load import load_scenario
-from harness.bench.failures import AttemptRecord
+from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_files
 from harness.federate.round_record import open_part, read_federated
 from harness.federate.run import federate
-from harness.probing.measured import read_part
 from harness.profiles.library import build_run_profiles
 from harness.report.bench_page import bench_page
 from harness.report.federated_rounds import rounds_section
-from harness.stored_run import StoredRun
+from harness.results.stored_run import StoredRun
+from harness.rounds.measured import read_part
 from joulefleet.errors import ConfigError, DeviceError
 from joulefleet.provenance import Origin
 from joulefleet.records import read_record, write_record

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from device_agents.protocol import ProbeDone
-from harness.bench.ending import Ending, Stopped
+from harness.bench.job.ending import Ending, Stopped
 from harness.federate.live_energy import LivePower
 from harness.federate.server import FederatedServer, Report
 from joulefleet.errors import CalledOff

@@ -12,25 +12,25 @@ import pytest
 from device_agents.protocol import ProbeDone
 from device_agents.session.agent_session import Ping
 from emulator.round.outcome import Fate
-from harness.bench.board import Board
-from harness.bench.ending import Ending
-from harness.bench.job import Bench
+from harness.bench.job.attempt import Bench
+from harness.bench.job.board import Board
+from harness.bench.job.ending import Ending
+from harness.bench.job.stages import Stage
+from harness.bench.job.workload import Workloads
 from harness.bench.plan import LoadLevel
-from harness.bench.stages import Stage
-from harness.bench.workload import Workloads
-from harness.capture import CAPTURE_FILE, HostWindow
-from harness.federate import bench_round
+from harness.evidence.capture import CAPTURE_FILE, HostWindow
 from harness.federate import federation as module
-from harness.federate.bench_round import Participant, play_round
-from harness.federate.booking import fate_of
-from harness.federate.cast import Cast
 from harness.federate.choice import ProbeChoice
+from harness.federate.costs import fate_of
 from harness.federate.federation import Federation
 from harness.federate.files import FederateFiles, read_files
 from harness.federate.participant import Participation
 from harness.federate.registration import Registered
 from harness.federate.run import _cast
 from harness.federate.server import FederatedServer, Report
+from harness.federate.setup import Cast
+from harness.rounds import round as bench_round
+from harness.rounds.round import Participant, play_round
 from joulefleet.errors import DataQualityError, DeviceError
 from power.model import SampleBlock
 from tests.conftest import REPOSITORY

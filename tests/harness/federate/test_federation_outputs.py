@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.bench.ending import Stopped
-from harness.bench.failures import FAILED, AttemptRecord, failed_record
+from harness.bench.job.ending import Stopped
+from harness.bench.job.failures import FAILED, AttemptRecord, failed_record
 from harness.export.junit import junit
 from harness.federate.round_record import PartRecord
 from harness.report.bench_page import bench_page
-from harness.stored_run import StoredRun
+from harness.results.stored_run import StoredRun
 from joulefleet.records import write_record
 from tests.harness.federate.stored_federation import StoredFederation
 from tests.harness.profile_captures import one_round

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.federate import host_load
-from harness.federate.host_load import HostLoad, HostLoadLog, Readings, _schema, read_ticks
+from harness.rounds import host_load
+from harness.rounds.host_load import HostLoad, HostLoadLog, Readings, _schema, read_ticks
 from joulefleet.runstore import RunStore
 
 LINE = "cpu  100 20 30 400 50 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"

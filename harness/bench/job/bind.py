@@ -1,0 +1,131 @@
+"""The evidence of a job bound together: clock aligned, phases checked, ``capture.json`` written last."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from device_agents.job import Job
+from device_agents.protocol import Hello, Telemetry
+from device_agents.session.agent_session import Ping
+from device_agents.session.job_record import JobRecord
+from harness.bench.job.device_state import DeviceState
+from harness.bench.job.telemetry import read_heat, write_telemetry
+from harness.bench.job.verify import device_findings, require_load, require_phases, require_power
+from harness.bench.job.workload import Workload
+from harness.bench.matrix import BenchJob
+from harness.clock import align, burst_runs
+from harness.evidence.capture import (
+    Background,
+    CaptureRecord,
+    DeviceFacts,
+    HostWindow,
+    PingObservation,
+    write_capture,
+)
+from harness.inventory import Device
+from power.recording import open_recording
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that a capture is made of, the recording in ``folder`` being closed.
+
+    Attributes:
+        order: What the agent was told to do.
+        device: As the inventory knows it.
+        state: As it was asked before the round.
+        hello: What its agent said of itself.
+        record: What the round left on the device.
+    """
+
+    folder: Path
+    capture_id: str
+    job: BenchJob
+    attempt: int
+    order: Job
+    work: Workload
+    device: Device
+    state: DeviceState
+    hello: Hello
+    record: JobRecord
+    pings: tuple[Ping, ...]
+    idle: tuple[HostWindow, ...]
+
+
+def bind(evidence: Evidence) -> CaptureRecord:
+    """Check the evidence and write the capture; once its file is there, the job is finished.
+
+    Raises:
+        DataQualityError: The evidence must not become numbers.
+    """
+    record, order = evidence.record, evidence.order
+    write_telemetry(evidence.folder, record)  # first: it is evidence also of a job that is refused
+    recording = open_recording(evidence.folder)
+    end = record.end
+    require_phases(record.markers, order.epochs, stopped=end is not None and end.outcome == "stopped")
+    require_load(end, order.background)
+    alignment = align(recording, evidence.pings, burst_runs(record.markers))
+    require_power(recording, record.markers, alignment.fit, evidence.idle)
+    heat = read_heat(record.telemetry_of(Telemetry), record.markers)
+    return write_capture(
+        evidence.folder,
+        capture_id=evidence.capture_id,
+        device=_facts(evidence),
+        workload=order.workload,
+        dataset=evidence.work.dataset,
+        synthetic_data=order.shard is None,
+        backend=order.backend,
+        samples=order.samples,
+        batch_size=evidence.work.batch_size,
+        threads=order.threads,
+        local_epochs=order.epochs,
+        warmup_epochs=order.warmup_epochs,
+        background=_background(evidence),
+        repetition=evidence.job.repetition,
+        attempt=evidence.attempt,
+        seed=order.seed,
+        throttled_epochs=heat.throttled_epochs,
+        throttling_known=heat.throttling_known,
+        temperature=heat.temperature,
+        clock=alignment.fit,
+        idle=evidence.idle,
+        pings=tuple(PingObservation(**asdict(ping)) for ping in evidence.pings),
+        bursts=alignment.bursts,
+        suspended_ns=end.suspended_ns if end is not None else None,
+        epochs_cpu_s=end.cpu.epochs_s if end is not None else None,
+        findings=(*alignment.findings, *device_findings(record, order)),
+    )
+
+
+def _facts(evidence: Evidence) -> DeviceFacts:
+    device, said = evidence.device, dict(evidence.state.facts)
+    product = device.product or said.pop("product", "")
+    return DeviceFacts(
+        name=evidence.job.cell.device,
+        transport=device.transport,
+        python=evidence.hello.python,
+        boot_id=evidence.hello.boot_id,
+        cpus=evidence.hello.cpus,
+        governor=said.pop("governor", ""),
+        product=product,
+        battery=device.battery,
+        facts={**said, **device.facts},
+    )
+
+
+def _background(evidence: Evidence) -> Background:
+    load, level = evidence.order.background, evidence.job.cell.load
+    if load is None:
+        return Background(name=level.name)
+    used = evidence.record.end.background if evidence.record.end is not None else None
+    asked = load.cores * level.cpu_share
+    return Background(
+        name=level.name,
+        kind=load.kind,
+        cores=load.cores,
+        cpu_share=level.cpu_share,
+        load=min(1.0, asked / (evidence.hello.cpus or load.cores)),
+        used_cpu_s=used.cpu_s if used is not None else None,
+        wall_s=used.wall_s if used is not None else None,
+    )

@@ -1,0 +1,150 @@
+"""``joulefleet bench``: devices on the bench, and the runs on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.bench.federate import federate
+from harness.cli.bench.files import init, schema
+from harness.cli.bench.look import ping, show, status
+from harness.cli.bench.run import run
+from harness.cli.frame import Group, Output
+from joulefleet.errors import EXIT_DEVICE
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from device_agents.transport.host_keys import HostKey
+    from harness.inventory import Login
+
+_inventory = click.option(
+    "--inventory",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("devices.toml"),
+    show_default=True,
+    help="File that lists the devices.",
+)
+
+
+@click.group("bench", cls=Group)
+def bench() -> None:
+    """Devices on the bench: init, trust, prepare, ping; plans: run, status, show; rounds: federate."""
+
+
+for _command in (federate, init, ping, run, schema, show, status):
+    bench.add_command(_command)
+
+
+@bench.command("trust")
+@_inventory
+@click.argument("device")
+@click.option("--yes", is_flag=True, help="Pin the key without asking; for keys that were compared before.")
+@click.option("--replace", is_flag=True, help="Replace a key that is pinned already.")
+def trust(inventory: Path, device: str, yes: bool, replace: bool) -> Output:
+    """Show a device's host key and pin it, after you compared the fingerprint with the device's own.
+
+    A jump host on the way comes first: only through it is the key that answers the device's.
+    """
+    from device_agents.transport.host_keys import fetch_host_key
+    from harness.inventory import fetch_device_key, find_device, known_hosts_file
+    from joulefleet.errors import ConfigError
+
+    login = find_device(inventory, device)
+    if login.transport != "ssh":
+        raise ConfigError(f"{device}: a local device has no host key")
+    path = known_hosts_file(inventory)
+    jump = login.jump
+    if jump is not None:
+        key = fetch_host_key(jump.host, jump.port)
+        _pin(path, f"the jump host of {device}", jump, key, yes=yes, replace=replace)
+    key = fetch_device_key(login, inventory)
+    name = _pin(path, device, login, key, yes=yes, replace=replace)
+    data = {"device": device, "host": name, "fingerprint": key.fingerprint, "known_hosts": str(path)}
+    return Output(data, lambda console: console.print(f"pinned in {path}", markup=False))
+
+
+def _pin(path: Path, what: str, login: Login, key: HostKey, *, yes: bool, replace: bool) -> str:
+    """Show a server's key, and pin it if it is what the person sees there; returns the server's name."""
+    from device_agents.transport.host_keys import host_name, known_keys, trust
+
+    name = host_name(login.host, login.port)
+    click.echo(f"{what} ({name}) shows {key.kind} {key.fingerprint}", err=True)
+    if key in known_keys(path, login.host, login.port).values():
+        return name  # as that of a gateway is for the second device behind it
+    if not yes:
+        click.echo(
+            f"On {what}: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub (Termux: under $PREFIX)", err=True
+        )
+        click.confirm("Is that the same fingerprint?", abort=True, err=True)
+    trust(path, login.host, login.port, key, replace=replace)
+    return name
+
+
+@bench.command("prepare")
+@_inventory
+@click.argument("device")
+@click.option(
+    "--backend",
+    "backends",
+    type=click.Choice(["numpy", "torch", "onnxruntime"]),
+    multiple=True,
+    default=["onnxruntime"],
+    show_default=True,
+    help="What is to train there; give it twice for two.",
+)
+@click.option(
+    "--install", is_flag=True, help="Make a virtual environment on the device with what is missing."
+)
+@click.option(
+    "--clean", is_flag=True, help="Remove old versions of the agent and its cached data from the device."
+)
+def prepare(inventory: Path, device: str, backends: Any, install: bool, clean: bool) -> Output:
+    """Say what a device lacks to run the agent; installs nothing unless asked."""
+    from device_agents.deploy.bundle import build_bundle
+    from device_agents.deploy.install import clear_cache, remove_payloads
+    from device_agents.deploy.readiness import examine, install_environment, problems
+    from harness.inventory import connect, find_device, installation
+
+    login = find_device(inventory, device)
+    place = installation(login)
+    with connect(login, inventory) as transport:
+        report = examine(transport, place)
+        found = problems(report, backends)
+        fatal = [p for p in found if p.fatal]
+        # An environment is no cure for anything else, such as the Python that it is made of.
+        agent_runs = all(p.installable for p in fatal)
+        made = install_environment(transport, place, backends) if install and fatal and agent_runs else ""
+        removed = remove_payloads(transport, place, keep=build_bundle()) if clean else []
+        cleared = clean and agent_runs
+        if cleared:
+            clear_cache(transport, build_bundle(), place)
+
+    def render(console: Console) -> None:
+        version = ".".join(map(str, report.version))
+        console.print(f"{device}: {report.system} {report.machine}, Python {version}", markup=False)
+        for problem in found:
+            console.print(f"  {problem.what}\n    fix: {problem.fix}", markup=False)
+        if made:
+            console.print(
+                f'  made an environment; put `python = "{made}"` under [devices.{device}] in {inventory}',
+                markup=False,
+            )
+        if removed:
+            console.print(f"  removed {len(removed)} old versions of the agent", markup=False)
+        if cleared:
+            console.print("  removed its cached data", markup=False)
+        if not found:
+            console.print(f"  ready for {' and '.join(backends)}", markup=False)
+
+    data = {
+        "device": device,
+        "report": report.model_dump(mode="json"),
+        "problems": [p.model_dump() for p in found],
+        "environment": made,
+        "removed": removed,
+        "cache_cleared": cleared,
+    }
+    return Output(data, render, exit_code=EXIT_DEVICE if fatal and not made else 0)

@@ -1,0 +1,141 @@
+"""What a person sees while a bench runs: a table on a terminal, a line per event elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.bench.listener import tell
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from harness.bench.job.board import Board, DeviceNow
+    from harness.rounds.bench_run.run import BenchFiles, View
+    from harness.rounds.bench_run.runner import Runner
+
+REFRESH_S = 0.25
+
+
+def live_view(files: BenchFiles, stop: threading.Event) -> View:
+    """A view for `harness.rounds.bench_run.run.sit`; after a stop it says how to go on."""
+
+    @contextlib.contextmanager
+    def view(runner: Runner, board: Board, run: Path) -> Iterator[None]:
+        tell(click.echo, f"run: {run}", err=True)
+        show = _on_terminal if sys.stderr.isatty() else _as_lines
+        try:
+            with show(files, runner, board, stop):
+                yield
+        finally:
+            if runner.tally.stopped:
+                tell(click.echo, f"to go on: {files.command(run)}", err=True)
+
+    return view
+
+
+@contextlib.contextmanager
+def _as_lines(files: BenchFiles, runner: Runner, _: Board, stop: threading.Event) -> Iterator[None]:
+    """One line per event, as it happens."""
+
+    def line(event: str, job: str, facts: dict[str, object]) -> None:
+        text = str(facts.get("stage", "")) if event == "stage" else event.replace("_", " ")
+        if facts.get("error"):
+            text += f": {facts['error']}"
+        if facts.get("again_in_s") is not None:
+            text += f"; again in {facts['again_in_s']:g} s"
+        done = len(runner.tally.finished)
+        click.echo(f"{time.strftime('%H:%M:%S')} [{done}/{len(runner.jobs)}] {job}: {text}", err=True)
+
+    runner.on_change = line
+    yield
+
+
+@contextlib.contextmanager
+def _on_terminal(files: BenchFiles, runner: Runner, board: Board, stop: threading.Event) -> Iterator[None]:
+    """A table that is drawn anew four times a second."""
+    from rich.console import Console
+    from rich.live import Live
+
+    eta = Eta(runner)
+    over = threading.Event()
+    live = Live(console=Console(stderr=True), auto_refresh=False)
+
+    def draw() -> None:
+        live.update(table(board.snapshot(), eta.text(stopping=stop.is_set()), files.plan.local_epochs))
+        live.refresh()
+
+    def keep_drawing() -> None:
+        while not over.wait(REFRESH_S):
+            draw()
+
+    # A terminal that is closed ends the drawing, not the run.
+    thread = threading.Thread(target=tell, args=(keep_drawing,), name="live view", daemon=True)
+    live.start()
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        tell(draw)
+        tell(live.stop)
+
+
+class Eta:
+    """When a run will be over, judging by the jobs finished in this sitting."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._began_s = time.monotonic()
+        self._before = len(runner.tally.finished)
+
+    def text(self, *, stopping: bool) -> str:
+        """Progress in one line."""
+        runner = self._runner
+        finished, left = len(runner.tally.finished), runner.queue.left
+        parts = [f"{finished} of {len(runner.jobs)} jobs finished"]
+        if runner.tally.failed:
+            parts.append(f"{len(runner.tally.failed)} failed")
+        done = finished - self._before
+        if stopping:
+            parts.append("stopping: running jobs are being ended")
+        elif done and left:
+            left_s = (time.monotonic() - self._began_s) / done * left
+            parts.append(f"{clock(left_s)} left at this pace")
+        return ", ".join(parts)
+
+
+def table(devices: list[DeviceNow], title: str, epochs: int) -> Table:
+    """Every device in one row."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table("device", "job", "doing", "for", "epoch", "watts", "temperature", title=title, box=None)
+    now_s = time.monotonic()
+    for device in devices:
+        busy = bool(device.job)
+        shown.add_row(
+            escape(device.device),
+            escape(device.job + (f" (attempt {device.attempt})" if device.attempt > 1 else "")),
+            escape(": ".join(filter(None, (device.stage.replace("_", " "), device.phase)))) or "-",
+            clock(now_s - device.stage_began_s) if busy else "",
+            f"{device.epoch}/{epochs}" if device.epoch else "",
+            "" if device.power_w is None else f"{device.power_w:.3f}",
+            "" if device.temperature_c is None else f"{device.temperature_c:.1f} °C",
+        )
+    return shown
+
+
+def clock(seconds: float) -> str:
+    """``1:02:03``, or ``2:03`` below an hour."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,106 @@
+"""``joulefleet bench run``: jobs on devices, with a dry run before and a resume after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.frame import Command, Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.rounds.bench_run.run import BenchFiles, Sitting
+
+_file = click.Path(path_type=Path, dir_okay=False)
+_folder = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command("run", cls=Command)
+@click.argument("plan", type=_file)
+@click.option(
+    "--inventory",
+    type=_file,
+    default=Path("devices.toml"),
+    show_default=True,
+    help="File that lists the devices.",
+)
+@click.option("--root", type=_folder, default=Path("runs"), show_default=True, help="Where a new run goes.")
+@click.option("--dry-run", is_flag=True, help="List jobs, time, energy and disk; touch nothing.")
+@click.option("--resume", type=_folder, help="Take this run up again: finished jobs are kept.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="JOB",
+    help="Only this job: its number, its name, or a pattern such as '*_phone_*'. May be repeated.",
+)
+@click.option("--profiles", type=_folder, multiple=True, help="Profiles that the dry run may rest on.")
+def run(
+    plan: Path,
+    inventory: Path,
+    root: Path,
+    dry_run: bool,
+    resume: Path | None,
+    only: tuple[str, ...],
+    profiles: tuple[Path, ...],
+) -> Output:
+    """Measure what a PLAN asks for on the devices of an inventory."""
+    from harness.rounds.bench_run.run import read_files
+
+    files = read_files(plan, inventory)
+    if dry_run:
+        return _dry_run(files, root, only, profiles)
+    return _run(files, root, resume, only)
+
+
+def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tuple[Path, ...]) -> Output:
+    from harness.bench.estimate import estimate, find_profiles
+    from harness.bench.matrix import choose
+    from harness.cli.bench.view import render_estimate
+
+    places = profiles or tuple(sorted(root.glob("*/profiles")))
+    cost = estimate(files.plan, files.inventory, choose(files.jobs, only), find_profiles(places))
+    return Output(cost.as_dict(), lambda console: render_estimate(console, cost))
+
+
+def _run(files: BenchFiles, root: Path, resume: Path | None, only: tuple[str, ...]) -> Output:
+    from harness.cli.bench.live import live_view
+    from harness.cli.meter.live import stop_on_signals
+    from harness.rounds.bench_run.run import sit
+
+    with stop_on_signals() as stop:
+        view = live_view(files, stop)
+        done = sit(files, root, resume=resume, only=only, stop=stop, view=view)
+    return Output(_data(files, done), lambda console: _render(console, files, done))
+
+
+def _data(files: BenchFiles, done: Sitting) -> dict[str, Any]:
+    tally = done.tally
+    return {
+        "run": str(done.path),
+        "jobs": done.jobs,
+        "finished": sorted(tally.finished),
+        "not_needed": sorted(tally.not_needed),
+        "left": done.left,
+        "resume": files.command(done.path) if done.left else None,
+        "profiles": [stored.place for stored in done.built.profiles],
+        "profile_problems": list(done.built.problems),
+    }
+
+
+def _render(console: Console, files: BenchFiles, done: Sitting) -> None:
+    tally = done.tally
+    console.print(f"{len(tally.finished)} of {done.jobs} jobs finished: {done.path}", markup=False)
+    if tally.not_needed:
+        console.print(f"{len(tally.not_needed)} repetitions were not needed: the intervals are narrow enough")
+    console.print(f"page: {done.path / 'report.html'}", markup=False)
+    for stored in done.built.profiles:
+        console.print(f"profile: {stored.place}", markup=False)
+    for problem in done.built.problems:
+        console.print(f"no profile: {problem}", markup=False)
+    if done.built.problems:
+        console.print(f"to build them again: `joulefleet profile build {done.path}`", markup=False)
+    if done.left:
+        console.print(f"the others: {files.command(done.path)}", markup=False)

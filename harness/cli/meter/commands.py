@@ -1,0 +1,232 @@
+"""``joulefleet meter``: find power meters, record, import, emulate and test them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from harness.cli.frame import Group, Output
+from harness.cli.meter.check import emulate, output, selftest
+from harness.cli.meter.options import with_meter
+from harness.cli.meter.show import show
+from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from power.meter import MeterConfig
+    from power.model import Finding
+    from power.recording import RecordingRecord
+
+_out = click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="New folder for the result; nothing is ever overwritten.",
+)
+
+
+@click.group("meter", cls=Group)
+def meter() -> None:
+    """Power meters: find, record, emulate, test."""
+
+
+for command in (emulate, output, selftest, show):
+    meter.add_command(command)
+
+
+@meter.command("list")
+def list_meters() -> Output:
+    """Kinds of meters, and which of them can be emulated."""
+    from power.emulated.service import EMULATORS
+    from power.meter import METERS
+
+    rows = [
+        {
+            "kind": entry.name,
+            "summary": entry.summary,
+            "source": entry.source,
+            "emulator": entry.name in EMULATORS,
+        }
+        for entry in METERS.entries().values()
+    ]
+
+    def render(console: Console) -> None:
+        for row in rows:
+            note = "  [dim](can be emulated)[/dim]" if row["emulator"] else ""
+            console.print(f"{row['kind']:<14} {row['summary']}{note}")
+
+    return Output(rows, render)
+
+
+@meter.command("scan")
+def scan() -> Output:
+    """Look for instruments on the serial ports and on USB.
+
+    No serial port is opened. A Monsoon on USB is opened to ask for its serial number, and for nothing else.
+    """
+    from power.meters.scan import scan_instruments
+
+    found = scan_instruments()
+
+    def render(console: Console) -> None:
+        if not found.instruments:
+            console.print("no serial port and no Monsoon on USB")
+        for one in found.instruments:
+            kind = f"{one.kind}{'' if one.certain else '?'}" if one.kind else "?"
+            text = f"{one.port or 'usb':<16} {kind:<14} {one.serial} {one.description} {one.problem}"
+            console.print(text.rstrip(), markup=False)
+        for note in found.notes:
+            console.print(note, style="dim", markup=False)
+
+    return Output(found.as_dict(), render)
+
+
+@meter.command("info")
+@with_meter
+def info(config: MeterConfig) -> Output:
+    """Open a meter and show what it says about itself. Its output is left as it is."""
+    from power.meter import open_meter
+
+    with open_meter(config) as opened:
+        facts = opened.info
+
+    def render(console: Console) -> None:
+        console.print(f"{facts.kind} {facts.serial} on {facts.port}", style="bold", markup=False)
+        if facts.emulated:
+            console.print("  emulated: nothing measured with it may be called measured")
+        console.print(f"  firmware {facts.firmware or '?'}, hardware {facts.hardware or '?'}", markup=False)
+        console.print(f"  {facts.rate_hz:g} samples/s, timing {facts.timing}, loss {facts.loss}")
+        for part in facts.accuracy.current:
+            text = f"  range {part.name}: {part.gain_rel:.2%} of reading and {part.offset_a:g} A"
+            console.print(text, markup=False)
+        for key, value in sorted(facts.facts.items()):
+            console.print(f"  {key} = {value}", markup=False)
+
+    return Output(facts.model_dump(mode="json"), render)
+
+
+@meter.command("record")
+@with_meter
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="How long; else until Ctrl-C.")
+@_out
+def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Output:
+    """Record a meter. Ctrl-C ends the recording and keeps it."""
+    from harness.cli.meter.live import LivePower, stop_on_signals
+    from power.meter import open_meter
+    from power.recording.recorder import record
+
+    with open_meter(config) as opened, stop_on_signals() as stop, LivePower("recording", seconds) as live:
+        record_ = record(opened, out, config=config, seconds=seconds, stop=stop, on_block=live)
+    code = EXIT_INTERRUPTED if stop.is_set() and seconds is not None else 0
+    return _recorded(out, record_, mean_power_w=live.mean_power_w, code=code)
+
+
+@meter.command("import")
+@click.argument("form", type=click.Choice(["powertool-csv"]), metavar="powertool-csv")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--channel", type=click.Choice(["main", "usb", "aux"]), default="main", show_default=True,
+    help="Channel that is taken.",
+)  # fmt: skip
+@_out
+def import_file(form: str, file: Path, channel: Literal["main", "usb", "aux"], out: Path) -> Output:
+    """Import a file that other software recorded: a CSV export of Monsoon's PowerTool."""
+    from power.importers.powertool_csv import import_powertool_csv
+
+    del form  # there is one so far, and click has checked it
+    return _recorded(out, import_powertool_csv(file, out, channel=channel))
+
+
+@meter.command("salvage")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def salvage(folder: Path) -> Output:
+    """Finish a recording whose process was killed; at most its last second is lost."""
+    from joulefleet.errors import StorageError
+    from power.recording import RECORDING_FILE, salvage_recording
+
+    record_ = salvage_recording(folder)
+    if record_ is None:
+        state = "is whole already" if (folder / RECORDING_FILE).exists() else "holds no samples"
+        raise StorageError(f"{folder}: {state}, nothing to salvage")
+    return _recorded(folder, record_)
+
+
+@meter.command("verify")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+def verify(folder: Path) -> Output:
+    """Check a recording: its files against their hashes, its samples against the instrument's bytes."""
+    from power.recording import RAW_FILE, open_recording, verify_hashes
+    from power.recording.redecode import compare
+
+    recording = open_recording(folder)
+    changed = verify_hashes(recording)
+    again = compare(recording) if (folder / RAW_FILE).exists() else None
+    data = {
+        "folder": str(folder),
+        "changed_files": changed,
+        "n_stored": recording.record.n_samples,
+        "n_decoded_again": again.n_decoded if again else None,
+        "first_difference": again.first_difference if again else None,
+    }
+    good = not changed and (again is None or again.first_difference is None)
+
+    def render(console: Console) -> None:
+        console.print(f"files: {'changed: ' + ', '.join(changed) if changed else 'as recorded'}")
+        if again is None:
+            console.print("samples: no raw bytes to compare with")
+        elif again.first_difference is None:
+            console.print(f"samples: all {again.n_stored:,} are what the instrument's bytes say")
+        else:
+            console.print(f"samples: differ from the instrument's bytes from {again.first_difference} on")
+
+    return Output(data, render, exit_code=0 if good else EXIT_DATA_QUALITY)
+
+
+def _recorded(
+    folder: Path, record: RecordingRecord, *, mean_power_w: float | None = None, code: int = 0
+) -> Output:
+    """What is said of a finished recording; an error among its findings is the answer "no"."""
+    from power.model import Severity
+
+    clock = record.timebase
+    data: dict[str, Any] = {
+        "folder": str(folder),
+        "sha256": record.sha256(),
+        "kind": record.info.kind,
+        "origin": record.provenance(folder.name).origin.value,
+        "n_samples": record.n_samples,
+        "dropped": record.dropped,
+        "duration_s": (clock.host_ns[-1] - clock.host_ns[0]) * 1e-9,
+        "rate_hz": clock.tick_hz * record.info.rate_hz / record.info.tick_hz,
+        "mean_power_w": mean_power_w,
+        "findings": [finding.model_dump(mode="json") for finding in record.findings],
+    }
+    bad = any(finding.severity is Severity.ERROR for finding in record.findings)
+
+    def render(console: Console) -> None:
+        lost = "losses unknown" if record.dropped is None else f"{record.dropped:,} lost"
+        power = "" if mean_power_w is None else f", {mean_power_w:.4f} W on average"
+        console.print(
+            f"{data['n_samples']:,} samples in {data['duration_s']:.1f} s ({lost}){power}", markup=False
+        )
+        for finding in record.findings:
+            console.print(_line(finding))
+        console.print(f"{data['origin']} recording in {folder}", markup=False)
+
+    return Output(data, render, exit_code=code or (EXIT_DATA_QUALITY if bad else 0))
+
+
+_COLOURS = {"info": "dim", "warning": "yellow", "error": "red"}
+
+
+def _line(finding: Finding) -> str:
+    from rich.markup import escape
+
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    colour = _COLOURS[finding.severity]
+    return (
+        f"[{colour}]{finding.severity.value:<7}[/{colour}] {finding.code}: {escape(finding.message)}{times}"
+    )

@@ -1,0 +1,202 @@
+"""``joulefleet profile``: what devices need for training: build, show, list, export, import, scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.frame import Group, Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from harness.profiles.library import Stored
+
+_root = click.option(
+    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
+    help="Folder that holds the runs.",
+)  # fmt: skip
+
+
+@click.group("profile", cls=Group)
+def profile() -> None:
+    """Device profiles: build, show, list, export, import, scale."""
+
+
+@profile.command("build")
+@_root
+@click.argument("run")
+def build(root: Path, run: str) -> Output:
+    """Build the profiles of RUN from its captures; they are stored in the run."""
+    from harness.cli.profile.view import summary_table
+    from harness.profiles.library import build_run_profiles
+    from joulefleet.errors import EXIT_DATA_QUALITY
+    from joulefleet.runstore import find_run
+
+    built = build_run_profiles(find_run(root, run))
+
+    def render(console: Console) -> None:
+        if built.profiles:
+            console.print(summary_table(built.profiles))
+        for stored in built.profiles:
+            console.print(f"stored in {stored.place}", markup=False)
+        for problem in built.problems:
+            console.print(f"no profile of {problem}", markup=False, soft_wrap=True)
+
+    data = {"profiles": [_data(stored) for stored in built.profiles], "problems": list(built.problems)}
+    return Output(data, render, exit_code=EXIT_DATA_QUALITY if built.problems else 0)
+
+
+@profile.command("list")
+@_root
+@click.option(
+    "--reference/--no-reference", default=True, show_default=True, help="Show the reference fleet too."
+)
+@click.option("--task", help="Only this task, e.g. mnist-lenet5.")
+def list_profiles(root: Path, reference: bool, task: str | None) -> Output:
+    """List profiles: those in runs, and the reference fleet."""
+    from harness.cli.profile.view import summary_table
+    from harness.profiles.library import Stored, stored_profiles
+    from power.reference import reference_fleet
+
+    own = [stored for stored in stored_profiles(root) if task in (None, stored.profile.task)]
+    fleet = [Stored(found, None) for found in reference_fleet(task)] if reference else []
+
+    def render(console: Console) -> None:
+        if own:
+            console.print(summary_table(own))
+        else:
+            console.print(f"no profiles in the runs of {root}")
+        if fleet and task:
+            console.print(summary_table(fleet))
+        elif fleet:
+            tasks = dict.fromkeys(stored.profile.task for stored in fleet)
+            phones = len({stored.profile.device for stored in fleet})
+            console.print(
+                f"reference fleet: {phones} phones [literature] for {', '.join(tasks)}", markup=False
+            )
+            console.print("  `joulefleet profile list --task mnist-lenet5` lists them", markup=False)
+
+    return Output([{**_key(stored), "place": stored.place} for stored in [*own, *fleet]], render)
+
+
+@profile.command("show")
+@_root
+@click.argument("name")
+def show(root: Path, name: str) -> Output:
+    """Show one profile: NAME is a file, a label, or a part of one."""
+    from harness.cli.profile.view import render_profile
+    from harness.profiles.library import find_profile
+
+    stored = find_profile(name, root)
+    return Output(_data(stored), lambda console: render_profile(stored, console))
+
+
+@profile.command("export")
+@_root
+@click.argument("names", nargs=-1)
+@click.option("--reference", "task", help="All reference phones for this task, e.g. mnist-lenet5.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="A .json, a .csv, or a folder.")
+def export(root: Path, names: tuple[str, ...], task: str | None, out: Path) -> Output:
+    """Write profiles as self-contained files; without NAMES, all that are in runs."""
+    from harness.profiles.exchange import export_profiles
+    from harness.profiles.library import find_profile, stored_profiles
+    from joulefleet.errors import DataQualityError
+    from power.reference import reference_fleet
+
+    found = [find_profile(name, root).profile for name in names]
+    if task is not None:
+        found += reference_fleet(task)
+    elif not names:
+        found = [stored.profile for stored in stored_profiles(root)]
+    if not found:
+        raise DataQualityError(
+            f"no profiles in the runs of {root}", hint="`joulefleet profile build RUN` makes them"
+        )
+    paths = export_profiles(found, out)
+
+    def render(console: Console) -> None:
+        console.print(f"{len(found)} profiles written to {out}", markup=False)
+
+    return Output([str(path) for path in paths], render)
+
+
+@profile.command("import")
+@_root
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+def import_(root: Path, files: tuple[Path, ...]) -> Output:
+    """Take in profiles that were made elsewhere; whatever they claim, here they are imported or weaker."""
+    from harness.cli.profile.view import summary_table
+    from harness.profiles.exchange import import_profile
+    from harness.profiles.library import PROFILES
+    from joulefleet.runstore import RunStore
+    from power.profile.model import load_profile
+
+    for path in files:
+        load_profile(path)  # before anything is stored: a bad file must not leave half an import behind
+    with RunStore(root).create("import", kind="profiles") as run:
+        found = [import_profile(path, run.subfolder(PROFILES)) for path in files]
+    return Output([_data(stored) for stored in found], lambda console: console.print(summary_table(found)))
+
+
+@profile.command("scale")
+@_root
+@click.argument("names", nargs=-1, required=True)
+@click.option("--task", help="Predict this task on the same device, e.g. cifar10-resnet18.")
+@click.option("--samples", type=click.IntRange(1), help="Predict this number of samples per epoch.")
+@click.option("--device", help="Predict this device; needs --score and --own-score.")
+@click.option("--score", type=float, help="Benchmark score of that device; higher is faster.")
+@click.option("--own-score", type=float, help="Score of the profile's own device in the same benchmark.")
+@click.option("--power-ratio", type=float, help="Power of that device while training over the profile's.")
+def scale(root: Path, names: tuple[str, ...], task: str | None, samples: int | None, **device: Any) -> Output:
+    """Predict what was not measured from profiles NAMES; the result says scaled, from what, and how wrong."""
+    from harness.cli.profile.view import render_profile
+    from harness.profiles.library import PROFILES, find_profile, store
+    from joulefleet.runstore import RunStore
+
+    predicted = _predict([find_profile(name, root).profile for name in names], task, samples, device)
+    with RunStore(root).create("scale", kind="profiles") as run:
+        stored = store(predicted, run.subfolder(PROFILES))
+    return Output(_data(stored), lambda console: render_profile(stored, console))
+
+
+def _predict(found: list[Any], task: str | None, samples: int | None, device: dict[str, Any]) -> Any:
+    from harness.profiles.scale import scale_device, scale_samples, scale_task
+
+    name = device.pop("device")
+    if task is None and samples is None and name is None:
+        raise click.UsageError("nothing to predict: give --task, --samples or --device")
+    if task is not None:
+        result = scale_task(found, task, samples)
+    elif len(found) > 1:
+        raise click.UsageError("several profiles serve --task only")
+    else:
+        result = found[0] if samples is None else scale_samples(found[0], samples)
+    if name is None:
+        if any(value is not None for value in device.values()):
+            raise click.UsageError("--score, --own-score and --power-ratio belong to --device")
+        return result
+    if device["score"] is None or device["own_score"] is None:
+        raise click.UsageError("--device needs --score and --own-score")
+    return scale_device(result, name, **device)
+
+
+def _key(stored: Stored) -> dict[str, Any]:
+    found = stored.profile
+    return {
+        "device": found.device,
+        "model": found.model,
+        "dataset": found.dataset,
+        "backend": found.backend,
+        "origin": found.origin.value,
+        "epoch_duration_s": found.epoch.duration_s.model_dump(),
+        "epoch_gross_j": found.epoch.gross_j.model_dump(),
+    }
+
+
+def _data(stored: Stored) -> dict[str, Any]:
+    return {"place": stored.place, **stored.profile.model_dump(mode="json")}

@@ -1,0 +1,227 @@
+"""``joulefleet traces``: read foreign usage traces, check them, look at them, prepare them for replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harness.cli.frame import Group, Output
+from harness.cli.traces.synth import fit, synth
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from traces.model import InteractionTrace
+    from traces.storage.trace_set import TraceSet
+
+_folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+_out = click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="New folder; never overwritten."
+)
+
+
+@click.group("traces", cls=Group)
+def traces() -> None:
+    """Interaction traces: import, validate, look at, prepare for replay."""
+
+
+for command in (synth, fit):
+    traces.add_command(command)
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    if wrong := [name for name, sign, _ in pairs if not (name and sign)]:
+        raise click.BadParameter(f"{wrong[0]!r} is not of the form NAME=VALUE", ctx, param)
+    return {name.strip(): value for name, _, value in pairs}
+
+
+@traces.command("import")
+@click.argument("format_name", metavar="FORMAT")
+@click.argument("source", metavar="SRC", type=click.Path(path_type=Path, exists=True))
+@_out
+@click.option("--time-zone", default="", help="IANA name of the users' zone, e.g. America/Chicago.")
+@click.option("--map", "column_map", multiple=True, callback=_pairs, metavar="FIELD=COLUMN",
+              help="Name of a field in the source; may be repeated.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, callback=_pairs, metavar="NAME=VALUE",
+              help="A setting of the format; may be repeated.")  # fmt: skip
+@click.option("--max-bad-rows", default=100, show_default=True, type=click.IntRange(min=0),
+              help="Fail when more rows than this cannot be read.")  # fmt: skip
+def import_command(
+    format_name: str,
+    source: Path,
+    out: Path,
+    time_zone: str,
+    column_map: dict[str, str],
+    settings: dict[str, str],
+    max_bad_rows: int,
+) -> Output:
+    """Read traces of a FORMAT (see `joulefleet traces formats`) and store them as a trace set."""
+    from harness.cli.progress import progress
+    from harness.cli.traces.view import render_summary
+    from traces.importer import import_traces, source_bytes
+    from traces.readers.base import ReaderOptions
+
+    options = ReaderOptions(time_zone, column_map, settings, max_bad_rows)
+    with progress(f"reading {source.name}", source_bytes(source)) as advance:
+        made = import_traces(format_name, source, out, options, on_progress=advance)
+    return Output(_summary(made), lambda console: render_summary(console, made))
+
+
+@traces.command("formats")
+def formats() -> Output:
+    """List the formats that can be imported."""
+    from traces.readers import READERS
+
+    entries = READERS.entries()
+
+    def render(console: Console) -> None:
+        for entry in entries.values():
+            console.print(f"{entry.name:<14} {entry.summary}  [dim]({entry.source})[/dim]")
+
+    return Output({e.name: {"summary": e.summary, "source": e.source} for e in entries.values()}, render)
+
+
+@traces.command("validate")
+@_folder
+@click.option("--repair", "repaired", metavar="OUT", type=click.Path(path_type=Path), default=None,
+              help="Write a repaired copy into this new folder.")  # fmt: skip
+def validate(folder: Path, repaired: Path | None) -> Output:
+    """Check every trace of a set; exit code 6 if replay would refuse one."""
+    from harness.cli.progress import progress
+    from harness.cli.traces.view import render_findings, render_repairs
+    from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_OK
+    from traces.quality.sets import repair_set, validate_set
+    from traces.storage.trace_set import TraceSet
+
+    found = TraceSet(folder)
+    changed = found.verify()
+    with progress("validating", len(found)) as advance:
+        tally = validate_set(found, advance)
+    data: dict[str, Any] = {**tally.as_dict(), "changed_tables": changed}
+    result = None
+    if repaired is not None:
+        with progress("repairing", len(found)) as advance:
+            result = repair_set(found, repaired, advance)
+        data["repairs"] = [change.model_dump() for change in result.repairs]
+        data["left"] = result.left.as_dict()
+    left = tally if result is None else result.left
+
+    def render(console: Console) -> None:
+        render_findings(console, tally, changed)
+        if result is not None:
+            render_repairs(console, result.repairs, result.left)
+
+    return Output(data, render, EXIT_DATA_QUALITY if left.users_with_errors or changed else EXIT_OK)
+
+
+@traces.command("stats")
+@_folder
+@click.option("--policy", default=None, help="What counts as available, e.g. 'charging and wifi and idle'.")
+@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), default=None,
+              help="Also write a page with plots; never overwritten.")  # fmt: skip
+def stats(folder: Path, policy: str | None, html: Path | None) -> Output:
+    """Sessions per day, session length, screen, charging and availability by hour."""
+    from harness.cli.progress import progress
+    from harness.cli.traces.view import render_stats
+    from harness.report.traces_page import stats_page
+    from traces.replay.policy_text import parse_policy, policy_text
+    from traces.stats import TraceStats
+    from traces.storage.trace_set import TraceSet
+
+    found = TraceSet(folder)
+    collected = TraceStats(policy_text(parse_policy(policy)) if policy else "")
+    with progress("counting", len(found)) as advance:
+        for number, trace in enumerate(found, 1):
+            collected.add(trace)
+            advance(number)
+    data = collected.as_dict()
+    if html is not None:
+        data["html"] = str(stats_page(found, collected).write(html))
+
+    def render(console: Console) -> None:
+        render_stats(console, collected)
+        if html is not None:
+            console.print(f"page: {html}", markup=False)
+
+    return Output(data, render)
+
+
+@traces.command("show")
+@_folder
+@click.option("--users", "most", default=20, show_default=True, type=click.IntRange(min=0),
+              help="How many users to list.")  # fmt: skip
+def show(folder: Path, most: int) -> Output:
+    """What a trace set holds, where it came from, and its first users."""
+    from itertools import islice
+
+    from harness.cli.traces.view import render_summary, render_users
+    from traces.storage.trace_set import TraceSet
+
+    found = TraceSet(folder)
+    users = [_about(trace) for trace in islice(found, most)]
+
+    def render(console: Console) -> None:
+        render_summary(console, found)
+        render_users(console, users)
+
+    return Output({**_summary(found), "first_users": users}, render)
+
+
+@traces.command("flatten")
+@_folder
+@_out
+@click.option("--intensity", type=click.Path(path_type=Path, dir_okay=False), default=None,
+              help="Your own table of app intensities (TOML).")  # fmt: skip
+def flatten(folder: Path, out: Path, intensity: Path | None) -> Output:
+    """Bring a trace set into the memory-mapped form that replay uses."""
+    from traces.replay.flat_store import write_flat
+    from traces.replay.intensity import load_table
+    from traces.storage.trace_set import TraceSet
+
+    found = TraceSet(folder)
+    table = load_table(intensity)
+    flat = write_flat(
+        found,
+        out,
+        table=table,
+        trace_set_sha256=found.record.sha256(),
+        provenance=found.record.provenance,
+    )
+    data = {"users": len(flat), "steps": len(flat.state), "apps": len(flat.apps), "intensity": table.name}
+    text = f"{len(flat):,} users, {len(flat.state):,} steps in {out}"
+    return Output(data, lambda console: console.print(text, markup=False))
+
+
+@traces.command("export")
+@_folder
+@_out
+def export(folder: Path, out: Path) -> Output:
+    """Write a trace set as CSV, in the generic format; cells that look like formulas are made text."""
+    from traces.storage.csv_export import export_csv
+    from traces.storage.trace_set import TraceSet
+
+    found = TraceSet(folder)
+    counts = export_csv(found, out, found.record.provenance)
+    text = "\n".join(f"{out / name}: {rows:,} rows" for name, rows in counts.items())
+    return Output(counts, lambda console: console.print(text, markup=False))
+
+
+def _about(trace: InteractionTrace) -> dict[str, Any]:
+    from traces.quality.validate import interval_channels, point_channels
+
+    channels = [name for name, _ in interval_channels(trace) if "." not in name and name != "coverage"]
+    return {
+        "user": trace.user,
+        "days": trace.span_ns / 86_400e9,
+        "time_zone": trace.time_zone,
+        "device": trace.device,
+        "channels": channels + [name for name, _ in point_channels(trace)],
+    }
+
+
+def _summary(found: TraceSet) -> dict[str, Any]:
+    record = found.record.model_dump(mode="json")
+    return {"path": str(found.path), **record, "sha256": found.record.sha256()}

@@ -1,0 +1,200 @@
+"""The page of the demo: three acts, and how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from device_agents.protocol import Phase
+from emulator.compare.statistics import Interval
+from emulator.experiments import paper_probing as paper
+from emulator.experiments.summary import summarise
+from emulator.round.outcome import Accounting
+from harness.demo.local_bench import DEVICES
+from harness.demo.outcome import look_commands, next_commands
+from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
+from harness.demo.run import DemoResult
+from harness.probing.formula import COUNTED
+from harness.probing.predict import Interval as PredictedInterval
+from harness.report.bench_charts import job_folds
+from harness.report.experiment_page import variant_curves, variant_tables
+from harness.report.page import Cell, Number, Page, Section, Table
+from harness.report.profile_tables import profile_section
+from harness.results.stored_run import StoredRun
+from harness.results.tables import JobCapture
+from joulefleet.provenance import Origin, weakest
+from joulefleet.runstore import RunRecord
+from power.profile.model import DeviceProfile
+
+TRACE_POINTS = 40_000
+"""Of all power traces together: about a megabyte. The bench run's own page has more."""
+
+OPENED = 2
+
+BUSY_MACHINE = 0.8
+"""A device alone on its processor has nearly all of it; less than this share is worth a word."""
+
+
+def demo_page(result: DemoResult, bench: StoredRun, run: RunRecord) -> Page:
+    """Put the three acts on one page."""
+    profiles = [stored.profile for stored in result.profiles]
+    return Page(
+        title="joulefleet demo",
+        lead=(
+            "The whole tool on one machine without hardware: processes play the devices and really train; "
+            "emulated Monsoons read the power that their processor time stands for. Nothing here is about a "
+            "real device, and every number says so. With hardware the same commands measure."
+        ),
+        sections=[
+            _bench(bench, profiles),
+            replace(profile_section(profiles), title="Act 1: the profiles"),
+            *_replay(result),
+            _probing(result),
+            _next(result),
+        ],
+        facts=_facts(result, bench, run),
+    )
+
+
+def _bench(bench: StoredRun, profiles: Sequence[DeviceProfile]) -> Section:
+    watts = " and ".join(
+        f"{device.idle_w} W idle plus {device.busy_w} W for a busy processor ({device.name})"
+        for device in DEVICES
+    )
+    text = (
+        "Two devices, reached by the local transport (no SSH server needed), train LeNet-5 with torch and "
+        "with onnxruntime, on random samples of MNIST's shape. A round is a probe epoch, a report, a wait "
+        "for the server's decision, and the other epochs. Each device's meter speaks the bytes of a Monsoon "
+        f"LVPM over a pseudo-terminal; what it reads is set: {watts}."
+    )
+    jobs = sorted(bench.captures, key=_shown_first)
+    usable = sum(epoch.usable for job in jobs for epoch in job.cut.epochs)
+    samples = sum(job.capture.recording.record.n_samples for job in jobs)
+    counts = f"{len(jobs)} rounds were measured: {usable} epochs with an energy, {samples:,} power samples."
+    return Section(
+        "Act 1: bench",
+        f"{text} {counts}{_contention(profiles)}",
+        numbers=[(f"An epoch on {p.device} with {p.backend}", _energy(p)) for p in profiles],
+        folds=job_folds(jobs, page_points=TRACE_POINTS, opened=OPENED),
+    )
+
+
+def _contention(profiles: Sequence[DeviceProfile]) -> str:
+    """What a reader has to know if other work took the devices' processors away."""
+    busy_w = {device.name: device.busy_w for device in DEVICES}
+    shares = [
+        profile.epoch.energy_j("net").mean / profile.epoch.duration_s.mean / busy_w[profile.device]
+        for profile in profiles
+    ]
+    if min(shares) >= BUSY_MACHINE:
+        return ""
+    return (
+        f" This machine was busy with other things: during an epoch a device had {min(shares):.0%} to "
+        f"{max(shares):.0%} of its processor, so durations scatter and say little about the work."
+    )
+
+
+def _energy(profile: DeviceProfile) -> Number:
+    energy = profile.epoch.gross_j
+    return Number(energy.mean, "J", profile.origin, energy.half_width_95)
+
+
+def _shown_first(job: JobCapture) -> tuple[bool, str, str]:
+    """One round of each backend without load, then the others by name."""
+    record = job.capture.record
+    return (record.background.load > 0, record.device.name, record.backend)
+
+
+def _replay(result: DemoResult) -> list[Section]:
+    (summary,) = summarise(result.results)
+    tables = variant_tables(summary)
+    scenario = summary.variant.scenario
+    text = (
+        f"{scenario.fleet.devices} virtual devices, each one of the profiles above scaled to its "
+        f"{SAMPLES} samples and to a speed of its own (log-normal, {SPEED_SPREAD:g}), beside whose training "
+        "generated people use their apps. The same LeNet-5 is really trained, on handwritten digits enlarged "
+        f"to its input. {CHOSEN} devices train in a round; FedRank probes {CANDIDATES} to choose them. "
+        + " ".join(f"Note: {warning}." for warning in result.results.warnings)
+    )
+    curves = variant_curves(summary)
+    return [
+        replace(tables, title="Act 2: replay", text=f"{text} {tables.text}"),
+        replace(curves, title="Act 2: curves"),
+    ]
+
+
+def _probing(result: DemoResult) -> Section:
+    cell, replayed = result.predicted.cells[0], result.replayed
+    origin = weakest([result.predicted.origin, replayed.origin])
+    rows: list[list[Cell]] = [
+        [
+            accounting.value.replace("_", " "),
+            _percent(cell.savings[accounting].time_saved),
+            _percent(cell.savings[accounting].energy_saved),
+            _percent(replayed.savings[accounting].time),
+            _percent(replayed.savings[accounting].energy),
+            origin,
+            COUNTED[accounting],
+        ]
+        for accounting in Accounting
+    ]
+    said = (f"{100 * share:.1f}" for share in (paper.TIME_SAVED, paper.ENERGY_SAVED))
+    rows.append(["the paper", *said, "", "", Origin.LITERATURE, "not stated, and neither is M"])
+    text = (
+        f"Without early exit (vanilla) all M = {CANDIDATES} candidates train all epochs and the server keeps "
+        f"K = {CHOSEN}. With probing all train one epoch, K go on. Formula: the paper's, from the profiles "
+        "of act 1, each with its own samples an epoch, on idle devices, K at random. Emulated rounds: those "
+        "of FedRank in act 2, with the speeds and apps of its fleet and FedRank's choice; what a device that "
+        "was told to stop would have taken is its own first epoch times the ratio of later to first epochs "
+        "in the same runs."
+        + (f" {replayed.left_out} rounds with drop-outs are left out." if replayed.left_out else "")
+    )
+    headers = [
+        *("accounting", "formula: time saved %", "energy saved %"),
+        *("emulated rounds: time saved %", "energy saved %", "origin", "what is counted"),
+    ]
+    caption = f"Means with 95 % intervals: of the profiles' errors; over seeds. {paper.REMARK}."
+    vanilla = (
+        ("formula", cell.vanilla_s.mean, cell.vanilla_j.mean, result.predicted.origin),
+        ("emulated rounds", replayed.vanilla_s.mean, replayed.vanilla_j.mean, replayed.origin),
+        ("the paper", paper.VANILLA_S, paper.VANILLA_J, Origin.LITERATURE),
+    )
+    numbers = [
+        (f"Vanilla round, {source}: {what}", Number(value, unit, its_origin))
+        for source, seconds, joules, its_origin in vanilla
+        for what, value, unit in (("time", seconds, "s"), ("energy", joules, "J"))
+    ]
+    return Section("Act 3: what probing saves", text, numbers, tables=[Table(headers, rows, caption)])
+
+
+def _percent(share: Interval | PredictedInterval) -> str:
+    mean, low, high = (100 * value for value in (share.mean, share.low, share.high))
+    return f"{mean:z.1f}" if low != low else f"{mean:z.1f} [{low:z.1f}, {high:z.1f}]"
+
+
+def _next(result: DemoResult) -> Section:
+    return Section(
+        "Where to go from here",
+        "The demo did what these commands do.",
+        tables=[
+            Table(["look closer at", "command"], look_commands(result)),
+            Table(["with real hardware", "command"], next_commands(result)),
+        ],
+    )
+
+
+def _facts(result: DemoResult, bench: StoredRun, run: RunRecord) -> dict[str, str]:
+    kinds = {job.capture.recording.record.info.kind for job in bench.captures}
+    sync = [job.capture.record.clock.sync_uncertainty_s for job in bench.captures]
+    lost = sum(job.capture.recording.record.dropped or 0 for job in bench.captures)
+    phases = sum(phase == Phase.EPOCH.value for job in bench.captures for phase, *_ in job.phases)
+    return {
+        "demo": run.run_id,
+        "bench run": str(result.bench),
+        "replay": str(result.replay),
+        "instruments": f"{', '.join(sorted(kinds))}, emulated at the byte level; {lost} samples lost",
+        "clocks": f"standard uncertainty at most {max(sync) * 1e3:.3g} ms; {phases} epochs",
+        "failed attempts": str(len(bench.failed_attempts)),
+        "seconds by act": ", ".join(f"{name} {took_s:.0f}" for name, took_s in result.took_s.items()),
+        **run.host,
+    }

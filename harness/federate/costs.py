@@ -1,0 +1,120 @@
+"""What a round on the bench came to: who finished, what it took each participant, how long it lasted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emulator.round.outcome import ClientCost, Fate
+from harness.federate.server import FederatedServer
+from harness.rounds.measured import PARTS, Part, Reading
+from harness.rounds.round import Participant
+from joulefleet.provenance import Origin, weakest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Booked:
+    """Measured parts of a round, one entry per participant.
+
+    Attributes:
+        cost: Seconds and joules by phase; zero for those whose part failed, of which nothing is known.
+        chosen: Who was told to train.
+        honest_s: Slowest to the choice, then slowest from there on; the phases of the round alone.
+        elapsed_ns: From the first download to the last end, with setup and messages.
+        origin: The weakest claim among the instruments; None if nothing was measured.
+        notes: What a reader of the numbers should know.
+    """
+
+    cost: ClientCost
+    chosen: NDArray[np.bool_]
+    honest_s: float
+    elapsed_ns: int
+    origin: Origin | None
+    notes: tuple[str, ...]
+
+
+def book(participants: Sequence[Participant], chosen: NDArray[np.bool_], *, probed: bool) -> Booked:
+    """Add up what was measured.
+
+    Args:
+        participants: As `play_round` left them.
+        chosen: Who was told to train.
+        probed: Whether the first epoch came before the choice; otherwise it counts as training.
+    """
+    parts = [one.part for one in participants]
+    cost = client_cost(parts, probed=probed)
+    known = [part for part in parts if part is not None]
+    began_ns = min((part.began_ns for part in known), default=0)
+    elapsed_ns = max((part.ended_ns for part in known), default=0) - began_ns
+    honest_s = honest_time_s(cost, chosen)
+    return Booked(
+        cost=cost,
+        chosen=chosen,
+        honest_s=honest_s,
+        elapsed_ns=max(elapsed_ns, round(honest_s * 1e9)),
+        origin=_origin(participants),
+        notes=tuple(problem for part in known for problem in part.problems),
+    )
+
+
+def client_cost(parts: Sequence[Part | None], *, probed: bool, unknown_j: float | None = None) -> ClientCost:
+    """As the emulator counts: without a probe the first epoch is training like any other.
+
+    Args:
+        parts: What was measured of each participant.
+        probed: Whether there was a probe.
+        unknown_j: Stands for an energy that is not known of all of a phase; if None, what is known counts.
+    """
+
+    def joules(reading: Reading) -> float:
+        return reading.energy_j if reading.complete or unknown_j is None else unknown_j
+
+    columns = {}
+    for name in PARTS:
+        found = [None if part is None else part.readings[name] for part in parts]
+        columns[f"{name}_s"] = np.array([0.0 if one is None else one.duration_s for one in found])
+        columns[f"{name}_j"] = np.array([0.0 if one is None else joules(one) for one in found])
+    if not probed:
+        for unit in ("s", "j"):
+            columns[f"train_{unit}"] = columns[f"train_{unit}"] + columns[f"probe_{unit}"]
+            columns[f"probe_{unit}"] = np.zeros(len(parts))
+    return ClientCost(**columns)
+
+
+def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_]) -> float:
+    """R_T under honest accounting (`emulator.round.accounting`)."""
+    if not cost.probe_s.any():
+        return float((cost.download_s + cost.train_s + cost.upload_s).max(initial=0.0))
+    before_s = float((cost.download_s + cost.probe_s).max(initial=0.0))
+    return before_s + float((cost.train_s + cost.upload_s)[chosen].max(initial=0.0))
+
+
+def _origin(participants: Sequence[Participant]) -> Origin | None:
+    origins = [one.capture.provenance().origin for one in participants if one.capture is not None]
+    return weakest(origins) if origins else None
+
+
+def fate_of(one: Participant, server: FederatedServer, *, finite: bool, in_time: bool) -> Fate:
+    """How the round ended for a participant.
+
+    Args:
+        one: The participant.
+        server: Of the round.
+        finite: Whether all that it reported and sent are numbers.
+        in_time: Whether it had reported when the choice was made.
+    """
+    if one.error is not None:
+        return Fate.LEFT
+    if not finite:
+        return Fate.DIVERGED
+    if not in_time:
+        return Fate.DEADLINE
+    if server.chosen is not None and one.device not in server.chosen:
+        return Fate.REJECTED
+    return Fate.LEFT if one.model is None else Fate.FINISHED

@@ -1,0 +1,231 @@
+"""One sitting at a federated run: registration, rounds, and everything on disk before the next one begins."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from emulator.round.outcome import RoundOutcome
+from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
+from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
+from emulator.runs.log import RunLog
+from harness.bench.job.attempt import Bench
+from harness.bench.job.board import Board
+from harness.bench.job.failures import attempts_before, killed_record, put_aside
+from harness.bench.job.workload import Workloads
+from harness.bench.journal import JOURNAL, BenchJournal, job_histories
+from harness.bench.listener import Listener, tell
+from harness.federate.federation import Federation, Played
+from harness.federate.files import FederateFiles
+from harness.federate.registration import Registered
+from harness.federate.round_record import REGISTRATION, FederatedRoundRecord, federated_file
+from harness.federate.setup import Cast
+from harness.probing.schedule import RoundJob
+from harness.rounds.bench_run.runner import JOBS
+from harness.rounds.host_load import HostLoadLog
+from harness.rounds.record import ROUNDS
+from joulefleet.errors import NobodyLeft
+from joulefleet.provenance import Origin, weakest
+from joulefleet.records import read_record, write_record
+from joulefleet.runstore import Run, read_table
+
+
+class Sitting:
+    """One sitting at a run that is open.
+
+    Args:
+        run: The run.
+        files: What to play.
+        cast: Who and what takes part.
+        listener: Told what happens to which job or round.
+        on_round: Called after each round.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        files: FederateFiles,
+        cast: Cast,
+        listener: Listener,
+        on_round: Callable[[RoundOutcome], None],
+    ) -> None:
+        self._run = run
+        self._files = files
+        self._cast = cast
+        self._listener = listener
+        self._on_round = on_round
+        self._origin = Origin.EMULATED  # the weakest claim, until an instrument has said what it is
+        (run.path / JOBS).mkdir(exist_ok=True)
+        (run.path / ROUNDS).mkdir(exist_ok=True)
+        self._journal = BenchJournal(run.journal(JOURNAL))
+        plan = files.settings.plan(files.scenario)
+        bench = Bench(
+            run=run.path,
+            run_id=run.record.run_id,
+            plan=plan,
+            inventory=files.inventory,
+            inventory_path=files.inventory_path,
+            workloads=Workloads(plan, ()),
+            board=Board(files.devices),
+        )
+        self._federation = Federation(bench, cast, self._note_job)
+
+    def play(self, registered: Registered | None, stop: threading.Event, notes: Sequence[str] = ()) -> Result:
+        """Play what is left.
+
+        Args:
+            registered: What the server knows of the devices; measured if None.
+            stop: Ends it when set.
+            notes: What a reader should know about where ``registered`` comes from.
+        """
+        path = self._run.path
+        federation = self._federation
+        with ExitStack() as stack:
+            stack.callback(self._journal.close)
+            state = load_checkpoint(path)
+            if state is not None:
+                federation.load_state_dict(state)
+            self._take_up()
+            stack.enter_context(HostLoadLog(self._run))
+            self._register(registered, stop)
+            known = read_record(path / RECORD, EmulationRecord) if (path / RECORD).exists() else None
+            record = known or self._first_record(registered, notes)
+            log = stack.enter_context(self._log(resume_after=None if known is None else federation.round))
+            ended_early = self._rounds(log, stop)
+        record = self._last_record(record, ended_early)
+        write_record(path / RECORD, record, replace=True)
+        return load_result(path)
+
+    def _register(self, registered: Registered | None, stop: threading.Event) -> None:
+        """Until all devices are registered, or those that are not have failed often enough."""
+        federation, file = self._federation, federated_file(self._run.path, REGISTRATION)
+        if registered is not None and not federation.round:
+            federation.register(registered)
+        for attempt in range(1, self._files.settings.retry.attempts + 1):
+            if not len(federation.unregistered):
+                break
+            self._note("registration", file.stem, attempt=attempt)
+            record = federation.measure_registration(stop)
+            known = read_record(file, FederatedRoundRecord).parts if file.exists() else ()
+            parts = {part.client: part for part in (*known, *record.parts)}
+            merged = record.model_copy(update={"parts": tuple(parts.values())})
+            write_record(file, merged, replace=True)
+            save_checkpoint(self._run.path, federation.state_dict())
+        if registered is not None:
+            save_checkpoint(self._run.path, federation.state_dict())
+
+    def _rounds(self, log: RunLog, stop: threading.Event) -> str:
+        """Play what is left; returns why that was not all, if so."""
+        federation = self._federation
+        while not federation.done:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            number = federation.round + 1
+            self._note("round", f"{number:04d}")
+            try:
+                played = federation.play(stop)
+            except NobodyLeft as error:
+                if not federation.round:
+                    raise
+                self._run.leave_open(error.message)
+                return error.message
+            self._keep(played, log)
+            tell(self._on_round, played.outcome)
+        return ""
+
+    def _keep(self, played: Played, log: RunLog) -> None:
+        """Store a round; the checkpoint comes last, so that a round without one is played again."""
+        federation, outcome, protocol = self._federation, played.outcome, self._cast.protocol
+        self._store(played.record)
+        self._origin = played.origin or self._origin  # a round without a capture claims what the last one did
+        tested = federation.done or (protocol.test_every and outcome.round % protocol.test_every == 0)
+        log.append(
+            outcome,
+            eligible=played.eligible,
+            loss=federation.score.loss,
+            test_accuracy=federation.test().accuracy if tested else math.nan,
+            overhead_s=federation.chooser.overhead_s,
+            metrics=self._cast.selector.metrics(),
+            origin=self._origin,
+        )
+        log.sync()
+        save_checkpoint(self._run.path, federation.state_dict())
+        failures = {part.device: part.failure for part in played.record.parts if part.failure}
+        chosen = [part.device for part in played.record.parts if part.chosen]
+        self._note("round_finished", f"{outcome.round:04d}", chosen=chosen, failures=failures)
+
+    def _store(self, record: FederatedRoundRecord) -> None:
+        write_record(federated_file(self._run.path, record.number), record)
+
+    def _log(self, resume_after: int | None) -> RunLog:
+        return RunLog(
+            self._run,
+            self._origin,
+            training=self._cast.uploads.implementation,
+            metrics=sorted(self._cast.selector.metrics()),
+            resume_after=resume_after,
+        )
+
+    def _first_record(self, registered: Registered | None, notes: Sequence[str]) -> EmulationRecord:
+        cast, budgets = self._cast, self._federation.budgets
+        facts: dict[str, Any] = {
+            "seed": cast.seed,
+            "selector": cast.selector.name,
+            "privileged": False,
+            "budgets": {"time_s": budgets.time_s, "energy_j": budgets.energy_j},
+            "trainer": cast.uploads.implementation,
+            "energy": cast.scenario.energy,
+            "cost_origin": "not measured yet",
+            "played": "on the bench",
+            "devices": list(cast.devices),
+            "registration": "measured" if registered is None else "from profiles",
+            "registration_notes": list(notes),
+            "not_used": list(self._files.not_used),
+            **cast.facts,
+        }
+        record = EmulationRecord(scenario=cast.scenario, seed=cast.seed, facts=facts)
+        write_record(self._run.path / RECORD, record)
+        return record
+
+    def _last_record(self, record: EmulationRecord, ended_early: str) -> EmulationRecord:
+        rounds = read_table(self._run.path, "rounds")
+        origin = weakest(Origin(value) for value in rounds.column("cost_origin").to_pylist())
+        accuracy = self._federation.test().accuracy
+        return record.model_copy(
+            update={
+                "facts": {**record.facts, "cost_origin": origin.value},
+                "rounds": self._federation.round,
+                "test_accuracy": None if math.isnan(accuracy) else accuracy,
+                "ended_early": ended_early,
+            }
+        )
+
+    def _take_up(self) -> None:
+        """Put aside what a kill has left of a round that does not count."""
+        path, last = self._run.path, self._federation.round
+        again = set(self._federation.unregistered.tolist())
+        whole: set[str] = set()
+        for file in sorted((path / ROUNDS).glob("*.json")):
+            record = read_record(file, FederatedRoundRecord)
+            if record.number > last:
+                file.unlink()
+            else:
+                counted = [p for p in record.parts if record.number != REGISTRATION or p.client not in again]
+                whole |= {part.job for part in counted if part.capture_sha256 is not None}
+        histories = job_histories(path / f"{JOURNAL}.jsonl")
+        for folder in sorted(p for p in (path / JOBS).glob("*") if p.is_dir() and p.name not in whole):
+            stage = histories[folder.name].stage if folder.name in histories else ""
+            killed = killed_record(folder.name, attempts_before(path, folder.name) + 1, stage)
+            put_aside(path, folder, killed)
+            self._journal.write("killed", job=folder.name, attempt=killed.attempt, stage=stage)
+
+    def _note_job(self, event: str, job: RoundJob, facts: dict[str, object]) -> None:
+        self._journal.write(event, job=job.name, **facts)
+        tell(self._listener, event, job.name, facts)
+
+    def _note(self, event: str, name: str, **facts: object) -> None:
+        self._journal.write(event, round=name, **facts)
+        tell(self._listener, event, name, facts)

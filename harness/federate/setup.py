@@ -1,0 +1,111 @@
+"""Who and what takes part in a federation, and what each device is told to do in a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emulator.round.rules import Protocol
+from emulator.scenario.model import Scenario
+from emulator.selectors.base import Selector
+from harness.bench.matrix import Cell
+from harness.federate.fleet_data import FleetData
+from harness.federate.participant import LocalWork
+from harness.federate.round_record import REGISTRATION, FederatedRoundRecord, PartRecord
+from harness.federate.server import Choose, FederatedServer
+from harness.federate.settings import FederateSettings
+from harness.federate.uploads import Uploads
+from harness.probing.schedule import RoundJob
+from harness.rounds.round import Participant
+from joulefleet.seeds import torch_seed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cast:
+    """Who and what takes part in a federation.
+
+    Attributes:
+        scenario: With the bench as its fleet.
+        devices: Their names, in the order of the partition.
+        data: What they train on.
+        uploads: What they send, and the server's own scoring.
+        selector: Chooses.
+        classes: Number of classes.
+        facts: About the data, for the manifest.
+    """
+
+    scenario: Scenario
+    seed: int
+    devices: tuple[str, ...]
+    settings: FederateSettings
+    protocol: Protocol
+    data: FleetData
+    uploads: Uploads
+    selector: Selector
+    classes: int
+    facts: dict[str, Any]
+
+    def participants(
+        self, number: int, ids: Ids, epochs: Ids, weights: NDArray[np.float32]
+    ) -> list[Participant]:
+        """Who trains what in a round, from these global weights."""
+        task, model = self.data.task, self.data.model(weights)
+        label, repetition = ("registration", 1) if number == REGISTRATION else ("federate", number)
+        found = []
+        for client, count in zip(ids.tolist(), epochs.tolist(), strict=True):
+            device = self.devices[client]
+            cell = Cell(device, task.name, self.settings.backend, self.settings.load(device, number))
+            job = RoundJob(number * len(self.devices) + client + 1, cell, repetition, label=label)
+            local = LocalWork(
+                work=self.data.workload(client, model),
+                samples=self.data.samples(client),
+                epochs=count,
+                seed=torch_seed(self.seed, "federate data", client, number),
+                learning_rate=task.learning_rate,
+                momentum=task.momentum,
+                energy=self.scenario.energy,
+            )
+            found.append(Participant(client, job, local))
+        return found
+
+    def server(self, participants: list[Participant], choose: Choose | None) -> FederatedServer:
+        """The server of a round."""
+        timing = self.settings.timing
+        return FederatedServer(
+            [one.device for one in participants],
+            choose,
+            start_timeout_s=timing.start_timeout_s,
+            report_timeout_s=timing.report_timeout_s,
+        )
+
+    def record(
+        self,
+        number: int,
+        participants: list[Participant],
+        chosen: NDArray[np.bool_],
+        *,
+        probed: bool,
+        notes: tuple[str, ...] = (),
+    ) -> FederatedRoundRecord:
+        """What is stored of a round beside its captures."""
+        parts = tuple(
+            PartRecord(
+                device=one.device,
+                client=one.client,
+                job=one.job.name,
+                epochs=one.local.epochs,
+                chosen=bool(is_chosen),
+                capture_sha256=None if one.capture is None else one.capture.record.sha256(),
+                failure=one.reason,
+                link_bps=self.settings.link_bps(one.device, max(number, 1)),
+            )
+            for one, is_chosen in zip(participants, chosen, strict=True)
+        )
+        return FederatedRoundRecord(number=number, probed=probed, parts=parts, notes=notes)

@@ -1,0 +1,72 @@
+"""What a reader of a run's numbers must know, from everywhere it is noted, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from harness.results.tables import JobCapture, Row, RunTable
+from power.model import Finding, Severity
+
+if TYPE_CHECKING:
+    from harness.results.stored_run import StoredRun
+
+FINDINGS = {"job": str, "source": str, "severity": str, "code": str, "count": int, "message": str}
+_ORDER = [Severity.ERROR.value, Severity.WARNING.value, Severity.INFO.value]
+
+
+def finding_table(run: StoredRun) -> RunTable:
+    """All findings, the most severe first."""
+    rows = [row for job in run.captures for row in _of_capture(job)]
+    rows += [*_of_attempts(run), *_of_profiles(run)]
+    rows += [  # last: problems are found by reading everything else
+        _row(where, "run", "not_usable", Severity.ERROR, why) for where, why in run.problems.items()
+    ]
+    return RunTable("findings", FINDINGS, sorted(rows, key=lambda row: _ORDER.index(row["severity"])))
+
+
+def _row(job: str, source: str, code: str, severity: Severity, message: str, count: int = 1) -> Row:
+    return {
+        "job": job,
+        "source": source,
+        "severity": severity.value,
+        "code": code,
+        "count": count,
+        "message": message,
+    }
+
+
+def _of_capture(job: JobCapture) -> Iterator[Row]:
+    if job.changed:
+        message = f"changed since the capture was made: {', '.join(job.changed)}"
+        yield _row(job.job, "capture", "files_changed", Severity.ERROR, message, len(job.changed))
+    for source, findings in (
+        ("recording", job.capture.recording.record.findings),
+        ("capture", job.capture.record.findings),
+    ):
+        yield from (_stored(job.job, source, finding) for finding in findings)
+    for epoch in job.cut.epochs:
+        what = f"round {epoch.round}, epoch {epoch.epoch}"
+        for problem in epoch.evidence.energy.problems:
+            yield _row(job.job, "epoch", "epoch_unusable", Severity.WARNING, f"{what}: {problem}")
+        if epoch.throttled:
+            message = f"{what}: the device was slowed down; it is in no average"
+            yield _row(job.job, "epoch", "throttled", Severity.WARNING, message)
+
+
+def _stored(job: str, source: str, finding: Finding) -> Row:
+    return _row(job, source, finding.code, finding.severity, finding.message, finding.count)
+
+
+def _of_attempts(run: StoredRun) -> Iterator[Row]:
+    finished = {job.name for job in run.job_lines if job.state == "finished"}
+    for attempt in run.failed_attempts:
+        severity = Severity.WARNING if attempt.job in finished else Severity.ERROR
+        message = f"attempt {attempt.attempt}, {attempt.stage}: {attempt.error_type}: {attempt.message}"
+        yield _row(attempt.job, "attempt", "attempt_failed", severity, message)
+
+
+def _of_profiles(run: StoredRun) -> Iterator[Row]:
+    for profile in run.device_profiles:
+        for note in profile.notes:
+            yield _row("", f"profile {profile.label}", "profile_note", Severity.INFO, note)
