@@ -68,7 +68,7 @@ def conditions_of(fleet: Fleet, seed: int) -> Conditions:
         jitter_ns=round(traces.jitter_s * 1e9),
     )
     return Replayed(
-        TraceFleet.made(found.flat, recipe), parse_policy(traces.replay.policy), start_ns=start_ns
+        TraceFleet.made(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns
     )
 
 
