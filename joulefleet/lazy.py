@@ -1,0 +1,34 @@
+"""Public names of a package that are imported when they are first used (PEP 562).
+
+A front door lists many names, and some bring torch or scipy with them. ``__init__.py`` says where each one lives,
+``__init__.pyi`` beside it gives editors and mypy the types.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(
+    package: str, modules: Mapping[str, tuple[str, ...]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+
+    Args:
+        package: Its ``__name__``.
+        modules: Module to the names that are public of it.
+    """
+    homes = {name: module for module, names in modules.items() for name in names}
+    listed = sorted(homes)
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)  # the next use does not come here
+        return value
+
+    return get, lambda: listed, listed

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from joulefleet.lazy import lazy_names
+
+
+def test_names_are_imported_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("small_package")
+    monkeypatch.setitem(sys.modules, "small_package", package)
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    package.__getattr__, package.__dir__, package.__all__ = lazy_names(  # type: ignore[method-assign, attr-defined]
+        "small_package", {"colorsys": ("rgb_to_hls", "hls_to_rgb")}
+    )
+    assert dir(package) == ["hls_to_rgb", "rgb_to_hls"]
+    assert "colorsys" not in sys.modules
+    assert package.rgb_to_hls(0, 0, 0) == (0, 0, 0)
+    assert "rgb_to_hls" in vars(package)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = package.nothing
