@@ -1,6 +1,6 @@
 """Public names of a package that are imported when they are first used (PEP 562).
 
-A front door lists many names, and some bring torch or scipy with them. ``__init__.py`` says where each one lives,
+A front door lists many names, and some bring torch or scipy with them. ``__init__.py`` says where each lives,
 ``__init__.pyi`` beside it gives editors and mypy the types.
 """
 
