@@ -164,7 +164,7 @@ class AgentSession:
         return self._read(self._status(job_id, 0.0))
 
     def fetch_result(self, job_id: str, *, max_bytes: int = MAX_RESULT_BYTES) -> bytes:
-        """The trained weights that a job left on the device; see `device_agents.session.running_job.read_model`."""
+        """The trained weights that a job left on the device; see `running_job.read_model`."""
         self._link.send({"type": "fetch", "job_id": job_id})
         header = self._link.expect(Blob)
         return self._link.receive_blob(header, max_bytes, TRANSFER_TIMEOUT_S)

@@ -1,6 +1,7 @@
 """What happens to devices over time: whether they may train, who uses them, what the network gives.
 
-Everything is a pure function of time (`traces.replay.fleet.TraceFleet`), or constant where there are no traces.
+Everything is a pure function of time (`traces.replay.fleet.TraceFleet`), or constant where there are no
+traces.
 """
 
 from __future__ import annotations

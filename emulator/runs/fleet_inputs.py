@@ -67,9 +67,7 @@ def conditions_of(fleet: Fleet, seed: int) -> Conditions:
         shift=traces.shift,
         jitter_ns=round(traces.jitter_s * 1e9),
     )
-    return Replayed(
-        TraceFleet.made(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns
-    )
+    return Replayed(TraceFleet.made(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns)
 
 
 def _start_ns(traces: Traces, found: Recordings) -> int:

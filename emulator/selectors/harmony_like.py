@@ -9,9 +9,9 @@ that minimises
         + energy_weight * max(0, e_i/E - 1)
 
 with q the label shares estimated from the output bias of each device's last update
-(`emulator.selectors.parts.label_estimate`), t and e what the device last reported for a round, T the time budget
-and E the energy budget of a round divided by K. Ties at random. Devices without data, and those that failed
-lately, are left out while there are others (`emulator.selectors.parts.reliable`).
+(`emulator.selectors.parts.label_estimate`), t and e what the device last reported for a round, T the time
+budget and E the energy budget of a round divided by K. Ties at random. Devices without data, and those that
+failed lately, are left out while there are others (`emulator.selectors.parts.reliable`).
 
 Switches:
     time_weight, energy_weight: Of the two budget terms; 1 by default.

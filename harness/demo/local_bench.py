@@ -93,7 +93,7 @@ cpu_share = 1.0
 
 @contextlib.contextmanager
 def local_bench(config: Path, state: Path, size: DemoSize, seed: int) -> Iterator[BenchFiles]:
-    """Plug the meters in, write plan and inventory; while inside, `harness.rounds.bench_run.run.sit` can run them.
+    """Plug the meters in, write plan and inventory; while inside, a bench run can use them.
 
     Args:
         config: Existing folder for ``plan.toml`` and ``devices.toml``.

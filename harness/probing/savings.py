@@ -2,9 +2,9 @@
 
 Vanilla and probing rounds of one repetition have the same candidates and data, so their difference is taken
 repetition by repetition. The 95 % interval of its mean is Student's; errors that are the same in all
-repetitions are added in squares, as in `power.energy.uncertainty`: those of an instrument move both rounds, so only
-what they do to the difference counts. The share that is saved is a ratio of means, 1 - P / V, with the
-interval of the linearised ratio. One repetition has no interval: what another would give is not known.
+repetitions are added in squares, as in `power.energy.uncertainty`: those of an instrument move both rounds,
+so only what they do to the difference counts. The share that is saved is a ratio of means, 1 - P / V, with
+the interval of the linearised ratio. One repetition has no interval: what another would give is not known.
 """
 
 from __future__ import annotations

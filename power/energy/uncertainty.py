@@ -18,9 +18,9 @@ make the interval of a few repeats narrower: it lowers the t more than it adds.
     mean square change is the standard uncertainty. For work between idle it is |P_in - P_out| times the
     uncertainty.
 ``noise``
-    White noise and the sampling of jumps (see `power.energy.measurement`); slow noise of the instrument as far as
-    idle intervals show it (see `power.energy.baseline`). Without them, it is left to the offset limit. In a net
-    energy it is part of the baseline, because only its difference to idle matters.
+    White noise and the sampling of jumps (see `power.energy.measurement`); slow noise of the instrument as
+    far as idle intervals show it (see `power.energy.baseline`). Without them, it is left to the offset
+    limit. In a net energy it is part of the baseline, because only its difference to idle matters.
 ``loss``
     Straight lines across gaps, tried out where nothing was lost.
 ``baseline``

@@ -1,7 +1,7 @@
 """The flat form: all users of a trace set in a few long arrays, made for questions about many devices.
 
-`flatten` turns traces into it; `traces.replay.flat_store` keeps it on disk, memory-mapped. Values of the arrays
-between two steps:
+`flatten` turns traces into it; `traces.replay.flat_store` keeps it on disk, memory-mapped. Values of the
+arrays between two steps:
 
 * flags, app, cpu and memory are constant;
 * the integrals ``cpu_s`` and ``memory_s`` (intensity x seconds since the user's start) and ``known_ns`` (time

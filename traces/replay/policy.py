@@ -1,7 +1,8 @@
 """Eligibility policies as data: when may a phone train?
 
 A policy is a small expression over facts of a trace, e.g. ``charging and wifi and idle`` or
-``battery >= 30 % or charging``. `traces.replay.policy_text` parses the text; nothing is ever evaluated as code.
+``battery >= 30 % or charging``. `traces.replay.policy_text` parses the text; nothing is ever evaluated as
+code.
 
 What is unknown follows Kleene's logic: unknown ``and`` false is false, unknown ``or`` true is true, ``not``
 unknown is unknown. **A phone whose answer is unknown is not eligible**: a gap in a recording never turns

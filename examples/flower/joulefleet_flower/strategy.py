@@ -3,8 +3,8 @@
 Flower's round loop stays in charge. `configure_train` lets the candidates do what the selector asks of them
 before the choice, chooses, and tells the chosen to go on; Flower sends that and collects the updates;
 `aggregate_train` aggregates with Flower's FedAvg. Who gets how far, what it costs and what the selector hears
-of it is worked out by `emulator.round.engine.Engine` from device profiles: a simulated client has no battery, and
-the seconds it takes on a server are not those of a phone.
+of it is worked out by `emulator.round.engine.Engine` from device profiles: a simulated client has no
+battery, and the seconds it takes on a server are not those of a phone.
 """
 
 import math
