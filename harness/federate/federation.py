@@ -1,4 +1,4 @@
-"""`Federation`: one federated round after the other on real devices, as `emulator.round.engine` is for a fleet.
+"""`Federation`: federated rounds on real devices, as `emulator.round.engine` plays them for a fleet.
 
 The selector sees a `ServerView` of what devices reported and meters showed; no profile, no truth. Costs are
 those of the phases of that very round, from the power trace aligned with the device's clock.
