@@ -13,7 +13,7 @@ import numpy as np
 
 from device_agents.job import Job
 from device_agents.protocol import ProbeDone
-from device_agents.session.running_job import RoundResult
+from device_agents.session.running_job import JobResult
 from harness.bench.job.attempt import Attempt
 from harness.bench.job.workload import Workload, agent_job
 from harness.federate.server import FederatedServer, Report
@@ -149,5 +149,5 @@ class Participation(Attempt):
         idle = self._idle[0]
         return idle.start_ns, idle.end_ns
 
-    def _take(self, result: RoundResult) -> None:
+    def _take(self, result: JobResult) -> None:
         self.model = result.model
