@@ -1,4 +1,7 @@
-"""Charts as plain data: what the page's script draws, thinned so that a page stays small."""
+"""Charts, heat maps and stacked bars as plain data, decimated so that a page stays small.
+
+`static/report.js` draws the charts, `static/figures.js` what has no axes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -88,6 +91,57 @@ def _series(series: Series, keep: NDArray[np.int64]) -> dict[str, Any]:
     if series.low is not None and series.high is not None:
         data["low"], data["high"] = plain_numbers(series.low[keep]), plain_numbers(series.high[keep])
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Rows of cells, the darker the larger.
+
+    Attributes:
+        title: Above the figure.
+        rows: Name to one value per column.
+        column: What a column is, e.g. ``device``.
+        unit: Of the values.
+        origin: Provenance, shown as a badge beside the title.
+    """
+
+    title: str
+    rows: Mapping[str, NDArray[np.float64]]
+    column: str
+    unit: str
+    origin: str
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON for the page's script."""
+        rows = [{"label": label, "values": plain_numbers(values)} for label, values in self.rows.items()]
+        return {"kind": "heat", "rows": rows, "column": self.column, "unit": self.unit}
+
+
+@dataclass(frozen=True, slots=True)
+class StackedBars:
+    """A bar per row, made of parts, all on one scale.
+
+    Attributes:
+        title: Above the figure.
+        parts: Names of the parts, in order.
+        rows: Name to one value per part.
+        unit: Of the values.
+        origin: Provenance, shown as a badge beside the title.
+    """
+
+    title: str
+    parts: Sequence[str]
+    rows: Mapping[str, Sequence[float]]
+    unit: str
+    origin: str
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON for the page's script."""
+        rows = [
+            {"label": label, "values": [float(f"{v:.6g}") for v in values]}
+            for label, values in self.rows.items()
+        ]
+        return {"kind": "stack", "parts": list(self.parts), "rows": rows, "unit": self.unit}
 
 
 def min_max_indices(columns: Sequence[NDArray[np.float64]], max_points: int) -> NDArray[np.int64]:
