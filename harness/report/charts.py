@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.results.decimate import min_max_indices
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -142,25 +144,6 @@ class StackedBars:
             for label, values in self.rows.items()
         ]
         return {"kind": "stack", "parts": list(self.parts), "rows": rows, "unit": self.unit}
-
-
-def min_max_indices(columns: Sequence[NDArray[np.float64]], max_points: int) -> NDArray[np.int64]:
-    """Which points to keep so that every peak survives: the lowest and highest of each bucket.
-
-    Buckets are equal stretches of the index, of which the last may be shorter; the first and last point are
-    always kept.
-    """
-    n = len(columns[0])
-    if n <= max_points:
-        return np.arange(n)
-    width = -(-n // max(1, (max_points - 2) // (2 * len(columns))))
-    starts = np.arange(0, n, width)
-    keep = [np.array([0, n - 1])]
-    for values in columns:
-        # The last point once more is no new extreme.
-        shaped = np.pad(values, (0, len(starts) * width - n), mode="edge").reshape(-1, width)
-        keep += [starts + shaped.argmin(1), starts + shaped.argmax(1)]
-    return np.unique(np.minimum(np.concatenate(keep), n - 1))
 
 
 def plain_numbers(values: NDArray[np.float64]) -> list[float | None]:
