@@ -6,6 +6,7 @@ with round numbers for zero and reference.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,12 @@ class Range:
     reference_a: float
     low: int
     high: int
+    offset: int = 0  # counts by which measurements, but not the zero calibration, are too high
 
     def counts(self, current_a: float) -> int:
         """The reading at a current."""
-        exact = self.zero + current_a / self.reference_a * (self.reference - self.zero)
+        zero = self.zero + self.offset
+        exact = zero + current_a / self.reference_a * (self.reference - zero)
         return min(self.high, max(self.low, round(exact)))
 
 
@@ -47,14 +50,32 @@ _UNSIGNED = (0, 0xFFFF)
 
 # References as every client of stock units takes them (LVPM), and the factory scales (HVPM).
 RANGES: dict[Board, tuple[tuple[Range, Range], ...]] = {
-    Board.LVPM: 3 * ((Range(-64, 15_600, 2.88, *_SIGNED), Range(120, 24_120, 0.0332, *_SIGNED)),),
+    Board.LVPM: 3 * ((Range(-64, 15_536, 2.88, *_SIGNED), Range(120, 24_120, 0.0332, *_SIGNED)),),
     Board.HVPM: (
-        (Range(3000, 36_000, 6.4, *_UNSIGNED), Range(3010, 36_010, 36.5e-3, *_UNSIGNED)),
+        (
+            Range(3000, 36_000, 6.4, *_UNSIGNED, offset=15),
+            Range(3010, 36_010, 36.5e-3, *_UNSIGNED, offset=15),
+        ),
         (Range(3020, 36_020, 0.6, *_UNSIGNED), Range(3030, 36_030, 14e-3, *_UNSIGNED)),
-        (Range(120, 20_000, 0.25, *_SIGNED), Range(130, 20_010, 3.1e-3, *_SIGNED)),
+        (Range(120, 20_000, 0.25, *_SIGNED), Range(120, 20_000, 3.1e-3, *_SIGNED)),
     ),
 }
 VOLTAGE_STEP_V = {Board.LVPM: 125e-6, Board.HVPM: 4 * 62.5e-6}
+
+
+def factory_eeprom(board: Board) -> bytes:
+    """The EEPROM of a new unit. Addresses were found by writing each value and looking what changed.
+
+    Without these a unit has serial number 65535, and an HVPM no scales. Scales and offsets are those of
+    ``HVPM.setDefaultScaleValues`` in the vendor's package; the serial numbers are those of our emulators.
+    """
+    eeprom = bytearray(BLANK_EEPROM)
+    eeprom[0x08:0x0A] = struct.pack("<H", 12345 if board is Board.LVPM else 20001)
+    if board is Board.HVPM:
+        eeprom[0x03:0x07] = struct.pack("<HH", 0xE000, 0xC800)  # the output converter's calibration
+        eeprom[0x16:0x2E] = struct.pack("<6I", 36_500, 6_400, 14_000, 600, 3_100, 250)
+        eeprom[0x2E:0x36] = struct.pack("<4h", 15, 15, 0, 0)
+    return bytes(eeprom)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +93,12 @@ class Unit:
         folder: Where the images are.
         release: Which to boot.
         load: What it measures.
-        eeprom: The settings it keeps; blank by default, so that it runs on its built-in ones.
     """
 
-    def __init__(
-        self, folder: Path, release: Release, load: Load | None = None, eeprom: bytes = BLANK_EEPROM
-    ) -> None:
+    def __init__(self, folder: Path, release: Release, load: Load | None = None) -> None:
         self.release = release
-        self.chip = Chip(read_image(find_image(folder, release)), release.board, eeprom)
+        flash = read_image(find_image(folder, release))
+        self.chip = Chip(flash, release.board, factory_eeprom(release.board))
         self.chip.set_temperature(25.0)
         self.set_board()
         self.set_load(load or Load())
@@ -124,8 +143,8 @@ class Unit:
 class Lvpm(Unit):
     """A stock LVPM: a serial port on USB (CDC)."""
 
-    def __init__(self, folder: Path, load: Load | None = None, eeprom: bytes = BLANK_EEPROM) -> None:
-        super().__init__(folder, LVPM_20, load, eeprom)
+    def __init__(self, folder: Path, load: Load | None = None) -> None:
+        super().__init__(folder, LVPM_20, load)
         # As the kernel's driver does when the port is opened: 9600 bits a second, 8 bits; DTR and RTS on.
         self.chip.control(0x21, 0x20, 0, 0, bytes([0x80, 0x25, 0, 0, 0, 0, 8]))
         self.chip.control(0x21, 0x22, 3, 0, b"")
