@@ -17,7 +17,7 @@ from harness.profiles.epochs import CutCapture, gather_phases
 from harness.rounds.record import RoundRecord
 from joulefleet.errors import DataQualityError
 from power.energy.baseline import Baseline
-from power.energy.measurement import Evidence
+from power.energy.measurement import MeasuredWindow
 from power.energy.uncertainty import exposure_of, idle_over, limits_of
 from power.energy.windows import Window
 from power.profile.model import EnergyKind
@@ -120,7 +120,9 @@ def part_of(phase: Phased) -> str | None:
     return phase.phase.value if phase.phase in (Phase.DOWNLOAD, Phase.WAIT, Phase.UPLOAD) else None
 
 
-def _reading(found: Sequence[Evidence], limits: NDArray[np.float64], baseline: Baseline | None) -> Reading:
+def _reading(
+    found: Sequence[MeasuredWindow], limits: NDArray[np.float64], baseline: Baseline | None
+) -> Reading:
     """Windows of one part together. Time is known even where energy is not."""
     energy_j, exposure = 0.0, np.zeros_like(limits)
     valid = [evidence for evidence in found if evidence.energy.valid]
