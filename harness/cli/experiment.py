@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from emulator.experiments.effort import Effort
-    from emulator.experiments.plan import ExperimentPlan, Planned
+    from emulator.experiments.plan import ExperimentPlan, PlanEntry
     from emulator.round.outcome import RoundOutcome
     from emulator.scale.cluster import Cluster
     from emulator.scale.ray_sweep import SweptRun
@@ -140,7 +140,7 @@ def _play(run: Run, plan: ExperimentPlan, cluster: Cluster | None) -> None:
         before[folder], total = total, total + count
     with progress(plan.name, total) as advance:
 
-        def on_round(planned: Planned, outcome: RoundOutcome) -> None:
+        def on_round(planned: PlanEntry, outcome: RoundOutcome) -> None:
             advance(before[planned.folder] + outcome.round, f"{planned.folder} round {outcome.round}")
 
         if cluster is None:
@@ -168,7 +168,7 @@ def _play_on_ray(
 def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
     from emulator.experiments.numbers import as_csv, as_data
     from emulator.experiments.render import as_markdown, as_text
-    from harness.experiment_outputs import write_experiment
+    from harness.outputs import write_experiment
     from harness.report.page import REPORT_FILE
 
     results = write_experiment(path, partial=partial)

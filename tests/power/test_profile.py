@@ -5,7 +5,8 @@ import pytest
 
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.provenance import Instrument, Origin, Provenance, SourceRef
-from power.profile.model import DeviceProfile, LoadPoint, PhaseCost, Quantity, load_profile, save_profile
+from power.profile.load_curve import LoadPoint
+from power.profile.model import DeviceProfile, PhaseCost, Quantity, load_profile, save_profile
 
 SOURCE = SourceRef(id="capture-1", sha256="a" * 64)
 REAL = Instrument(kind="monsoon-hvpm", serial="7", emulated=False)
@@ -107,3 +108,13 @@ def test_waiting_costs_what_the_kind_of_energy_counts() -> None:
     assert alone.waiting_w("gross") == 0.4
     with pytest.raises(DataQualityError, match="no idle power, so its waiting has no net energy"):
         alone.waiting_w("net")
+
+
+def test_a_quantity_gives_its_interval() -> None:
+    around = Quantity(mean=5.0, half_width_95=0.5).interval
+    assert (around.mean, around.low, around.high) == (5.0, 4.5, 5.5)
+    ratio = Quantity(mean=4.0, factor_95=2.0).interval
+    assert (ratio.low, ratio.high) == (2.0, 8.0)
+    negative = Quantity(mean=-4.0, factor_95=2.0).interval
+    assert (negative.low, negative.high) == (-8.0, -2.0)
+    assert not Quantity(mean=1.0).interval.known
