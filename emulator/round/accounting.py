@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from emulator.round.outcome import Accounting, ClientCost, RoundCost
 
-
 PHASES = ("download", "probe", "train", "upload")
 """Of a participant's work; waiting for the decision is in no accounting."""
 
