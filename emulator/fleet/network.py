@@ -19,7 +19,7 @@ PAUSES_S = tuple(2.0**i for i in range(26))
 """Before each further try of a transfer that stalls: doubled each time, over a year in all."""
 
 
-class Link(StrEnum):
+class TransferSource(StrEnum):
     """Where times of transfers come from."""
 
     PROFILE = "profile"
@@ -68,7 +68,7 @@ class Network:
 
     fleet: FleetState
     conditions: Conditions
-    link: Link
+    link: TransferSource
     model_bytes: int
 
     def download(self, t_ns: Times, devices: Ids) -> Transfer:
@@ -84,7 +84,7 @@ class Network:
 
         Where nothing moves just then they are as measured with the device: a test knows nothing of later.
         """
-        rates = self.conditions.rates(t_ns, devices) if self.link is Link.TRACE else None
+        rates = self.conditions.rates(t_ns, devices) if self.link is TransferSource.TRACE else None
         down_bps, up_bps = (None, None) if rates is None else (rates.down_bps, rates.up_bps)
         at_once = np.zeros(len(devices))
         return (
@@ -93,7 +93,7 @@ class Network:
         )
 
     def _transfer(self, t_ns: Times, devices: Ids, phase: str, rate: str) -> Transfer:
-        found = self._first_rate(t_ns, devices, rate) if self.link is Link.TRACE else None
+        found = self._first_rate(t_ns, devices, rate) if self.link is TransferSource.TRACE else None
         bps, stalled_s = (None, np.zeros(len(devices))) if found is None else found
         return self._made(devices, phase, bps, stalled_s)
 

@@ -103,7 +103,7 @@ def e_initial(e) -> float:
 def test_rewards_come_from_the_split_that_was_chosen() -> None:
     e = engine(rounds=2)
     tested = Engine(
-        e.world, e.trainer, FedAvg(), e.protocol, replace(e.judging, split="test"), 0, classes=10
+        e.world, e.trainer, FedAvg(), e.rules, replace(e.reward_rules, split="test"), 0, classes=10
     )  # fmt: skip
     assert e.play().accuracy == e.trainer.evaluate(e.weights, "validation").accuracy
     assert tested.play().accuracy == e.trainer.evaluate(tested.weights, "test").accuracy
