@@ -11,7 +11,7 @@ from joulefleet.errors import DataQualityError
 from power.energy.baseline import measure_baseline
 from power.energy.integration import GapPolicy, Window
 from power.energy.measurement import MeasuredWindow, measure_windows
-from power.energy.noise import PowerSeries, slow_noise
+from power.energy.noise import ALLAN_OF_H, PowerSeries, flicker_factor, slow_noise
 from power.energy.uncertainty import (
     EnergyBudget,
     MeasuredRecording,
@@ -20,7 +20,6 @@ from power.energy.uncertainty import (
     gross_energy,
     net_energy,
 )
-from power.flicker import ALLAN_OF_H, flicker_factor
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
 from power.recording import Recording, RecordingWriter, open_recording
 from power.timebase import Timebase
