@@ -1,4 +1,4 @@
-"""The circuit around an emulated INA219: load, shunt, chip, clock of the microcontroller, and what it prints."""
+"""The circuit around an emulated INA219: load, shunt, chip, the controller's clock, and what it prints."""
 
 from __future__ import annotations
 

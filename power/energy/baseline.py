@@ -21,7 +21,7 @@ from joulefleet.errors import DataQualityError
 from power.energy.index import EnergyIndex
 from power.energy.noise import PowerSeries, SlowNoise, Variance, flicker_factor, slow_noise, total
 from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
-from power.recording import Recording
+from power.recording.reader import Recording
 
 IDLE_PARTS = 32
 """Into how many parts an idle interval is cut: five octaves of averaging time."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from power.model import Accuracy
 
 POWER, CURRENT, VOLTAGE = 0, 1, 2
-_ROUNDED_NS = 1.5  # three roundings: of the sample's time, and of the two that the line goes through
 _MAD_TO_SD = 0.6745  # the median of |x| of a standard normal distribution
 _SECOND_DIFFERENCE_GAIN = 6.0  # the variance of x[i+1] - 2 x[i] + x[i-1] is 6 times that of white x
 
@@ -77,39 +76,6 @@ class RangeChannels:
             above = np.vstack([integrals[total], integrals[first_above::2], np.zeros(integrals.shape[1])])
             found.append([tuple(row) for row in (above[:-1] - above[1:]).T.tolist()])
         return found[0], found[1]
-
-
-def exact_ns(t_ns: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Time of each sample after the first without the rounding of ``t_ns`` to whole nanoseconds.
-
-    A timebase is straight between its knots, so the ticks tell where the samples lie on the line from the
-    first to the last. Times that do not lie on it, because a knot bends it, are taken as they are.
-    """
-    since: NDArray[np.float64] = (t_ns - t_ns[0]).astype(np.float64)
-    if len(ticks) < 3 or ticks[-1] == ticks[0]:
-        return since
-    straight: NDArray[np.float64] = (ticks - ticks[0]) * (since[-1] / float(ticks[-1] - ticks[0]))
-    return straight if float(np.abs(straight - since).max()) <= _ROUNDED_NS else since
-
-
-def antiderivative(
-    x_ns: NDArray[np.float64], values: NDArray[np.float64], at_ns: NDArray[Any]
-) -> NDArray[np.float64]:
-    """Integral from the first sample up to each time inside them, per channel, unit times seconds."""
-    width = np.diff(x_ns)
-    whole = np.zeros(values.shape)
-    np.cumsum((values[:, :-1] + values[:, 1:]) * (width / 2), axis=1, out=whole[:, 1:])
-    j = np.clip(np.searchsorted(x_ns, at_ns, side="right") - 1, 0, len(x_ns) - 2)
-    return (whole[:, j] + piece(values[:, j], values[:, j + 1], at_ns - x_ns[j], width[j])) * 1e-9
-
-
-def piece(
-    left: NDArray[np.float64], right: NDArray[np.float64], part: NDArray[Any], width: NDArray[Any]
-) -> NDArray[np.float64]:
-    """Integral over the first ``part`` of a straight line of this width; nothing where it has no width."""
-    share = part / np.where(width > 0, width, 1)
-    area: NDArray[np.float64] = part * (left + (right - left) * (share / 2))
-    return area
 
 
 def fast_noise(power_w: NDArray[np.float64]) -> tuple[float, float]:

@@ -39,7 +39,7 @@ class Decoder(Protocol):
 
 
 class LineBuffer:
-    """Whole lines out of a byte stream, in bounded memory: an unfinished one waits, an endless one is dropped.
+    """Whole lines out of a byte stream, in bounded memory: an unfinished one waits, an endless one goes.
 
     Args:
         longest: Longest line in bytes, without its newline.

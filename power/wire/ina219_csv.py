@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from power.energy.windows import ONE_LOST_PERIODS
-from power.model import Finding, FindingLog, Severity
+from power.model import ONE_LOST_PERIODS, Finding, FindingLog, Severity
 from power.wire.decoder import Decoded, LineBuffer
 from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row
 from power.wire.ina219_registers import SHUNT_LSB_V

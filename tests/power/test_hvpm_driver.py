@@ -43,7 +43,7 @@ from power.meters.usb_link import UsbId, UsbLink, restore_turns, scan_usb, short
 from power.model import SampleBlock, Severity
 from power.recording import open_recording
 from power.recording.recorder import FIRST_SAMPLE_S, record
-from power.recording.redecode import compare
+from power.recording.redecode import compare_with_raw
 from power.wire.hvpm_control import Opcode, Request, RequestType, UsbPassthrough, encode_set
 from power.wire.hvpm_scaling import WINDOW
 from tests.conftest import REPOSITORY
@@ -211,7 +211,7 @@ def test_a_recording_decodes_again_to_the_same_samples(tmp_path: Path) -> None:
     with in_thread("monsoon-hvpm", options) as unit, open_unit(unit.address) as meter:
         record(meter, tmp_path / "recording", config=meter.config, seconds=0.5)
     recording = open_recording(tmp_path / "recording")
-    result = compare(recording)
+    result = compare_with_raw(recording)
     assert result.first_difference is None
     assert result.n_decoded == result.n_stored == recording.record.n_samples > 1000
     assert recording.record.dropped == 0
