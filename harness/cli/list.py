@@ -165,7 +165,7 @@ def _one_selector(name: str) -> Output:
     import inspect
 
     from emulator.selectors.base import SELECTORS
-    from emulator.selectors.listed_options import options_of
+    from emulator.selectors.parts.options import options_of
 
     selector = SELECTORS.load(name)
     options = options_of(selector)
