@@ -37,7 +37,7 @@ LARGEST = 1e12
 Observation = dict[str, NDArray[Any]]
 
 
-class Outside(Selector):
+class ExternalAgent(Selector):
     """Stands in for whoever acts on the environment."""
 
     name: ClassVar[str] = "outside"
@@ -93,7 +93,7 @@ class EmulatorEnv(gymnasium.Env[Observation, NDArray[Any]]):
         super().reset(seed=seed)
         self.close()
         run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
-        self._engine = assemble(self.scenario, run_seed, selector=Outside()).engine
+        self._engine = assemble(self.scenario, run_seed, selector=ExternalAgent()).engine
         self._opened = self._engine.open_round()
         return self._observation(), {"seed": run_seed, "candidates": self._opened.candidates}
 
@@ -103,7 +103,7 @@ class EmulatorEnv(gymnasium.Env[Observation, NDArray[Any]]):
         if engine is None or opened is None:
             raise RuntimeError("call reset before step")
         chosen = self._chosen(np.asarray(action), opened.candidates)
-        epochs = np.full(len(chosen), engine.protocol.local_epochs)
+        epochs = np.full(len(chosen), engine.rules.local_epochs)
         outcome = engine.close_round(opened, chosen, epochs)
         done, nobody = engine.done, False
         self._opened = None

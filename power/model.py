@@ -187,7 +187,7 @@ SILENT_PERIODS = 5
 """An instrument that misses so many readings in a row is silent, however slow it is."""
 
 
-class Timing(StrEnum):
+class SampleClock(StrEnum):
     """Whose clock the sample times come from."""
 
     INSTRUMENT = "instrument"
@@ -246,7 +246,7 @@ class InstrumentInfo(ClosedModel):
     rate_hz: float = Field(gt=0)
     tick_hz: float = Field(gt=0)
     uniform_ticks: bool
-    timing: Timing = Timing.INSTRUMENT
+    timing: SampleClock = SampleClock.INSTRUMENT
     loss: Loss = Loss.COUNTED
     accuracy: Accuracy
     facts: dict[str, str | int | float | bool] = Field(default_factory=dict)

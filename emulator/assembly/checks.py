@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from emulator.fleet.conditions import Conditions
-from emulator.fleet.network import Link
-from emulator.scenario.model import Fleet
+from emulator.fleet.network import TransferSource
+from emulator.scenario.model import FleetSection
 from emulator.selectors.base import Selector
 from emulator.training.base import Trainer
 from joulefleet.errors import ConfigError
@@ -12,13 +12,13 @@ from joulefleet.errors import ConfigError
 SURROGATE = "surrogate"
 
 
-def check_recorded(fleet: Fleet, conditions: Conditions) -> None:
+def check_recorded(fleet: FleetSection, conditions: Conditions) -> None:
     """Refuse rules about what was not recorded of anybody.
 
     Raises:
         ConfigError: Throughput or battery levels count, and there are none.
     """
-    if fleet.network is Link.TRACE and not conditions.has_rates:
+    if fleet.network is TransferSource.TRACE and not conditions.has_rates:
         raise ConfigError(
             'fleet.network = "trace", but no throughput was recorded',
             hint='give traces with throughput, or write "profile" for transfers as measured with the devices',

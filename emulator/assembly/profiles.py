@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from device_agents.workloads.tasks import Task
-from emulator.scenario.model import Fleet
+from emulator.scenario.model import FleetSection
 from joulefleet.errors import ConfigError
 from power.profile.model import DeviceProfile, load_profile
 
 
-def profiles_of(fleet: Fleet, task: Task) -> list[DeviceProfile]:
+def profiles_of(fleet: FleetSection, task: Task) -> list[DeviceProfile]:
     """The profiles that are about the task's model.
 
     Raises:

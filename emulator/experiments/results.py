@@ -12,7 +12,7 @@ from emulator.compare.continuing import how_to_go_on
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import final_accuracy
 from emulator.compare.table import FEW_SEEDS
-from emulator.experiments.plan import ExperimentPlan, Planned, Variant
+from emulator.experiments.plan import ExperimentPlan, PlanEntry, Variant
 from emulator.experiments.runner import read_plan
 from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.runs.software import OTHER_SOFTWARE
@@ -38,7 +38,7 @@ class FinishedRun:
         path: Where it is.
     """
 
-    planned: Planned
+    planned: PlanEntry
     record: EmulationRecord
     rounds: pd.DataFrame
     path: Path
@@ -62,7 +62,7 @@ class ExperimentResults:
 
     plan: ExperimentPlan
     runs: tuple[FinishedRun, ...]
-    missing: tuple[Planned, ...]
+    missing: tuple[PlanEntry, ...]
     warnings: tuple[str, ...]
 
     def of(self, variant: Variant) -> dict[str, dict[int, FinishedRun]]:
@@ -123,7 +123,7 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
     )
 
 
-def _read(path: Path, plan: ExperimentPlan, planned: Planned) -> FinishedRun | None:
+def _read(path: Path, plan: ExperimentPlan, planned: PlanEntry) -> FinishedRun | None:
     folder = path / planned.folder
     if not (folder / RECORD).is_file():
         return None

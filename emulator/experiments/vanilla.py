@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.compare.statistics import Interval, mean_interval
 from emulator.experiments.results import FinishedRun
 from emulator.round.accounting import vanilla_cost
 from emulator.round.outcome import Accounting, ClientCost, Fate
 from emulator.selectors.base import SELECTORS, Probe
+from joulefleet.interval import Interval, student_interval
 from joulefleet.provenance import Origin, weakest
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ def against_vanilla(runs: Sequence[FinishedRun]) -> AgainstVanilla | None:
     vanilla = totals[:, 0] / np.array([[one.rounds] for one in counted])
     shares = 1 - totals[:, 1:] / totals[:, :1]
     return AgainstVanilla(
-        vanilla_s=mean_interval(vanilla[:, 0]),
-        vanilla_j=mean_interval(vanilla[:, 1]),
+        vanilla_s=student_interval(vanilla[:, 0]),
+        vanilla_j=student_interval(vanilla[:, 1]),
         savings={
-            accounting: Saved(mean_interval(shares[:, place, 0]), mean_interval(shares[:, place, 1]))
+            accounting: Saved(student_interval(shares[:, place, 0]), student_interval(shares[:, place, 1]))
             for place, accounting in enumerate(Accounting)
         },
         rounds=sum(one.rounds for one in each),

@@ -12,7 +12,7 @@ from emulator.round.outcome import Accounting
 from emulator.selectors.base import shown_name
 
 if TYPE_CHECKING:
-    from emulator.compare.statistics import Interval
+    from joulefleet.interval import Interval
 
 HEADER = (
     "method",

@@ -19,13 +19,13 @@ from emulator.assembly.profiles import profiles_of
 from emulator.data.model import DataSet, Split
 from emulator.data.partition import Holdings, make_partition
 from emulator.fleet.batteries import Batteries
-from emulator.fleet.network import Link, Network
+from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.state import FleetState, fleet_from_profiles
 from emulator.fleet.world import World
 from emulator.round.budgets import budgets_by_rule
 from emulator.round.engine import Engine
 from emulator.round.reward import REWARDS, Budgets
-from emulator.round.rules import Judging, Protocol
+from emulator.round.rules import RewardRules, RoundRules
 from emulator.runs.fleet_inputs import conditions_of, recordings
 from emulator.scenario.model import Scenario, TaskSection
 from emulator.selectors.base import SELECTORS, Selector
@@ -105,7 +105,7 @@ def assemble(
     model_bytes = _model_bytes(learners.trainer, task, link)
     world = World(fleet, conditions, batteries, Network(fleet, conditions, link, model_bytes or 0))
     rounds = scenario.protocol
-    judging = judging_of(
+    reward_rules = reward_rules_of(
         scenario,
         lambda: budgets_by_rule(world, rounds.k, rounds.local_epochs, 0, generator(seed, "budgets")),
     )
@@ -113,8 +113,8 @@ def assemble(
         world,
         learners.trainer,
         chooser,
-        protocol_of(scenario, task),
-        judging,
+        rules_of(scenario, task),
+        reward_rules,
         seed,
         classes=learners.classes,
         label_histogram=learners.label_histogram,
@@ -125,7 +125,7 @@ def assemble(
         "selector": chooser.name,
         "selector_options": {name: _plain(value) for name, value in chooser.given_options.items()},
         "privileged": chooser.privileged,
-        "budgets": {"time_s": judging.budgets.time_s, "energy_j": judging.budgets.energy_j},
+        "budgets": {"time_s": reward_rules.budgets.time_s, "energy_j": reward_rules.budgets.energy_j},
         "trainer": learners.trainer.implementation,
         "model_bytes": model_bytes,
         "energy": scenario.energy,
@@ -169,13 +169,13 @@ def make_selector(scenario: Scenario) -> Selector:
     return kind(**section.options)
 
 
-def protocol_of(scenario: Scenario, task: Task) -> Protocol:
+def rules_of(scenario: Scenario, task: Task) -> RoundRules:
     """The rules of a scenario."""
     settings = scenario.protocol.model_dump(exclude={"candidates"})
-    return Protocol(**settings, candidates=scenario.candidates, batch_size=task.batch_size)
+    return RoundRules(**settings, candidates=scenario.candidates, batch_size=task.batch_size)
 
 
-def judging_of(scenario: Scenario, by_rule: Callable[[], tuple[float, float]]) -> Judging:
+def reward_rules_of(scenario: Scenario, by_rule: Callable[[], tuple[float, float]]) -> RewardRules:
     """How rounds are judged; ``by_rule`` gives T and E where the scenario does not."""
     section = scenario.reward
     time_s, energy_j = section.time_budget_s, section.energy_budget_j
@@ -184,7 +184,7 @@ def judging_of(scenario: Scenario, by_rule: Callable[[], tuple[float, float]]) -
         time_s, energy_j = time_s or rule_s, energy_j or rule_j
     scale = section.budget_scale
     budgets = Budgets(scale * time_s, scale * energy_j, section.alpha, section.beta)
-    return Judging(REWARDS.load(section.function), budgets, scenario.accounting, section.split)
+    return RewardRules(REWARDS.load(section.function), budgets, scenario.accounting, section.split)
 
 
 def learners_of(
@@ -259,11 +259,11 @@ def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
     )
 
 
-def _model_bytes(trainer: Trainer, task: Task, link: Link) -> int | None:
+def _model_bytes(trainer: Trainer, task: Task, link: TransferSource) -> int | None:
     """Size of the model on the wire; ``None`` where nobody built one and transfers are as measured."""
     if trainer.implementation != SURROGATE:
         return trainer.initial().nbytes
-    if link is Link.PROFILE:
+    if link is TransferSource.PROFILE:
         return None
     from emulator.training.layout import model_bytes
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
-from emulator.scenario.model import Fleet, Traces
+from emulator.scenario.model import FleetSection, TracesSection
 from joulefleet.errors import ConfigError
 from joulefleet.records import read_record
 from joulefleet.seeds import stream_entropy
@@ -39,7 +39,7 @@ class Recordings:
     sha256: str | None
 
 
-def recordings(traces: Traces) -> Recordings:
+def recordings(traces: TracesSection) -> Recordings:
     """The traces of a scenario."""
     if traces.source == "synthetic":
         return _generated(traces.model, traces.users, traces.days, traces.seed)
@@ -51,7 +51,7 @@ def recordings(traces: Traces) -> Recordings:
     return _stored(folder, TraceSet(folder).record.sha256())
 
 
-def conditions_of(fleet: Fleet, seed: int) -> Conditions:
+def conditions_of(fleet: FleetSection, seed: int) -> Conditions:
     """What happens to the devices of a scenario; the seed decides who replays whom from which day."""
     traces = fleet.traces
     if traces is None:
@@ -70,7 +70,7 @@ def conditions_of(fleet: Fleet, seed: int) -> Conditions:
     return Replayed(TraceFleet.made(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns)
 
 
-def _start_ns(traces: Traces, found: Recordings) -> int:
+def _start_ns(traces: TracesSection, found: Recordings) -> int:
     """When the run begins: that time of day, on the first day of the recordings, in the users' zone."""
     zone = _zone(traces, found.flat)
     first_s = int(found.flat.start_ns.min()) // 10**9
@@ -79,7 +79,7 @@ def _start_ns(traces: Traces, found: Recordings) -> int:
     return int(day.replace(hour=hour, minute=minute, second=0, microsecond=0).timestamp()) * 10**9
 
 
-def _zone(traces: Traces, flat: FlatTraces) -> ZoneInfo | None:
+def _zone(traces: TracesSection, flat: FlatTraces) -> ZoneInfo | None:
     """The one zone of all users, ``None`` if the recordings' own clock is to be used.
 
     Raises:

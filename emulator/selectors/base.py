@@ -212,7 +212,10 @@ SELECTORS: Registry[type[Selector]] = Registry(
             "emulator.selectors.fedrank.variants:Frozen",
             "FedRank's imitation alone, without online learning",
         ),
-        "fedrank_literal": ("emulator.selectors.fedrank.variants:Literal", "FedRank's equations as printed"),
+        "fedrank_literal": (
+            "emulator.selectors.fedrank.variants:AsPrinted",
+            "FedRank's equations as printed",
+        ),
         "fedrank_minus_i": (
             "emulator.selectors.fedrank.variants:WithoutImitation",
             "FedRank without imitation (-I)",

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from device_agents.protocol import Phase
-from emulator.compare.statistics import Interval
 from emulator.experiments import paper_probing as paper
 from emulator.experiments.summary import summarise
 from emulator.round.outcome import Accounting
@@ -22,6 +21,7 @@ from harness.report.page import Cell, Number, Page, Section, Table
 from harness.report.profile_tables import profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
+from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import RunRecord
 from power.profile.model import DeviceProfile

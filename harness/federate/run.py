@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from emulator.round.outcome import RoundOutcome
-from emulator.runs.assemble import learners_of, make_selector, protocol_of, task_of
+from emulator.runs.assemble import learners_of, make_selector, rules_of, task_of
 from emulator.runs.emulation import Result
 from emulator.scenario.load import scenario_text
 from emulator.selectors.base import Selector
@@ -90,7 +90,7 @@ def _cast(files: FederateFiles, selector: Selector | None, cache: Path | None) -
         seed=seed,
         devices=files.devices,
         settings=files.settings,
-        protocol=protocol_of(scenario, task),
+        protocol=rules_of(scenario, task),
         data=FleetData(task, trainer, len(files.devices), backend, cache),
         uploads=Uploads(trainer, backend),
         selector=make_selector(scenario) if selector is None else selector,

@@ -15,7 +15,7 @@ from harness.evidence.capture import Capture, Phased
 from harness.profiles.epochs import CutCapture, gather_phases
 from joulefleet.errors import DataQualityError
 from power.energy.baseline import Baseline
-from power.energy.measurement import Evidence
+from power.energy.measurement import MeasuredWindow
 from power.energy.uncertainty import exposure_of, idle_over, limits_of
 from power.energy.windows import Window
 from power.profile.model import EnergyKind
@@ -119,7 +119,7 @@ def phase_name(phase: Phased) -> str | None:
 
 
 def _reading(
-    found: Sequence[Evidence], limits: NDArray[np.float64], baseline: Baseline | None
+    found: Sequence[MeasuredWindow], limits: NDArray[np.float64], baseline: Baseline | None
 ) -> PhaseReading:
     """Windows of one phase together. Time is known even where energy is not."""
     energy_j, exposure = 0.0, np.zeros_like(limits)

@@ -22,7 +22,7 @@ ZERO, REFERENCE = 0x10, 0x30
 
 
 @dataclass(slots=True)
-class Converter:
+class HvpmConverter:
     """One channel in one range.
 
     Attributes:
@@ -59,7 +59,7 @@ class FrontEnd:
         load: Number of the channel that the load is connected to; the others carry nothing.
     """
 
-    converters: tuple[Converter, ...]
+    converters: tuple[HvpmConverter, ...]
     main_volt: float
     usb_volt: float
     load: int
@@ -103,7 +103,7 @@ def hvpm_front_end(load: str) -> FrontEnd:
     of 1.1 uA, the coarse one at 12 A in steps of 0.2 mA.
     """
     unsigned = [
-        Converter(3000 + 10 * i, 36_000 + 10 * i, reference_a, offset, 0, 0xFFFF)
+        HvpmConverter(3000 + 10 * i, 36_000 + 10 * i, reference_a, offset, 0, 0xFFFF)
         for i, (reference_a, offset) in enumerate([(6.4, 15), (36.5e-3, 15), (0.6, 0), (14e-3, 0)])
     ]
     aux = [_signed(reference_a) for reference_a in (0.25, 3.1e-3)]
@@ -120,6 +120,6 @@ def lvpm_front_end(load: str, resistor_offset: int) -> FrontEnd:
     return FrontEnd((*main, *usb, *aux), 2 * 62.5e-6, 2 * 62.5e-6, CHANNELS.index(load))
 
 
-def _signed(reference_a: float) -> Converter:
+def _signed(reference_a: float) -> HvpmConverter:
     """Zero at 120 (the vendor's package takes a zero of 0 for no value), reference at 20000."""
-    return Converter(120, 20_000, reference_a, 0, -0x8000, 0x7FFF)
+    return HvpmConverter(120, 20_000, reference_a, 0, -0x8000, 0x7FFF)

@@ -34,7 +34,7 @@ def config_for_rate(rate_hz: float) -> Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ChipReading:
     """What the microcontroller read from the chip.
 
     Attributes:
@@ -52,7 +52,7 @@ class Reading:
     flags: int
 
 
-class Board:
+class EmulatedBoard:
     """Load, shunt and chip; the microcontroller reads the chip's registers and keeps it set up.
 
     Args:
@@ -104,7 +104,7 @@ class Board:
         """What a sharp load does."""
         self.chip.power_on_reset(t_ns)
 
-    def read(self, t_ns: int) -> Reading:
+    def read(self, t_ns: int) -> ChipReading:
         """As the sketch does: bus, shunt, power (clears CNVR), calibration (0 after a reset)."""
         bus_raw = self.chip.read(Register.BUS, t_ns)
         shunt_raw = _signed(self.chip.read(Register.SHUNT, t_ns))
@@ -118,7 +118,7 @@ class Board:
             flags |= Flags.CAL_LOST
             self.set_up(t_ns)
             self._set_up_again = True
-        return Reading(t_ns, shunt_raw, bus_raw, current_raw, int(flags))
+        return ChipReading(t_ns, shunt_raw, bus_raw, current_raw, int(flags))
 
     def _inputs(self, t_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         current_a, voltage_v = self._signal.sample(t_ns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from power.emulated.ina219_board import CALIBRATION, SHUNT_OHM, Reading
+from power.emulated.ina219_board import CALIBRATION, SHUNT_OHM, ChipReading
 from power.wire.ina219_csv_rows import CsvFormat
 from power.wire.ina219_registers import BUS_LSB_V, BUS_SHIFT, SHUNT_LSB_V
 
@@ -14,7 +14,7 @@ FREE_RUNNING_HZ = 100.0
 _CURRENT_LSB_MA = 0.04096 / (CALIBRATION * SHUNT_OHM) * 1e3
 
 
-def loose_lines(csv_format: CsvFormat, reading: Reading, millis: int) -> bytes:
+def loose_lines(csv_format: CsvFormat, reading: ChipReading, millis: int) -> bytes:
     """A reading as its sketch prints it; ``Serial.print`` of a float gives two decimals."""
     bus_v = (reading.bus_raw >> BUS_SHIFT) * BUS_LSB_V
     shunt_mv = reading.shunt_raw * SHUNT_LSB_V * 1e3

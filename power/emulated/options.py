@@ -83,7 +83,9 @@ def parse_signal(text: str) -> Signal:
     if kind == "constant":
         return signals.constant(number.get("current", 0.25), volts)
     if kind == "step":
-        return signals.Step(number.get("before", 0.1), number.get("after", 0.5), volts, number.get("at", 1.0))
+        return signals.StepSignal(
+            number.get("before", 0.1), number.get("after", 0.5), volts, number.get("at", 1.0)
+        )
     if kind == "square":
         return signals.Square(
             number.get("low", 0.1),

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from power.energy.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results
+from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy, WindowSums, results
 from power.recording import Recording
-from power.recording.channels import POWER, Channels, antiderivative, exact_ns, piece
+from power.recording.channels import POWER, RangeChannels, antiderivative, exact_ns, piece
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class EnergyIndex:
         info, index, timebase = recording.record.info, recording.index, recording.record.timebase
         self.recording = recording
         self.policy = policy
-        self.channels = Channels.of(info.accuracy)
+        self.channels = RangeChannels.of(info.accuracy)
         self.first_ns = timebase.to_host_ns(index["first_tick"])
         self.last_ns = timebase.to_host_ns(index["last_tick"])
         self.between_ns = self.first_ns[1:] - self.last_ns[:-1]
@@ -99,11 +99,11 @@ class EnergyIndex:
             found.append(self.channels.values(block.current_a[inside], block.voltage_v[inside])[POWER])
         return np.concatenate(found)
 
-    def tally(self, windows: Sequence[Window]) -> Tally:
+    def tally(self, windows: Sequence[Window]) -> WindowSums:
         """The sums of every window."""
         n = len(windows)
         if not n or not len(self.first_ns):
-            return Tally.zero(len(self.channels.names), n)
+            return WindowSums.zero(len(self.channels.names), n)
         given_ns = np.array([w.start_ns for w in windows] + [w.end_ns for w in windows], np.int64)
         t_ns = np.clip(given_ns, self.first_ns[0], self.last_ns[-1])
         batch = np.searchsorted(self.first_ns, t_ns, side="right") - 1
@@ -116,7 +116,7 @@ class EnergyIndex:
         known = np.maximum(self.lost, 0)
         bridged_s = self._gap_time_to(t_ns, batch, (known > 0).astype(np.float64))
         lost_s = self._gap_time_to(t_ns, batch, known / (known + 1.0))
-        return Tally(
+        return WindowSums(
             integrals=integrals[:, n:] - integrals[:, :n],
             n_samples=np.maximum(rows[n:] - rows[:n], 0),
             first_index=number[:n],

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from power.energy.index import integrate_recording
-from power.energy.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results
+from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy, WindowSums, results
 from power.model import Finding, InstrumentInfo, SampleBlock
-from power.recording.channels import Channels, antiderivative, exact_ns
+from power.recording.channels import RangeChannels, antiderivative, exact_ns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,9 +66,9 @@ class _Intake:
         self._starts = np.array([windows[i].start_ns for i in self._order], np.int64)
         self._ends = np.array([windows[i].end_ns for i in self._order], np.int64)
         self._latest_ends = np.maximum.accumulate(self._ends) if len(windows) else self._ends
-        self._channels = Channels.of(info.accuracy)
+        self._channels = RangeChannels.of(info.accuracy)
         self._longest_s = policy.longest_bridge_s(info.rate_hz)
-        self._tally = Tally.zero(len(self._channels.names), len(windows))
+        self._tally = WindowSums.zero(len(self._channels.names), len(windows))
         self._last_ns: int | None = None
         self._last_values = np.empty((0, 0))
 
@@ -131,6 +131,6 @@ class _Intake:
         self._tally.last_index[at] = np.where(some, first_index + high - 1, self._tally.last_index[at])
         self._tally.n_samples[at] += high - low
 
-    def in_given_order(self) -> Tally:
+    def in_given_order(self) -> WindowSums:
         """The sums in the order in which the windows were given."""
         return self._tally.taken(np.argsort(self._order, kind="stable"))

@@ -39,7 +39,7 @@ def total(variances: Sequence[Variance]) -> Variance:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PowerSeries:
     """Power in consecutive parts of equal length, of something that should be constant."""
 
     power_w: NDArray[np.float64]
@@ -59,7 +59,7 @@ class SlowNoise:
     flicker: Variance
 
 
-def slow_noise(series: Sequence[Series]) -> SlowNoise:
+def slow_noise(series: Sequence[PowerSeries]) -> SlowNoise:
     """Fit white and flicker noise to the Allan variances of some series of consecutive means.
 
     Each Allan variance is a chi-square estimate, so its weight is its count over the square of what is
@@ -83,7 +83,7 @@ def slow_noise(series: Sequence[Series]) -> SlowNoise:
     return SlowNoise(white, flicker)
 
 
-def _allan(series: Series) -> Iterator[tuple[float, float, float]]:
+def _allan(series: PowerSeries) -> Iterator[tuple[float, float, float]]:
     """Averaging times in octaves, the overlapping Allan variance at each, and its degrees of freedom.
 
     The degrees of freedom are those for white noise of the power, that is for "white FM" in the language of

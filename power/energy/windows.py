@@ -11,7 +11,7 @@ from pydantic import Field
 
 from joulefleet.config import ClosedModel
 from power.model import Finding, InstrumentInfo, Loss, Severity
-from power.recording.channels import CURRENT, POWER, Channels
+from power.recording.channels import CURRENT, POWER, RangeChannels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,7 +107,7 @@ class WindowEnergy:
 
 
 @dataclass(slots=True)
-class Tally:
+class WindowSums:
     """Sums for many windows at once, in the order of the windows.
 
     Attributes:
@@ -130,7 +130,7 @@ class Tally:
     span_ns: tuple[int, int] | None = None
 
     @classmethod
-    def zero(cls, n_channels: int, n_windows: int) -> Tally:
+    def zero(cls, n_channels: int, n_windows: int) -> WindowSums:
         """Nothing seen yet."""
         return cls(
             integrals=np.zeros((n_channels, n_windows)),
@@ -143,9 +143,9 @@ class Tally:
             unknown=np.zeros(n_windows, np.bool_),
         )
 
-    def taken(self, order: NDArray[np.int64]) -> Tally:
+    def taken(self, order: NDArray[np.int64]) -> WindowSums:
         """The same with the windows in another order."""
-        return Tally(
+        return WindowSums(
             integrals=self.integrals[:, order],
             n_samples=self.n_samples[order],
             first_index=self.first_index[order],
@@ -160,7 +160,7 @@ class Tally:
 
 def results(
     windows: Sequence[Window],
-    tally: Tally,
+    tally: WindowSums,
     info: InstrumentInfo,
     policy: GapPolicy,
     findings: tuple[Finding, ...],
@@ -168,7 +168,7 @@ def results(
     """Sums as results, each with its problems."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     judge = _Judge(tally, policy, policy.longest_bridge_s(info.rate_hz), errors)
-    range_j, range_vs = Channels.of(info.accuracy).by_range(tally.integrals)
+    range_j, range_vs = RangeChannels.of(info.accuracy).by_range(tally.integrals)
     energy_j, charge_c = tally.integrals[[POWER, CURRENT]].tolist()
     loss_known = (~tally.unknown & (info.loss is Loss.COUNTED)).tolist()
     n_samples, bridged_s = tally.n_samples.tolist(), tally.bridged_s.tolist()
@@ -199,7 +199,7 @@ def results(
 class _Judge:
     """Says what is wrong with a window."""
 
-    tally: Tally
+    tally: WindowSums
     policy: GapPolicy
     longest_bridge_s: float
     errors: Sequence[Finding]

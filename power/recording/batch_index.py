@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from power.recording.channels import POWER, Channels, fast_noise
+from power.recording.channels import POWER, RangeChannels, fast_noise
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
 
-def index_schema(channels: Channels) -> pa.Schema:
+def index_schema(channels: RangeChannels) -> pa.Schema:
     """The columns of ``blocks.parquet``."""
     import pyarrow as pa
 
@@ -44,7 +44,7 @@ def index_schema(channels: Channels) -> pa.Schema:
 
 
 def index_sums(
-    channels: Channels,
+    channels: RangeChannels,
     ticks: NDArray[np.int64],
     current_a: NDArray[np.float32],
     voltage_v: NDArray[np.float32],

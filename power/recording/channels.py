@@ -24,7 +24,7 @@ _SECOND_DIFFERENCE_GAIN = 6.0  # the variance of x[i+1] - 2 x[i] + x[i-1] is 6 t
 
 
 @dataclass(frozen=True, slots=True)
-class Channels:
+class RangeChannels:
     """The channels of an instrument.
 
     Attributes:

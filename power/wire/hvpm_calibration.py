@@ -17,7 +17,7 @@ WINDOW: Final = 5
 
 
 @dataclass(slots=True)
-class RangeCalibration:
+class HvpmRangeCalibration:
     """One measuring range.
 
     Attributes:

@@ -17,7 +17,7 @@ import numpy as np
 from power.energy.windows import ONE_LOST_PERIODS
 from power.model import Finding, FindingLog, Severity
 from power.wire.decoder import Decoded
-from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader
+from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row
 from power.wire.ina219_csv_shunt import ShuntCheck
 from power.wire.line_buffer import LineBuffer
 
@@ -146,7 +146,7 @@ class Ina219CsvDecoder:
         self._log = FindingLog()
         self._lines = LineBuffer(MAX_LINE)
         self._overlong_seen = 0
-        self._reader = RowReader(csv_format, torn=csv_format is CsvFormat.ADAFRUIT)
+        self._reader = CsvRowReader(csv_format, torn=csv_format is CsvFormat.ADAFRUIT)
         self._clock = MillisClock(self._log, self._pause_us)
         self._last_tick: int | None = None
         # An Adafruit line is torn or whole, never another valid line.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.selectors.oort.official import SHORTEST_S, Call, OfficialRules
+from emulator.selectors.oort.official import SHORTEST_S, OfficialRules, OortCall
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +26,6 @@ class PaperRules(OfficialRules):
     def _rated(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return allowed & (self.arms.count > 0) & (self.arms.utility > 0)
 
-    def _explore_weights(self, ids: NDArray[np.int64], now: Call) -> NDArray[np.float64]:
+    def _explore_weights(self, ids: NDArray[np.int64], now: OortCall) -> NDArray[np.float64]:
         weights = 1.0 / np.maximum(self.arms.duration_s[ids], SHORTEST_S)
         return weights if now.factor is None else weights * now.factor[ids]

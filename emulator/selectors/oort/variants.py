@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.selectors.oort.official import NOBODY, Call, Norm, OfficialRules
+from emulator.selectors.oort.official import NOBODY, Norm, OfficialRules, OortCall
 from emulator.selectors.top_k import top_k
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ POOL_FACTOR = 10
 class FedScaleRules(OfficialRules):
     """FedScale's pool and its stale exploration."""
 
-    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: Call) -> NDArray[np.float64]:
+    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: OortCall) -> NDArray[np.float64]:
         return np.abs(super()._scores(ids, norm, now))
 
     def _exploit_len(self, k: int, scored: int) -> int:
@@ -36,7 +36,7 @@ class FedScaleRules(OfficialRules):
         return cut_off, pool if len(pool) >= at_least else top_k(scores, at_least)
 
     def _complete(
-        self, exploited: NDArray[np.int64], now: Call
+        self, exploited: NDArray[np.int64], now: OortCall
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         explored = NOBODY
         if np.any(now.feasible & (self.arms.count == 0)):

@@ -29,8 +29,8 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
 
     --from and --to count from its first sample. The exit code is 6 if the energy must not be used.
     """
-    from power.energy.measurement import gather
-    from power.energy.uncertainty import Session, gross_interval
+    from power.energy.measurement import measure_windows
+    from power.energy.uncertainty import MeasuredRecording, gross_energy
     from power.recording import open_recording
     from power.recording.csv_export import write_csv
 
@@ -38,9 +38,9 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
     record = recording.record
     window = _window(recording, from_s, to_s)
     # The window is told in the recording's own time, so there is no clock to align.
-    (evidence,) = gather(recording, [window], sync_uncertainty_s=0.0)
+    (evidence,) = measure_windows(recording, [window], sync_uncertainty_s=0.0)
     energy = evidence.energy
-    interval = gross_interval([Session((evidence,), record.info.accuracy)]) if energy.valid else None
+    interval = gross_energy([MeasuredRecording((evidence,), record.info.accuracy)]) if energy.valid else None
     data: dict[str, Any] = {
         "folder": str(folder),
         "origin": record.provenance(folder.name).origin.value,
