@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
-from emulator.compare.cohorts import classes_per_cohort
-from emulator.compare.continuing import how_to_go_on, run_of
-from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
+from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
 from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.policies.store import SUFFIX
 from emulator.round.outcome import Accounting
 from emulator.runs.emulation import RECORD, Result, load_result
 from emulator.runs.software import OTHER_SOFTWARE
-from emulator.runs.stored import checked_rounds
+from emulator.runs.stored import checked_rounds, how_to_go_on, run_of
 from emulator.selectors.base import SELECTORS, Family
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run

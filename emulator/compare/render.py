@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.compare.layout import aligned, comma_separated, piped
 from emulator.compare.statistics import INTERVAL_NOTE, smallest_p
 from emulator.compare.titles import TITLES, TO_TARGET, WITHOUT_COSTS
 from emulator.selectors.base import shown_name
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from emulator.compare.load import ComparedRuns
     from emulator.compare.table import Contrast, MethodComparison, MetricCell
 
@@ -238,3 +238,29 @@ def as_data(found: ComparedRuns) -> dict[str, Any]:
             for metric, pairs in comparison.pairs.items()
         },
     }
+
+
+Cells = Sequence[str]
+
+
+def aligned(header: Cells, rows: Sequence[Cells]) -> list[str]:
+    """Lines for a terminal, columns under each other."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in (header, *rows)]
+
+
+def piped(header: Cells, rows: Sequence[Cells]) -> str:
+    """A Markdown table."""
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        for cells in (header, ["---"] * len(header), *rows)
+    )
+
+
+def comma_separated(header: Cells, rows: Iterable[Sequence[Any]]) -> str:
+    """A CSV file; ``None`` is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return out.getvalue()

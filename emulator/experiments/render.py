@@ -6,18 +6,17 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from emulator.compare.layout import aligned, comma_separated, piped
 from emulator.compare.load import BASELINE
-from emulator.compare.render import interval_text, smallest_note
+from emulator.compare.render import aligned, comma_separated, interval_text, piped, smallest_note
 from emulator.compare.statistics import INTERVAL_NOTE
 from emulator.compare.titles import LAST_TESTED
 from emulator.experiments.curves import CurveAxis, along
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
-from emulator.experiments.vanilla_table import HEADER as VANILLA_HEADER
-from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
-from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
-from emulator.experiments.vanilla_table import vanilla_rows
+from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
+from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
+from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
+from emulator.experiments.vanilla import vanilla_rows
 from emulator.round.outcome import Accounting
 from emulator.selectors.base import shown_name
 from joulefleet.interval import Interval

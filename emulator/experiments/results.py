@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.compare.continuing import how_to_go_on
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import final_accuracy
 from emulator.compare.table import FEW_SEEDS
@@ -16,7 +15,7 @@ from emulator.experiments.plan import ExperimentPlan, PlanEntry, Variant
 from emulator.experiments.runner import read_plan
 from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.runs.software import OTHER_SOFTWARE
-from emulator.runs.stored import checked_rounds
+from emulator.runs.stored import checked_rounds, how_to_go_on
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
 

@@ -17,7 +17,7 @@ from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla, probes_an_epoch
 from emulator.round.outcome import Accounting
-from emulator.runs.assemble import task_of
+from emulator.runs.learners import task_of
 from joulefleet.interval import Interval, student_interval
 
 UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))

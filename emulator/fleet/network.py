@@ -100,9 +100,8 @@ class Network:
     def _made(self, devices: Ids, phase: str, bps: Array | None, stalled_s: Array) -> Transfer:
         """At a rate, after a stall; as measured where the rate is 0 or unknown."""
         costs, profile = self.fleet.costs, self.fleet.profile[devices]
-        # What was not measured costs nothing; `ProfileCosts.gaps` says so.
-        duration_s = np.nan_to_num(getattr(costs, f"{phase}_s")[profile])
-        energy_j = np.nan_to_num(getattr(costs, f"{phase}_j")[profile])
+        duration_s: Array = getattr(costs, f"{phase}_s")[profile]
+        energy_j: Array = getattr(costs, f"{phase}_j")[profile]
         stalled_j = stalled_s * costs.wait_w[profile]
         if bps is None:
             return Transfer(stalled_s, stalled_j, duration_s, energy_j)

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.fleet.world import World
-from emulator.reporting import file_reports, probe_reports, round_reports
 from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser, check_size
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.phases import OpenRound, deadline_ns, finish, probe
-from emulator.round.reports import Reported
+from emulator.round.reports import Reported, file_reports, probe_reports, round_reports
 from emulator.round.rules import RewardRules, RoundRules
 from emulator.round.timeline import FORWARD_SHARE, Timeline
 from emulator.round.truth import Truth

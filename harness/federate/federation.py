@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.reporting import file_reports, round_reports
 from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate, RoundOutcome
-from emulator.round.reports import Reported
+from emulator.round.reports import Reported, file_reports, round_reports
 from emulator.round.reward import Budgets
 from emulator.round.rules import RewardRules
 from emulator.runs.assemble import reward_rules_of

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from emulator.round.outcome import RoundOutcome
-from emulator.runs.assemble import learners_of, make_selector, rules_of, task_of
+from emulator.runs.assemble import make_selector, rules_of
 from emulator.runs.emulation import Result
+from emulator.runs.learners import learners_of, task_of
 from emulator.scenario.load import scenario_text
 from emulator.selectors.base import Selector
 from harness.bench.journal import Listener, tell

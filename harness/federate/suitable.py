@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from emulator.assembly.checks import SURROGATE
 from emulator.round.view import PRIVILEGED
 from emulator.scenario.model import FleetSection, Scenario
 from emulator.selectors.base import Probe, Profiling, Selector
+from emulator.training.surrogate import SURROGATE
 from harness.bench.matrix import plan_devices
 from harness.federate.settings import FederateSettings
 from harness.inventory import Inventory

@@ -35,8 +35,8 @@ from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import advantages
 from emulator.selectors.oort.selector import Oort
+from emulator.selectors.parts.draws import top_k
 from emulator.selectors.tifl import TiFL
-from emulator.selectors.top_k import top_k
 from joulefleet.errors import ConfigError, StorageError
 
 SMALL = Scenario(

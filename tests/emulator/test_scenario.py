@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.assembly.profiles import profiles_of
 from emulator.fleet.conditions import Conditions
 from emulator.policies.store import any_policy, write_policy
-from emulator.runs.assemble import assemble, make_selector, task_of
+from emulator.runs.assemble import assemble, make_selector
 from emulator.runs.emulation import run
-from emulator.runs.fleet_inputs import conditions_of, recordings
+from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
+from emulator.runs.learners import task_of
 from emulator.scenario.load import load_scenario, preset_names, preset_summaries
 from emulator.scenario.model import FleetSection, Scenario, TaskSection, TracesSection
 from emulator.selectors.base import SELECTORS

@@ -27,7 +27,7 @@ import numpy as np
 from emulator.selectors.oort.arms import Arms
 from emulator.selectors.oort.draws import Draws
 from emulator.selectors.oort.settings import Settings
-from emulator.selectors.top_k import top_k
+from emulator.selectors.parts.draws import top_k
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.compare.cohorts import classes_per_cohort
-from emulator.runs.assemble import data_of
+from emulator.compare.metrics import classes_per_cohort
 from emulator.runs.emulation import Result, run
+from emulator.runs.learners import data_of
 from emulator.scenario.model import (
     FleetSection,
     ProtocolSection,
