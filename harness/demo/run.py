@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from emulator.experiments import runner as experiment
-from emulator.experiments.plan import Planned
+from emulator.experiments.plan import PlanEntry
 from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
 from emulator.round.outcome import RoundOutcome
@@ -182,7 +182,7 @@ def _replay(
         show("act 2, replay", size.rounds * len(plan.planned)) as advance,
     ):
 
-        def on_round(planned: Planned, outcome: RoundOutcome) -> None:
+        def on_round(planned: PlanEntry, outcome: RoundOutcome) -> None:
             before = plan.planned.index(planned) * size.rounds
             where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
             advance(before + outcome.round, f"{where}, accuracy {outcome.accuracy:.0%}")

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.reporting import file_reports, round_reports
 from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate, RoundOutcome
-from emulator.round.reports import Reported
+from emulator.round.reports import Reported, file_reports, round_reports
 from emulator.round.reward import Budgets
-from emulator.round.rules import Judging
-from emulator.runs.assemble import judging_of
+from emulator.round.rules import RewardRules
+from emulator.runs.assemble import reward_rules_of
 from emulator.selectors.base import Probe
 from emulator.training.base import Score
 from harness.bench.job.attempt import Bench
@@ -101,7 +100,7 @@ class Federation:
         self._check_ins = np.zeros(n)
         self._in_a_row = dict.fromkeys(cast.devices, 0)
         self._registered: Registered | None = None
-        self._judging: Judging | None = None
+        self._judging: RewardRules | None = None
         self.round = 0
         self.clock_ns = 0
         self.weights = cast.uploads.initial()
@@ -143,7 +142,7 @@ class Federation:
     def register(self, registered: Registered) -> None:
         """The server learns what a round takes the devices."""
         if self._judging is None:  # later ones do not change what rounds are judged by
-            self._judging = judging_of(
+            self._judging = reward_rules_of(
                 self._cast.scenario,
                 lambda: registered.budgets(
                     self._cast.protocol.k,
@@ -198,7 +197,7 @@ class Federation:
         self._check_ins[...] = state["check_ins"]
         self._cast.selector.load_state_dict(state["selector"])
 
-    def _judged(self) -> Judging:
+    def _judged(self) -> RewardRules:
         if self._judging is None:
             raise DeviceError(
                 "not a single device could be asked what a round takes it",

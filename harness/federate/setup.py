@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.round.rules import Protocol
+from emulator.round.rules import RoundRules
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
 from harness.bench.job.workload import Assignment
@@ -45,7 +45,7 @@ class FederationSetup:
     seed: int
     devices: tuple[str, ...]
     settings: FederateSettings
-    protocol: Protocol
+    protocol: RoundRules
     data: FleetData
     uploads: Uploads
     selector: Selector

@@ -21,7 +21,7 @@ from emulator.round.outcome import Accounting, ClientCost
 from harness.rounds.measured import MeasuredPart, client_cost
 from harness.rounds.record import ProbingRoundRecord
 from joulefleet.errors import DataQualityError
-from power.energy.uncertainty import Part
+from power.energy.uncertainty import UncertaintyPart
 from power.profile.model import Quantity
 
 if TYPE_CHECKING:
@@ -180,9 +180,9 @@ class PairedSeries:
         if n < 2:
             return Quantity(mean=self.mean, n=n)
         sd = float(self.values.std(ddof=1))
-        repeats = Part(standard_j=sd / math.sqrt(n), dof=float(n - 1))
+        repeats = UncertaintyPart(standard_j=sd / math.sqrt(n), dof=float(n - 1))
         instruments = [float(np.linalg.norm(moved)) for moved in self.limits.values()]
-        clock = Part(standard_j=self.clock)
+        clock = UncertaintyPart(standard_j=self.clock)
         half_width = math.hypot(repeats.half_width_j, clock.half_width_j, *instruments)
         return Quantity(mean=self.mean, n=n, sd=sd, half_width_95=half_width)
 

@@ -11,8 +11,16 @@ from collections.abc import Iterator
 
 from joulefleet.errors import ConfigError
 from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_fault
-from power.emulated.ina219_board import CALIBRATION, SHUNT_OHM, Board, Reading, config_for_rate
-from power.emulated.ina219_sketches import FREE_RUNNING_HZ, RATE_HZ, loose_lines
+from power.emulated.ina219_board import (
+    CALIBRATION,
+    FREE_RUNNING_HZ,
+    RATE_HZ,
+    SHUNT_OHM,
+    ChipReading,
+    EmulatedBoard,
+    config_for_rate,
+    loose_lines,
+)
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import Emulator
@@ -28,7 +36,7 @@ from power.wire.ina219_frames import (
     VERSION,
     Counters,
     Header,
-    Pong,
+    PongLine,
     counters_line,
     data_line,
     header_line,
@@ -57,7 +65,7 @@ class EmulatedIna219(Emulator):
         self._faults = FaultPlan(_supported(parse_fault(text)) for text in options.faults)
         self._truth = TruthLog(options.truth) if options.truth is not None else None
         boot_ns = time.monotonic_ns()
-        self._board = Board(
+        self._board = EmulatedBoard(
             options.build_signal(),
             config_for_rate(options.rate_hz) if self._format is None else Config.from_word(POWER_ON_CONFIG),
             boot_ns,
@@ -137,7 +145,7 @@ class EmulatedIna219(Emulator):
         elif command == ASK_COUNTERS:
             self._port.write(counters_line(self._counters()))
         elif command.startswith(b"?P ") and command[3:-1].isdigit():
-            self._port.write(pong_line(Pong(int(command[3:-1]), clock_us, clock_us)))
+            self._port.write(pong_line(PongLine(int(command[3:-1]), clock_us, clock_us)))
         elif command == STOP:
             self._run_ns = None
         elif command == RUN:
@@ -169,7 +177,7 @@ class EmulatedIna219(Emulator):
     def _counters(self) -> Counters:
         return Counters(overruns=0, i2c_errors=0, resets=self._resets - self._resets_before, late=0)
 
-    def _readings(self, run_ns: int, now_ns: int) -> Iterator[Reading]:
+    def _readings(self, run_ns: int, now_ns: int) -> Iterator[ChipReading]:
         """Every reading due by now: each conversion once, or for a sketch at its own pace."""
         while True:
             if self._format is None:
@@ -183,7 +191,7 @@ class EmulatedIna219(Emulator):
             self._seq += 1
             self._samples += 1
 
-    def _line(self, reading: Reading) -> bytes:
+    def _line(self, reading: ChipReading) -> bytes:
         """A reading as bytes, damaged as the faults want it."""
         clock_us = self._board.clock_us(reading.t_ns)
         if self._format is not None:

@@ -13,7 +13,7 @@ from typing import Self
 
 from joulefleet.errors import MeterError, MeterSilent
 from power.meter import MeterConfig, RawSink
-from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity, Timing
+from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, SampleClock, Severity
 from power.timebase import Timebase, TimebaseFitter, clock_tolerance_ppm
 from power.wire.decoder import Decoder
 
@@ -152,7 +152,7 @@ class StreamingMeter(ABC):
         on its own, because its arrival is its time.
         """
         reads = [self._pending.popleft() for _ in range(len(self._pending))]
-        if not reads or self.info.timing is Timing.HOST:
+        if not reads or self.info.timing is SampleClock.HOST:
             return reads
         return [(reads[-1][0], b"".join(data for _, data in reads))]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from pydantic import Field
 
 from joulefleet.config import ClosedModel
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
 
@@ -35,6 +35,8 @@ class LoadPoint(ClosedModel):
 
 def interpolate(x: Sequence[float], y: Sequence[float], at: ArrayLike) -> NDArray[np.float64]:
     """PCHIP through points of increasing ``x``, constant outside; 1 everywhere without points."""
+    import numpy as np  # not at the top: profiles are also listed, where nothing is computed
+
     where = np.asarray(at, np.float64)
     if not x:
         return np.ones(where.shape)

@@ -109,7 +109,10 @@ class HardwareModel(IntEnum):
 
 
 class UsbPassthrough(IntEnum):
-    """`Opcode.USB_PASSTHROUGH`; ``AUTO`` is off while the unit samples."""
+    """Whether the USB port at the front is connected through; ``AUTO`` is off while the unit samples.
+
+    The same numbers in `Opcode.USB_PASSTHROUGH` and in the LVPM's own command.
+    """
 
     OFF = 0
     ON = 1

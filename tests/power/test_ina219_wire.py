@@ -10,7 +10,7 @@ from power.wire.ina219 import Ina219Decoder
 from power.wire.ina219_frames import (
     Counters,
     Flags,
-    Pong,
+    PongLine,
     Refused,
     counters_line,
     crc16,
@@ -361,7 +361,7 @@ def test_carriage_returns_are_let_through() -> None:
 
 def test_other_frames_round_trip() -> None:
     assert parse_line(header_line(header())[:-1]) == header()
-    assert parse_line(pong_line(Pong(7, 2**32 - 1, 3))[:-1]) == Pong(7, 2**32 - 1, 3)
+    assert parse_line(pong_line(PongLine(7, 2**32 - 1, 3))[:-1]) == PongLine(7, 2**32 - 1, 3)
     assert parse_line(counters_line(Counters(1, 2, 3, 4))[:-1]) == Counters(1, 2, 3, 4)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.evidence.capture import Capture, open_capture, verify_capture
-from harness.profiles import build_profiles
+from harness.profiles.build import build_profiles
 from harness.rounds.bench_run.run import BenchFiles, read_files, run_bench
 from joulefleet.runstore import RunStore
 from tests.conftest import FULL_COUNTS

@@ -93,7 +93,7 @@ def show_run(run: Path, root: Path, given: dict[str, Any]) -> Output:
 
 
 def _data(found: Validation) -> dict[str, Any]:
-    from emulator.experiments import paper_probing as paper
+    from emulator.experiments.paper import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     plan = found.plan
@@ -109,7 +109,7 @@ def _data(found: Validation) -> dict[str, Any]:
         "energy": found.energy,
         "counted": {str(name): text for name, text in COUNTED.items()},
         "cells": [_cell(cell) for cell in found.cells],
-        "paper": paper.FIGURE,
+        "paper": asdict(PAPER_SAVING),
         "rounds": [asdict(line) for line in found.rounds],
         "planned": found.planned,
         "failed": found.failed,
@@ -141,7 +141,7 @@ def _cell(cell: MeasuredCell) -> dict[str, Any]:
 def _render(found: Validation, console: Console) -> None:
     from rich.table import Table
 
-    from emulator.experiments import paper_probing as paper
+    from emulator.experiments.paper import PAPER_SAVING
     from emulator.round.outcome import Accounting
     from harness.probing.formula import COUNTED
 
@@ -176,7 +176,7 @@ def _render(found: Validation, console: Console) -> None:
     lines = [f"{name}: {text}" for name, text in COUNTED.items()]
     failed = [f"round {name} is missing: {why}" for name, why in found.failed.items()]
     done = f"{len(found.rounds)} of {found.planned} rounds finished, {found.failed_attempts} attempts failed"
-    for line in (*lines, WAITING, *found.notes, done, *failed, paper.TEXT, paper.REMARK):
+    for line in (*lines, WAITING, *found.notes, done, *failed, PAPER_SAVING.text, PAPER_SAVING.remark):
         console.print(line, markup=False, soft_wrap=True)
 
 
