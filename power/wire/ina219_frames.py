@@ -60,8 +60,8 @@ class Header(BaseModel):
     """What ``#H`` says. Unknown keys are let through: a later sketch may add some within the version.
 
     Attributes:
-        proto: Name of the protocol. The part before the hyphen may be an earlier name of this project, so that
-            old recordings and boards can still be read.
+        proto: Name of the protocol. Before the hyphen may stand an earlier name of this project: old
+            recordings and boards can still be read.
         ver: Version of the protocol.
         fw: Version of the sketch.
         uid: Serial number of the board.
