@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXACT_PAIRS = 14
 """Up to so many pairs every sign change is tried, so the p-value is exact."""
-RESAMPLES = 2**EXACT_PAIRS
+RESAMPLES = 1 << EXACT_PAIRS
 """Random sign changes beyond that."""
 
 INTERVAL_NOTE = (
@@ -45,7 +45,7 @@ def permutation_p(differences: Values) -> float:
 
     def statistic(values: Values, axis: int) -> Values:
         # Rounded: sums that are equal on paper have to tie, whatever the order of their parts.
-        return np.round(values.sum(axis=axis) / total, 12)
+        return np.asarray(np.round(values.sum(axis=axis) / total, 12))
 
     found = permutation_test(
         (known,),
