@@ -130,12 +130,11 @@ def _burst_row(job: JobCapture, burst: BurstSeen) -> list[Cell]:
 
 
 def findings_section(run: StoredRun, notes: Sequence[Sequence[Cell]] = ()) -> Section:
-    """What a reader of the numbers must know; ``notes`` are further rows of the same columns."""
-    rows: list[Sequence[Cell]] = [
+    """What a reader of the numbers must know; ``notes`` are rows that come first."""
+    rows = list(notes) + [
         [row["severity"], row["code"], row["job"] or row["source"], str(row["count"]), row["message"]]
         for row in finding_table(run).rows
     ]
-    rows += notes
     table = capped(["severity", "finding", "where", "count", "what it means"], rows)
     return Section("Findings", "" if rows else "Nothing to report.", tables=[table] if rows else [])
 
