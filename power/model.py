@@ -187,6 +187,10 @@ SILENT_PERIODS = 5
 """An instrument that misses so many readings in a row is silent, however slow it is."""
 
 
+ONE_LOST_PERIODS = 2.5
+"""A single lost sample leaves two periods between its neighbours, give or take jitter."""
+
+
 class SampleClock(StrEnum):
     """Whose clock the sample times come from."""
 

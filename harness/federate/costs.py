@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.round.outcome import ClientCost, Fate
-from harness.federate.server import FederatedServer
+from harness.federate.participant import FederatedParticipant
 from harness.rounds.measured import client_cost
-from harness.rounds.round import Participant
+from harness.rounds.server import RoundServer
 from joulefleet.provenance import Origin, weakest
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Booked:
     notes: tuple[str, ...]
 
 
-def book(participants: Sequence[Participant], chosen: NDArray[np.bool_], *, probed: bool) -> Booked:
+def book(participants: Sequence[FederatedParticipant], chosen: NDArray[np.bool_], *, probed: bool) -> Booked:
     """Add up what was measured.
 
     Args:
@@ -71,12 +71,12 @@ def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_]) -> float:
     return before_s + float((cost.train_s + cost.upload_s)[chosen].max(initial=0.0))
 
 
-def _origin(participants: Sequence[Participant]) -> Origin | None:
+def _origin(participants: Sequence[FederatedParticipant]) -> Origin | None:
     origins = [one.capture.provenance().origin for one in participants if one.capture is not None]
     return weakest(origins) if origins else None
 
 
-def fate_of(one: Participant, server: FederatedServer, *, finite: bool, in_time: bool) -> Fate:
+def fate_of(one: FederatedParticipant, server: RoundServer, *, finite: bool, in_time: bool) -> Fate:
     """How the round ended for a participant.
 
     Args:

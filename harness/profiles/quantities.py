@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.interval import NORMAL_95, student_factor, student_half_width
-from power.energy.uncertainty import EnergyBudget, MeasuredRecording, combine, gross_energy, net_energy
+from power.energy.uncertainty import (
+    EnergyBudget,
+    MeasuredRecording,
+    combined_half_width_j,
+    gross_energy,
+    net_energy,
+)
 from power.profile.model import Quantity
 
 if TYPE_CHECKING:
@@ -47,7 +53,7 @@ def power(sessions: Sequence[MeasuredRecording]) -> Quantity:
     interval = gross_energy(used)
     rest = {name: part for name, part in interval.parts.items() if name != "repeats"}
     mean_s = float(np.mean([_durations_s(session).mean() for session in used]))
-    systematic_w = combine(rest) / mean_s
+    systematic_w = combined_half_width_j(rest) / mean_s
     single = used[0] if len(used) == 1 else None
     values_w = _powers_w(single) if single else np.array([_mean_power_w(session) for session in used])
     n = len(values_w)
@@ -79,7 +85,7 @@ def _half_width_j(interval: EnergyBudget, sessions: Sequence[MeasuredRecording],
         return interval.half_width_j
     means_j = np.array([_values_j(session, net=net).mean() for session in sessions])
     rest = {name: part for name, part in interval.parts.items() if name != "repeats"}
-    return math.hypot(combine(rest), _scatter(means_j, len(sessions)))
+    return math.hypot(combined_half_width_j(rest), _scatter(means_j, len(sessions)))
 
 
 def _scatter(values: NDArray[np.float64], captures: int) -> float:

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from power.emulated.faults import Fault, FaultKind, FaultPlan
-from power.emulated.hvpm_front_end import REFERENCE, ZERO, hvpm_front_end, lvpm_front_end
-from power.emulated.hvpm_queue import QUEUE_DEPTH, ObservationQueue
+from power.emulated.hvpm_front_end import (
+    QUEUE_DEPTH,
+    REFERENCE,
+    ZERO,
+    ObservationQueue,
+    hvpm_front_end,
+    lvpm_front_end,
+)
 from power.emulated.hvpm_registers import LVPM_RESISTOR_OFFSET, Registers
 from power.emulated.hvpm_variant import HvpmVariant
 from power.emulated.options import EmulatorOptions

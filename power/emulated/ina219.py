@@ -11,8 +11,16 @@ from collections.abc import Iterator
 
 from joulefleet.errors import ConfigError
 from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_fault
-from power.emulated.ina219_board import CALIBRATION, SHUNT_OHM, ChipReading, EmulatedBoard, config_for_rate
-from power.emulated.ina219_sketches import FREE_RUNNING_HZ, RATE_HZ, loose_lines
+from power.emulated.ina219_board import (
+    CALIBRATION,
+    FREE_RUNNING_HZ,
+    RATE_HZ,
+    SHUNT_OHM,
+    ChipReading,
+    EmulatedBoard,
+    config_for_rate,
+    loose_lines,
+)
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import Emulator

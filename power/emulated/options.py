@@ -105,7 +105,7 @@ def _recorded(folder: Path) -> Signal:
     import numpy as np
 
     from power.emulated.signals import Recorded
-    from power.recording import open_recording
+    from power.recording.reader import open_recording
 
     blocks = list(open_recording(folder).blocks())
     t_ns = np.concatenate([b.t_ns for b in blocks])

@@ -2,7 +2,7 @@
 
 Idle power fluctuates on all time scales, so its mean is known less well than independent samples would
 make it. An idle interval is cut into equal parts, and `power.energy.noise` tells from them what averages out
-and what does not (`power.flicker` says what the latter does to averages). Two things are asked:
+and what does not. Two things are asked:
 
 - How much does idle power move, for whatever reason? From the mean of each part. It limits a net energy.
 - How much does the instrument move? From the median of each part, which the short bursts of a device that
@@ -19,10 +19,9 @@ import numpy as np
 
 from joulefleet.errors import DataQualityError
 from power.energy.index import EnergyIndex
-from power.energy.noise import PowerSeries, SlowNoise, Variance, slow_noise, total
+from power.energy.noise import PowerSeries, SlowNoise, Variance, flicker_factor, slow_noise, total
 from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
-from power.flicker import flicker_factor
-from power.recording import Recording
+from power.recording.reader import Recording
 
 IDLE_PARTS = 32
 """Into how many parts an idle interval is cut: five octaves of averaging time."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy, WindowSums, results
-from power.recording import Recording
-from power.recording.channels import POWER, RangeChannels, antiderivative, exact_ns, piece
+from power.energy.integration import antiderivative, exact_ns, piece
+from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy, WindowSums, window_energies
+from power.recording.channels import POWER, RangeChannels
+from power.recording.reader import Recording
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,7 +87,7 @@ class EnergyIndex:
     def integrate(self, windows: Sequence[Window]) -> tuple[WindowEnergy, ...]:
         """Energy of each window."""
         record = self.recording.record
-        return results(windows, self.tally(windows), record.info, self.policy, record.findings)
+        return window_energies(windows, self.sums(windows), record.info, self.policy, record.findings)
 
     def power_w(self, start_ns: int, end_ns: int) -> NDArray[np.float64]:
         """The power of each sample from a time up to, but not including, another."""
@@ -99,7 +100,7 @@ class EnergyIndex:
             found.append(self.channels.values(block.current_a[inside], block.voltage_v[inside])[POWER])
         return np.concatenate(found)
 
-    def tally(self, windows: Sequence[Window]) -> WindowSums:
+    def sums(self, windows: Sequence[Window]) -> WindowSums:
         """The sums of every window."""
         n = len(windows)
         if not n or not len(self.first_ns):

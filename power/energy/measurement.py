@@ -16,8 +16,8 @@ import numpy as np
 
 from power.energy.index import EnergyIndex
 from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
-from power.recording import Recording
 from power.recording.channels import fast_noise
+from power.recording.reader import Recording
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

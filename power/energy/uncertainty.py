@@ -108,12 +108,12 @@ class EnergyBudget(ClosedModel):
     def without(self, part: str) -> Self:
         """The same interval with one part left out: what that part is worth."""
         rest = {name: value for name, value in self.parts.items() if name != part}
-        return self.model_copy(update={"parts": rest, "half_width_j": combine(rest)})
+        return self.model_copy(update={"parts": rest, "half_width_j": combined_half_width_j(rest)})
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRecording:
-    """Windows of the same work in one recording, with one clock fit.
+    """Windows of the same work in one recording, with one clock fit: one session of measuring.
 
     Attributes:
         windows: In the order of time.
@@ -149,7 +149,7 @@ def net_energy(sessions: Sequence[MeasuredRecording]) -> EnergyBudget:
     return _interval(sessions, net=True)
 
 
-def combine(parts: Mapping[str, UncertaintyPart]) -> float:
+def combined_half_width_j(parts: Mapping[str, UncertaintyPart]) -> float:
     """Half width of the 95 % interval that several parts make."""
     return math.hypot(*(part.half_width_j for part in parts.values()))
 
@@ -174,7 +174,7 @@ def _interval(sessions: Sequence[MeasuredRecording], *, net: bool) -> EnergyBudg
         parts["repeats"] = UncertaintyPart(standard_j=sd_j / math.sqrt(count), dof=float(count - 1))
     return EnergyBudget(
         value_j=float(repetitions.mean()),
-        half_width_j=combine(parts),
+        half_width_j=combined_half_width_j(parts),
         parts=parts,
         n=n,
         sessions=len(views),
@@ -191,19 +191,19 @@ def _instrument_j(views: Sequence[_View]) -> float:
     """
     variance = 0.0
     for accuracy in {view.accuracy for view in views}:
-        exposure = sum(view.exposure for view in views if view.accuracy == accuracy) / len(views)
-        variance += float(np.sum((exposure * limits_of(accuracy) / NORMAL_95) ** 2))
+        sensitivity = sum(view.sensitivity for view in views if view.accuracy == accuracy) / len(views)
+        variance += float(np.sum((sensitivity * error_limits(accuracy) / NORMAL_95) ** 2))
     return math.sqrt(variance)
 
 
-def limits_of(accuracy: Accuracy) -> np.ndarray:
-    """95 % limits in the order of `exposure_of`."""
+def error_limits(accuracy: Accuracy) -> np.ndarray:
+    """95 % limits in the order of `error_sensitivities`."""
     gains = [part.gain_rel for part in accuracy.current]
     offsets = [part.offset_a for part in accuracy.current]
     return np.array([*gains, *offsets, accuracy.voltage_gain_rel, accuracy.voltage_offset_v])
 
 
-def exposure_of(energy: WindowEnergy) -> np.ndarray:
+def error_sensitivities(energy: WindowEnergy) -> np.ndarray:
     """How much the energy changes per unit of each error: by range, then for voltage."""
     total = [energy.energy_j or 0.0, energy.charge_c or 0.0]
     return np.array([*energy.range_energy_j, *energy.range_volt_s, *total])
@@ -223,14 +223,14 @@ class _View:
         self.accuracy = session.accuracy
         self.baseline = session.baseline
         self.duration_s = float(np.mean([e.energy.duration_s for e in self.windows]))
-        exposures = np.array([exposure_of(e.energy) for e in self.windows])
+        sensitivities = np.array([error_sensitivities(e.energy) for e in self.windows])
         values = np.array([e.energy.energy_j or 0.0 for e in self.windows])
         if net and self.baseline is not None:
-            idle = [idle_over(self.baseline, e.energy) for e in self.windows]
+            idle = [idle_energy(self.baseline, e.energy) for e in self.windows]
             values = values - [power_j for power_j, _ in idle]
-            exposures = exposures - [exposure for _, exposure in idle]
+            sensitivities = sensitivities - [sensitivity for _, sensitivity in idle]
         self.values_j = values
-        self.exposure = exposures.mean(axis=0)
+        self.sensitivity = sensitivities.mean(axis=0)
 
     @property
     def clock_j(self) -> float:
@@ -258,17 +258,17 @@ class _View:
         return UncertaintyPart(standard_j=self.duration_s * math.sqrt(power.w2), dof=power.dof)
 
 
-def idle_over(baseline: Baseline, energy: WindowEnergy) -> tuple[float, np.ndarray]:
-    """Idle energy over a window and its exposure to the instrument's errors."""
+def idle_energy(baseline: Baseline, energy: WindowEnergy) -> tuple[float, np.ndarray]:
+    """Idle energy over a window and its sensitivity to the instrument's errors."""
     weights = baseline.weights_at((energy.start_ns + energy.end_ns) // 2)
     scales = [
         weight * energy.duration_s / interval.energy.duration_s
         for weight, interval in zip(weights, baseline.intervals, strict=True)
     ]
-    exposure = np.sum(
-        [s * exposure_of(i.energy) for s, i in zip(scales, baseline.intervals, strict=True)], axis=0
+    sensitivity = np.sum(
+        [s * error_sensitivities(i.energy) for s, i in zip(scales, baseline.intervals, strict=True)], axis=0
     )
-    return float(exposure[-2]), exposure
+    return float(sensitivity[-2]), sensitivity
 
 
 def _notes(views: Sequence[_View], repetitions: np.ndarray, *, n: int, net: bool) -> tuple[str, ...]:

@@ -35,7 +35,8 @@ from power.model import (
     SampleClock,
     Severity,
 )
-from power.recording import RecordingRecord, RecordingWriter
+from power.recording.records import RecordingRecord
+from power.recording.writer import RecordingWriter
 from power.timebase import Timebase
 
 if TYPE_CHECKING:

@@ -16,16 +16,14 @@ from pydantic import Field, model_validator
 
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import ConfigError, MeterProtocolError, MeterSilent
-from power.energy.windows import ONE_LOST_PERIODS
 from power.meter import MeterConfig
-from power.meters.ina219 import check_config
-from power.meters.ina219_accuracy import Grade, ina219_accuracy
+from power.meters.ina219 import Grade, check_config, ina219_accuracy
 from power.meters.serial_port import SerialPort, is_real_serial
 from power.meters.streaming import StreamingMeter
-from power.model import Accuracy, InstrumentInfo, Loss, SampleClock, Severity
+from power.model import ONE_LOST_PERIODS, Accuracy, InstrumentInfo, Loss, SampleClock, Severity
+from power.wire.decoder import LineBuffer
 from power.wire.ina219_csv import MAX_LINE, SHUNT_TOLERANCE, TICK_HZ, CsvScale, Ina219CsvDecoder
 from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row, known_formats, recognise
-from power.wire.line_buffer import LineBuffer
 
 LIBRARY_SHUNT_OHM = 0.1
 """The resistance that the common libraries compute with (Adafruit's ``setCalibration_32V_2A``)."""

@@ -26,8 +26,7 @@ from power.meters.safety import (
     require_safe_voltage,
 )
 from power.meters.streaming import StreamingMeter
-from power.meters.thread_switching import restore_turns, shorten_turns
-from power.meters.usb_link import UsbLink
+from power.meters.usb_link import UsbLink, restore_turns, shorten_turns
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import hvpm_control as wire

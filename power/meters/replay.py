@@ -20,7 +20,9 @@ from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import ConfigError, MeterError
 from power.meter import MeterConfig, RawSink
 from power.model import Finding, InstrumentInfo, SampleBlock
-from power.recording import SECOND_HAND, Recording, block_part, open_recording
+from power.recording.reader import Recording, open_recording
+from power.recording.records import SECOND_HAND
+from power.recording.writer import block_part
 from power.timebase import Timebase
 
 PORTION_S = 0.1

@@ -13,8 +13,9 @@ from joulefleet.records import storage_error
 from joulefleet.runstore.run import RunLock
 from power.meter import MeterConfig, PowerMeter
 from power.model import Finding, SampleBlock, Severity
-from power.recording import OPENING_FILE, SALVAGE_HINT, RecordingRecord, RecordingWriter, block_part
 from power.recording.checks import SampleChecks, finite_rows, merge_findings
+from power.recording.records import OPENING_FILE, SALVAGE_HINT, RecordingRecord
+from power.recording.writer import RecordingWriter, block_part
 
 FIRST_SAMPLE_S = 30.0
 """Longest wait for the first sample: an HVPM calibrates for some 6 s before it delivers one. More for an

@@ -16,7 +16,8 @@ from joulefleet.errors import StorageError
 from joulefleet.registry import Registry
 from joulefleet.runstore.table import iter_batches, table_path
 from power.model import Finding, InstrumentInfo
-from power.recording import RAW_FILE, Recording
+from power.recording.reader import Recording
+from power.recording.records import RAW_FILE
 from power.wire.decoder import Decoded, Decoder
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def raw_portions(recording: Recording) -> Iterator[tuple[bytes, int]]:
             yield rest, arrival_ns
 
 
-def compare(recording: Recording) -> RedecodeComparison:
+def compare_with_raw(recording: Recording) -> RedecodeComparison:
     """Decode the raw bytes again and compare every sample bit for bit."""
     info = recording.record.info
     decoder = DECODERS.load(info.kind)(info)

@@ -17,8 +17,7 @@ from joulefleet.runstore.table import (
 )
 from power.meter import MeterConfig
 from power.model import Finding, InstrumentInfo, SampleBlock
-from power.recording.batch_index import index_schema, index_sums
-from power.recording.channels import RangeChannels
+from power.recording.channels import RangeChannels, index_schema, index_sums
 from power.recording.records import (
     BATCH_SAMPLES,
     FLUSH_S,

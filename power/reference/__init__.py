@@ -1,6 +1,23 @@
 """The reference fleet: phone profiles from published facts, for when nobody has measured yet."""
 
-from power.reference.facts import reference_facts
-from power.reference.fleet import reference_fleet
+from joulefleet.lazy import lazy_names
 
-__all__ = ["reference_facts", "reference_fleet"]
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "power.reference.facts": (
+            "Anchor",
+            "FactSource",
+            "Family",
+            "PhoneFacts",
+            "PowerFacts",
+            "Radio",
+            "RadioLink",
+            "ReferenceFacts",
+            "Speed",
+            "TaskFacts",
+            "reference_facts",
+        ),
+        "power.reference.fleet": ("reference_fleet",),
+    },
+)

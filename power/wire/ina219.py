@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from power.model import Finding, FindingLog, Severity
-from power.wire.decoder import Decoded
+from power.wire.decoder import Decoded, LineBuffer
 from power.wire.ina219_frames import (
     MAX_LINE,
     Conversion,
@@ -31,7 +31,6 @@ from power.wire.ina219_frames import (
 )
 from power.wire.ina219_registers import BUS_LSB_V, BUS_SHIFT, SHUNT_LSB_V
 from power.wire.ina219_track import SampleTrack
-from power.wire.line_buffer import LineBuffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

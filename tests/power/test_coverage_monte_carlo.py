@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from power.energy import GapPolicy, Window
 from power.energy.baseline import measure_baseline
-from power.energy.integration import GapPolicy, Window
 from power.energy.measurement import measure_windows
 from power.energy.uncertainty import EnergyBudget, MeasuredRecording, gross_energy, net_energy
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, SampleBlock

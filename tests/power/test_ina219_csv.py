@@ -12,7 +12,7 @@ from joulefleet.errors import ConfigError, MeterDisconnected, MeterProtocolError
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import in_thread
-from power.energy.integration import Window, integrate
+from power.energy import Window, integrate
 from power.meter import MeterConfig
 from power.meters.ina219_csv import Ina219Csv, _rate_hz, open_meter
 from power.model import Loss, SampleBlock, SampleClock

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
 from joulefleet.provenance import Origin
-from power.energy.integration import GapPolicy, Window, integrate_recording
+from power.energy import GapPolicy, Window, integrate_recording
 from power.importers.powertool_csv import KIND, import_powertool_csv
 from power.model import Accuracy, Loss, RangeAccuracy, SampleClock
 from power.recording import Recording, open_recording

@@ -8,19 +8,18 @@ import pytest
 from scipy.stats import t as student_t
 
 from joulefleet.errors import DataQualityError
+from power.energy import GapPolicy, Window
 from power.energy.baseline import measure_baseline
-from power.energy.integration import GapPolicy, Window
 from power.energy.measurement import MeasuredWindow, measure_windows
-from power.energy.noise import PowerSeries, slow_noise
+from power.energy.noise import ALLAN_OF_H, PowerSeries, flicker_factor, slow_noise
 from power.energy.uncertainty import (
     EnergyBudget,
     MeasuredRecording,
     UncertaintyPart,
-    combine,
+    combined_half_width_j,
     gross_energy,
     net_energy,
 )
-from power.flicker import ALLAN_OF_H, flicker_factor
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
 from power.recording import Recording, RecordingWriter, open_recording
 from power.timebase import Timebase
@@ -406,8 +405,10 @@ def test_half_widths_are_added_in_squares() -> None:
     known, guessed = UncertaintyPart(standard_j=3.0), UncertaintyPart(standard_j=4.0, dof=4.0)
     assert known.half_width_j == pytest.approx(3 * 1.959964)
     assert guessed.half_width_j == pytest.approx(4 * student_t.ppf(0.975, 4))
-    assert combine({"a": known, "b": guessed}) == pytest.approx(math.hypot(3 * 1.959964, 4 * 2.776445))
-    assert combine({}) == 0.0
+    assert combined_half_width_j({"a": known, "b": guessed}) == pytest.approx(
+        math.hypot(3 * 1.959964, 4 * 2.776445)
+    )
+    assert combined_half_width_j({}) == 0.0
 
 
 def test_leaving_a_part_out_narrows_the_interval(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
     from power.energy.measurement import measure_windows
     from power.energy.uncertainty import MeasuredRecording, gross_energy
     from power.recording import open_recording
-    from power.recording.csv_export import write_csv
+    from power.recording.csv_export import write_samples_csv
 
     recording = open_recording(folder)
     record = recording.record
@@ -56,7 +56,7 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
         "problems": list(energy.problems),
         "notes": [*energy.notes, *(interval.notes if interval else ())],
         "findings": [finding.model_dump(mode="json") for finding in record.findings],
-        "csv_rows": None if csv is None else write_csv(recording, csv, window),
+        "csv_rows": write_samples_csv(recording, csv, window.start_ns, window.end_ns) if csv else None,
     }
     return Output(data, lambda console: _render(console, data), 0 if energy.valid else EXIT_DATA_QUALITY)
 
