@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from harness.probing.predict import Interval
     from harness.probing.run import ProbingFiles
     from harness.probing.validation import MeasuredCell, Validation
+    from joulefleet.interval import Interval
     from power.profile.model import Quantity
 
 WAITING = "wait: of all candidates for the server's choice after the probe; in no other number"
@@ -28,6 +28,7 @@ PREDICTED, EMULATED = "  predicted", "  emulator"
 def run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
     """Run a plan, or only say what it would run."""
     from harness.cli.meter.live import stop_on_signals
+    from harness.outputs import OUTPUTS
     from harness.probing import run as probing_run
 
     files = probing_run.read_files(plan, given["inventory"])
@@ -45,14 +46,16 @@ def run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
 
     with stop_on_signals() as stop:
         try:
-            tally = probing_run.run_plan(files, root, resume=given["resume"], stop=stop, listener=listener)
+            outcome = probing_run.run_probing(
+                files, root, resume=given["resume"], stop=stop, listener=listener, outputs=OUTPUTS
+            )
         except KeyboardInterrupt:
             if place:
                 click.echo(f"to go on: {files.command(place[0])}", err=True)
             raise
-    if tally.failed:
-        click.echo(f"to try failed rounds again: {files.command(tally.path)}", err=True)
-    return show_run(tally.path, root, given)
+    if outcome.failed:
+        click.echo(f"to try failed rounds again: {files.command(outcome.path)}", err=True)
+    return show_run(outcome.path, root, given)
 
 
 def _dry_run(files: ProbingFiles) -> Output:
