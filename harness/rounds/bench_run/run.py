@@ -146,7 +146,7 @@ def _work(
     whole = {folder.name: folder for folder in job_folders(session.path) if is_whole(folder)}
     session.put_aside_unfinished(whole)
     finished = {job.name: whole[job.name] for job in files.jobs if job.name in whole}
-    # All names: whoever asks for the state of the run need not expand its plan again.
+    # All names: whoever asks for the state of the run need not expand the plan.
     planned = [job.name for job in files.jobs]
     session.note("session", jobs=len(chosen), finished_before=len(finished), planned=planned)
     runner = Runner(session.bench, workloads, chosen, finished=finished)
