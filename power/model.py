@@ -255,7 +255,7 @@ class InstrumentInfo(ClosedModel):
     accuracy: Accuracy
     facts: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
-    def patience_s(self, at_least_s: float) -> float:
+    def timeout_s(self, at_least_s: float) -> float:
         """How long to wait for a reading: at least so long, and longer for an instrument that is slow."""
         return max(at_least_s, SILENT_PERIODS / self.rate_hz)
 

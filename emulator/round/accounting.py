@@ -51,8 +51,10 @@ def round_costs(
     return {Accounting.HONEST: honest, **others}
 
 
-def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_]) -> float:
-    """R_T under ``honest`` of a probing round in which nobody was late or went away."""
+def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_], *, probed: bool = True) -> float:
+    """R_T under ``honest`` of a round in which nobody was late or went away."""
+    if not probed:  # nobody waits for a choice
+        return float((cost.download_s + cost.train_s + cost.upload_s).max(initial=0.0))
     probed_s, after_s = cost.download_s + cost.probe_s, (cost.train_s + cost.upload_s)[chosen]
     return float(probed_s.max(initial=0.0)) + float(after_s.max(initial=0.0))
 

@@ -14,7 +14,6 @@ from harness.demo.outcome import look_commands, next_commands
 from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
 from harness.demo.run import DemoResult
 from harness.probing.formula import COUNTED
-from harness.probing.predict import Interval as PredictedInterval
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
 from harness.report.page import Cell, Number, Page, Section, Table
@@ -22,6 +21,7 @@ from harness.report.profile_tables import profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.interval import Interval
+from joulefleet.interval import Interval as PredictedInterval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import RunRecord
 from power.profile.model import DeviceProfile

@@ -84,7 +84,7 @@ def _setup(files: FederateFiles, selector: Selector | None, cache: Path | None) 
         seed=seed,
         devices=files.devices,
         settings=files.settings,
-        protocol=rules_of(scenario, task),
+        rules=rules_of(scenario, task),
         data=FleetData(task, trainer, len(files.devices), backend, cache),
         uploads=Uploads(trainer, backend),
         selector=make_selector(scenario) if selector is None else selector,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.round.accounting import round_costs, vanilla_cost
+from emulator.round.accounting import honest_time_s, round_costs, vanilla_cost
 from emulator.round.outcome import Accounting, ClientCost, RoundCost
 from power.profile.cost_arrays import PhaseCosts
 
@@ -55,8 +55,8 @@ def both_ways(costs: PhaseCosts, chosen: NDArray[np.bool_], local_epochs: int) -
     trained_s = probed_s + later * costs.epoch_s
     everybody = np.ones_like(chosen)
     vanilla = vanilla_cost(_client_cost(costs, everybody, later), chosen)
-    done_s = _longest(probed_s) + _longest((later * costs.epoch_s + costs.upload_s)[chosen])
-    probing = round_costs(_client_cost(costs, chosen, later), chosen, done_s, probed=True)
+    cost = _client_cost(costs, chosen, later)
+    probing = round_costs(cost, chosen, honest_time_s(cost, chosen), probed=True)
     return RoundBothWays(
         vanilla=vanilla,
         probing=probing,

@@ -20,6 +20,7 @@ from emulator.round.outcome import Accounting
 from harness.probing.formula import both_ways
 from harness.probing.profile_costs import draw_worlds, mean_costs
 from joulefleet.errors import ConfigError
+from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator
 from power.profile.cost_arrays import PhaseCosts
@@ -62,16 +63,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean over rounds and its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
+class PredictedSaving:
     """What probing takes under one accounting, and what it saves against vanilla, as shares.
 
     Attributes:
@@ -97,7 +89,7 @@ class PredictedCell:
     vanilla_j: Interval
     vanilla_wait_j: Interval
     probing_wait_j: Interval
-    savings: dict[Accounting, Saving]
+    savings: dict[Accounting, PredictedSaving]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +180,7 @@ def _cell(
         vanilla_wait_j=draws.mean(VANILLA_WAIT_J),
         probing_wait_j=draws.mean(PROBING_WAIT_J),
         savings={
-            accounting: Saving(
+            accounting: PredictedSaving(
                 time_s=draws.mean(FIRST_SAVING + 2 * i),
                 energy_j=draws.mean(FIRST_SAVING + 2 * i + 1),
                 time_saved=draws.saved(FIRST_SAVING + 2 * i, VANILLA_S),

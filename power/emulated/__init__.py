@@ -1,18 +1,5 @@
 """Byte-level emulators of the instruments, part of the product: a bench without hardware."""
 
-from joulefleet.lazy import lazy_names
+from joulefleet.lazy import names_of_stub
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "power.emulated.options": ("EmulatorOptions",),
-        "power.emulated.service": (
-            "EMULATORS",
-            "Emulator",
-            "EmulatorProcess",
-            "build_emulator",
-            "in_thread",
-            "serve",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

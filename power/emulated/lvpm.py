@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.errors import ConfigError
-from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_fault
+from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_faults
 from power.emulated.options import EmulatorOptions
 from power.emulated.pacer import Pacer
 from power.emulated.pty_port import PtyPort
@@ -126,7 +126,7 @@ class EmulatedLvpm(Emulator):
 
     def __init__(self, options: EmulatorOptions) -> None:
         self._options = options
-        self._faults = _applicable(options.faults)
+        self._faults = parse_faults("an LVPM", options.faults, _FAULTS)
         self._rate_hz = options.rate_hz or 5000.0
         self._fields = _initial_status(options.serial, self._rate_hz, options.variant)
         self._signal: Signal = options.build_signal()
@@ -264,16 +264,6 @@ class EmulatedLvpm(Emulator):
             frame = frame[: len(frame) // 2]
         self._counts["packets"] += 1
         self._to_send.append(frame)
-
-
-def _applicable(texts: tuple[str, ...]) -> list[Fault]:
-    faults = [parse_fault(text) for text in texts]
-    for fault in faults:
-        if fault.kind not in _FAULTS:
-            raise ConfigError(
-                f"an LVPM has no fault {fault.kind}", hint=f"it has {', '.join(sorted(_FAULTS))}"
-            )
-    return faults
 
 
 def _initial_status(serial: str, rate_hz: float, variant: str) -> dict[str, int]:

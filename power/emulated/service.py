@@ -56,7 +56,7 @@ def build_emulator(kind: str, options: EmulatorOptions) -> Emulator:
 
 
 def serve(emulator: Emulator, stop: threading.Event) -> None:
-    """Step until told to stop."""
+    """Step until ``stop`` is set."""
     while not stop.is_set():
         emulator.step(time.monotonic_ns())
         stop.wait(STEP_S)

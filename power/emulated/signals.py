@@ -51,7 +51,7 @@ class Square:
 
 @dataclass(slots=True)
 class StepSignal:
-    """One level, then for good another."""
+    """One level, then another until the end."""
 
     before_a: float
     after_a: float
@@ -68,7 +68,7 @@ class StepSignal:
 
 
 def constant(current_a: float, voltage_v: float) -> StepSignal:
-    """The same current for ever."""
+    """The same current all the time."""
     return StepSignal(current_a, current_a, voltage_v)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -142,17 +142,9 @@ class WindowSums:
 
     def taken(self, order: NDArray[np.int64]) -> WindowSums:
         """The same with the windows in another order."""
-        return WindowSums(
-            integrals=self.integrals[:, order],
-            n_samples=self.n_samples[order],
-            first_index=self.first_index[order],
-            last_index=self.last_index[order],
-            bridged_s=self.bridged_s[order],
-            lost_s=self.lost_s[order],
-            broken=self.broken[order],
-            unknown=self.unknown[order],
-            span_ns=self.span_ns,
-        )
+        # All but the first field (one row per channel) and the last (of the whole recording).
+        by_window = {f.name: getattr(self, f.name)[order] for f in fields(self)[1:-1]}
+        return replace(self, integrals=self.integrals[:, order], **by_window)
 
 
 def window_energies(

@@ -17,6 +17,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -199,13 +200,11 @@ def _import(
     writer = RecordingWriter(folder, info, None, started_ns=0)
     blocks = _Blocks(period_s)
     power = _PowerCheck(half_step)
-    chunk: CsvChunk | None = first
     try:
-        while chunk is not None:
+        for chunk in chain([first], chunks):
             power.add(chunk, columns)
             for block in blocks.of(chunk, columns):
                 writer.append(block)
-            chunk = next(chunks, None)
     except BaseException:
         writer.abandon()
         raise

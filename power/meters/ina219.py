@@ -205,7 +205,7 @@ def _check_header(config: MeterConfig, header: Header) -> None:
     settings = header.settings
     if settings.mode != MODE_SHUNT_AND_BUS_CONTINUOUS:
         raise MeterError(
-            f"{where}: the chip is in mode {settings.mode}, which does not convert shunt and bus for ever",
+            f"{where}: chip mode {settings.mode} does not convert shunt and bus continuously",
             hint="set mode 7 in the sketch",
         )
     # The chip may be 10 % slow (SBOS448G 7.5); a nominal period further off is a mistake in the sketch.

@@ -281,8 +281,8 @@ _readers = 0
 _usual_s = sys.getswitchinterval()
 
 
-def shorten_turns(interval_s: float) -> None:
-    """Lower the interpreter's switch interval; `restore_turns` once for each call brings it back."""
+def shorten_switch_interval(interval_s: float) -> None:
+    """Lower the interpreter's switch interval; each call needs one of `restore_switch_interval`."""
     global _readers, _usual_s  # noqa: PLW0603 - the interval belongs to the process, not to a meter
     with _lock:
         if _readers == 0:
@@ -291,7 +291,7 @@ def shorten_turns(interval_s: float) -> None:
         sys.setswitchinterval(min(sys.getswitchinterval(), interval_s))
 
 
-def restore_turns() -> None:
+def restore_switch_interval() -> None:
     """The interval as it was, once the last reader is done."""
     global _readers  # noqa: PLW0603
     with _lock:

@@ -1,30 +1,5 @@
 """What a device takes for one model: the profile as stored, its load curve, and many profiles as arrays."""
 
-from joulefleet.lazy import lazy_names
+from joulefleet.lazy import names_of_stub
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "power.profile.cost_arrays": (
-            "LoadCurves",
-            "PhaseCosts",
-            "ProfileCosts",
-            "missing_costs",
-            "phase_costs",
-            "profile_costs",
-        ),
-        "power.profile.load_curve": ("LoadPoint", "interpolate"),
-        "power.profile.model": (
-            "Battery",
-            "DeviceProfile",
-            "EnergyKind",
-            "MeasuredLoad",
-            "PhaseCost",
-            "Quantity",
-            "Thermal",
-            "TransferCost",
-            "load_profile",
-            "save_profile",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

@@ -1,6 +1,6 @@
 """Profiles as arrays: one entry per profile, so that a million devices need only the number of theirs.
 
-A cost that a profile lacks is refused, unless the caller says what it shall count as.
+A cost that a profile lacks is refused, unless the caller says that it costs nothing.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _base_w(profile: DeviceProfile, energy: EnergyKind) -> float:
     if epoch.marginal_j is None:
         raise DataQualityError(
             f"profile {profile.label} has a load curve, but no marginal energy of its epoch: "
-            f"how a load changes its {energy} energy cannot be told",
+            f"how a load changes its {energy} energy is not known",
             hint="measure its idle power; the curve is about the energy beyond it",
         )
     beside_j = epoch.energy_j(energy).mean - epoch.marginal_j.mean

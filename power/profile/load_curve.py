@@ -1,4 +1,4 @@
-"""How much slower and how much dearer training gets beside a background load: a monotone curve.
+"""How much longer and how much more energy training takes beside a background load: a monotone curve.
 
 Between its points a curve is PCHIP (Fritsch and Carlson 1980), which never overshoots: monotone points give a
 monotone curve. Beyond the first and the last point it stays at their value, because nothing was measured

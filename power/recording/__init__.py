@@ -12,23 +12,6 @@ A recording is a folder::
 Samples stay an Arrow stream so that a window of a day-long recording is read without the day (ADR-0004).
 """
 
-from joulefleet.lazy import lazy_names
+from joulefleet.lazy import names_of_stub
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "power.recording.csv_export": ("write_samples_csv",),
-        "power.recording.reader": ("Recording", "open_recording", "verify_hashes"),
-        "power.recording.recorder": ("FIRST_SAMPLE_S", "record"),
-        "power.recording.records": (
-            "BATCH_SAMPLES",
-            "OPENING_FILE",
-            "RAW_FILE",
-            "RECORDING_FILE",
-            "RecordingRecord",
-        ),
-        "power.recording.redecode": ("compare_with_raw",),
-        "power.recording.salvage": ("salvage_recording",),
-        "power.recording.writer": ("RecordingWriter",),
-    },
-)
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

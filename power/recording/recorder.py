@@ -55,7 +55,7 @@ def record(
     with _hold(folder):
         writer = RecordingWriter(folder, meter.info, config, started_ns=time.monotonic_ns())
         intake = _Intake(writer, SampleChecks(meter.info, config), on_block)
-        limit = _TimeLimit(seconds, stop, first_sample_s=meter.info.patience_s(FIRST_SAMPLE_S))
+        limit = _TimeLimit(seconds, stop, first_sample_s=meter.info.timeout_s(FIRST_SAMPLE_S))
         failure: BaseException | None = None
         try:
             _stream(meter, intake, limit)

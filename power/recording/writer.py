@@ -12,9 +12,7 @@ import numpy as np
 
 from joulefleet.errors import StorageError
 from joulefleet.records import storage_error, write_record
-from joulefleet.runstore.table import (
-    TableWriter,
-)
+from joulefleet.runstore.table import TableWriter
 from power.meter import MeterConfig
 from power.model import Finding, InstrumentInfo, SampleBlock
 from power.recording.channels import RangeChannels, index_schema, index_sums

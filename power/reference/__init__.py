@@ -1,23 +1,5 @@
 """The reference fleet: phone profiles from published facts, for when nobody has measured yet."""
 
-from joulefleet.lazy import lazy_names
+from joulefleet.lazy import names_of_stub
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "power.reference.facts": (
-            "Anchor",
-            "FactSource",
-            "Family",
-            "PhoneFacts",
-            "PowerFacts",
-            "Radio",
-            "RadioLink",
-            "ReferenceFacts",
-            "Speed",
-            "TaskFacts",
-            "reference_facts",
-        ),
-        "power.reference.fleet": ("reference_fleet",),
-    },
-)
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

@@ -1,7 +1,7 @@
 """Phone profiles computed from published facts: provenance ``literature``, with the error that implies.
 
-The formulas are few and plain, because the facts bear no more. `power.reference.facts` says where each number
-came from.
+The formulas are few and plain, because the facts support no more. `power.reference.facts` says where each
+number came from.
 
 - Time of a batch: overhead of the framework, overhead per parameter, arithmetic. All three were fitted to
   on-device training of four networks and an LSTM on one SoC; other SoCs go by their AI-Benchmark score.

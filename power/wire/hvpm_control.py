@@ -205,7 +205,7 @@ def current_limit_raw(model: HardwareModel, current_a: float) -> int:
     The scale of the LVPM falls, that of the HVPM rises.
     """
     share = current_a / MODEL_LIMITS[model].current_max_a
-    # A share that is a whole step may come out a hair below it in binary.
+    # A share that is a whole step may come out slightly below it in binary.
     if model is HardwareModel.HVPM:
         return _HV_LIMIT_ZERO + int(_HV_LIMIT_SPAN * share + 1e-6)
     return _LV_LIMIT_SPAN - int(_LV_LIMIT_SPAN * share + 1e-6)

@@ -126,7 +126,7 @@ class Ina219Decoder:
         return decoded + self._take(np.array(frames, np.int64))
 
     def _begin(self, header: Header) -> None:
-        """A header opens the run, repeats what is known, or tells of a restart."""
+        """A header opens the run, repeats what is known, or shows a restart."""
         if self.header is not None and self.header.run == header.run:
             return
         if self._track is not None and self._track.index >= 0:

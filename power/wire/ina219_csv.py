@@ -27,7 +27,7 @@ ROUNDING_V = 3 * SHUNT_LSB_V
 class ShuntCheck:
     """Whether the current that a sketch prints fits the shunt voltage beside it and the shunt's resistance.
 
-    A sketch computes the current with the resistance that its library was told (0.1 ohm unless someone
+    A sketch computes the current with the resistance that is set in its library (0.1 ohm unless someone
     changed it). On a board with another shunt every current is wrong by the same factor, and no single line
     shows it. These are sums over all lines, also because one line may mix two conversions.
 
@@ -45,7 +45,7 @@ class ShuntCheck:
     _largest_a: float = 0.0
 
     def add(self, row: Row) -> None:
-        """Take a line over, if it tells the shunt voltage."""
+        """Take a line over, if it has the shunt voltage."""
         if self.shunt_ohm is None or row.shunt_v is None:
             return
         self._lines += 1

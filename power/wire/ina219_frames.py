@@ -60,7 +60,8 @@ class Header(BaseModel):
     """What ``#H`` says. Unknown keys are let through: a later sketch may add some within the version.
 
     Attributes:
-        proto: Name of the protocol.
+        proto: Name of the protocol. Before the hyphen may stand an earlier name of this project: old
+            recordings and boards can still be read.
         ver: Version of the protocol.
         fw: Version of the sketch.
         uid: Serial number of the board.
@@ -79,7 +80,7 @@ class Header(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
-    proto: Literal["joulefleet-ina219"]
+    proto: str = Field(pattern=r"^[a-z]+-ina219$")
     ver: Literal[1]
     fw: str = Field(max_length=32)
     uid: str = Field(max_length=32)

@@ -59,7 +59,7 @@ def voltage_code(voltage_v: float) -> int:
     """
     if not VOLTAGE_MIN_V <= voltage_v <= VOLTAGE_MAX_V:
         raise ValueError(f"{voltage_v:g} V is outside {VOLTAGE_MIN_V} to {VOLTAGE_MAX_V} V")
-    return int((voltage_v - 2.0) * 100 + 1e-6)  # 3.7 - 2.0 is a hair below 1.7 in binary
+    return int((voltage_v - 2.0) * 100 + 1e-6)  # 3.7 - 2.0 is slightly below 1.7 in binary
 
 
 def setting_v(code: int) -> float:

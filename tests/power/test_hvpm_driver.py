@@ -39,7 +39,14 @@ from power.meter import MeterConfig, open_meter
 from power.meters.hvpm_unit import USB_ID, HvpmUnit
 from power.meters.monsoon_hvpm import MAX_CALIBRATION_MS, MonsoonHvpm, decoder_for
 from power.meters.safety import switch_output_on
-from power.meters.usb_link import UsbId, UsbLink, restore_turns, scan_usb, shorten_turns, usb_error
+from power.meters.usb_link import (
+    UsbId,
+    UsbLink,
+    restore_switch_interval,
+    scan_usb,
+    shorten_switch_interval,
+    usb_error,
+)
 from power.model import SampleBlock, Severity
 from power.recording import open_recording
 from power.recording.recorder import FIRST_SAMPLE_S, record
@@ -710,9 +717,9 @@ def test_as_a_process_it_prints_its_address_and_its_counters() -> None:
 
 def test_shorter_turns_last_until_the_last_reader_is_done() -> None:
     usual_s = sys.getswitchinterval()
-    shorten_turns(0.0005)
-    shorten_turns(0.0005)
-    restore_turns()
+    shorten_switch_interval(0.0005)
+    shorten_switch_interval(0.0005)
+    restore_switch_interval()
     assert sys.getswitchinterval() == pytest.approx(0.0005)
-    restore_turns()
+    restore_switch_interval()
     assert sys.getswitchinterval() == pytest.approx(usual_s)

@@ -416,7 +416,7 @@ def test_pings_that_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_emulator_refuses_faults_it_does_not_have() -> None:
-    with pytest.raises(ConfigError, match="no fault drop_counter_wrap"):
+    with pytest.raises(ConfigError, match="no fault 'drop_counter_wrap'"):
         EmulatedIna219(EmulatorOptions(faults=("drop_counter_wrap@1",)))
     with pytest.raises(ConfigError, match="no variant 'json'"):
         EmulatedIna219(EmulatorOptions(variant="json"))

@@ -380,3 +380,9 @@ def test_a_header_that_does_not_fit_says_what(change: dict[str, object]) -> None
 def test_a_later_header_may_say_more() -> None:
     facts = {**header().model_dump(), "temperature": 21}
     assert parse_line(seal(b"#H" + str(facts).replace("'", '"').encode())[:-1]) == header()
+
+
+def test_bytes_recorded_under_an_earlier_name_of_the_project_are_read() -> None:
+    sketch = header().model_copy(update={"proto": "someproject-ina219"})
+    blocks, decoder = decode(header_line(sketch) + data_line(0, PERIOD_US, 100, 8000, Flags.CNVR))
+    assert (len(blocks), decoder.findings) == (1, ())

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from harness.probing.predict import Interval
     from harness.probing.run import ProbingFiles
     from harness.probing.validation import MeasuredCell, Validation
+    from joulefleet.interval import Interval
     from power.profile.model import Quantity
 
 WAITING = "wait: of all candidates for the server's choice after the probe; in no other number"

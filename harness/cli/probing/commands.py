@@ -14,7 +14,8 @@ from harness.cli.probing.fidelity import fidelity
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.probing.predict import Interval, Prediction
+    from harness.probing.predict import Prediction
+    from joulefleet.interval import Interval
     from power.profile.model import DeviceProfile
 
 REFERENCE = "reference"

@@ -183,7 +183,7 @@ def test_a_stopped_run_kept_its_finished_round(done: Result) -> None:
     assert len(list(done.path.glob("host_load-*.parquet"))) == 2
     starts = done.rounds["start_ns"].to_numpy()
     assert starts[1] == starts[0] + done.rounds["duration_ns"].iloc[0], (
-        "the time between sittings is not in it"
+        "the time between sessions is not in it"
     )
     assert (done.rounds["idle_ns"] >= 0).all()
 
