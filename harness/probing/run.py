@@ -15,9 +15,8 @@ from harness.inventory import Inventory, load_inventory
 from harness.probing.plan import ProbingPlan, load_probing_plan
 from harness.probing.round import ProbingRound
 from harness.probing.schedule import PlannedRound, expand_rounds, fingerprint
-from harness.rounds.bench_run.queue import device_resource, meter_resource
-from harness.rounds.bench_run.retry import RetryPolicy, Verdict
 from harness.rounds.record import PROBING, probing_file, read_probing_rounds
+from harness.rounds.retry import RetryPolicy, Verdict, device_resource, meter_resource
 from harness.rounds.session import NO_OUTPUTS, RunOutputs, Session, open_session, resume_command
 
 PLAN_FILE = "probing.toml"

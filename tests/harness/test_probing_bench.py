@@ -226,6 +226,14 @@ def test_all_begin_together_or_nobody_does() -> None:
         serve("ab", 1, timeout_s=0.1).wait_for_all("a", Ending())
 
 
+def test_one_that_is_ready_after_the_others_gave_up_does_not_begin_alone() -> None:
+    server = serve("ab", 1, timeout_s=0.1)
+    with pytest.raises(CalledOff, match="b not ready"):
+        server.wait_for_all("a", Ending())
+    with pytest.raises(CalledOff, match="did not begin"):
+        server.wait_for_all("b", Ending())
+
+
 # The statistics.
 
 

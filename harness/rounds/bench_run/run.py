@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.bench.job.workload import Workloads
 from harness.bench.matrix import BenchJob, choose, expand, fingerprint
 from harness.bench.plan import Plan, load_plan
+from harness.evidence.capture import is_whole
 from harness.inventory import Inventory, load_inventory
 from harness.profiles.library import PROFILES, Built, build_run_profiles
 from harness.rounds.bench_run.runner import JobOutcomes, Runner
@@ -18,7 +19,6 @@ from harness.rounds.session import (
     NO_OUTPUTS,
     RunOutputs,
     Session,
-    is_whole,
     job_folders,
     open_session,
     resume_command,
@@ -146,7 +146,9 @@ def _work(
     whole = {folder.name: folder for folder in job_folders(session.path) if is_whole(folder)}
     session.put_aside_unfinished(whole)
     finished = {job.name: whole[job.name] for job in files.jobs if job.name in whole}
-    session.note("session", jobs=len(chosen), finished_before=len(finished))
+    # All names: whoever asks for the state of the run need not expand the plan.
+    planned = [job.name for job in files.jobs]
+    session.note("session", jobs=len(chosen), finished_before=len(finished), planned=planned)
     runner = Runner(session.bench, workloads, chosen, finished=finished)
     with view(session, runner):
         return runner.run(stop)

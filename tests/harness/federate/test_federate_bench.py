@@ -14,8 +14,9 @@ import pytest
 
 from emulator.compare.load import compare_emulations
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.emulation import Result, emulate, load_result
+from emulator.runs.emulation import emulate
 from emulator.runs.log import clients_schema
+from emulator.runs.result import Result, load_result
 from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
@@ -182,7 +183,7 @@ def test_a_stopped_run_kept_its_finished_round(done: Result) -> None:
     assert len(list(done.path.glob("host_load-*.parquet"))) == 2
     starts = done.rounds["start_ns"].to_numpy()
     assert starts[1] == starts[0] + done.rounds["duration_ns"].iloc[0], (
-        "the time between sittings is not in it"
+        "the time between sessions is not in it"
     )
     assert (done.rounds["idle_ns"] >= 0).all()
 
