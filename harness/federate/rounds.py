@@ -9,8 +9,8 @@ from typing import Any
 
 from emulator.round.outcome import RoundOutcome
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.runs.log import RunLog
+from emulator.runs.result import RECORD, EmulationRecord, Result, load_result
 from harness.bench.journal import tell
 from harness.federate.federation import Federation, Played
 from harness.federate.files import FederateFiles

@@ -18,12 +18,11 @@ from harness.bench.job.failures import attempts_before, killed_record, put_aside
 from harness.bench.journal import JOBS, JOURNAL, BenchJournal, Listener, job_histories, tell
 from harness.bench.matrix import plan_devices
 from harness.bench.plan import Plan
-from harness.evidence.capture import CAPTURE_FILE, MARKERS_FILE, open_capture
 from harness.evidence.salvage import salvage
 from harness.inventory import Inventory
 from harness.rounds.host_load import HostLoadLog
 from joulefleet.errors import JoulefleetError
-from joulefleet.records import file_sha256, write_atomic
+from joulefleet.records import write_atomic
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
 
@@ -204,17 +203,3 @@ def _describe(path: Path, outputs: RunOutputs) -> None:
 def job_folders(run: Path) -> list[Path]:
     """Of all jobs that are finished or were begun."""
     return sorted(path for path in (run / JOBS).glob("*") if path.is_dir())
-
-
-def is_whole(folder: Path) -> bool:
-    """Whether a folder holds a capture that belongs together."""
-    if not (folder / CAPTURE_FILE).exists():
-        return False
-    try:
-        capture = open_capture(folder)
-    except JoulefleetError:
-        return False
-    return (
-        capture.recording.record.sha256() == capture.record.recording_sha256
-        and file_sha256(folder / MARKERS_FILE) == capture.record.markers_sha256
-    )

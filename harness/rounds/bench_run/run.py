@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.bench.job.workload import Workloads
 from harness.bench.matrix import BenchJob, choose, expand, fingerprint
 from harness.bench.plan import Plan, load_plan
+from harness.evidence.capture import is_whole
 from harness.inventory import load_inventory
 from harness.profiles.library import PROFILES, Built, build_run_profiles
 from harness.rounds.bench_run.runner import JobOutcomes, Runner
@@ -20,7 +21,6 @@ from harness.rounds.session import (
     RunFiles,
     RunOutputs,
     Session,
-    is_whole,
     job_folders,
     open_session,
     texts,

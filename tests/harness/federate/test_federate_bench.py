@@ -14,8 +14,9 @@ import pytest
 
 from emulator.compare.load import compare_emulations
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.emulation import Result, emulate, load_result
+from emulator.runs.emulation import emulate
 from emulator.runs.log import clients_schema
+from emulator.runs.result import Result, load_result
 from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
