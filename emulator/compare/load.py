@@ -15,7 +15,7 @@ from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.policies.store import SUFFIX
 from emulator.round.outcome import Accounting
 from emulator.runs.result import RECORD, Result, load_result, run_of
-from emulator.runs.software import OTHER_SOFTWARE
+from emulator.runs.software import OTHER_SOFTWARE, mixed_software
 from emulator.runs.stored import checked_rounds, how_to_go_on
 from emulator.selectors.base import SELECTORS, Family
 from joulefleet.errors import DataQualityError
@@ -68,21 +68,25 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[LoadedRun], list[str]]:
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
         loaded.append(LoadedRun(path, method_name(result), result.record.seed, _rounds(result), result))
-    warnings += _accepted(loaded)
+    warnings += _software_notes(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
 
 
-def _accepted(loaded: Sequence[LoadedRun]) -> list[str]:
-    """Runs that go on with, or have taken over, results of other software."""
+def _software_notes(loaded: Sequence[LoadedRun]) -> list[str]:
+    """Runs of different software, and those that go on with, or have taken over, results of another one."""
     runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
     hosts = {run: read_run(run).host for run in runs}
-    return [
+    accepted = [
         f"{run}: holds results of other software, accepted by who ran it: {host[OTHER_SOFTWARE]}"
         for run, host in hosts.items()
         if OTHER_SOFTWARE in host
     ]
+    mixed = mixed_software(runs)
+    if mixed:
+        accepted.append(f"these runs are of different software, whose numbers may differ: {'; '.join(mixed)}")
+    return accepted
 
 
 def _rounds(result: Result) -> pd.DataFrame:

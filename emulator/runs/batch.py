@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol, TypeVar
 from emulator.round.outcome import RoundOutcome
 from emulator.runs.emulation import OnRound, emulate
 from emulator.runs.result import Result, is_finished, load_result
-from emulator.runs.software import SOURCES, check_software, note_accepted, sources_sha256
+from emulator.runs.software import check_software, note_accepted, note_sources
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
@@ -103,7 +103,7 @@ def start(root: Path, index: BatchIndex, text: str | None = None) -> Run:
     config["scenario.resolved.json"] = index.scenario.to_json()
     store = RunStore(root)
     run = store.create(index.scenario.name, kind=KIND, fingerprint=index.sha256(), config=config)
-    run.note(**{SOURCES: sources_sha256()})
+    note_sources(run)
     write_record(run.path / INDEX, index)
     return run
 
