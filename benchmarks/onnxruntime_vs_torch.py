@@ -17,7 +17,7 @@ from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 from device_agents.workloads.backend_torch import TorchTrainer
 from device_agents.workloads.models import initial_state
 from device_agents.workloads.tasks import TASKS, Task, synthetic_shard
-from device_agents.workloads.trainer import Trainer
+from device_agents.workloads.trainer import LocalTrainer
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def _compare(task: Task, graphs: GraphCache, repeats: int) -> list[Figure]:
     x, y = synthetic_shard(task, task.batch_size, np.random.default_rng(0))
     export_s, files = _timed(lambda: graphs.shard(task, task.batch_size))
     load_s, ours = _timed(lambda: OnnxRuntimeTrainer(task, files, state, x, y, threads=1))
-    trainers: dict[str, Trainer] = {"onnxruntime": ours, "torch": TorchTrainer(task, state, x, y)}
+    trainers: dict[str, LocalTrainer] = {"onnxruntime": ours, "torch": TorchTrainer(task, state, x, y)}
     steps = {name: _steps_per_block(trainer) for name, trainer in trainers.items()}
     rates: dict[str, list[float]] = {name: [] for name in trainers}
     for _ in range(repeats):
@@ -64,13 +64,13 @@ def _compare(task: Task, graphs: GraphCache, repeats: int) -> list[Figure]:
     return rows
 
 
-def _steps_per_block(trainer: Trainer) -> int:
+def _steps_per_block(trainer: LocalTrainer) -> int:
     """As many steps as fill a block, after two to warm up."""
     _rate(trainer, 2)
     return max(1, round(BLOCK_S * _rate(trainer, 1)))
 
 
-def _rate(trainer: Trainer, steps: int) -> float:
+def _rate(trainer: LocalTrainer, steps: int) -> float:
     batch = np.arange(trainer.samples)
     start_s = time.process_time()
     for _ in range(steps):

@@ -1,44 +1,109 @@
-"""What stands beside the evidence: epochs of each job, and page, test results and all epochs of the run."""
+"""What is written beside a run: its page first, then files for other tools.
+
+All of it follows from what is stored, so it is written anew each time, and after a resume it tells of the
+whole run. Nothing here is read back. This module is above `report` and `export` because it needs both.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.evidence.capture import open_capture
-from harness.export.junit import write_junit
-from harness.report.bench_page import bench_page
 from harness.report.page import REPORT_FILE
-from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture, epoch_table
+from joulefleet.errors import ConfigError
 from joulefleet.records import write_atomic
+from joulefleet.runstore.run import read_run
+
+if TYPE_CHECKING:
+    from emulator.experiments.results import ExperimentResults
 
 JUNIT_FILE = "junit.xml"
 RESULTS_FILE = "results.parquet"
 EPOCHS_FILE = "epochs.parquet"
-"""In a job's folder. It follows from the capture and is for other tools: nothing here reads it back."""
+"""In a job's folder, for other tools."""
+
+TABLE_FILE = "table.md"
 
 
-def write_outputs(run: Path) -> tuple[Path, ...]:
-    """Write ``report.html``, ``junit.xml`` and ``results.parquet`` of a bench run into its folder.
+def write_outputs(path: Path, *, partial: bool = False) -> tuple[Path, ...]:
+    """Write the page of a run, and what goes with it for this kind of run, into its folder.
 
-    They follow from what is stored, so they are written anew each time: after a run was resumed they tell of
-    all of it. Call it when the run is closed; before, it is shown as running. Jobs that were killed before
-    they could write their ``epochs.parquet`` get it, too; the others are not touched.
+    Call it when the run is closed; before, it is shown as running.
+
+    Args:
+        path: The run's folder.
+        partial: Of an unfinished experiment: go on without runs that are missing; every output says so.
+
+    Returns:
+        The files, the page first.
+
+    Raises:
+        ConfigError: This kind of run has no page.
     """
-    stored = StoredRun(run)
+    kind = read_run(path).kind
+    if kind in ("bench", "federation"):
+        return _write_bench(path)
+    if kind == "experiment":
+        write_experiment(path, partial=partial)
+        return (path / REPORT_FILE,)
+    if kind == "emulation":
+        from harness.report.emulation_page import emulation_page
+
+        return (emulation_page(path).write(path / REPORT_FILE, replace=True),)
+    if (path / REPORT_FILE).is_file():  # the demo's page was made with the demo
+        return (path / REPORT_FILE,)
+    raise ConfigError(
+        f"{path}: a run of kind {kind!r} has no page",
+        hint="runs of bench, emulate, experiment and the demo have one",
+    )
+
+
+def _write_bench(path: Path) -> tuple[Path, ...]:
+    """Page, test results, all epochs; and the epochs of a job that was killed before it wrote its own."""
+    from harness.export.junit import write_junit
+    from harness.report.bench_page import bench_page
+    from harness.results.stored_run import StoredRun
+
+    stored = StoredRun(path)
     for job in stored.captures:
         if not (job.capture.folder / EPOCHS_FILE).exists():
             _write_epochs(job)
-    write_junit(stored, run / JUNIT_FILE, replace=True)
-    write_atomic(run / RESULTS_FILE, epoch_table(stored.captures).parquet(), replace=True)
-    bench_page(stored).write(run / REPORT_FILE, replace=True)
-    return tuple(run / name for name in (REPORT_FILE, JUNIT_FILE, RESULTS_FILE))
+    write_junit(stored, path / JUNIT_FILE, replace=True)
+    write_atomic(path / RESULTS_FILE, epoch_table(stored.captures).parquet(), replace=True)
+    bench_page(stored).write(path / REPORT_FILE, replace=True)
+    return tuple(path / name for name in (REPORT_FILE, JUNIT_FILE, RESULTS_FILE))
 
 
 def write_epochs(folder: Path) -> None:
-    """Write the epochs of one finished job, in the columns of ``harness.open_run(...).epochs()``."""
+    """Write the epochs of one finished job, in the columns of ``joulefleet.open_run(...).epochs()``."""
     _write_epochs(JobCapture(folder.name, open_capture(folder)))
 
 
 def _write_epochs(job: JobCapture) -> None:
     write_atomic(job.capture.folder / EPOCHS_FILE, epoch_table([job]).parquet())
+
+
+def write_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
+    """Write ``report.html``, ``table.md``, ``table.csv`` and ``curves.csv`` into an experiment's folder.
+
+    Args:
+        path: The run's folder.
+        partial: Go on without runs that are missing; every output says so.
+    """
+    from emulator.experiments.numbers import as_csv
+    from emulator.experiments.render import as_markdown, curves_csv
+    from emulator.experiments.results import load_experiment
+    from harness.report.experiment_page import experiment_page
+
+    results = load_experiment(path, partial=partial)
+    experiment_page(results, read_run(path)).write(path / REPORT_FILE, replace=True)
+    texts = {
+        TABLE_FILE: as_markdown(results),
+        "table.csv": as_csv(results),
+        "curves.csv": curves_csv(results),
+    }
+    for name, text in texts.items():
+        write_atomic(path / name, text.encode(), replace=True)
+    return results

@@ -160,3 +160,8 @@ class DataQualityError(JoulefleetError):
 
 class ProvenanceError(DataQualityError):
     """A claim stronger than the evidence behind it."""
+
+
+def describe(error: BaseException) -> str:
+    """An error in one sentence."""
+    return error.message if isinstance(error, JoulefleetError) else f"{type(error).__name__}: {error}"

@@ -31,7 +31,7 @@ def whole_ns(t_ns: Times) -> NDArray[np.int64]:
     return times.astype(np.int64, copy=False)
 
 
-class LocalTime:
+class RecordingTime:
     """Maps (device, time) to (user, nanoseconds since the start of that user's recording).
 
     Args:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from traces.quality.validate import MEANING, Finding, Severity
+from traces.quality.validate import MEANING, TraceFinding, TraceSeverity
 
 
 @dataclass(frozen=True, slots=True)
-class TallyRow:
+class FindingCount:
     """One kind of finding in one channel.
 
     Attributes:
@@ -26,7 +26,7 @@ class TallyRow:
     example: str
 
     @property
-    def severity(self) -> Severity:
+    def severity(self) -> TraceSeverity:
         """Whether replay refuses."""
         return MEANING[self.code][0]
 
@@ -44,26 +44,26 @@ class TallyRow:
 
 
 @dataclass(slots=True)
-class Tally:
+class FindingCounts:
     """Counts findings trace by trace, in memory that does not grow with the number of traces."""
 
     users: int = 0
     users_with_errors: int = 0
-    _rows: dict[tuple[str, str], TallyRow] = field(default_factory=dict)
+    _rows: dict[tuple[str, str], FindingCount] = field(default_factory=dict)
 
-    def add(self, findings: Iterable[Finding]) -> None:
+    def add(self, findings: Iterable[TraceFinding]) -> None:
         """Count the findings of one trace."""
         self.users += 1
         bad = False
         for finding in findings:
             key = (finding.code, finding.channel)
-            old = self._rows.get(key) or TallyRow(*key, users=0, count=0, example=finding.user)
-            self._rows[key] = TallyRow(*key, old.users + 1, old.count + finding.count, old.example)
-            bad |= finding.severity is Severity.ERROR
+            old = self._rows.get(key) or FindingCount(*key, users=0, count=0, example=finding.user)
+            self._rows[key] = FindingCount(*key, old.users + 1, old.count + finding.count, old.example)
+            bad |= finding.severity is TraceSeverity.ERROR
         self.users_with_errors += bad
 
     @property
-    def rows(self) -> list[TallyRow]:
+    def rows(self) -> list[FindingCount]:
         """Errors first, then by how many users have them."""
         return sorted(self._rows.values(), key=lambda row: (row.severity, -row.users, row.code, row.channel))
 

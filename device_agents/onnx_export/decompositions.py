@@ -15,7 +15,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-from device_agents.onnx_export.windows import Axis, axes, fold, unfold
+from device_agents.onnx_export.windows import WindowAxis, axes, fold, unfold
 from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _as_products(x: Tensor, out: Sequence[int], groups: int) -> bool:
 
 
 def _input_gradient_as_convolution(
-    grad: Tensor, weight: Tensor, rows: Axis, columns: Axis, groups: int
+    grad: Tensor, weight: Tensor, rows: WindowAxis, columns: WindowAxis, groups: int
 ) -> Tensor:
     import torch
 
@@ -142,7 +142,7 @@ def _input_gradient_as_convolution(
 
 
 def _input_gradient_as_products(
-    grad: Tensor, x: Tensor, weight: Tensor, rows: Axis, columns: Axis, groups: int
+    grad: Tensor, x: Tensor, weight: Tensor, rows: WindowAxis, columns: WindowAxis, groups: int
 ) -> Tensor:
     batch, channels = x.shape[:2]
     product = _useful(weight, rows, columns, groups).transpose(1, 2).bmm(_by_group(grad, groups))
@@ -151,7 +151,7 @@ def _input_gradient_as_products(
 
 
 def _weight_gradient(
-    grad: Tensor, x: Tensor, weight: Tensor, rows: Axis, columns: Axis, groups: int
+    grad: Tensor, x: Tensor, weight: Tensor, rows: WindowAxis, columns: WindowAxis, groups: int
 ) -> Tensor:
     # With every tap the product has the weight's shape; padding a smaller one afterwards costs more.
     rows, columns = replace(rows, every_tap=True), replace(columns, every_tap=True)
@@ -159,7 +159,7 @@ def _weight_gradient(
     return product.reshape(weight.shape)
 
 
-def _columns(x: Tensor, rows: Axis, columns: Axis, groups: int) -> Tensor:
+def _columns(x: Tensor, rows: WindowAxis, columns: WindowAxis, groups: int) -> Tensor:
     """im2col: (groups, inputs / groups * taps, batch * outputs)."""
     import torch
 
@@ -173,7 +173,7 @@ def _by_group(grad: Tensor, groups: int) -> Tensor:
     return grad.transpose(0, 1).reshape(groups, grad.shape[1] // groups, -1)
 
 
-def _useful(weight: Tensor, rows: Axis, columns: Axis, groups: int) -> Tensor:
+def _useful(weight: Tensor, rows: WindowAxis, columns: WindowAxis, groups: int) -> Tensor:
     """The taps that meet input, as (groups, outputs / groups, inputs / groups * taps)."""
     taps = weight[:, :, rows.taps.start : rows.taps.stop, columns.taps.start : columns.taps.stop]
     return taps.reshape(groups, weight.shape[0] // groups, -1)
@@ -311,7 +311,7 @@ def _pooling_axes(
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
-) -> tuple[Axis, Axis]:
+) -> tuple[WindowAxis, WindowAxis]:
     if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
         raise _unsupported("average pooling that counts other than the whole window")
     kernel, padding = _pair(kernel), _pair(padding)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class WindowAxis:
     """How a kernel slides along one axis.
 
     Attributes:
@@ -77,15 +77,15 @@ def axes(
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
-) -> tuple[Axis, Axis]:
+) -> tuple[WindowAxis, WindowAxis]:
     """Rows and columns of an image."""
     rows, columns = (
-        Axis(*values) for values in zip(size, out, kernel, stride, padding, dilation, strict=True)
+        WindowAxis(*values) for values in zip(size, out, kernel, stride, padding, dilation, strict=True)
     )
     return rows, columns
 
 
-def unfold(x: Tensor, rows: Axis, columns: Axis) -> list[Tensor]:
+def unfold(x: Tensor, rows: WindowAxis, columns: WindowAxis) -> list[Tensor]:
     """The input values each tap meets, tap by tap in row-major order: (..., rows.out, columns.out) each."""
     x = _pad(x, (columns.before, columns.after, rows.before, rows.after))
     # Columns first: what is left for the rows is then contiguous, and a slice of rows is one large copy.
@@ -93,7 +93,7 @@ def unfold(x: Tensor, rows: Axis, columns: Axis) -> list[Tensor]:
     return [strip[..., _tap(rows, tap), :] for tap in range(len(rows.taps)) for strip in strips]
 
 
-def fold(parts: Sequence[Tensor], rows: Axis, columns: Axis) -> Tensor:
+def fold(parts: Sequence[Tensor], rows: WindowAxis, columns: WindowAxis) -> Tensor:
     """The transpose of `unfold`: every part added to where its values came from."""
     width = len(columns.taps)
     strips = []
@@ -106,17 +106,17 @@ def fold(parts: Sequence[Tensor], rows: Axis, columns: Axis) -> Tensor:
     return _pad(reduce(add, strips), (-columns.before, -columns.after, -rows.before, -rows.after))
 
 
-def _tap(axis: Axis, tap: int) -> slice:
+def _tap(axis: WindowAxis, tap: int) -> slice:
     start = tap * axis.dilation
     return slice(start, start + axis.span, axis.stride)
 
 
-def _around(axis: Axis, tap: int) -> tuple[int, int]:
+def _around(axis: WindowAxis, tap: int) -> tuple[int, int]:
     start = tap * axis.dilation
     return start, axis.extent - start - axis.span
 
 
-def _spread(x: Tensor, rows: Axis, columns: Axis) -> Tensor:
+def _spread(x: Tensor, rows: WindowAxis, columns: WindowAxis) -> Tensor:
     """Put ``stride - 1`` zeros between neighbours."""
     *leading, height, width = x.shape
     if (rows.span, columns.span) == (height, width):

@@ -17,12 +17,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from device_agents.payload.device import Device
+from device_agents.payload.device import AgentContext
 from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkLost
 from device_agents.payload.interrupter import Interrupter
 from device_agents.payload.job import parse_job
 from device_agents.payload.job_run import JobRun
-from device_agents.payload.link.output import Output
+from device_agents.payload.link.output import AgentOutput
 from device_agents.payload.link.streams import LATE, LOST, Reader, Sender
 from device_agents.payload.link.wire import MAX_BLOB_BYTES, MAX_COLLECT_BYTES, PROTOCOL_VERSION, encode
 from device_agents.payload.recording.journal import storage_fault
@@ -42,12 +42,12 @@ MAX_ATTACH_S = 7 * 86_400.0
 class Agent:
     """Dispatches commands; jobs run in the main thread."""
 
-    def __init__(self, root: Path, state: StateFolder, output: Output) -> None:
+    def __init__(self, root: Path, state: StateFolder, output: AgentOutput) -> None:
         self._job: JobRun | None = None
         self._cancelled_id = ""
         sender = Sender(output.protocol_fd)
         reader = Reader(0, sender, self._cancel, self._link_lost)
-        self._device = Device(root, state, output, sender, reader, Interrupter())
+        self._device = AgentContext(root, state, output, sender, reader, Interrupter())
         self._commands = {
             "hello": self._hello,
             "job": self._run_job,
@@ -217,7 +217,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         state = StateFolder(options.state.absolute())
-        output = Output(state.log)
+        output = AgentOutput(state.log)
     except OSError as error:
         message = f"{options.state}: {error.strerror or error}"
         os.write(1, encode({"type": "error", "code": "storage", "message": message, "job_id": "", "seq": 0}))

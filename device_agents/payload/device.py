@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from device_agents.payload.interrupter import Interrupter
-    from device_agents.payload.link.output import Output
+    from device_agents.payload.link.output import AgentOutput
     from device_agents.payload.link.streams import Reader, Sender
     from device_agents.payload.state_folder import StateFolder
 
 
 @dataclass(frozen=True)
-class Device:
+class AgentContext:
     """This device, as the agent sees it.
 
     Attributes:
@@ -31,7 +31,7 @@ class Device:
 
     root: Path
     state: StateFolder
-    output: Output
+    output: AgentOutput
     sender: Sender
     reader: Reader
     interrupter: Interrupter

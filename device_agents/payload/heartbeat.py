@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from device_agents.payload.recording.periodic import Periodic
 
 if TYPE_CHECKING:
-    from device_agents.payload.device import Device
+    from device_agents.payload.device import AgentContext
     from device_agents.payload.recording.markers import Markers
 
 HEARTBEAT_S = 5.0
 
 
-class Heartbeat(Periodic):
+class HeartbeatSender(Periodic):
     """Tells the host which phase is running, and shows it what was printed."""
 
-    def __init__(self, device: Device, markers: Markers) -> None:
+    def __init__(self, device: AgentContext, markers: Markers) -> None:
         super().__init__("heartbeat", HEARTBEAT_S)
         self._device = device
         self._markers = markers

@@ -21,7 +21,7 @@ MAX_STEPS = 500
 
 
 @dataclass(frozen=True)
-class Step:
+class LoadStepSpec:
     """One stretch of load.
 
     Attributes:
@@ -34,7 +34,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadSpec:
     """What to run beside the training.
 
     Attributes:
@@ -46,18 +46,18 @@ class Load:
 
     kind: str
     cores: int
-    steps: tuple[Step, ...]
+    steps: tuple[LoadStepSpec, ...]
     buffer_bytes: int
 
 
-def parse_load(value: dict[str, Any]) -> Load:
+def parse_load(value: dict[str, Any]) -> LoadSpec:
     """From a job.
 
     Raises:
         ValueError: Out of range.
     """
-    steps = tuple(Step(float(step["duration_s"]), float(step["cpu"])) for step in value["steps"])
-    load = Load(str(value["kind"]), int(value["cores"]), steps, int(value["buffer_bytes"]))
+    steps = tuple(LoadStepSpec(float(step["duration_s"]), float(step["cpu"])) for step in value["steps"])
+    load = LoadSpec(str(value["kind"]), int(value["cores"]), steps, int(value["buffer_bytes"]))
     if load.kind not in ("cpu", "memory") or not 1 <= load.cores <= 64:
         raise ValueError("kind cpu or memory on 1 to 64 cores")
     if not 1 <= len(steps) <= MAX_STEPS or any(not 0 <= s.cpu <= 1 or s.duration_s <= 0 for s in steps):
@@ -70,7 +70,7 @@ def parse_load(value: dict[str, Any]) -> Load:
 class Interference:
     """The workers of one load."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: LoadSpec) -> None:
         self._load = load
         self._workers: list[subprocess.Popen[bytes]] = []
 

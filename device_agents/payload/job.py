@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from device_agents.payload.faults import JobFault
-from device_agents.payload.interference import Load, parse_load
+from device_agents.payload.interference import LoadSpec, parse_load
 from device_agents.payload.link.wire import MAX_BLOB_BYTES
 from device_agents.payload.sync_pattern import Pattern
 
@@ -15,7 +15,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
-class BlobRef:
+class BlobSpec:
     """Bytes known by their hash."""
 
     sha256: str
@@ -74,13 +74,13 @@ class JobSpec:
     telemetry_hz: float
     power_hz: float
     sync: Pattern | None
-    background: Load | None
+    background: LoadSpec | None
     load_only_s: float
     temperature_max_c: float | None
     battery_min_level: float | None
-    model: BlobRef | None
-    shard: BlobRef | None
-    graphs: dict[int, BlobRef]
+    model: BlobSpec | None
+    shard: BlobSpec | None
+    graphs: dict[int, BlobSpec]
 
 
 def parse_job(message: dict[str, Any]) -> JobSpec:
@@ -148,13 +148,13 @@ def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else parse(value)
 
 
-def _blob(value: Any) -> BlobRef:
+def _blob(value: Any) -> BlobSpec:
     if not _SHA256.fullmatch(value["sha256"]):
         raise ValueError("a sha256 is needed")
-    return BlobRef(value["sha256"], _whole(0, MAX_BLOB_BYTES)(value["size"]))
+    return BlobSpec(value["sha256"], _whole(0, MAX_BLOB_BYTES)(value["size"]))
 
 
-def _graphs(value: Any) -> dict[int, BlobRef]:
+def _graphs(value: Any) -> dict[int, BlobSpec]:
     return {int(size): _blob(ref) for size, ref in value.items()}
 
 

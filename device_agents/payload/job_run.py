@@ -22,28 +22,28 @@ from device_agents.payload.link.blobs import cached, store
 from device_agents.payload.link.conversation import Conversation
 from device_agents.payload.link.wire import PROTOCOL_VERSION
 from device_agents.payload.recording.clocks import changes
-from device_agents.payload.recording.journal import Journal
+from device_agents.payload.recording.journal import JobJournal
 from device_agents.payload.recording.markers import Markers
 from device_agents.payload.recording.recorders import Recorders
-from device_agents.payload.trainer import Files, Trainer, build_trainer, import_backend
+from device_agents.payload.trainer import Files, JobTrainer, build_trainer, import_backend
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.device import Device
-    from device_agents.payload.job import BlobRef, JobSpec
+    from device_agents.payload.device import AgentContext
+    from device_agents.payload.job import BlobSpec, JobSpec
     from device_agents.payload.state_folder import JobFolder
 
 
 class JobRun:
     """Runs a job and leaves its end in the journal, whatever happens on the way."""
 
-    def __init__(self, device: Device, spec: JobSpec, job_id: str, folder: JobFolder) -> None:
+    def __init__(self, device: AgentContext, spec: JobSpec, job_id: str, folder: JobFolder) -> None:
         self._device = device
         self._spec = spec
         self.job_id = job_id
         self._folder = folder
-        self._journal = Journal(folder.journal)
+        self._journal = JobJournal(folder.journal)
         self._markers = Markers(self._journal, device.sender)
         try:
             self._recorders = Recorders(device, spec, folder.telemetry, self._markers)
@@ -125,7 +125,7 @@ class JobRun:
         self._host.download("model", ref, self._folder.model)
         self._markers.end("download", bytes=ref.size)
 
-    def _setup(self) -> Trainer:
+    def _setup(self) -> JobTrainer:
         """Data, graphs, imports, model: everything between having the weights and the first step."""
         self._markers.start("setup")
         files = Files(
@@ -138,7 +138,7 @@ class JobRun:
         self._markers.end("setup")
         return trainer
 
-    def _cached(self, name: str, ref: BlobRef) -> Path:
+    def _cached(self, name: str, ref: BlobSpec) -> Path:
         """A blob from the cache, or from the host if it is not there."""
         path = self._device.state.cache / ref.sha256
         if not cached(path, ref):
@@ -173,13 +173,13 @@ class JobRun:
         self._device.interrupter.run(lambda: time.sleep(self._spec.load_only_s))
         self._markers.end("load")
 
-    def _warm_up(self, trainer: Trainer) -> None:
+    def _warm_up(self, trainer: JobTrainer) -> None:
         for epoch in range(1, self._spec.warmup_epochs + 1):
             self._markers.start("warmup", epoch)
             self._device.interrupter.run(trainer.epoch)
             self._markers.end("warmup", epoch)
 
-    def _train(self, trainer: Trainer) -> bool:
+    def _train(self, trainer: JobTrainer) -> bool:
         """All epochs, or the first one only. Returns whether it went all the way."""
         self._recorders.begin_summary()
         duration_ns = self._epoch(trainer, 1)
@@ -189,7 +189,7 @@ class JobRun:
             self._epoch(trainer, epoch)
         return True
 
-    def _epoch(self, trainer: Trainer, epoch: int) -> int:
+    def _epoch(self, trainer: JobTrainer, epoch: int) -> int:
         cpu_s = time.process_time()
         start_ns = self._markers.start("epoch", epoch)
         seen = self._device.interrupter.run(trainer.epoch)
@@ -199,7 +199,7 @@ class JobRun:
         self._loss, self._loss_rms = _finite(seen.loss), _finite(seen.loss_rms)
         return end_ns - start_ns
 
-    def _probe(self, trainer: Trainer, duration_ns: int) -> bool:
+    def _probe(self, trainer: JobTrainer, duration_ns: int) -> bool:
         """Report the first epoch and wait to be told whether to go on."""
         self._markers.start("wait")
         report = {
@@ -229,7 +229,7 @@ class JobRun:
             return True, "policy"
         return answer.get("action") == "continue", "host"
 
-    def _upload(self, trainer: Trainer) -> None:
+    def _upload(self, trainer: JobTrainer) -> None:
         """Keep the result on the device first: if the link dies, a new connection can fetch it."""
         if not self._spec.upload:
             return

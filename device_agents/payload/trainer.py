@@ -34,14 +34,14 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Seen:
+class EpochLosses:
     """Losses of one epoch: mean, and root mean square where it is known."""
 
     loss: float
     loss_rms: float | None = None
 
 
-class Trainer(Protocol):
+class JobTrainer(Protocol):
     """Local training on the device's shard.
 
     Attributes:
@@ -50,7 +50,7 @@ class Trainer(Protocol):
 
     samples: int
 
-    def epoch(self) -> Seen:
+    def epoch(self) -> EpochLosses:
         """One pass over the shard."""
 
     def state(self) -> Arrays:
@@ -68,7 +68,7 @@ def import_backend(spec: JobSpec) -> None:
     _import(spec.backend, spec)
 
 
-def build_trainer(spec: JobSpec, files: Files) -> Trainer:
+def build_trainer(spec: JobSpec, files: Files) -> JobTrainer:
     """The trainer for a job, after `import_backend`.
 
     Raises:
@@ -138,13 +138,13 @@ class SoftmaxTrainer:
             raise ValueError(f"softmax has one array `weights` of {self._parameters.shape}")
         self._parameters = weights.astype(self._parameters.dtype)
 
-    def epoch(self) -> Seen:
-        """See `Trainer`."""
+    def epoch(self) -> EpochLosses:
+        """See `JobTrainer`."""
         self._parameters, loss = self._model.epoch(self._parameters, self._x, self._y, self._rng)
-        return Seen(loss)
+        return EpochLosses(loss)
 
     def state(self) -> Arrays:
-        """See `Trainer`."""
+        """See `JobTrainer`."""
         return {"weights": self._parameters}
 
 
@@ -187,12 +187,12 @@ class TaskTrainer:
 
             self._trainer = OnnxRuntimeTrainer(task, graphs, model or {}, x, y, spec.threads)
 
-    def epoch(self) -> Seen:
-        """See `Trainer`."""
+    def epoch(self) -> EpochLosses:
+        """See `JobTrainer`."""
         result = self._trainer.epoch(self._rng)
-        return Seen(result.loss, result.loss_rms)
+        return EpochLosses(result.loss, result.loss_rms)
 
     def state(self) -> Arrays:
-        """See `Trainer`."""
+        """See `JobTrainer`."""
         state: Arrays = self._trainer.state()
         return state

@@ -28,8 +28,8 @@ from device_agents.session.link import AgentLink, Live
 from device_agents.session.running_job import (
     GRACE_S,
     MAX_RESULT_BYTES,
-    Round,
-    RoundResult,
+    JobResult,
+    RunningJob,
     failure_of,
 )
 from device_agents.transport import Channel
@@ -108,7 +108,7 @@ class AgentSession:
         *,
         blobs: Mapping[str, bytes] | None = None,
         job_id: str | None = None,
-    ) -> RoundResult:
+    ) -> JobResult:
         """Run a job: probe, ask ``decide`` whether to go on, wait for the end, have all its markers.
 
         Args:
@@ -126,13 +126,13 @@ class AgentSession:
         self._next_marker = 0
         self._early = {}
         start = len(self._markers)
-        work = Round(self._link, job, job_id, decide, blobs or {})
+        work = RunningJob(self._link, job, job_id, decide, blobs or {})
         done = work.run()
         failure = failure_of(done)
         self._complete_markers(job_id, job, failure)
         if failure is not None:
             raise failure
-        return RoundResult(job_id, work.probe, done, tuple(self._markers[start:]), work.model)
+        return JobResult(job_id, work.probe, done, tuple(self._markers[start:]), work.model)
 
     def cancel(self, job_id: str) -> None:
         """End the job that `run_round` waits for, which then raises; from another thread."""

@@ -51,7 +51,7 @@ class MarkerRecord(ClosedModel):
     marker: EpochMarker
 
 
-class Decision(ClosedModel):
+class DecisionRecord(ClosedModel):
     """What was decided after the probe: by the host, or by ``on_disconnect`` because the host was gone."""
 
     type: Literal["decision"]
@@ -60,7 +60,7 @@ class Decision(ClosedModel):
     t_dev_ns: Nanoseconds
 
 
-class LinkLost(ClosedModel):
+class LinkLostRecord(ClosedModel):
     """When the agent noticed that the host was gone."""
 
     type: Literal["link_lost"]
@@ -120,7 +120,7 @@ class NoPowerSource(ClosedModel):
     type: Literal["no_power_source"]
 
 
-JournalRecord = Begin | MarkerRecord | ProbeReport | Decision | LinkLost | JobEnd
+JournalRecord = Begin | MarkerRecord | ProbeReport | DecisionRecord | LinkLostRecord | JobEnd
 TelemetryRecord = Sources | Telemetry | SourceLost | PowerSource | PowerBlock | PowerRate | NoPowerSource
 
 _JOURNAL: TypeAdapter[JournalRecord] = TypeAdapter(Annotated[JournalRecord, Field(discriminator="type")])
@@ -162,9 +162,9 @@ class JobRecord:
         return next(_of(self.journal, ProbeReport), None)
 
     @property
-    def decision(self) -> Decision | None:
+    def decision(self) -> DecisionRecord | None:
         """What was decided after the probe."""
-        return next(_of(self.journal, Decision), None)
+        return next(_of(self.journal, DecisionRecord), None)
 
     @property
     def end(self) -> JobEnd | None:

@@ -27,7 +27,7 @@ HEADER_SLACK_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class RoundResult:
+class JobResult:
     """What a round's local work left behind.
 
     Attributes:
@@ -45,7 +45,7 @@ class RoundResult:
     model: dict[str, NDArray[Any]] | None
 
 
-class Round:
+class RunningJob:
     """Runs one job over a link. The device drives; each of its requests is answered once."""
 
     def __init__(

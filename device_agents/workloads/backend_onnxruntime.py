@@ -20,7 +20,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (  # noqa: TID253
 )
 
 from device_agents.workloads.tasks import batch_sizes
-from device_agents.workloads.trainer import Trainer
+from device_agents.workloads.trainer import LocalTrainer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ _VELOCITY = "velocity/"
 _DTYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64}
 
 
-class OnnxRuntimeTrainer(Trainer):
+class OnnxRuntimeTrainer(LocalTrainer):
     """Runs exported steps, one graph per batch size.
 
     Args:
@@ -79,7 +79,7 @@ class OnnxRuntimeTrainer(Trainer):
         self._y = np.ascontiguousarray(y, np.int64)
 
     def step(self, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """See `Trainer`."""
+        """See `LocalTrainer`."""
         bound = self._steps[len(indices)]
         np.take(self._x, indices, axis=0, out=bound.x)
         np.take(self._y, indices, axis=0, out=bound.y)
@@ -88,11 +88,11 @@ class OnnxRuntimeTrainer(Trainer):
         return bound.losses.copy()
 
     def state(self) -> Arrays:
-        """See `Trainer`."""
+        """See `LocalTrainer`."""
         return self._copy(_STATE)
 
     def velocity(self) -> Arrays:
-        """See `Trainer`."""
+        """See `LocalTrainer`."""
         return self._copy(_VELOCITY)
 
     def _copy(self, prefix: str) -> Arrays:

@@ -8,7 +8,7 @@ import torch  # noqa: TID253 - this module is torch's side of a choice; import i
 
 from device_agents.workloads.loss import cross_entropy
 from device_agents.workloads.models import build, load_state, state_arrays
-from device_agents.workloads.trainer import Trainer
+from device_agents.workloads.trainer import LocalTrainer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
 
 
-class TorchTrainer(Trainer):
+class TorchTrainer(LocalTrainer):
     """Plain SGD steps. How many threads torch uses is the process's choice (``torch.set_num_threads``).
 
     Args:
@@ -50,7 +50,7 @@ class TorchTrainer(Trainer):
         self._velocity = [torch.zeros_like(parameter) for parameter in self._parameters]
 
     def step(self, indices: NDArray[np.int64]) -> NDArray[Any]:
-        """See `Trainer`."""
+        """See `LocalTrainer`."""
         batch = torch.from_numpy(indices)
         losses = cross_entropy(self._model(self._x[batch]), self._y[batch])
         gradients = torch.autograd.grad(losses.mean(), self._parameters)
@@ -65,10 +65,10 @@ class TorchTrainer(Trainer):
             torch._foreach_add_(self._parameters, self._velocity, alpha=-self.task.learning_rate)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """See `Trainer`."""
+        """See `LocalTrainer`."""
         return state_arrays(self._model)
 
     def velocity(self) -> dict[str, NDArray[Any]]:
-        """See `Trainer`."""
+        """See `LocalTrainer`."""
         names = (name for name, _ in self._model.named_parameters())
         return {name: buffer.numpy().copy() for name, buffer in zip(names, self._velocity)}

@@ -33,7 +33,7 @@ class EpochResult:
     loss_rms: float
 
 
-class Trainer(ABC):
+class LocalTrainer(ABC):
     """A model, its optimiser and a shard of data, ready to run epochs.
 
     Args:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from device_agents.session.agent_session import AgentSession, Ping
-from harness.bench.job.failures import describe
 from harness.inventory import Device, connect, installation
-from joulefleet.errors import DeviceError, JoulefleetError, MeterError
+from joulefleet.errors import DeviceError, JoulefleetError, MeterError, describe
 from power.meter import MeterConfig, PowerMeter, open_meter
 
 if TYPE_CHECKING:

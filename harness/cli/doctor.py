@@ -1,18 +1,42 @@
-"""``joulefleet doctor``: what works on this machine, why the rest does not, and how to fix it."""
+"""``joulefleet doctor``: what works on this machine, why the rest does not, and how to fix it.
+
+Each check says ok, warn or fail; none of them raises.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from harness.cli.frame import Command, Output
-from joulefleet.errors import EXIT_FAILED
+from joulefleet.errors import EXIT_FAILED, ConfigError
+from joulefleet.extras import install_hint
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+Verdict = Literal["ok", "warn", "fail"]
+
+EXTRAS = {
+    "train": ("torch", "torchvision", "onnx", "onnxscript", "onnxruntime", "scikit-learn", "gymnasium"),
+    "monsoon": ("pyusb", "libusb-package"),
+    "scale": ("ray",),
+    "plots": ("matplotlib",),
+    "tracking": ("tensorboard",),
+}
+BASE = ("numpy", "scipy", "pandas", "pyarrow", "pydantic", "click", "rich", "jinja2", "paramiko", "pyserial")
+MIN_FREE_GB = 2.0
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -28,8 +52,6 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 )
 def doctor(strict: bool, inventory: Path | None, runs: Path) -> Output:
     """Check this machine: what works, why not, how to fix it."""
-    from harness.doctor import examine
-
     checks = examine(inventory, runs)
     bad = [c for c in checks if c.verdict == "fail" or (strict and c.verdict == "warn")]
 
@@ -42,3 +64,227 @@ def doctor(strict: bool, inventory: Path | None, runs: Path) -> Output:
                 console.print(f"       fix: {check.fix}", markup=False)
 
     return Output([c.as_dict() for c in checks], render, exit_code=EXIT_FAILED if bad else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One answer.
+
+    Attributes:
+        name: What was looked at.
+        verdict: ``ok``, ``warn`` (works with less) or ``fail``.
+        found: What was seen.
+        why: Why it matters; empty when ok.
+        fix: What to do; empty when ok.
+    """
+
+    name: str
+    verdict: Verdict
+    found: str
+    why: str = ""
+    fix: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """Plain data for ``--json``."""
+        return asdict(self)
+
+
+def examine(inventory: Path | None = None, runs: Path = Path("runs")) -> list[Check]:
+    """Every check, in the order a person would ask."""
+    probes: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        ("python", check_python),
+        ("packages", check_packages),
+        ("import origin", check_origin),
+        ("serial ports", check_serial_ports),
+        ("usb", check_usb),
+        ("clock", check_clock),
+        ("disk", lambda: check_disk(runs)),
+    ]
+    if inventory is not None:
+        probes.append(("inventory", lambda: check_inventory(inventory)))
+    return [check for name, probe in probes for check in _guarded(name, probe)]
+
+
+def _guarded(name: str, probe: Callable[[], Iterator[Check]]) -> list[Check]:
+    """A check that fails itself is a finding about this machine, not a crash."""
+    try:
+        return list(probe())
+    except Exception as error:
+        return [
+            Check(
+                name,
+                "fail",
+                f"{type(error).__name__}: {error}",
+                why="the check itself failed",
+                fix="run `joulefleet doctor -v` and report what it prints",
+            )
+        ]
+
+
+def check_python() -> Iterator[Check]:
+    """Virtual environment; pip itself refuses a Python that is too old."""
+    found = f"{platform.python_version()} at {sys.executable}"
+    if sys.prefix == sys.base_prefix:
+        yield Check(
+            "python",
+            "warn",
+            found + ", no virtual environment",
+            "other packages may be called `power` or `traces` too",
+            f"python3.11 -m venv .venv && . .venv/bin/activate; then {install_hint('all')}",
+        )
+    else:
+        yield Check("python", "ok", found)
+
+
+def check_packages() -> Iterator[Check]:
+    """What is installed of the base and of each extra."""
+    missing = [name for name in BASE if _version(name) is None]
+    if missing:
+        yield Check(
+            "base", "fail", f"missing: {', '.join(missing)}", "nothing works without them", install_hint()
+        )
+    else:
+        yield Check("base", "ok", ", ".join(f"{name} {_version(name)}" for name in BASE))
+    for extra, names in EXTRAS.items():
+        missing = [name for name in names if _version(name) is None]
+        if missing:
+            yield Check(
+                f"extra {extra}",
+                "warn",
+                f"missing: {', '.join(missing)}",
+                "its commands will refuse",
+                install_hint(extra),
+            )
+        else:
+            yield Check(f"extra {extra}", "ok", ", ".join(f"{name} {_version(name)}" for name in names))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def check_origin() -> Iterator[Check]:
+    """That our generic package names are not taken by somebody else's packages."""
+    from joulefleet.origin import shadowed_packages
+
+    shadowed = shadowed_packages()
+    for name, place in shadowed.items():
+        yield Check(
+            f"import {name}", "fail", place, f"`import {name}` finds another package", f"pip uninstall {name}"
+        )
+    if not shadowed:
+        yield Check("import origin", "ok", "all packages come from this joulefleet")
+
+
+def check_serial_ports() -> Iterator[Check]:
+    """Serial nodes that an instrument could be on, tried by opening them."""
+    from power.meters.serial_port import scan_ports
+
+    ports = [port.path for port in scan_ports()]
+    if not ports:
+        yield Check(
+            "serial ports",
+            "warn",
+            "none",
+            "a Monsoon LVPM or an INA219 shows up as one",
+            "plug it in, then run again",
+        )
+    for port in ports:
+        yield _try_node(port, "sudo usermod -aG dialout $USER, then log in again")
+
+
+def check_usb() -> Iterator[Check]:
+    """USB access for a Monsoon HVPM, tried on the device nodes of the vendor's id."""
+    nodes = list(_usb_nodes("2ab9"))
+    if not nodes:
+        yield Check(
+            "usb", "warn", "no Monsoon (2ab9:0001)", "needed only for an HVPM", "plug it in, then run again"
+        )
+    for node in nodes:
+        yield _try_node(
+            str(node), 'udev rule: SUBSYSTEM=="usb", ATTR{idVendor}=="2ab9", MODE="0666"; then replug it'
+        )
+
+
+def _usb_nodes(vendor: str) -> Iterator[Path]:
+    for device in sorted(Path("/sys/bus/usb/devices").glob("*/idVendor")):
+        if device.read_text().strip() == vendor:
+            bus = int((device.parent / "busnum").read_text())
+            number = int((device.parent / "devnum").read_text())
+            yield Path(f"/dev/bus/usb/{bus:03}/{number:03}")
+
+
+def _try_node(path: str, fix: str) -> Check:
+    """Open a device node for reading and writing, without waiting and without taking it over."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY))
+    except OSError as error:
+        return Check(path, "fail", error.strerror or str(error), "it cannot be opened by this user", fix)
+    return Check(path, "ok", "can be opened")
+
+
+def check_clock() -> Iterator[Check]:
+    """Resolution of the monotonic clock that every sample is stamped with."""
+    info = time.get_clock_info("monotonic")
+    found = f"monotonic, resolution {info.resolution * 1e9:.0f} ns"
+    if not info.monotonic or info.resolution > 1e-5:
+        yield Check(
+            "clock", "warn", found, "sample times will be coarse", "use another machine for measuring"
+        )
+    else:
+        yield Check("clock", "ok", found)
+
+
+def check_disk(runs: Path) -> Iterator[Check]:
+    """Space and write access where runs go."""
+    place = next(folder for folder in (runs.absolute(), *runs.absolute().parents) if folder.exists())
+    free_gb = shutil.disk_usage(place).free / 1e9
+    found = f"{free_gb:.1f} GB free at {place}"
+    if not os.access(place, os.W_OK):
+        yield Check(
+            "disk", "fail", f"{place} is not writable", "runs cannot be stored", "choose another with --root"
+        )
+    elif free_gb < MIN_FREE_GB:
+        yield Check("disk", "warn", found, "an hour of 5 kHz power data takes 0.5 GB", "free some space")
+    else:
+        yield Check("disk", "ok", found)
+
+
+def check_inventory(path: Path) -> Iterator[Check]:
+    """Whether an SSH server answers at every device of an inventory."""
+    from harness.inventory import load_inventory
+
+    try:
+        devices = load_inventory(path).devices
+    except ConfigError as error:
+        yield Check(
+            "inventory", "fail", error.message, "the file is not usable", error.hint or "correct the file"
+        )
+        return
+    for name, device in devices.items():
+        if device.transport == "ssh":
+            yield _try_ssh(name, device.host, device.port)
+        else:
+            yield Check(f"device {name}", "ok", "a process on this machine")
+
+
+def _try_ssh(name: str, host: str, port: int) -> Check:
+    try:
+        with socket.create_connection((host, port), timeout=5) as connection:
+            connection.settimeout(5)
+            banner = connection.recv(255).decode("ascii", "replace").strip()
+    except OSError as error:
+        return Check(
+            f"device {name}",
+            "fail",
+            f"{host}:{port}: {error.strerror or error}",
+            "the device cannot be reached",
+            "start its SSH server (Termux: `sshd`, port 8022), check address and network",
+        )
+    if not banner.startswith("SSH-2.0"):
+        found = f"{host}:{port} answers {banner[:40]!r}"
+        return Check(f"device {name}", "fail", found, "that is no SSH server", "check the port")
+    return Check(f"device {name}", "ok", f"{host}:{port} {banner[:40]}")

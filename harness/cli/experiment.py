@@ -168,7 +168,7 @@ def _play_on_ray(
 def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
     from emulator.experiments.numbers import as_csv, as_data
     from emulator.experiments.render import as_markdown, as_text
-    from harness.experiment_outputs import write_experiment
+    from harness.outputs import write_experiment
     from harness.report.page import REPORT_FILE
 
     results = write_experiment(path, partial=partial)

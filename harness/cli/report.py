@@ -27,9 +27,10 @@ def report(run: str, root: Path, partial: bool, show: bool) -> Output:
     RUN is a run of `joulefleet bench`, `emulate` or `experiment`. Beside the page of a bench run stand its
     JUnit results and epochs, beside that of an experiment its tables.
     """
+    from harness.outputs import write_outputs
     from joulefleet.runstore import find_run
 
-    page = _page(find_run(root, run), partial=partial)
+    page = write_outputs(find_run(root, run), partial=partial)[0]
     if show:
         import webbrowser
 
@@ -39,30 +40,3 @@ def report(run: str, root: Path, partial: bool, show: bool) -> Output:
         console.print(str(page), markup=False)
 
     return Output({"report": str(page), "bytes": page.stat().st_size}, render)
-
-
-def _page(path: Path, *, partial: bool) -> Path:
-    """Most runs are put on a page anew; others have theirs from what made them."""
-    from harness.report.page import REPORT_FILE
-    from joulefleet.errors import ConfigError
-    from joulefleet.runstore.run import read_run
-
-    kind = read_run(path).kind
-    if kind in ("bench", "federation"):
-        from harness.outputs import write_outputs
-
-        write_outputs(path)
-    elif kind == "experiment":
-        from harness.experiment_outputs import write_experiment
-
-        write_experiment(path, partial=partial)
-    elif kind == "emulation":
-        from harness.report.emulation_page import emulation_page
-
-        emulation_page(path).write(path / REPORT_FILE, replace=True)
-    elif not (path / REPORT_FILE).is_file():
-        raise ConfigError(
-            f"{path}: a run of kind {kind!r} has no page",
-            hint="runs of bench, emulate, experiment and the demo have one",
-        )
-    return path / REPORT_FILE

@@ -5,8 +5,6 @@ with `pattern`, `trace`, `correlate` and `refine`), exchanges over the link (`pi
 """
 
 from harness.clock.align import Alignment, align
-from harness.clock.bursts import BurstSeen
-from harness.clock.fit import ClockFit
 from harness.clock.gpio import GpioEdge
 from harness.clock.pattern import BurstRun, burst_runs
 from harness.clock.pings import fit_pings
@@ -14,8 +12,6 @@ from harness.clock.pings import fit_pings
 __all__ = [
     "Alignment",
     "BurstRun",
-    "BurstSeen",
-    "ClockFit",
     "GpioEdge",
     "align",
     "burst_runs",

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from device_agents.session.agent_session import Ping
-from harness.clock.bursts import BurstSeen, fit_bursts
-from harness.clock.fit import ClockFit, Line
+from harness.clock.bursts import fit_bursts
+from harness.clock.fit import METER_TIMING_S, Line, allowed
 from harness.clock.gpio import GpioEdge, fit_edges
 from harness.clock.pattern import BurstRun
 from harness.clock.pings import fit_pings, ping_line
-from harness.clock.prior import METER_TIMING_S, allowed
+from harness.evidence.clock_fit import BurstSeen, ClockFit
 from joulefleet.errors import DataQualityError
 from power.model import Finding, FindingLog, Severity
 from power.recording import Recording

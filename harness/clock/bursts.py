@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 from harness.clock.correlate import Peak, find_peak
-from harness.clock.fit import MAX_SKEW_PPM, SKEW_SD_PPM, ClockFit, Line, fit_line
+from harness.clock.fit import (
+    MAX_SKEW_PPM,
+    METER_TIMING_S,
+    PRIOR_SD,
+    SKEW_SD_PPM,
+    Line,
+    allowed,
+    fit_line,
+)
 from harness.clock.pattern import BurstRun
-from harness.clock.prior import METER_TIMING_S, PRIOR_SD, allowed
 from harness.clock.refine import Refined, refine
 from harness.clock.trace import Trace, read_trace
-from joulefleet.config import ClosedModel
+from harness.evidence.clock_fit import BurstSeen, ClockFit
 from power.recording import Recording
 
 PEAK_BITS = 0.6
@@ -31,42 +37,6 @@ MAX_RESIDUAL_SD = 5.0
 """Standard uncertainties by which one of several patterns may lie off the line through all."""
 
 VALUES_PER_BIT = 50
-
-
-class BurstSeen(ClosedModel):
-    """What became of one pattern; a capture stores it.
-
-    Attributes:
-        when: ``before`` or ``after`` the work.
-        start_ns: Device time of its start.
-        correlation: With the power trace, at most 1; None if it was not recorded.
-        peak_to_sidelobe: Of the correlation.
-        right_edges: How many of the pattern's edges go the right way there.
-        edges: How many were recorded.
-        offset_ns: Host minus device clock in its middle; None if it was not found.
-        standard_s: Standard uncertainty of that.
-        step_w: Extra power of a burst.
-        from_pings_s: Its offset minus that of the exchanges.
-        residual_s: Its offset minus that of the fit.
-        refused: Why it was not used; empty if it was.
-    """
-
-    when: str
-    start_ns: int
-    correlation: float | None = None
-    peak_to_sidelobe: float | None = None
-    right_edges: int | None = None
-    edges: int | None = None
-    offset_ns: int | None = None
-    standard_s: float | None = None
-    step_w: float | None = None
-    from_pings_s: float | None = None
-    residual_s: float | None = None
-    refused: str = ""
-
-    def but(self, **changes: object) -> Self:
-        """The same with some of it changed."""
-        return self.model_copy(update=changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,18 @@
-"""`ClockFit`, and the straight line behind every method: offset and skew from offsets seen at some times."""
+"""The straight line behind every method: offset and skew from offsets seen at some times."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import Field
 
-from joulefleet.config import ClosedModel
+from harness.evidence.clock_fit import ClockFit, Method
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-Method = Literal["gpio", "pattern", "ping"]
 
 MAX_SKEW_PPM = 500.0
 """No working quartz is further off than this, host and device together (see `power.timebase`)."""
@@ -23,48 +20,12 @@ MAX_SKEW_PPM = 500.0
 SKEW_SD_PPM = 100.0 / math.sqrt(3.0)
 """What is known of a skew before anything is seen: quartz is within 100 ppm over temperature and age."""
 
+METER_TIMING_S = 0.02
+"""How far a meter may be off with the times of its samples: they are late by the least delay of its link (a
+USB serial converter may hold bytes back for 16 ms), and by half of what it averages over, or early by it."""
 
-UNSEEN_LAG_S = 0.01
-"""How late the power of work may reach the meter where no pattern showed it: regulators lag by 8 to 10 ms."""
-
-
-class ClockFit(ClosedModel):
-    """Host time = device time + ``offset_ns`` + ``skew_ppm`` * (device time - ``reference_ns``).
-
-    Attributes:
-        offset_ns: Host minus device clock at the reference.
-        skew_ppm: How much slower than the host's the device's clock runs.
-        reference_ns: Device time at which the offset holds.
-        tau_s: Time constant of the supply's regulator, where a pattern in the power trace showed it: the
-            power of what happens at a time appears that much later.
-        residual_s: Spread of the observations around the fit.
-        sync_uncertainty_s: Standard uncertainty of a converted time between the observations; of the clocks
-            alone, see `window_uncertainty_s`.
-        method: What the fit is based on.
-    """
-
-    offset_ns: int
-    skew_ppm: float = 0.0
-    reference_ns: int
-    tau_s: float | None = Field(default=None, ge=0)
-    residual_s: float = Field(ge=0)
-    sync_uncertainty_s: float = Field(ge=0)
-    method: Method
-
-    @property
-    def window_uncertainty_s(self) -> float:
-        """Standard uncertainty of a window's place in the power trace: the clock's, and the regulator's lag.
-
-        Behind a lag of tau, work that draws D more than what is around it misses D tau of its energy. No
-        shift brings it back: the lag smears both edges. Moving a window by tau in such a trace changes its
-        energy by 0.73 D tau (root mean square of both ways), so as a standard uncertainty tau covers it.
-        """
-        return math.hypot(self.sync_uncertainty_s, UNSEEN_LAG_S if self.tau_s is None else self.tau_s)
-
-    def to_host_ns(self, t_dev_ns: int) -> int:
-        """Host-monotonic time of a device time."""
-        drift = round((t_dev_ns - self.reference_ns) * self.skew_ppm * 1e-6)
-        return t_dev_ns + self.offset_ns + drift
+PRIOR_SD = 3.0
+"""Standard uncertainties by which a pattern may be off the prior: 1.7 are half of a round trip, its bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,3 +113,8 @@ def fit_line(
     covariance = np.linalg.inv(information)
     offset_s, slope = covariance @ score
     return Line(reference_ns, base_ns + round(offset_s * 1e9), float(slope * 1e6), covariance)
+
+
+def allowed(off_s: float, prior: Line, t_dev_ns: int, unsure_s: float) -> bool:
+    """Whether an offset that much above that of the exchanges can be true: the test of every other method."""
+    return abs(off_s) <= PRIOR_SD * prior.standard_s(t_dev_ns) + METER_TIMING_S + unsure_s

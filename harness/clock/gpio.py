@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.clock.fit import MAX_SKEW_PPM, ClockFit, fit_line
+from harness.clock.fit import MAX_SKEW_PPM, fit_line
+from harness.evidence.clock_fit import ClockFit
 from joulefleet.errors import DataQualityError
 
 MAX_RESIDUAL_PERIODS = 2.0

@@ -8,7 +8,8 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from device_agents.session.agent_session import Ping
-from harness.clock.fit import MAX_SKEW_PPM, ClockFit, Line, fit_line
+from harness.clock.fit import MAX_SKEW_PPM, Line, fit_line
+from harness.evidence.clock_fit import ClockFit
 from joulefleet.errors import DataQualityError
 
 _CLOCK_READING_S = 1e-6  # the clocks themselves are read at some instant within a microsecond

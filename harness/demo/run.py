@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +12,15 @@ from typing import Protocol
 
 from emulator.experiments import runner as experiment
 from emulator.experiments.plan import Planned
-from emulator.experiments.results import ExperimentResults
-from emulator.experiments.vanilla import AgainstVanilla
+from emulator.experiments.results import ExperimentResults, FinishedRun
+from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
 from emulator.round.outcome import RoundOutcome
 from harness.bench.job.board import Board
 from harness.demo.local_bench import local_bench
 from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
-from harness.demo.savings import predicted_savings, replayed_savings
 from harness.demo.size import FULL, DemoSize
-from harness.experiment_outputs import write_experiment
-from harness.probing.predict import Prediction
+from harness.outputs import write_experiment
+from harness.probing.predict import Prediction, Question, predict
 from harness.profiles.library import Stored, build_run_profiles
 from harness.report.page import REPORT_FILE
 from harness.results.stored_run import StoredRun
@@ -115,8 +114,8 @@ def run_demo(
             replay=replay,
             profiles=profiles,
             results=results,
-            predicted=predicted_savings([one.profile for one in profiles], CANDIDATES, CHOSEN, seed),
-            replayed=_replayed(results),
+            predicted=_predicted(profiles, seed),
+            replayed=replayed_savings(list(results.of(results.plan.variants[0])[PROBING_METHOD].values())),
             took_s=clock.laps_s,
         )
         clock.lap(ACTS[2])
@@ -192,6 +191,22 @@ def _replay(
     return run.path, write_experiment(run.path)
 
 
-def _replayed(results: ExperimentResults) -> AgainstVanilla:
-    (variant,) = results.plan.variants
-    return replayed_savings(list(results.of(variant)[PROBING_METHOD].values()))
+def _predicted(profiles: tuple[Stored, ...], seed: int) -> Prediction:
+    """Act 3, by the formula; each profile stands for as many devices as are drawn from it."""
+    question = Question(candidates=(CANDIDATES,), chosen=(CHOSEN,), distinct=False, seed=seed)
+    return predict([one.profile for one in profiles], question)
+
+
+def replayed_savings(runs: Sequence[FinishedRun]) -> AgainstVanilla:
+    """Act 3, from the logs of a probing method, one run per seed.
+
+    Raises:
+        DataQualityError: There is no round to count.
+    """
+    found = against_vanilla(runs)
+    if found is None:
+        raise DataQualityError(
+            "no emulated round in which every device finished or was told to stop",
+            hint="a scenario without leaving devices has such rounds",
+        )
+    return found

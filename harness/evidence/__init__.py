@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""One unit of evidence: a capture (recording, markers, clock fit) as stored; salvage after a kill."""

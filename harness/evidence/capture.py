@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, ValidationError
 
 from device_agents.protocol import EpochMarker, Phase
-from harness.clock import BurstSeen, ClockFit
+from harness.evidence.clock_fit import BurstSeen, ClockFit, PingObservation
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Provenance, Sha256, SourceRef
@@ -78,14 +78,6 @@ class Background(ClosedModel):
     load: float = Field(default=0.0, ge=0, le=1)
     used_cpu_s: float | None = Field(default=None, ge=0)
     wall_s: float | None = Field(default=None, ge=0)
-
-
-class PingObservation(ClosedModel):
-    """One clock exchange: host clock when it left, device clock, host clock when the answer was here."""
-
-    sent_ns: int
-    t_dev_ns: int
-    received_ns: int
 
 
 class Temperature(ClosedModel):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from joulefleet.errors import describe
 from joulefleet.runstore import SalvageReport, salvage_run
+from power.recording import OPENING_FILE, salvage_recording
 
 
 def salvage(path: Path) -> SalvageReport:
@@ -12,9 +14,6 @@ def salvage(path: Path) -> SalvageReport:
 
     A recording that is damaged is left as it is and named in the report: it must not cost the others.
     """
-    from harness.bench.job.failures import describe
-    from power.recording import OPENING_FILE, salvage_recording
-
     report = salvage_run(path)
     for opening in sorted(path.rglob(OPENING_FILE)):
         try:

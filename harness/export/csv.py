@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.export.emulations import JoinedTable, check_has_tables, emulation_tables
-from harness.results.decimate import thin
+from harness.results.decimate import decimate
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.records import storage_error
@@ -115,7 +115,7 @@ def _write_power(captures: Sequence[JobCapture], folder: Path, max_rows: int) ->
 
 
 def _power_rows(job: JobCapture, max_samples: int) -> Iterator[tuple[Any, ...]]:
-    found = thin(job.capture.recording, max_samples)
+    found = decimate(job.capture.recording, max_samples)
     name = safe_cell(job.job)
     columns = (found.t_ns, found.current_a, found.voltage_v, found.power_w)
     for t_ns, *values in zip(*(column.tolist() for column in columns), strict=True):

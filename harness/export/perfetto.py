@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from harness.results.decimate import gaps_ns, thin
+from harness.results.decimate import decimate, gaps_ns
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet import __version__
@@ -137,6 +137,6 @@ class _Track:
             yield self._event("X", "no samples", _METER, start_ns, dur=duration_us, cat="gap")
 
     def _power(self, max_samples: int) -> Iterator[Event]:
-        found = thin(self.job.capture.recording, max_samples)
+        found = decimate(self.job.capture.recording, max_samples)
         for t_ns, power_w in zip(found.t_ns.tolist(), found.power_w.tolist(), strict=True):
             yield self._event("C", "power", _METER, t_ns, args={"W": float(f"{power_w:.6g}")})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from device_agents.job import Job
 from device_agents.protocol import ProbeDone
-from device_agents.session.running_job import RoundResult
+from device_agents.session.running_job import JobResult
 from harness.bench.job.attempt import Attempt
 from harness.bench.job.workload import Workload, agent_job
 from harness.federate.live_energy import LivePower
@@ -108,5 +108,5 @@ class Participation(Attempt):
         idle = self._idle[0]
         return idle.start_ns, idle.end_ns
 
-    def _take(self, result: RoundResult) -> None:
+    def _take(self, result: JobResult) -> None:
         self.model = result.model

@@ -10,7 +10,7 @@ from pathlib import Path
 from device_agents.protocol import ProbeDone
 from harness.bench.job.attempt import Attempt, Bench
 from harness.bench.job.ending import Ending, Stopped
-from harness.bench.job.failures import attempts_before, describe, failed_record, put_aside
+from harness.bench.job.failures import attempts_before, failed_record, put_aside
 from harness.bench.job.stages import Stage
 from harness.evidence.capture import CAPTURE_FILE, CaptureRecord
 from harness.probing.plan import ProbingPlan
@@ -18,7 +18,7 @@ from harness.probing.schedule import PlannedRound, RoundJob, kept
 from harness.rounds.bench_run.runner import JOBS, POLL_S
 from harness.rounds.record import RoundRecord, round_file
 from harness.rounds.server import Choose, RoundServer
-from joulefleet.errors import CalledOff
+from joulefleet.errors import CalledOff, describe
 from joulefleet.records import read_record, storage_error, write_record
 
 Note = Callable[[str, RoundJob, dict[str, object]], None]

@@ -10,7 +10,7 @@ import numpy as np
 from device_agents.protocol import Phase
 from harness.report.charts import Band, Chart, Series
 from harness.report.page import Fold
-from harness.results.decimate import gaps_ns, thin
+from harness.results.decimate import decimate, gaps_ns
 from harness.results.tables import JobCapture
 from power.energy.windows import WindowEnergy
 
@@ -51,11 +51,11 @@ def _fold(job: JobCapture, points: int, *, is_open: bool) -> Fold:
 def power_chart(job: JobCapture, max_points: int) -> Chart:
     """Power against time with a band for every phase. Where samples are missing there is no line."""
     recording = job.capture.recording
-    found = thin(recording, max_points)
+    found = decimate(recording, max_points)
     t_ns, power_w = _with_holes(found.t_ns, found.power_w, gaps_ns(recording, MAX_HOLES))
     title = "Power of the device"
     if not found.is_complete:
-        title += f", thinned from {found.n_samples:,} samples (lowest and highest of every stretch)"
+        title += f", decimated from {found.n_samples:,} samples (lowest and highest of every stretch)"
     return Chart(
         title=title,
         x_label="time since the recording began (s)",

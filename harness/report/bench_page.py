@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.bench.matrix import REACHED_BY
-from harness.clock import BurstSeen
+from harness.evidence.clock_fit import BurstSeen
 from harness.federate.round_record import KIND
 from harness.inventory import load_inventory
 from harness.report.bench_charts import MAX_JOBS, job_folds

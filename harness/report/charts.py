@@ -1,4 +1,7 @@
-"""Charts as plain data: what the page's script draws, thinned so that a page stays small."""
+"""Charts, heat maps and stacked bars as plain data, decimated so that a page stays small.
+
+`static/report.js` draws the charts, `static/figures.js` what has no axes.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.results.decimate import min_max_indices
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -90,23 +95,55 @@ def _series(series: Series, keep: NDArray[np.int64]) -> dict[str, Any]:
     return data
 
 
-def min_max_indices(columns: Sequence[NDArray[np.float64]], max_points: int) -> NDArray[np.int64]:
-    """Which points to keep so that every peak survives: the lowest and highest of each bucket.
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Rows of cells, the darker the larger.
 
-    Buckets are equal stretches of the index, of which the last may be shorter; the first and last point are
-    always kept.
+    Attributes:
+        title: Above the figure.
+        rows: Name to one value per column.
+        column: What a column is, e.g. ``device``.
+        unit: Of the values.
+        origin: Provenance, shown as a badge beside the title.
     """
-    n = len(columns[0])
-    if n <= max_points:
-        return np.arange(n)
-    width = -(-n // max(1, (max_points - 2) // (2 * len(columns))))
-    starts = np.arange(0, n, width)
-    keep = [np.array([0, n - 1])]
-    for values in columns:
-        # The last point once more is no new extreme.
-        shaped = np.pad(values, (0, len(starts) * width - n), mode="edge").reshape(-1, width)
-        keep += [starts + shaped.argmin(1), starts + shaped.argmax(1)]
-    return np.unique(np.minimum(np.concatenate(keep), n - 1))
+
+    title: str
+    rows: Mapping[str, NDArray[np.float64]]
+    column: str
+    unit: str
+    origin: str
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON for the page's script."""
+        rows = [{"label": label, "values": plain_numbers(values)} for label, values in self.rows.items()]
+        return {"kind": "heat", "rows": rows, "column": self.column, "unit": self.unit}
+
+
+@dataclass(frozen=True, slots=True)
+class StackedBars:
+    """A bar per row, made of parts, all on one scale.
+
+    Attributes:
+        title: Above the figure.
+        parts: Names of the parts, in order.
+        rows: Name to one value per part.
+        unit: Of the values.
+        origin: Provenance, shown as a badge beside the title.
+    """
+
+    title: str
+    parts: Sequence[str]
+    rows: Mapping[str, Sequence[float]]
+    unit: str
+    origin: str
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON for the page's script."""
+        rows = [
+            {"label": label, "values": [float(f"{v:.6g}") for v in values]}
+            for label, values in self.rows.items()
+        ]
+        return {"kind": "stack", "parts": list(self.parts), "rows": rows, "unit": self.unit}
 
 
 def plain_numbers(values: NDArray[np.float64]) -> list[float | None]:

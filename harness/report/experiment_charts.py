@@ -16,8 +16,7 @@ from emulator.experiments.summary import MethodRow, Runs, VariantSummary
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.round.outcome import Accounting
 from emulator.selectors.base import shown_name
-from harness.report.charts import Chart, Series
-from harness.report.figures import HeatMap, StackedBars
+from harness.report.charts import Chart, HeatMap, Series, StackedBars
 from joulefleet.provenance import Origin
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.charts import Chart
-from harness.report.figures import HeatMap, StackedBars
+from harness.report.charts import Chart, HeatMap, StackedBars
 from joulefleet import __version__
 from joulefleet.provenance import Origin
 from joulefleet.records import write_atomic

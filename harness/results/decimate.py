@@ -1,9 +1,12 @@
-"""A long recording in few samples: those of lowest and highest power of every stretch, so peaks survive."""
+"""Decimation for pages and exports: the lowest and highest value of every stretch, so that peaks survive.
+
+`decimate` takes a recording of any length, `min_max_indices` arrays that are in memory.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Thinned:
+class Decimated:
     """Samples that stand for all of a recording, in the order of time.
 
     Attributes:
@@ -48,7 +51,7 @@ class Thinned:
         return len(self) == self.n_samples
 
 
-def thin(recording: Recording, max_samples: int) -> Thinned:
+def decimate(recording: Recording, max_samples: int) -> Decimated:
     """At most ``max_samples`` samples: those of lowest and highest power in stretches of equal length.
 
     Reads the recording batch by batch. The index holds sums and no extremes, so every sample is looked at,
@@ -62,9 +65,9 @@ def thin(recording: Recording, max_samples: int) -> Thinned:
     width = 1 if n <= max_samples else math.ceil(2 * n / (max_samples - 2))
     kept = [_extremes(samples, width) for samples in _whole_stretches(recording, width)]
     if not kept:
-        return Thinned(np.empty(0, np.int64), np.empty(0), np.empty(0), n)
+        return Decimated(np.empty(0, np.int64), np.empty(0), np.empty(0), n)
     t_ns, current_a, voltage_v = (np.concatenate(column) for column in zip(*kept, strict=True))
-    return Thinned(t_ns, current_a, voltage_v, n)
+    return Decimated(t_ns, current_a, voltage_v, n)
 
 
 def gaps_ns(recording: Recording, at_most: int) -> list[tuple[int, int]]:
@@ -103,14 +106,27 @@ def _cut(samples: Samples, part: slice | NDArray[np.int64]) -> Samples:
 
 def _extremes(samples: Samples, width: int) -> Samples:
     """The lowest and highest power of every ``width`` samples, and of what is left at the end."""
-    if width == 1:
-        return samples
-    power_w = samples[1] * samples[2]
-    n = len(power_w) // width
-    stretches = power_w[: n * width].reshape(n, width)
+    return (
+        samples if width == 1 else _cut(samples, np.unique(_extreme_indices(samples[1] * samples[2], width)))
+    )
+
+
+def min_max_indices(columns: Sequence[NDArray[np.float64]], max_points: int) -> NDArray[np.int64]:
+    """Which points of several lines to keep: the extremes of each by stretches, the first and the last."""
+    n = len(columns[0])
+    if n <= max_points:
+        return np.arange(n)
+    width = -(-n // max(1, (max_points - 2) // (2 * len(columns))))
+    return np.unique(np.concatenate([[0, n - 1], *(_extreme_indices(values, width) for values in columns)]))
+
+
+def _extreme_indices(values: NDArray[np.floating[Any]], width: int) -> NDArray[np.int64]:
+    """Where the lowest and highest of every ``width`` values are; the last stretch may be shorter."""
+    n = len(values) // width
+    stretches = values[: n * width].reshape(n, width)
     base = np.arange(n) * width
-    keep = [base + stretches.argmin(axis=1), base + stretches.argmax(axis=1)]
-    rest = power_w[n * width :]
+    found = [base + stretches.argmin(axis=1), base + stretches.argmax(axis=1)]
+    rest = values[n * width :]
     if len(rest):
-        keep.append(n * width + np.array([rest.argmin(), rest.argmax()]))
-    return _cut(samples, np.unique(np.concatenate(keep)))
+        found.append(n * width + np.array([rest.argmin(), rest.argmax()]))
+    return np.concatenate(found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.bench.job.attempt import Bench
 from harness.bench.job.ending import Ending, Stopped
-from harness.bench.job.failures import attempts_before, describe, ends_the_run, failed_record, put_aside
+from harness.bench.job.failures import attempts_before, ends_the_run, failed_record, put_aside
 from harness.bench.job.stages import Stage
 from harness.evidence.capture import CAPTURE_FILE, Capture, open_capture
 from harness.federate.participant import LocalWork, Participation
@@ -18,7 +18,7 @@ from harness.federate.server import FederatedServer
 from harness.probing.schedule import RoundJob
 from harness.rounds.bench_run.runner import JOBS, POLL_S
 from harness.rounds.measured import Part, read_part
-from joulefleet.errors import DataQualityError
+from joulefleet.errors import DataQualityError, describe
 from joulefleet.records import storage_error
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from device_agents.payload.tensors import unpack
 from device_agents.protocol import EpochMarker, Phase, ProbeDone
 from device_agents.session.agent_session import AgentSession
 from device_agents.session.job_record import JobRecord
-from device_agents.session.running_job import RoundResult, read_model
+from device_agents.session.running_job import JobResult, read_model
 from device_agents.transport.ssh import SshTransport
 from joulefleet.errors import DeviceUnreachable
 from tests.device_agents.netns import Host, host
@@ -142,7 +142,7 @@ def one_device(folder: Path, sshd: str, phase: str, policy: str) -> Outcome:
         return Outcome(cut.stamped, *collected(server, place, phase))
 
 
-def undisturbed(folder: Path, sshd: str, policy: str) -> RoundResult:
+def undisturbed(folder: Path, sshd: str, policy: str) -> JobResult:
     place = Installation(state=str(folder / "state"), python=sys.executable)
     with (
         host() as near,

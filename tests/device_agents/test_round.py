@@ -8,7 +8,7 @@ from device_agents.job import BlobRef, Job
 from device_agents.protocol import Blob, Want
 from device_agents.session import running_job as module
 from device_agents.session.link import AgentLink
-from device_agents.session.running_job import Round
+from device_agents.session.running_job import RunningJob
 
 DATA = b"weights"
 
@@ -26,9 +26,9 @@ class RecordingLink:
         return DATA
 
 
-def round_on(link: RecordingLink) -> Round:
+def round_on(link: RecordingLink) -> RunningJob:
     job = Job(workload="softmax", samples=1, epochs=1, seed=0, upload=True, model=BlobRef.of(DATA))
-    return Round(cast("AgentLink", link), job, "j", lambda _: True, {"model": DATA})
+    return RunningJob(cast("AgentLink", link), job, "j", lambda _: True, {"model": DATA})
 
 
 def test_a_blob_is_handed_over_without_hashing_it_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from device_agents.payload.recording.journal import Journal
+from device_agents.payload.recording.journal import JobJournal
 from device_agents.payload.recording.sysfs_power import find_sensors
-from device_agents.payload.recording.sysfs_sampler import MAX_BLOCK, SysfsSampler, Track
+from device_agents.payload.recording.sysfs_sampler import MAX_BLOCK, SensorTrack, SysfsSampler
 from device_agents.session.job_record import NoPowerSource, PowerBlock, PowerRate, PowerSource
 from tests.device_agents.agents import session_on, softmax
 from tests.device_agents.fake_sysfs import phone, sensors, tree
@@ -85,7 +85,7 @@ def test_a_device_without_sensors_says_so(tmp_path: Path) -> None:
 def test_what_changes_is_counted_as_an_update(tmp_path: Path) -> None:
     root = tree(tmp_path, {"sys/class/powercap/x:0/energy_uj": 100})
     (sensor,) = find_sensors(root)
-    track = Track(sensor)
+    track = SensorTrack(sensor)
     for value in (100, 100, 250, 250, 250, 400):
         (root / "sys/class/powercap/x:0/energy_uj").write_text(str(value))
         track.read()
@@ -103,7 +103,7 @@ def test_readings_that_fail_are_dropped_and_counted(tmp_path: Path) -> None:
     root = tree(tmp_path, {"sys/class/powercap/x:0/energy_uj": 100})
     path = root / "sys/class/powercap/x:0/energy_uj"
     (sensor,) = find_sensors(root)
-    track = Track(sensor)
+    track = SensorTrack(sensor)
     for content in ("100", "", "garbage", "130"):
         path.write_text(content)
         track.read()
@@ -120,7 +120,7 @@ def test_readings_that_fail_are_dropped_and_counted(tmp_path: Path) -> None:
 
 def test_a_long_block_is_cut_before_its_line_is_too_long(tmp_path: Path) -> None:
     root = sensors(tmp_path / "root")
-    journal = Journal(tmp_path / "telemetry.jsonl")
+    journal = JobJournal(tmp_path / "telemetry.jsonl")
     sampler = SysfsSampler(root, 1000.0, journal)
     for _ in range(MAX_BLOCK + 10):
         sampler.turn()

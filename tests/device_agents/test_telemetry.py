@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from device_agents.payload.link.streams import Sender
-from device_agents.payload.recording.journal import Journal
-from device_agents.payload.recording.telemetry import Summary, Telemetry
+from device_agents.payload.recording.journal import JobJournal
+from device_agents.payload.recording.telemetry import Summary, TelemetryRecorder
 from device_agents.payload.recording.telemetry_sources import discover
 from device_agents.protocol import SourceLost, Sources
 from device_agents.protocol import Telemetry as TelemetryRecord
@@ -133,9 +133,9 @@ def test_the_probe_is_reported_with_a_summary(tmp_path: Path) -> None:
 
 def test_a_source_that_stops_answering_is_reported_once(tmp_path: Path) -> None:
     root = raspberry_pi(tmp_path / "root")
-    journal = Journal(tmp_path / "telemetry.jsonl")
+    journal = JobJournal(tmp_path / "telemetry.jsonl")
     read_end, write_end = os.pipe()
-    telemetry = Telemetry(root, 5.0, journal, Sender(write_end))
+    telemetry = TelemetryRecorder(root, 5.0, journal, Sender(write_end))
     (root / "proc/loadavg").write_text("")
     for _ in range(3):
         telemetry.turn()

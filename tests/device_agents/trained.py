@@ -16,7 +16,7 @@ from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 from device_agents.workloads.backend_torch import TorchTrainer
 from device_agents.workloads.models import initial_state
 from device_agents.workloads.tasks import TASKS, Task, synthetic_shard
-from device_agents.workloads.trainer import Trainer
+from device_agents.workloads.trainer import LocalTrainer
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -60,7 +60,7 @@ class Setting:
         step = graphs.step(self.task, self.task.batch_size, dtype)
         return OnnxRuntimeTrainer(self.task, {self.task.batch_size: step}, self.state(), *self.data())
 
-    def losses(self, trainer: Trainer, until: int | None = None) -> list[float]:
+    def losses(self, trainer: LocalTrainer, until: int | None = None) -> list[float]:
         """The mean loss of each step, from where the trainer is to ``until`` or to the end."""
         size = self.task.batch_size
         order = np.arange(self.steps * size)

@@ -11,7 +11,6 @@ import numpy as np
 from scipy.signal import lfilter
 
 from device_agents.protocol import EpochMarker, Phase
-from harness.clock import ClockFit
 from harness.evidence.capture import (
     MARKERS_FILE,
     Background,
@@ -21,6 +20,7 @@ from harness.evidence.capture import (
     open_capture,
     write_capture,
 )
+from harness.evidence.clock_fit import ClockFit
 from joulefleet.runstore import Journal
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
 from power.recording import RecordingWriter

@@ -12,8 +12,8 @@ from harness.bench.job.failures import failed_record, put_aside
 from harness.bench.journal import JOURNAL, BenchJournal
 from harness.bench.matrix import BenchJob, expand
 from harness.bench.plan import load_plan
-from harness.clock import ClockFit
-from harness.evidence.capture import MARKERS_FILE, DeviceFacts, PingObservation, write_capture
+from harness.evidence.capture import MARKERS_FILE, DeviceFacts, write_capture
+from harness.evidence.clock_fit import ClockFit, PingObservation
 from harness.inventory import load_inventory
 from joulefleet.errors import MeterDisconnected
 from joulefleet.runstore import Journal, RunStore

@@ -148,7 +148,7 @@ def test_the_page_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(power) == 2
     assert all(len(chart["data"][0]) <= 1500 for chart in power)
     assert max(power[0]["data"][1]) == 3.0
-    assert "thinned from 73,400 samples" in html
+    assert "decimated from 73,400 samples" in html
     assert "The first 2 of 3 jobs" in html
     assert "The first 10 of 15 rows" in html
 

@@ -14,7 +14,7 @@ from emulator.round.outcome import Accounting
 from harness.demo.local_bench import local_bench
 from harness.demo.outcome import activation
 from harness.demo.replay import METHODS, replay_plan
-from harness.demo.savings import replayed_savings
+from harness.demo.run import replayed_savings
 from harness.demo.size import FULL, QUICK
 from joulefleet.errors import ConfigError
 from power.emulated.options import parse_signal

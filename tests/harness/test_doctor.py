@@ -5,7 +5,7 @@ import sys
 import threading
 from pathlib import Path
 
-from harness import doctor
+from harness.cli import doctor
 
 
 def verdicts(checks: list[doctor.Check]) -> dict[str, str]:

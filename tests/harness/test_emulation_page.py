@@ -13,9 +13,9 @@ from emulator.runs.batch import plan, play, start
 from emulator.runs.emulation import RECORD, run
 from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
+from harness.report.charts import HeatMap
 from harness.report.emulation_page import emulation_page
 from harness.report.experiment_charts import MAX_CELLS
-from harness.report.figures import HeatMap
 from harness.report.page import Page, Section
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from emulator.experiments.results import load_experiment
-from harness.experiment_outputs import write_experiment
-from harness.report.charts import Chart, Series
+from harness.outputs import write_experiment
+from harness.report.charts import Chart, HeatMap, Series, StackedBars
 from harness.report.experiment_charts import selection_map
 from harness.report.experiment_page import experiment_page
-from harness.report.figures import HeatMap, StackedBars
 from harness.report.page import Page, Section
 from joulefleet.runstore.run import read_run
 from tests.emulator.small_experiment import METHODS, played, small_plan

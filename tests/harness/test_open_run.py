@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import harness
-from harness.results.decimate import gaps_ns, thin
+from harness.results.decimate import decimate, gaps_ns
 from joulefleet.errors import StorageError
 from joulefleet.runstore import RunStore
 from tests.harness.profile_captures import IDLE_W, PERIOD_NS, one_round, write
@@ -138,11 +138,11 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("max_samples", [4, 100, 4001, 99_999])
-def test_thinning_keeps_every_peak_and_the_bound(tmp_path: Path, max_samples: int) -> None:
+def test_decimation_keeps_every_peak_and_the_bound(tmp_path: Path, max_samples: int) -> None:
     rng = np.random.default_rng(3)
     watts = rng.normal(1.0, 0.1, 100_000)
     watts[12_345], watts[77_777] = 9.0, 0.001
-    found = thin(recording(tmp_path / "r", [watts]), max_samples)
+    found = decimate(recording(tmp_path / "r", [watts]), max_samples)
     assert len(found) <= max_samples
     assert not found.is_complete
     assert found.power_w.max() == pytest.approx(9.0)
@@ -152,13 +152,13 @@ def test_thinning_keeps_every_peak_and_the_bound(tmp_path: Path, max_samples: in
     assert found.power_w == pytest.approx(watts[found.t_ns // PERIOD_NS], rel=1e-6)
 
 
-def test_a_short_recording_is_not_thinned(tmp_path: Path) -> None:
-    found = thin(recording(tmp_path / "r", [np.ones(500), np.ones(300)], lost=3), 800)
+def test_a_short_recording_is_not_decimated(tmp_path: Path) -> None:
+    found = decimate(recording(tmp_path / "r", [np.ones(500), np.ones(300)], lost=3), 800)
     assert (len(found), found.is_complete) == (800, True)
 
 
 def test_an_empty_recording_thins_to_nothing(tmp_path: Path) -> None:
-    assert len(thin(recording(tmp_path / "r", []), 100)) == 0
+    assert len(decimate(recording(tmp_path / "r", []), 100)) == 0
 
 
 def test_gaps_that_are_bridged_are_none(tmp_path: Path) -> None:

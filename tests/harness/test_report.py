@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.report.charts import MAX_POINTS, Band, Chart, Series, min_max_indices
+from harness.report.charts import MAX_POINTS, Band, Chart, Series
 from harness.report.page import Number, Page, Section, Table
+from harness.results.decimate import min_max_indices
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin
 from tests.harness.browser import browser, console_errors, open_page, requested_urls
@@ -16,7 +17,7 @@ from tests.harness.browser import browser, console_errors, open_page, requested_
 def page() -> Page:
     t = np.linspace(0, 10, 100_000)
     power = 1.0 + (np.sin(t * 3) > 0)
-    power[54_321] = 9.0  # one sample that must survive the thinning
+    power[54_321] = 9.0  # one sample that must survive the decimation
     chart = Chart(
         "Power", "time (s)", "power (W)", t, [Series("power (W)", power)], "emulated",
         [Band(2.0, 4.0, "epoch 1", "3.21 J, 1.6 W, 2 s"), Band(5.0, 7.0, "epoch 2", "3 J")],
@@ -37,7 +38,7 @@ def test_numbers_show_interval_unit_and_origin() -> None:
     assert '1 J <span class="badge scaled">scaled</span>' in html
 
 
-def test_thinning_keeps_every_peak() -> None:
+def test_decimation_keeps_every_peak() -> None:
     values = np.random.default_rng(0).normal(size=200_000)
     values[77_777], values[123_456] = 50.0, -50.0
     keep = min_max_indices([values], MAX_POINTS)
@@ -47,7 +48,7 @@ def test_thinning_keeps_every_peak() -> None:
 
 
 @pytest.mark.parametrize("n", [100_003, 4_001])
-def test_thinning_keeps_a_peak_near_the_end(n: int) -> None:
+def test_decimation_keeps_a_peak_near_the_end(n: int) -> None:
     values = np.zeros(n)
     values[n - 2] = 50.0
     keep = min_max_indices([values], MAX_POINTS)

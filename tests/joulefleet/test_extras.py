@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from harness.doctor import EXTRAS
+from harness.cli.doctor import EXTRAS
 from joulefleet.extras import install_hint
 from tests.conftest import REPOSITORY
 

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from pathlib import Path
 
 import click
 import pytest
@@ -10,6 +11,8 @@ from harness.cli import READY, cli
 from tests.conftest import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")]
+RESULTS = [page for page in PAGES if page.parent.name == "results" and page.name != "README.md"]
 
 
 @pytest.mark.parametrize("name", READY)
@@ -32,7 +35,28 @@ def test_what_is_to_be_cited_is_this_version() -> None:
 
 
 def test_files_that_are_linked_are_there() -> None:
-    pages = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")]
-    for page in pages:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
             assert target.startswith("http") or (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_headings_that_are_linked_are_there() -> None:
+    for page in PAGES:
+        for target, heading in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if not target.startswith("http"):
+                assert heading in _anchors(page.parent / target if target else page), f"{page}: #{heading}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """The addresses that a forge gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
+def test_a_page_of_results_begins_with_what_was_found(page: Path) -> None:
+    title, rest = page.read_text(encoding="utf-8").split("\n", 1)
+    found = [line for line in rest.split("\n## ")[0].splitlines() if line.strip()]
+    assert title.startswith("# ")
+    assert 0 < len(found) <= 10
+    assert not any(line.startswith(("|", "```", "    ")) for line in found)

@@ -25,13 +25,13 @@ from traces.replay.devices import FleetRecipe
 from traces.replay.flat import flatten
 from traces.replay.fleet import TraceFleet
 from traces.replay.next_change import NEVER_NS
-from traces.replay.policy import CELLULAR, ONLINE, WORDS, And, Battery, Not, Or, Policy, Word
+from traces.replay.policy import CELLULAR, ONLINE, WORDS, And, BatteryTerm, Not, Or, Policy, Word
 from traces.replay.policy_text import MAX_DEPTH, MAX_LENGTH, parse_policy, policy_text
 from traces.replay.query import TraceQuery
 
 levels = st.sampled_from([0.0, 0.125, 0.3, 0.5, 1.0])
 leaves = st.builds(Word, st.sampled_from(sorted(WORDS))) | st.builds(
-    Battery, st.sampled_from([">=", ">", "<=", "<"]), levels
+    BatteryTerm, st.sampled_from([">=", ">", "<=", "<"]), levels
 )
 policies = st.recursive(
     leaves,
@@ -70,7 +70,7 @@ def truth(policy: Policy, query: TraceQuery, t: int) -> bool | None:
     match policy:
         case Word(name):
             return word_truth(name, query.trace, t)
-        case Battery(comparison, limit):
+        case BatteryTerm(comparison, limit):
             level = float(query.battery_at(np.array([t]))[0])
             if math.isnan(level):
                 return None
@@ -129,9 +129,9 @@ def test_any_text_is_a_policy_or_a_clear_refusal(text: str) -> None:
     [
         ("any", Word("any")),
         ("Charging AND wifi and IDLE", And((Word("charging"), Word("wifi"), Word("idle")))),
-        ("battery >= 30 %", Battery(">=", 0.3)),
-        ("battery>=30%", Battery(">=", 0.3)),
-        ("battery < 0.3", Battery("<", 0.3)),
+        ("battery >= 30 %", BatteryTerm(">=", 0.3)),
+        ("battery>=30%", BatteryTerm(">=", 0.3)),
+        ("battery < 0.3", BatteryTerm("<", 0.3)),
         ("not wifi or idle", Or((Not(Word("wifi")), Word("idle")))),
         ("wifi and idle or charging", Or((And((Word("wifi"), Word("idle"))), Word("charging")))),
         ("wifi and (idle or charging)", And((Word("wifi"), Or((Word("idle"), Word("charging")))))),

@@ -22,7 +22,7 @@ from traces.readers import ImportReport, ReaderOptions
 from traces.readers.files import sources
 from traces.readers.files.json_members import object_members
 from traces.readers.rows import spool
-from traces.readers.rows.records import Kind
+from traces.readers.rows.records import RecordKind
 from traces.readers.rows.timestamps import WallClock, number_to_ns
 
 
@@ -192,7 +192,7 @@ def test_spilled_rows_come_back_by_user_and_in_order(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(spool, "MAX_BUFFERED_ROWS", 100)
     with spool.UserSpool() as rows:
         for number in range(5000):
-            rows.of(f"u{number % 7}").add(Kind.LEVEL, number, x=number / 2)
+            rows.of(f"u{number % 7}").add(RecordKind.LEVEL, number, x=number / 2)
         found = {user: observed.array() for user, observed in rows.each()}
     assert list(found) == [f"u{number}" for number in range(7)]
     for number in range(7):
@@ -202,7 +202,7 @@ def test_spilled_rows_come_back_by_user_and_in_order(monkeypatch: pytest.MonkeyP
 
 def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "MAX_NAMES", 3)
-    names = spool.Names("app")
+    names = spool.NameIndex("app")
     assert [names.index(name) for name in "abca"] == [0, 1, 2, 0]
     with pytest.raises(DataQualityError, match="more than 3 different values of app"):
         names.index("d")

@@ -17,9 +17,9 @@ from traces.synth.compare import whole_lengths
 from traces.synth.draw import people
 from traces.synth.draw.grid import GridSampler
 from traces.synth.draw.process import ProcessSampler
-from traces.synth.fit.periods import Spells
+from traces.synth.fit.periods import Periods
 from traces.synth.fit.process import fit_process
-from traces.synth.model import BUNDLED, Evidence, Process, UsageModel, load_model
+from traces.synth.model import BUNDLED, ModelSource, Process, UsageModel, load_model
 from traces.synth.recorder_gaps import seen_through
 from traces.synth.write import synthesise
 
@@ -162,13 +162,13 @@ def half_hourly(leave_per_h: tuple[float, float], factor: list[list[float]]) -> 
         "on_at_midnight": [0.5],
         "leave_per_h": [[[[rate] * 24] * 2 for rate in leave_per_h]],
     }
-    evidence = Evidence(origin=Origin.IMPORTED, source="made up for a test")
+    evidence = ModelSource(origin=Origin.IMPORTED, source="made up for a test")
     return Process(
         channel="available", classes=[kind], grid={"step_h": 0.5, "factor": factor}, evidence=evidence
     )
 
 
-def stretch_shares(process: Process, seed: int) -> tuple[list[float], Spells]:
+def stretch_shares(process: Process, seed: int) -> tuple[list[float], Periods]:
     """Share of the on-stretches that last one, two and three readings; and the spells of a week."""
     drawn = GridSampler(process, process.grid).draw(250, 168.0, np.random.default_rng(seed))
     np.testing.assert_array_equal(drawn.start_h % 0.5, 0.0)

@@ -30,7 +30,7 @@ from traces.model import (
 )
 from traces.quality.repair import repair
 from traces.quality.sets import repair_set, validate_set
-from traces.quality.validate import MEANING, Severity, errors, require_replayable, validate
+from traces.quality.validate import MEANING, TraceSeverity, errors, require_replayable, validate
 from traces.replay.query import TraceQuery
 from traces.stats import collect
 from traces.storage.trace_set import new_trace_set
@@ -100,7 +100,7 @@ def test_every_kind_of_finding(code: str) -> None:
     channel, count, wrong = WRONG[code]
     found = {(finding.code, finding.channel): finding.count for finding in validate(wrong)}
     assert found[code, channel] == count
-    is_error = MEANING[code][0] is Severity.ERROR
+    is_error = MEANING[code][0] is TraceSeverity.ERROR
     assert bool(errors(wrong)) == is_error
     if is_error:
         with pytest.raises(DataQualityError, match="'u' has errors"):
@@ -129,7 +129,7 @@ def test_a_battery_charged_while_nobody_looked_is_no_jump() -> None:
     assert "battery-jump" not in {finding.code for finding in validate(away)}
 
 
-@pytest.mark.parametrize("code", sorted(code for code in MEANING if MEANING[code][0] is Severity.ERROR))
+@pytest.mark.parametrize("code", sorted(code for code in MEANING if MEANING[code][0] is TraceSeverity.ERROR))
 def test_repair_mends_and_says_so(code: str) -> None:
     _, count, wrong = WRONG[code]
     mended, changes = repair(wrong)
@@ -213,7 +213,7 @@ def test_sets_are_validated_and_repaired_as_a_whole(tmp_path: Path) -> None:
     found = TraceSet(tmp_path / "a")
     tally = validate_set(found)
     assert (tally.users, tally.users_with_errors) == (4, 3)
-    assert tally.rows[0].severity is Severity.ERROR
+    assert tally.rows[0].severity is TraceSeverity.ERROR
     mended = repair_set(found, tmp_path / "b")
     assert mended.left.users_with_errors == 1  # the calendar cannot be repaired
     assert {change.user for change in mended.repairs} == {"overlap", "backwards"}

@@ -22,7 +22,7 @@ import numpy as np
 
 from traces.intervals import union
 from traces.model import FACTS, AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, NetworkSpans
-from traces.quality.validate import Finding, errors
+from traces.quality.validate import TraceFinding, errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +68,7 @@ def repair(trace: InteractionTrace) -> tuple[InteractionTrace, list[Repair]]:
     ]
 
 
-def _rebuilt(trace: InteractionTrace, found: list[Finding]) -> InteractionTrace:
+def _rebuilt(trace: InteractionTrace, found: list[TraceFinding]) -> InteractionTrace:
     changes: dict[str, Any] = {}
     if any(finding.code == "time-zone" for finding in found):
         changes["time_zone"] = ""

@@ -10,7 +10,7 @@ from traces.quality.repair import repair
 from traces.quality.validate import validate
 from traces.storage.manifest import RepairRecord
 from traces.storage.trace_set import TraceSet, new_trace_set
-from traces.tally import Tally
+from traces.tally import FindingCounts
 
 Progress = Callable[[int], None]
 
@@ -27,12 +27,12 @@ class SetRepair:
 
     repaired: TraceSet
     repairs: tuple[RepairRecord, ...]
-    left: Tally
+    left: FindingCounts
 
 
-def validate_set(traces: TraceSet, on_progress: Progress | None = None) -> Tally:
+def validate_set(traces: TraceSet, on_progress: Progress | None = None) -> FindingCounts:
     """The findings of every trace of a set, counted."""
-    tally = Tally()
+    tally = FindingCounts()
     for number, trace in enumerate(traces, 1):
         tally.add(validate(trace))
         if on_progress is not None:
@@ -43,7 +43,7 @@ def validate_set(traces: TraceSet, on_progress: Progress | None = None) -> Tally
 def repair_set(traces: TraceSet, out: Path, on_progress: Progress | None = None) -> SetRepair:
     """Write a repaired copy of a set that lists every change in its manifest."""
     repairs: list[RepairRecord] = []
-    left = Tally()
+    left = FindingCounts()
     with new_trace_set(out) as new:
         for number, trace in enumerate(traces, 1):
             better, changes = repair(trace)

@@ -34,40 +34,40 @@ EARLIEST_NS = 946_684_800 * 10**9
 LATEST_NS = 4_102_444_800 * 10**9  # 2100
 
 
-class Severity(StrEnum):
+class TraceSeverity(StrEnum):
     """What a finding means for replay."""
 
     ERROR = "error"
     WARNING = "warning"
 
 
-MEANING: dict[str, tuple[Severity, str]] = {
-    "backwards": (Severity.ERROR, "time runs backwards"),
-    "repeated": (Severity.ERROR, "several readings at one time"),
-    "reversed": (Severity.ERROR, "an interval ends before or when it begins"),
-    "overlap": (Severity.ERROR, "intervals overlap"),
-    "outside": (Severity.ERROR, "outside the recording"),
-    "level-range": (Severity.ERROR, "a battery level that is not between 0 and 1"),
-    "negative": (Severity.ERROR, "a throughput below zero"),
-    "intensity-range": (Severity.ERROR, "a measured intensity that is not between 0 and 1"),
-    "time-zone": (Severity.ERROR, "the time zone is no IANA name"),
-    "clock": (Severity.ERROR, "the calendar cannot be right: before 2000 or after 2100"),
-    "no-channel": (Severity.WARNING, "nothing is recorded"),
-    "no-time-zone": (Severity.WARNING, "the time zone is unknown, so hours of the day are UTC"),
-    "long-session": (Severity.WARNING, "longer than a day"),
+MEANING: dict[str, tuple[TraceSeverity, str]] = {
+    "backwards": (TraceSeverity.ERROR, "time runs backwards"),
+    "repeated": (TraceSeverity.ERROR, "several readings at one time"),
+    "reversed": (TraceSeverity.ERROR, "an interval ends before or when it begins"),
+    "overlap": (TraceSeverity.ERROR, "intervals overlap"),
+    "outside": (TraceSeverity.ERROR, "outside the recording"),
+    "level-range": (TraceSeverity.ERROR, "a battery level that is not between 0 and 1"),
+    "negative": (TraceSeverity.ERROR, "a throughput below zero"),
+    "intensity-range": (TraceSeverity.ERROR, "a measured intensity that is not between 0 and 1"),
+    "time-zone": (TraceSeverity.ERROR, "the time zone is no IANA name"),
+    "clock": (TraceSeverity.ERROR, "the calendar cannot be right: before 2000 or after 2100"),
+    "no-channel": (TraceSeverity.WARNING, "nothing is recorded"),
+    "no-time-zone": (TraceSeverity.WARNING, "the time zone is unknown, so hours of the day are UTC"),
+    "long-session": (TraceSeverity.WARNING, "longer than a day"),
     "silence": (
-        Severity.WARNING,
+        TraceSeverity.WARNING,
         "no event for two days inside the coverage: clock jump or dead recorder",
     ),
-    "low-coverage": (Severity.WARNING, "less than half of the time is covered"),
-    "battery-jump": (Severity.WARNING, "the level changes faster than any battery can"),
-    "battery-rises": (Severity.WARNING, "the level rises while unplugged"),
+    "low-coverage": (TraceSeverity.WARNING, "less than half of the time is covered"),
+    "battery-jump": (TraceSeverity.WARNING, "the level changes faster than any battery can"),
+    "battery-rises": (TraceSeverity.WARNING, "the level rises while unplugged"),
 }
 """Every kind of finding: its severity and what it means."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TraceFinding:
     """Something about one trace.
 
     Attributes:
@@ -83,7 +83,7 @@ class Finding:
     count: int = 1
 
     @property
-    def severity(self) -> Severity:
+    def severity(self) -> TraceSeverity:
         """Whether replay refuses."""
         return MEANING[self.code][0]
 
@@ -91,13 +91,13 @@ class Finding:
         return f"{self.channel}: {MEANING[self.code][1]} ({self.count:,})"
 
 
-def validate(trace: InteractionTrace) -> list[Finding]:
+def validate(trace: InteractionTrace) -> list[TraceFinding]:
     """Everything that is wrong or odd about a trace; warnings only if there are no errors."""
     # What the warnings measure means nothing on unsorted intervals.
     return errors(trace) or list(_found(trace, _warnings(trace)))
 
 
-def errors(trace: InteractionTrace) -> list[Finding]:
+def errors(trace: InteractionTrace) -> list[TraceFinding]:
     """What makes the trace unfit for replay."""
     return list(_found(trace, _errors(trace)))
 
@@ -145,8 +145,8 @@ def point_channels(trace: InteractionTrace) -> Iterator[tuple[str, BatteryPoints
 Found = Iterator[tuple[str, str, SupportsInt]]
 
 
-def _found(trace: InteractionTrace, findings: Found) -> Iterator[Finding]:
-    return (Finding(trace.user, code, channel, int(count)) for code, channel, count in findings if count)
+def _found(trace: InteractionTrace, findings: Found) -> Iterator[TraceFinding]:
+    return (TraceFinding(trace.user, code, channel, int(count)) for code, channel, count in findings if count)
 
 
 def _errors(trace: InteractionTrace) -> Found:

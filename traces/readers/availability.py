@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.files.csv_table import Table
+from traces.readers.files.csv_table import CsvTable
 from traces.readers.files.npz import read_npz
 from traces.readers.files.sources import files_of, is_text, require_file, stem
 from traces.readers.rows import options as choices
-from traces.readers.rows.assemble import assemble, origin
-from traces.readers.rows.channels import Rules
-from traces.readers.rows.records import UNKNOWN, Kind
+from traces.readers.rows.assemble import assemble, source_facts
+from traces.readers.rows.channels import ChannelRules
+from traces.readers.rows.records import UNKNOWN, RecordKind
 from traces.readers.rows.spool import UserSpool
 from traces.readers.rows.timestamps import LIMIT_NS, NS_PER_S, datetime_to_ns, number_to_ns
 
@@ -41,7 +41,7 @@ _CELLS = {"1": 1, "1.0": 1, "0": 0, "0.0": 0, "": UNKNOWN, "255": UNKNOWN}
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per device."""
     choices.check(options, settings=("hold_s",))
-    where_from = origin(options, stem(source), "")
+    where_from = source_facts(options, stem(source), "")
     if not where_from.licence:
         report.note("the licence is not stated (setting: licence)")
     hold_ns = choices.hold_ns(options, None)
@@ -56,7 +56,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
             else:
                 _from_csv(path, options, report, spool)
         for name, observed in spool.each():
-            trace = assemble(name, observed, where_from, report, rules=Rules(hold_ns=hold_ns))
+            trace = assemble(name, observed, where_from, report, rules=ChannelRules(hold_ns=hold_ns))
             if trace is not None:
                 yield trace
 
@@ -82,11 +82,11 @@ def _from_npz(path: Path, options: ReaderOptions, report: ImportReport, spool: U
         if np.all(codes == UNKNOWN):
             report.note("devices that are unknown all the time, left out")
             continue
-        spool.of(name).add(Kind.RECORDED_SPAN, start_ns, end_ns=end_ns, code=1)
+        spool.of(name).add(RecordKind.RECORDED_SPAN, start_ns, end_ns=end_ns, code=1)
         changes = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))
         for first, last in pairwise([*changes.tolist(), steps]):
             spool.of(name).add(
-                Kind.AVAILABLE_SPAN,
+                RecordKind.AVAILABLE_SPAN,
                 start_ns + first * step_ns,
                 end_ns=start_ns + last * step_ns,
                 code=int(codes[first]),
@@ -137,7 +137,7 @@ def _start_ns(path: Path, text: str, options: ReaderOptions) -> int:
 
 
 def _from_csv(path: Path, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
-    table = Table(path, options, report)
+    table = CsvTable(path, options, report)
     time_at = table.positions({"time": "time"}, required=("time",))["time"]
     devices = [(position, name) for position, name in enumerate(table.header) if position != time_at]
     if len({name for _, name in devices}) != len(devices):
@@ -149,6 +149,6 @@ def _from_csv(path: Path, options: ReaderOptions, report: ImportReport, spool: U
         if unknown is not None:
             raise ValueError(f"{unknown[:40]!r} is not 1, 0 or empty")
         for position, name in devices:
-            spool.of(name).add(Kind.AVAILABLE, t_ns, code=_CELLS[row[position]])
+            spool.of(name).add(RecordKind.AVAILABLE, t_ns, code=_CELLS[row[position]])
 
     table.each(handle)

@@ -18,11 +18,11 @@ from pathlib import Path
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.files.csv_table import Table, renamed
+from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, stem
 from traces.readers.rows import options as choices
-from traces.readers.rows.assemble import assemble, origin
-from traces.readers.rows.records import Kind, Observed
+from traces.readers.rows.assemble import assemble, source_facts
+from traces.readers.rows.records import Observed, RecordKind
 from traces.readers.rows.spool import UserSpool
 from traces.readers.rows.timestamps import UNITS_NS, number_to_ns
 from traces.readers.rows.value_codec import within
@@ -51,13 +51,13 @@ _STATUSES = {"1", "2", "3", "4", "5"}
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per phone of a file, or of a folder of files."""
     choices.check(options, settings=("user",), fields=tuple(COLUMNS))
-    where_from = origin(options, SOURCE, LICENCE)
+    where_from = source_facts(options, SOURCE, LICENCE)
     if not where_from.licence:
         report.note("the licence is not stated (setting: licence)")
     fallback = options.settings.get("user", stem(source))
     with UserSpool() as spool:
         for path in files_of(source, ".csv"):
-            table = Table(path, options, report)
+            table = CsvTable(path, options, report)
             rows = _Rows(table, renamed(options, COLUMNS), fallback, spool, report)
             table.each(rows.handler())
         for user, observed in spool.each():
@@ -70,7 +70,7 @@ class _Rows:
     """Turns the rows of one file into records."""
 
     def __init__(
-        self, table: Table, columns: dict[str, str], fallback: str, spool: UserSpool, report: ImportReport
+        self, table: CsvTable, columns: dict[str, str], fallback: str, spool: UserSpool, report: ImportReport
     ) -> None:
         self._table = table
         self._at = table.positions(columns)
@@ -105,9 +105,9 @@ class _Rows:
         t_ns = self._t_ns(row)
         status = row[self._at["screen"]]
         if status in _SCREEN:
-            self._of(row).add(Kind.SCREEN, t_ns, code=_SCREEN[status])
+            self._of(row).add(RecordKind.SCREEN, t_ns, code=_SCREEN[status])
         elif status in _LOCK:
-            self._of(row).add(Kind.SEEN, t_ns)
+            self._of(row).add(RecordKind.SEEN, t_ns)
             self._report.note(f"{_LOCK[status]} events, not kept")
         else:
             raise ValueError(f"screen_status {status[:40]!r} is not known")
@@ -121,9 +121,9 @@ class _Rows:
             raise ValueError(f"battery_adaptor {adaptor[:40]!r} is not known")
         level = within("battery_level", row[self._at["level"]], 100.0) / 100.0
         observed = self._of(row)
-        observed.add(Kind.LEVEL, t_ns, x=level)
+        observed.add(RecordKind.LEVEL, t_ns, x=level)
         if status in _POWERED_OFF:
-            observed.add(Kind.STOPPED, t_ns)
+            observed.add(RecordKind.STOPPED, t_ns)
             self._report.note(f"{_POWERED_OFF[status]} events, unknown until the next row")
         else:
-            observed.add(Kind.PLUGGED, t_ns, code=_ADAPTORS[adaptor])
+            observed.add(RecordKind.PLUGGED, t_ns, code=_ADAPTORS[adaptor])

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.files.csv_table import Table, renamed
+from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, stem
 from traces.readers.rows import options as choices
-from traces.readers.rows.assemble import assemble, origin
-from traces.readers.rows.channels import Rules
-from traces.readers.rows.records import UNKNOWN, Kind
+from traces.readers.rows.assemble import assemble, source_facts
+from traces.readers.rows.channels import ChannelRules
+from traces.readers.rows.records import UNKNOWN, RecordKind
 from traces.readers.rows.spool import UserSpool
 from traces.readers.rows.timestamps import number_to_ns
 from traces.readers.rows.value_codec import within
@@ -60,11 +60,11 @@ Value = Callable[[list[str]], str]
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a file, or of a folder of files."""
     choices.check(options, settings=("hold_s",), fields=tuple(COLUMNS))
-    rules = Rules(hold_ns=choices.hold_ns(options, HOLD_S))
-    where_from = origin(options, SOURCE, LICENCE)
+    rules = ChannelRules(hold_ns=choices.hold_ns(options, HOLD_S))
+    where_from = source_facts(options, SOURCE, LICENCE)
     with UserSpool() as spool:
         for path in files_of(source, ".csv"):
-            table = Table(path, options, report)
+            table = CsvTable(path, options, report)
             table.each(_row_handler(table, options, spool, report))
         for user, observed in spool.each():
             trace = assemble(user, observed, where_from, report, rules=rules)
@@ -73,7 +73,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
 
 
 def _row_handler(
-    table: Table, options: ReaderOptions, spool: UserSpool, report: ImportReport
+    table: CsvTable, options: ReaderOptions, spool: UserSpool, report: ImportReport
 ) -> Callable[[list[str]], None]:
     columns = renamed(options, COLUMNS)
     at = table.positions(columns, required=("time",))
@@ -93,9 +93,9 @@ def _row_handler(
             raise ValueError(f"wifi_status {network[:40]!r} is not known")
         observed = spool.of(row[at["user"]] if "user" in at else name)
         if share is not None:
-            observed.add(Kind.LEVEL, t_ns, x=share)
-        observed.add(Kind.PLUGGED, t_ns, code=plugged)
-        observed.add(Kind.NETWORK, t_ns, code=_NETWORKS[network] if network else UNKNOWN)
+            observed.add(RecordKind.LEVEL, t_ns, x=share)
+        observed.add(RecordKind.PLUGGED, t_ns, code=plugged)
+        observed.add(RecordKind.NETWORK, t_ns, code=_NETWORKS[network] if network else UNKNOWN)
 
     return handle
 
@@ -119,7 +119,7 @@ def _from_column(position: int | None) -> Value:
     return (lambda row: row[position]) if position is not None else (lambda row: "")
 
 
-def _from_indicators(table: Table, prefix: str) -> Value:
+def _from_indicators(table: CsvTable, prefix: str) -> Value:
     """The value whose indicator is 1; a column without indicators is itself the value."""
     if prefix in table.header:
         position = table.header.index(prefix)

@@ -21,8 +21,8 @@ from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.plain_pickle import dict_items
 from traces.readers.files.sources import byte_chunks, is_text, require_file, text_or_nothing
 from traces.readers.rows import options as choices
-from traces.readers.rows.assemble import Origin, assemble, origin
-from traces.readers.rows.records import Kind, Observed
+from traces.readers.rows.assemble import SourceFacts, assemble, source_facts
+from traces.readers.rows.records import Observed, RecordKind
 from traces.readers.rows.timestamps import NS_PER_S
 
 SOURCE = "FedScale (Lai et al., ICML 2022)"
@@ -39,7 +39,7 @@ _MAX_S = 1e9
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per client."""
     choices.check(options)
-    where_from = origin(options, SOURCE, LICENCE, relative_time=True)
+    where_from = source_facts(options, SOURCE, LICENCE, relative_time=True)
     if not source.is_dir():
         yield from _traces(source, where_from, report, {})
         return
@@ -95,7 +95,7 @@ def _capacities(path: Path, report: ImportReport) -> dict[str, dict[str, float]]
 
 
 def _traces(
-    path: Path, where_from: Origin, report: ImportReport, capacities: Mapping[str, Mapping[str, float]]
+    path: Path, where_from: SourceFacts, report: ImportReport, capacities: Mapping[str, Mapping[str, float]]
 ) -> Iterator[InteractionTrace]:
     for number, name, entry in _clients(path, report):
         try:
@@ -113,7 +113,11 @@ def _traces(
 
 
 def _behaviour(
-    name: str, entry: Mapping[str, Any], where_from: Origin, report: ImportReport, facts: Mapping[str, float]
+    name: str,
+    entry: Mapping[str, Any],
+    where_from: SourceFacts,
+    report: ImportReport,
+    facts: Mapping[str, float],
 ) -> InteractionTrace | None:
     active, inactive = _seconds(entry, "active"), _seconds(entry, "inactive")
     if len(active) != len(inactive):
@@ -121,9 +125,9 @@ def _behaviour(
     finish_s = _number("finish_time", entry.get("finish_time"), _MAX_S)
     observed = Observed()
     for begin_ns, end_ns in zip(active, inactive, strict=True):
-        observed.add(Kind.AVAILABLE_SPAN, begin_ns, end_ns=end_ns, code=1)
+        observed.add(RecordKind.AVAILABLE_SPAN, begin_ns, end_ns=end_ns, code=1)
     if not active:
-        observed.add(Kind.AVAILABLE, 0, code=0)
+        observed.add(RecordKind.AVAILABLE, 0, code=0)
     told = {"duration_s": _number("duration", entry["duration"], _MAX_S)} if "duration" in entry else {}
     return assemble(
         name,
@@ -136,7 +140,7 @@ def _behaviour(
     )
 
 
-def _without_channels(name: str, facts: Mapping[str, float], where_from: Origin) -> InteractionTrace:
+def _without_channels(name: str, facts: Mapping[str, float], where_from: SourceFacts) -> InteractionTrace:
     return InteractionTrace(
         user=name,
         start_ns=0,

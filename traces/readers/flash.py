@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.files.json_members import Member, object_members
+from traces.readers.files.json_members import JsonMember, object_members
 from traces.readers.files.sources import files_of, text_chunks, text_or_nothing
 from traces.readers.rows import options as choices
-from traces.readers.rows.assemble import Origin, assemble, origin
-from traces.readers.rows.records import UNKNOWN, Kind, Observed
+from traces.readers.rows.assemble import SourceFacts, assemble, source_facts
+from traces.readers.rows.records import UNKNOWN, Observed, RecordKind
 from traces.readers.rows.timestamps import NS_PER_S, SHOWN_TWICE, WallClock
 from traces.readers.rows.value_codec import within
 
@@ -38,16 +38,16 @@ REFERENCE = datetime(2020, 1, 2)  # noqa: DTZ001 - the zone is the user's to tel
 """Begin of the times in ``cached_timers.json`` (``refer_time`` of FLASH's Timer)."""
 
 _STATES = {
-    "battery_charged_on": (Kind.PLUGGED, 1),
-    "battery_charged_off": (Kind.PLUGGED, 0),
-    "screen_on": (Kind.SCREEN, 1),
-    "screen_off": (Kind.SCREEN, 0),
-    "wifi": (Kind.NETWORK, int(NetworkKind.WIFI)),
-    "2g": (Kind.NETWORK, int(NetworkKind.CELLULAR_2G)),
-    "3g": (Kind.NETWORK, int(NetworkKind.CELLULAR_3G)),
-    "4g": (Kind.NETWORK, int(NetworkKind.CELLULAR_4G)),
-    "5g": (Kind.NETWORK, int(NetworkKind.CELLULAR_5G)),
-    "unknown": (Kind.NETWORK, UNKNOWN),
+    "battery_charged_on": (RecordKind.PLUGGED, 1),
+    "battery_charged_off": (RecordKind.PLUGGED, 0),
+    "screen_on": (RecordKind.SCREEN, 1),
+    "screen_off": (RecordKind.SCREEN, 0),
+    "wifi": (RecordKind.NETWORK, int(NetworkKind.WIFI)),
+    "2g": (RecordKind.NETWORK, int(NetworkKind.CELLULAR_2G)),
+    "3g": (RecordKind.NETWORK, int(NetworkKind.CELLULAR_3G)),
+    "4g": (RecordKind.NETWORK, int(NetworkKind.CELLULAR_4G)),
+    "5g": (RecordKind.NETWORK, int(NetworkKind.CELLULAR_5G)),
+    "unknown": (RecordKind.NETWORK, UNKNOWN),
 }
 _WITHOUT_CHANNEL = {"screen_lock", "screen_unlock", "battery_low", "battery_okay", "phone_on"}
 _POWERED_OFF = "phone_off"
@@ -56,7 +56,7 @@ _POWERED_OFF = "phone_off"
 class _Meaning(NamedTuple):
     """A state as the record it becomes, and what the import must say about it."""
 
-    kind: Kind
+    kind: RecordKind
     code: int = 0
     level: float = math.nan
     note: str = ""
@@ -66,7 +66,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
     """Yield one trace per phone."""
     choices.check(options)
     clock = WallClock(choices.zone(options, "FLASH's times are wall-clock times"))
-    phones = _Phones(clock, origin(options, SOURCE, LICENCE), report)
+    phones = _Phones(clock, source_facts(options, SOURCE, LICENCE), report)
     for path in files_of(source, ".json"):
         for member in object_members(text_chunks(path, options, report), path.name):
             try:
@@ -84,13 +84,13 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
 class _Phones:
     """Turns the members of FLASH's files into traces, each phone once."""
 
-    def __init__(self, clock: WallClock, where_from: Origin, report: ImportReport) -> None:
+    def __init__(self, clock: WallClock, where_from: SourceFacts, report: ImportReport) -> None:
         self._clock = clock
         self._origin = where_from
         self._report = report
         self._seen: set[str] = set()
 
-    def trace(self, path: Path, member: Member) -> InteractionTrace | None:
+    def trace(self, path: Path, member: JsonMember) -> InteractionTrace | None:
         """The trace of one member; None if it tells nothing.
 
         Raises:
@@ -153,9 +153,9 @@ class _Phones:
             if not isinstance(span, list) or len(span) != 2:
                 raise ValueError("'ready_time' is not a list of pairs")
             start_ns, end_ns = (self._timer_ns("ready_time", value) for value in span)
-            observed.add(Kind.AVAILABLE_SPAN, start_ns, end_ns=end_ns, code=1)
+            observed.add(RecordKind.AVAILABLE_SPAN, start_ns, end_ns=end_ns, code=1)
         if not ready:
-            observed.add(Kind.AVAILABLE, first_ns, code=0)
+            observed.add(RecordKind.AVAILABLE, first_ns, code=0)
         return assemble(guid, observed, self._origin, self._report, limits_ns=(first_ns, last_ns))
 
     def _timer_ns(self, name: str, value: object) -> int:
@@ -175,11 +175,11 @@ def _meaning(text: str) -> _Meaning:
     if known is not None:
         return _Meaning(known[0], code=known[1])
     if state.endswith("%"):
-        return _Meaning(Kind.LEVEL, level=within("battery", state[:-1], 100.0) / 100.0)
+        return _Meaning(RecordKind.LEVEL, level=within("battery", state[:-1], 100.0) / 100.0)
     if state == _POWERED_OFF:
-        return _Meaning(Kind.STOPPED, note=f"{state} events, unknown until the next message")
+        return _Meaning(RecordKind.STOPPED, note=f"{state} events, unknown until the next message")
     if state in _WITHOUT_CHANNEL:
-        return _Meaning(Kind.SEEN, note=f"{state} events, not kept")
+        return _Meaning(RecordKind.SEEN, note=f"{state} events, not kept")
     raise ValueError(f"state {state[:40]!r} is not known")
 
 

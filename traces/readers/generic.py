@@ -14,14 +14,14 @@ from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.common.parquet import ParquetTable
-from traces.readers.files.csv_table import Table, renamed
+from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, stem
 from traces.readers.rows import options as choices
 from traces.readers.rows import row_reader as fields
 from traces.readers.rows import value_codec as meanings
-from traces.readers.rows.assemble import origin
-from traces.readers.rows.channels import Rules
-from traces.readers.rows.collected import Told
+from traces.readers.rows.assemble import source_facts
+from traces.readers.rows.channels import ChannelRules
+from traces.readers.rows.collected import CollectedRows
 from traces.readers.rows.spool import UserSpool
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -31,31 +31,31 @@ _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";"}
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a table, or of a folder of tables."""
     choices.check(options, settings=("user", "delimiter", *meanings.SETTINGS), fields=fields.FIELDS)
-    where_from = origin(options, stem(source), "")
+    where_from = source_facts(options, stem(source), "")
     if not where_from.licence:
         report.note("the licence is not stated (setting: licence)")
     with UserSpool() as spool:
-        told = Told(spool)
+        told = CollectedRows(spool)
         for path in files_of(source, *SUFFIXES):
             table = _opened(path, options, report)
             columns = _columns(table, options, report)
             user = options.settings.get("user", stem(path))
-            means = meanings.meanings(options, report)
+            means = meanings.value_codec(options, report)
             if isinstance(table, ParquetTable):
                 means = table.adapted(means, columns)
             table.each(fields.RowReader(columns, user, told, means).read)
-        yield from told.traces(where_from, report, Rules(hold_ns=choices.hold_ns(options, None)))
+        yield from told.traces(where_from, report, ChannelRules(hold_ns=choices.hold_ns(options, None)))
 
 
-def _opened(path: Path, options: ReaderOptions, report: ImportReport) -> Table | ParquetTable:
+def _opened(path: Path, options: ReaderOptions, report: ImportReport) -> CsvTable | ParquetTable:
     if path.suffix.lower() == ".parquet":
         return ParquetTable(path, options, report)
     default = "tab" if ".tsv" in path.name.lower() else "comma"
     delimiter = _DELIMITERS[choices.one_of(options, "delimiter", default, tuple(_DELIMITERS))]
-    return Table(path, options, report, delimiter=delimiter)
+    return CsvTable(path, options, report, delimiter=delimiter)
 
 
-def _columns(table: Table | ParquetTable, options: ReaderOptions, report: ImportReport) -> dict[str, int]:
+def _columns(table: CsvTable | ParquetTable, options: ReaderOptions, report: ImportReport) -> dict[str, int]:
     columns = renamed(options, {field: field for field in fields.FIELDS})
     absent = [name for name in options.column_map.values() if name not in table.header]
     if absent:

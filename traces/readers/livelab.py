@@ -18,11 +18,11 @@ from traces.readers.files.mysql_dump import InsertRow, insert_rows
 from traces.readers.files.sources import files_of, text_chunks
 from traces.readers.rows import options as choices
 from traces.readers.rows import row_reader as fields
-from traces.readers.rows.assemble import origin
-from traces.readers.rows.channels import Rules
-from traces.readers.rows.collected import Told
+from traces.readers.rows.assemble import source_facts
+from traces.readers.rows.channels import ChannelRules
+from traces.readers.rows.collected import CollectedRows
 from traces.readers.rows.spool import UserSpool
-from traces.readers.rows.value_codec import SETTINGS, Meanings, meanings
+from traces.readers.rows.value_codec import SETTINGS, ValueCodec, value_codec
 
 SOURCE = "LiveLab (Shepard et al., SIGMETRICS Performance Evaluation Review, 2010)"
 LICENCE = "not stated in the dump; see the LiveLab traces page"
@@ -41,8 +41,8 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
     """Yield one trace per user of a dump, or of a folder of dumps."""
     tables = _table_columns(options)
     with UserSpool() as spool:
-        told = Told(spool)
-        rows = _Rows(tables, meanings(options, report), told, report)
+        told = CollectedRows(spool)
+        rows = _Rows(tables, value_codec(options, report), told, report)
         for path in files_of(source, ".sql"):
             for row in insert_rows(text_chunks(path, options, report), tables):
                 rows.take(path, row)
@@ -51,8 +51,10 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
                 f"{source.name}: there is no usable row of {', '.join(tables)}",
                 hint="check the names of the tables in the dump; --set tables=... chooses them",
             )
-        rules = Rules(hold_ns=choices.hold_ns(options, None), screen_from_sessions="appusage" in tables)
-        yield from told.traces(origin(options, SOURCE, LICENCE), report, rules)
+        rules = ChannelRules(
+            hold_ns=choices.hold_ns(options, None), screen_from_sessions="appusage" in tables
+        )
+        yield from told.traces(source_facts(options, SOURCE, LICENCE), report, rules)
 
 
 def _table_columns(options: ReaderOptions) -> dict[str, dict[str, str]]:
@@ -89,12 +91,12 @@ class _Rows:
     def __init__(
         self,
         tables: Mapping[str, Mapping[str, str]],
-        meanings: Meanings,
-        told: Told,
+        codec: ValueCodec,
+        told: CollectedRows,
         report: ImportReport,
     ) -> None:
         self._tables = tables
-        self._meanings = meanings
+        self._codec = codec
         self._told = told
         self._report = report
         self._readers: dict[tuple[str, tuple[str, ...] | None], tuple[fields.RowReader, int]] = {}
@@ -135,4 +137,4 @@ class _Rows:
                 f"{row.table}: no column is mapped to the user", hint=f"--map {row.table}.user=uid"
             )
         columns = {field: order.index(column) for field, column in wanted.items()}
-        return fields.RowReader(columns, "", self._told, self._meanings), len(order)
+        return fields.RowReader(columns, "", self._told, self._codec), len(order)

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.files.csv_table import Table, renamed
+from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of
 from traces.readers.rows import options as choices
-from traces.readers.rows.assemble import assemble, origin
-from traces.readers.rows.records import NO_APP, UNKNOWN, Kind, Observed
-from traces.readers.rows.spool import Names, UserSpool
+from traces.readers.rows.assemble import assemble, source_facts
+from traces.readers.rows.records import NO_APP, UNKNOWN, Observed, RecordKind
+from traces.readers.rows.spool import NameIndex, UserSpool
 from traces.readers.rows.timestamps import SHOWN_TWICE, WallClock
 
 SOURCE = "LSApp (Aliannejadi et al., ACM TOIS, 2021)"
@@ -41,11 +41,11 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
     """Yield one trace per user."""
     choices.check(options, fields=tuple(COLUMNS))
     clock = WallClock(choices.zone(options, "LSApp's times are wall-clock times"))
-    where_from = origin(options, SOURCE, LICENCE)
-    apps = Names("app")
+    where_from = source_facts(options, SOURCE, LICENCE)
+    apps = NameIndex("app")
     with UserSpool() as spool:
         for path in files_of(source, ".tsv"):
-            table = Table(path, options, report, delimiter="\t", quoting=csv.QUOTE_NONE)
+            table = CsvTable(path, options, report, delimiter="\t", quoting=csv.QUOTE_NONE)
             table.each(_row_handler(table, options, spool, apps, clock))
         report.note(SHOWN_TWICE, clock.ambiguous)
         names = apps.all()
@@ -57,7 +57,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
 
 
 def _row_handler(
-    table: Table, options: ReaderOptions, spool: UserSpool, apps: Names, clock: WallClock
+    table: CsvTable, options: ReaderOptions, spool: UserSpool, apps: NameIndex, clock: WallClock
 ) -> Callable[[list[str]], None]:
     at = table.positions(renamed(options, COLUMNS), required=tuple(COLUMNS))
     user_at, time_at, app_at, event_at = (at[field] for field in COLUMNS)
@@ -68,7 +68,7 @@ def _row_handler(
             raise ValueError(f"event_type {row[event_at][:40]!r} is not known")
         t_ns, app = clock.ns(row[time_at]), apps.index(row[app_at])
         # The spool keeps one code per record: which app, and what happened to it.
-        spool.of(row[user_at]).add(Kind.APP, t_ns, code=app * len(_EVENTS) + event)
+        spool.of(row[user_at]).add(RecordKind.APP, t_ns, code=app * len(_EVENTS) + event)
 
     return handle
 
@@ -83,7 +83,7 @@ def _changes(events: NDArray[Any], report: ImportReport) -> Observed:
     for moment_ns, code in zip(events["t_ns"].tolist(), events["code"].tolist(), strict=True):
         app, event = divmod(code, len(_EVENTS))
         after = _foreground_after(front, app, event, report)
-        changes.add(Kind.SEEN if after == front else Kind.APP, moment_ns, code=after)
+        changes.add(RecordKind.SEEN if after == front else RecordKind.APP, moment_ns, code=after)
         front = after
     return changes
 

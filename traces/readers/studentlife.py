@@ -16,13 +16,13 @@ from pathlib import Path
 
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.files.csv_table import Table, renamed
+from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, stem
 from traces.readers.rows import options as choices
-from traces.readers.rows.assemble import assemble, origin
-from traces.readers.rows.channels import Rules
-from traces.readers.rows.records import Kind
-from traces.readers.rows.spool import Names, UserSpool
+from traces.readers.rows.assemble import assemble, source_facts
+from traces.readers.rows.channels import ChannelRules
+from traces.readers.rows.records import RecordKind
+from traces.readers.rows.spool import NameIndex, UserSpool
 from traces.readers.rows.timestamps import number_to_ns
 
 SOURCE = "StudentLife (Wang et al., UbiComp 2014)"
@@ -36,12 +36,12 @@ _PUBLISHED_APP = "RUNNING_TASKS_topActivity_mPackage"
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a file, or of a folder of files."""
     choices.check(options, settings=("hold_s",), fields=tuple(COLUMNS))
-    rules = Rules(hold_ns=choices.hold_ns(options, HOLD_S))
-    where_from = origin(options, SOURCE, LICENCE)
-    apps = Names("app")
+    rules = ChannelRules(hold_ns=choices.hold_ns(options, HOLD_S))
+    where_from = source_facts(options, SOURCE, LICENCE)
+    apps = NameIndex("app")
     with UserSpool() as spool:
         for path in files_of(source, ".csv"):
-            table = Table(path, options, report)
+            table = CsvTable(path, options, report)
             table.each(_row_handler(table, options, spool, apps, report))
         names = apps.all()
         for user, observed in spool.each():
@@ -51,7 +51,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
 
 
 def _row_handler(
-    table: Table, options: ReaderOptions, spool: UserSpool, apps: Names, report: ImportReport
+    table: CsvTable, options: ReaderOptions, spool: UserSpool, apps: NameIndex, report: ImportReport
 ) -> Callable[[list[str]], None]:
     columns = renamed(options, COLUMNS)
     if _PUBLISHED_APP in table.header and "app" not in options.column_map:
@@ -67,7 +67,7 @@ def _row_handler(
             report.note("tasks below the one on top, not kept")
             return
         app = apps.index(row[at["app"]])
-        spool.of(user).add(Kind.APP, t_ns, code=app)
+        spool.of(user).add(RecordKind.APP, t_ns, code=app)
         last[user] = t_ns
 
     return handle

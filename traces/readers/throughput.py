@@ -24,11 +24,11 @@ from typing import ClassVar
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.files.csv_table import Table
+from traces.readers.files.csv_table import CsvTable
 from traces.readers.files.sources import files_of, is_text, lines, stem, text_chunks
 from traces.readers.rows import options as choices
-from traces.readers.rows.assemble import assemble, origin
-from traces.readers.rows.records import UNKNOWN, Kind
+from traces.readers.rows.assemble import assemble, source_facts
+from traces.readers.rows.records import UNKNOWN, RecordKind
 from traces.readers.rows.spool import UserSpool
 from traces.readers.rows.timestamps import SHOWN_TWICE, WallClock, number_to_ns
 from traces.readers.rows.value_codec import within
@@ -65,7 +65,9 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
             layouts.append(layout)
         for number, (user, observed) in enumerate(spool.each()):
             layout = layouts[layout_of[number]]
-            where_from = origin(options, layout.source, layout.licence, relative_time=layout.relative_time)
+            where_from = source_facts(
+                options, layout.source, layout.licence, relative_time=layout.relative_time
+            )
             trace = assemble(user, observed, where_from, report, facts=layout.facts.get(user))
             if trace is not None:
                 yield trace
@@ -77,7 +79,7 @@ def _layout(path: Path, options: ReaderOptions, report: ImportReport, spool: Use
         pairs = _Pairs(path, report, spool)
         pairs.take(lines(text_chunks(path, options, report), path.name))
         return pairs
-    table = Table(path, options, report)
+    table = CsvTable(path, options, report)
     for layout in (_Ucc, _UccPublished, _Hsdpa, _Transfers, _Walks):
         if set(layout.columns) <= set(table.header):
             chosen = layout(table, options, report, spool)
@@ -98,7 +100,9 @@ class _Layout:
     relative_time: ClassVar[bool] = True
     ambiguous = 0
 
-    def __init__(self, table: Table, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
+    def __init__(
+        self, table: CsvTable, options: ReaderOptions, report: ImportReport, spool: UserSpool
+    ) -> None:
         at = table.positions({name: name for name in self.columns}, required=self.columns)
         self._at = [at[name] for name in self.columns]
         self._name = stem(table.path)
@@ -120,9 +124,9 @@ class _Layout:
     def _add(self, user: str, t_ns: int, down_bps: float, up_bps: float, network: str = "") -> None:
         kind = _GENERATION.get(network.lower())
         observed = self._spool.of(user)
-        observed.add(Kind.RATE, t_ns, x=down_bps, y=up_bps)
+        observed.add(RecordKind.RATE, t_ns, x=down_bps, y=up_bps)
         if network:
-            observed.add(Kind.NETWORK, t_ns, code=UNKNOWN if kind is None else kind)
+            observed.add(RecordKind.NETWORK, t_ns, code=UNKNOWN if kind is None else kind)
             if kind is None:
                 self._report.note(f"network {network[:40]!r} is not known")
 
@@ -133,7 +137,9 @@ class _Ucc(_Layout):
     licence = "GPL-3.0 (repository)"
     relative_time = False
 
-    def __init__(self, table: Table, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
+    def __init__(
+        self, table: CsvTable, options: ReaderOptions, report: ImportReport, spool: UserSpool
+    ) -> None:
         super().__init__(table, options, report, spool)
         zone = choices.zone(options, f"{table.path.name} has wall-clock times")
         self._clock = WallClock(zone, "%Y.%m.%d_%H.%M", 16)
@@ -161,7 +167,9 @@ class _Hsdpa(_Layout):
     source = "HSDPA and FCC traces of Pensieve (Mao et al., SIGCOMM 2017)"
     licence = "BSD-2-Clause (repository)"
 
-    def __init__(self, table: Table, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
+    def __init__(
+        self, table: CsvTable, options: ReaderOptions, report: ImportReport, spool: UserSpool
+    ) -> None:
         super().__init__(table, options, report, spool)
         self._before = _Before(spool)
 
@@ -180,9 +188,9 @@ class _Before:
     def add(self, trace: str, t_s: str, mbps: str) -> None:
         t_ns, rate_bps = number_to_ns(t_s), _bps("mbps", mbps, 1e6)
         observed = self._spool.of(trace)
-        observed.add(Kind.SEEN, t_ns)
+        observed.add(RecordKind.SEEN, t_ns)
         if trace in self._last_ns:
-            observed.add(Kind.RATE, self._last_ns[trace], x=rate_bps)
+            observed.add(RecordKind.RATE, self._last_ns[trace], x=rate_bps)
         self._last_ns[trace] = t_ns
 
 
@@ -216,7 +224,9 @@ class _Runs(_Layout):
     source = "SIGCOMM 2021 5G power and performance (Narayanan et al.)"
     licence = "not stated"
 
-    def __init__(self, table: Table, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
+    def __init__(
+        self, table: CsvTable, options: ReaderOptions, report: ImportReport, spool: UserSpool
+    ) -> None:
         super().__init__(table, options, report, spool)
         self._is_mixed = options.settings.get("runs") == "mixed"
         self._last: tuple[int, tuple[str, ...]] | None = None

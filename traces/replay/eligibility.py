@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traces.replay.flags import TRUE
 from traces.replay.flat import FlatTraces
-from traces.replay.policy import Battery, Policy, Truth, battery_terms, evaluate
+from traces.replay.policy import BatteryTerm, Policy, Truth, battery_terms, evaluate
 from traces.replay.steps import Steps
 
 
@@ -39,7 +39,7 @@ def work_out(flat: FlatTraces, policy: Policy) -> Eligibility:
         return _thinned(flat.state.user_of_step(), flat.state.t_ns, yes, len(flat))
     user, t_ns, state, charge = _merged(flat, _crossings(flat, terms))
     level = level_at(flat, charge, t_ns)
-    truths: dict[Battery, Truth] = {term: term.holds(level) for term in terms}
+    truths: dict[BatteryTerm, Truth] = {term: term.holds(level) for term in terms}
     return _thinned(user, t_ns, evaluate(policy, flat.flags.take(state), truths) == TRUE, len(flat))
 
 
@@ -49,7 +49,9 @@ def level_at(flat: FlatTraces, step: NDArray[np.integer], x_ns: NDArray[np.int64
     return flat.level.take(step) + flat.slope_per_ns.take(step) * elapsed_ns
 
 
-def _crossings(flat: FlatTraces, terms: tuple[Battery, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _crossings(
+    flat: FlatTraces, terms: tuple[BatteryTerm, ...]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Battery steps inside which a comparison flips, and the first nanosecond after the flip."""
     step_parts, time_parts = [], []
     t_ns = flat.battery.t_ns

@@ -27,9 +27,9 @@ from traces.replay.steps import Steps
 from traces.replay.timeline import (
     MAX_BLOCK_NS,
     AppIndex,
-    Axis,
     ReadingBlock,
     StateBlock,
+    TimeAxis,
     reading_block,
     state_block,
 )
@@ -193,7 +193,7 @@ class _BlockWriter:
 
     def write(self, block: list[InteractionTrace]) -> None:
         """Append one block of users."""
-        axis = Axis(block)
+        axis = TimeAxis(block)
         self._sink.append("start_ns", axis.start_ns)
         self._sink.append("span_ns", axis.span_ns)
         self._state(state_block(axis, self._apps))
@@ -212,7 +212,7 @@ class _BlockWriter:
         for name in VALUE_ARRAYS["state"]:
             self._sink.append(name, integrals[name] if name in integrals else getattr(state, name))
 
-    def _battery(self, axis: Axis) -> None:
+    def _battery(self, axis: TimeAxis) -> None:
         points = [trace.battery for trace in axis.traces]
         block = reading_block(axis, [None if part is None else part.t_ns for part in points])
         level = _values(block, [part.level for part in points if part is not None])
@@ -223,7 +223,7 @@ class _BlockWriter:
         self._sink.append("level", level)
         self._sink.append("slope_per_ns", slope)
 
-    def _throughput(self, axis: Axis) -> None:
+    def _throughput(self, axis: TimeAxis) -> None:
         points = [trace.throughput for trace in axis.traces]
         block = reading_block(axis, [None if part is None else part.t_ns for part in points])
         self._index("throughput", block.t_ns, block.offset)

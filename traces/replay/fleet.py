@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.local_time import Devices, LocalTime, Place, Times, whole_ns
+from traces.local_time import Devices, Place, RecordingTime, Times, whole_ns
 from traces.replay import flags as packed
 from traces.replay.devices import DeviceMap, FleetRecipe, map_devices
 from traces.replay.eligibility import Eligibility, level_at, work_out
@@ -90,7 +90,7 @@ class TraceFleet:
     def __init__(self, flat: FlatTraces, devices: DeviceMap) -> None:
         self.flat = flat
         self.map = devices
-        self._time = LocalTime(flat.start_ns, flat.span_ns, devices)
+        self._time = RecordingTime(flat.start_ns, flat.span_ns, devices)
         end = flat.state.offset[1:] - 1
         self._whole = [total[end] for total in (flat.cpu_s, flat.memory_s, flat.known_ns)]
         # Pure memos: working them out again would give the same arrays.

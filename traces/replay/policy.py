@@ -81,7 +81,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Battery:
+class BatteryTerm:
     """The battery level against a limit.
 
     Attributes:
@@ -119,13 +119,13 @@ class Or:
     parts: tuple[Policy, ...]
 
 
-Policy = Word | Battery | Not | And | Or
+Policy = Word | BatteryTerm | Not | And | Or
 
 
-def battery_terms(policy: Policy) -> tuple[Battery, ...]:
+def battery_terms(policy: Policy) -> tuple[BatteryTerm, ...]:
     """Every battery comparison in a policy, each once, in order of appearance."""
     match policy:
-        case Battery():
+        case BatteryTerm():
             return (policy,)
         case Not(part):
             return battery_terms(part)
@@ -134,12 +134,12 @@ def battery_terms(policy: Policy) -> tuple[Battery, ...]:
     return ()
 
 
-def evaluate(policy: Policy, flags: NDArray[np.uint16], battery: Mapping[Battery, Truth]) -> Truth:
+def evaluate(policy: Policy, flags: NDArray[np.uint16], battery: Mapping[BatteryTerm, Truth]) -> Truth:
     """Truth value of a policy at moments given by their packed flags and battery comparisons."""
     match policy:
         case Word(name):
             return WORDS[name][0](flags)
-        case Battery():
+        case BatteryTerm():
             return battery[policy]
         case Not(part):
             return np.asarray(TRUE - evaluate(part, flags, battery), np.int8)

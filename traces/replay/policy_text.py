@@ -16,7 +16,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from joulefleet.errors import ConfigError
-from traces.replay.policy import COMPARISONS, WORDS, And, Battery, Not, Or, Policy, Word
+from traces.replay.policy import COMPARISONS, WORDS, And, BatteryTerm, Not, Or, Policy, Word
 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 50
@@ -44,7 +44,7 @@ def policy_text(policy: Policy) -> str:
     match policy:
         case Word(name):
             return name
-        case Battery(comparison, level):
+        case BatteryTerm(comparison, level):
             return f"battery {comparison} {Decimal(repr(level)):f}"  # no exponent: the grammar has none
         case Not(part):
             return f"not {_grouped(part)}"
@@ -99,7 +99,7 @@ class _Parser:
             raise self._unknown(piece)
         return Word(piece)
 
-    def _battery(self) -> Battery:
+    def _battery(self) -> BatteryTerm:
         comparison = self._take("a comparison after 'battery'")
         if comparison not in COMPARISONS:
             raise self.error(f"'battery' is followed by {comparison!r}, not by >=, >, <= or <")
@@ -112,7 +112,7 @@ class _Parser:
             level /= 100.0
         if level > 1.0:
             raise self.error(f"battery level {number} is above full", "write it as `30 %` or as `0.3`")
-        return Battery(comparison, level)
+        return BatteryTerm(comparison, level)
 
     def _take(self, wanted: str) -> str:
         piece = self.piece

@@ -30,7 +30,7 @@ MAX_BLOCK_NS = 2**62
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Apps:
+class AppTable:
     """Every app of a block, once: its name, its category and the intensities of the table."""
 
     names: tuple[str, ...]
@@ -51,10 +51,10 @@ class AppIndex:
         key = (name, self.table.category_of(name, given_category))
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def apps(self) -> Apps:
+    def apps(self) -> AppTable:
         """All apps so far, by number."""
         rows = [self.table.row(name, category) for name, category in self._numbers]
-        return Apps(
+        return AppTable(
             names=tuple(name for name, _ in self._numbers),
             categories=tuple(category for _, category in self._numbers),
             cpu=np.array([row.cpu for row in rows], np.float32),
@@ -62,7 +62,7 @@ class AppIndex:
         )
 
 
-class Axis:
+class TimeAxis:
     """The users of a block, end to end; each one's span is followed by one free nanosecond."""
 
     def __init__(self, traces: Sequence[InteractionTrace]) -> None:
@@ -113,7 +113,7 @@ class StateBlock:
     memory: NDArray[np.float32]
 
 
-def state_block(axis: Axis, apps: AppIndex) -> StateBlock:
+def state_block(axis: TimeAxis, apps: AppIndex) -> StateBlock:
     """The state of every user of a block at every moment it changes."""
     channels = _Channels(axis)
     edges = [axis.base_ns, axis.end_ns]
@@ -136,7 +136,7 @@ def state_block(axis: Axis, apps: AppIndex) -> StateBlock:
 class _Channels:
     """The channels of a block on its axis."""
 
-    def __init__(self, axis: Axis) -> None:
+    def __init__(self, axis: TimeAxis) -> None:
         self.covered = axis.intervals(lambda trace: trace.covered)
         self.on = {name: axis.intervals(_on(name)) for name in FACTS}
         self.known = {name: axis.intervals(_known(name)) for name in (*FACTS, "apps")}
@@ -170,7 +170,7 @@ def _known(name: str) -> Callable[[InteractionTrace], Intervals | None]:
 
 
 def _foreground(
-    axis: Axis, channels: _Channels, apps: AppIndex, flags: NDArray[np.uint16], t: NDArray[np.int64]
+    axis: TimeAxis, channels: _Channels, apps: AppIndex, flags: NDArray[np.uint16], t: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
     """App, CPU and memory intensity at each time.
 
@@ -204,7 +204,7 @@ def _numbers(trace: InteractionTrace, apps: AppIndex) -> NDArray[np.int32]:
     return np.array(numbers, np.int32)[trace.apps.app] if numbers else np.empty(0, np.int32)
 
 
-def _measured(axis: Axis, name: str) -> NDArray[np.float32]:
+def _measured(axis: TimeAxis, name: str) -> NDArray[np.float32]:
     """Measured intensity per session, and one NaN at the end for "no session"."""
     parts: list[NDArray[Any]] = []
     for trace in axis.traces:
@@ -229,7 +229,7 @@ class ReadingBlock:
     reading: NDArray[np.int64]
 
 
-def reading_block(axis: Axis, times: Sequence[NDArray[np.int64] | None]) -> ReadingBlock:
+def reading_block(axis: TimeAxis, times: Sequence[NDArray[np.int64] | None]) -> ReadingBlock:
     """Each reading holds until the next one or until the coverage around it ends."""
     t = axis.place(times)
     covered = union(axis.intervals(lambda trace: trace.covered))

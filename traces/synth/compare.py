@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.synth.fit.periods import Spells, cut_at_hours
+from traces.synth.fit.periods import Periods, cut_at_hours
 from traces.synth.model import HOURS
 
 Array = NDArray[np.float64]
@@ -21,7 +21,7 @@ def ks_distance(a: Array, b: Array) -> float:
     return float(np.max(np.abs(at_a - at_b)))
 
 
-def hourly_share(spells: Spells, on: NDArray[np.bool_], least_h: float = LEAST_WATCHED_H) -> Array:
+def hourly_share(spells: Periods, on: NDArray[np.bool_], least_h: float = LEAST_WATCHED_H) -> Array:
     """Share of the watched time that is on: unit x hour of the day, NaN where little was watched."""
     spell, hour, spent = cut_at_hours(spells)
     place = spells.unit[spell] * HOURS + hour % HOURS
@@ -41,6 +41,6 @@ def hourly_distance(a: Array, b: Array) -> float:
     return float(np.mean(distances))
 
 
-def whole_lengths(spells: Spells, on: NDArray[np.bool_]) -> Array:
+def whole_lengths(spells: Periods, on: NDArray[np.bool_]) -> Array:
     """Length (h) of the spells of some kind whose begin and end were seen."""
     return np.asarray(spells.length_h[on & spells.whole])

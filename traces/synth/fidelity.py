@@ -20,21 +20,21 @@ from joulefleet.provenance import Origin
 from joulefleet.seeds import generator
 from traces.synth.compare import hourly_distance, hourly_share, ks_distance, whole_lengths
 from traces.synth.draw.process import Changes
-from traces.synth.fit.periods import Spells, bridged, first_month, spells_of
+from traces.synth.fit.periods import Periods, bridged, first_month, periods_of
 from traces.synth.fit.process import fit_processes
 from traces.synth.fit.recorded_sets import AVAILABILITY, POWER, SCREEN, RealSet
-from traces.synth.model import Evidence, Process
+from traces.synth.model import ModelSource, Process
 from traces.synth.recorder_gaps import seen_through, windows_of
 from traces.synth.samplers import sampler_of
 
 BAR = 1.5
 SPLITS = 20
-_EVIDENCE = Evidence(origin=Origin.IMPORTED, source="half of a set")
-Distance = Callable[[Spells, Spells], float]
+_EVIDENCE = ModelSource(origin=Origin.IMPORTED, source="half of a set")
+Distance = Callable[[Periods, Periods], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Fidelity:
+class TraceFidelity:
     """One line of the table.
 
     Attributes:
@@ -69,7 +69,7 @@ class Fidelity:
 def lengths(state_bit: int, *, on: bool) -> Distance:
     """Distance of the lengths of the stretches in which a channel is on (or off)."""
 
-    def distance(a: Spells, b: Spells) -> float:
+    def distance(a: Periods, b: Periods) -> float:
         return ks_distance(*(whole_lengths(part, part.on(state_bit) == on) for part in (a, b)))
 
     return distance
@@ -78,13 +78,13 @@ def lengths(state_bit: int, *, on: bool) -> Distance:
 def shares(bits: Sequence[int], least_h: float = 1.0) -> Distance:
     """Distance of the hourly shares of the time in which all of some channels are on."""
 
-    def distance(a: Spells, b: Spells) -> float:
+    def distance(a: Periods, b: Periods) -> float:
         return hourly_distance(*(hourly_share(part, _all_on(part, bits), least_h) for part in (a, b)))
 
     return distance
 
 
-def _all_on(spells: Spells, bits: Sequence[int]) -> NDArray[np.bool_]:
+def _all_on(spells: Periods, bits: Sequence[int]) -> NDArray[np.bool_]:
     return np.asarray(np.logical_and.reduce([spells.on(bit) for bit in bits]))
 
 
@@ -132,9 +132,9 @@ TRIALS = (
 )
 
 
-def measure(trial: Trial, data: Path, splits: int = SPLITS) -> list[Fidelity]:
+def measure(trial: Trial, data: Path, splits: int = SPLITS) -> list[TraceFidelity]:
     """Every quantity of a set, averaged over random halvings."""
-    spells = first_month(spells_of(trial.real_set.read(data), trial.real_set.channels))
+    spells = first_month(periods_of(trial.real_set.read(data), trial.real_set.channels))
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in trial.quantities}
     held_out = 0
     for split in range(splits):
@@ -145,26 +145,28 @@ def measure(trial: Trial, data: Path, splits: int = SPLITS) -> list[Fidelity]:
             found[name].append((distance(fitted, kept), distance(made, kept)))
     unit = "days of one person" if trial.by_day else "people"
     return [
-        Fidelity(name, trial.real_set.name, held_out, unit, splits, *np.mean(pairs, axis=0).tolist())
+        TraceFidelity(name, trial.real_set.name, held_out, unit, splits, *np.mean(pairs, axis=0).tolist())
         for name, pairs in found.items()
     ]
 
 
 def _halves_of_people(
-    trial: Trial, spells: Spells, rng: np.random.Generator
-) -> tuple[Spells, Spells, Spells]:
+    trial: Trial, spells: Periods, rng: np.random.Generator
+) -> tuple[Periods, Periods, Periods]:
     order = rng.permutation(spells.units)
     fitted, kept = spells.of_units(order[::2]), spells.of_units(order[1::2])
     processes = _fit(trial, fitted)
     return fitted, kept, generated_like(processes, fitted, rng)
 
 
-def _fit(trial: Trial, spells: Spells) -> list[Process]:
+def _fit(trial: Trial, spells: Periods) -> list[Process]:
     chosen = trial.real_set
     return fit_processes(bridged(spells, chosen.bridge_h), chosen.channels, _EVIDENCE, chosen.grid_h)
 
 
-def _halves_of_days(trial: Trial, spells: Spells, rng: np.random.Generator) -> tuple[Spells, Spells, Spells]:
+def _halves_of_days(
+    trial: Trial, spells: Periods, rng: np.random.Generator
+) -> tuple[Periods, Periods, Periods]:
     days = spells.by_day()
     order = rng.permutation(days.units)
     fitted, kept = days.of_units(order[::2]), days.of_units(order[1::2])
@@ -173,7 +175,7 @@ def _halves_of_days(trial: Trial, spells: Spells, rng: np.random.Generator) -> t
     return fitted, kept, made.of_units(order[::2][order[::2] < made.units])
 
 
-def generated_like(processes: Sequence[Process], real: Spells, rng: np.random.Generator) -> Spells:
+def generated_like(processes: Sequence[Process], real: Periods, rng: np.random.Generator) -> Periods:
     """Generated people, one per real one, seen through the windows of the real ones."""
     windows = windows_of(real)
     hours = max(float(end[-1]) for _, end in windows)
@@ -184,7 +186,7 @@ def generated_like(processes: Sequence[Process], real: Spells, rng: np.random.Ge
     return seen_through(drawn, windows)
 
 
-def table(lines: Sequence[Fidelity]) -> Iterator[str]:
+def table(lines: Sequence[TraceFidelity]) -> Iterator[str]:
     """The lines as a Markdown table."""
     yield "| quantity | set | held out | splits | real halves | generated | ratio | at most 1.5 |"
     yield "|---|---|---|---|---|---|---|---|"

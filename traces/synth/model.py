@@ -45,7 +45,7 @@ Stays = tuple[Quantiles, Quantiles, Quantiles, Quantiles]
 Channel = Literal["screen", "plugged", "wifi", "available"]
 
 
-class Evidence(ClosedModel):
+class ModelSource(ClosedModel):
     """Where the numbers of one part come from.
 
     Attributes:
@@ -126,8 +126,8 @@ class Process(ClosedModel):
     pace_sigma: float = Field(default=0.0, ge=0)
     state_sigma: tuple[Spread, Spread] = (0.0, 0.0)
     grid: Grid | None = None
-    evidence: Evidence
-    spread_evidence: Evidence | None = None
+    evidence: ModelSource
+    spread_evidence: ModelSource | None = None
 
     @property
     def regimes(self) -> int:
@@ -165,8 +165,8 @@ class BatteryModel(ClosedModel):
     fill_per_h: tuple[Positive, ...] = Field(min_length=2)
     level_at_midnight: tuple[Share, ...] = Field(min_length=2)
     screen_factor: float = Field(default=1.0, ge=1)
-    evidence: Evidence
-    screen_evidence: Evidence | None = None
+    evidence: ModelSource
+    screen_evidence: ModelSource | None = None
 
 
 class AppMix(ClosedModel):
@@ -182,7 +182,7 @@ class AppMix(ClosedModel):
     categories: tuple[str, ...] = Field(min_length=1, max_length=100)
     ratio_low: Annotated[float, Field(gt=0, lt=1)]
     ratio_high: Annotated[float, Field(gt=0, lt=1)]
-    evidence: Evidence
+    evidence: ModelSource
 
 
 class UsageModel(StoredRecord):

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.synth.draw.process import Changes
-from traces.synth.fit.periods import WEEK_H, Spells
+from traces.synth.fit.periods import WEEK_H, Periods
 
 Array = NDArray[np.float64]
 _PERSON_H = 1e5  # more hours than anybody is generated for
 
 
-def windows_of(spells: Spells) -> list[tuple[Array, Array]]:
+def windows_of(spells: Periods) -> list[tuple[Array, Array]]:
     """Per unit, begin and end of the stretches in which it was watched without a gap."""
     found = []
     for unit in range(spells.units):
@@ -44,7 +44,7 @@ def _key(person: NDArray[np.int64], t_h: Array) -> Array:
     return np.asarray(person * _PERSON_H + t_h)
 
 
-def seen_through(channels: Sequence[Changes], windows: list[tuple[Array, Array]]) -> Spells:
+def seen_through(channels: Sequence[Changes], windows: list[tuple[Array, Array]]) -> Periods:
     """What would be on record of person ``i``, watched in the stretches ``windows[i]`` only.
 
     Args:
@@ -60,7 +60,7 @@ def seen_through(channels: Sequence[Changes], windows: list[tuple[Array, Array]]
             seen = _in_window(start_h[mine], state[mine], begin, end)
             parts.append((np.full(len(seen[0]), unit), *seen))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return Spells.of_columns(columns, len(windows), len(channels))
+    return Periods.of_columns(columns, len(windows), len(channels))
 
 
 def _in_window(

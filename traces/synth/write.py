@@ -21,7 +21,7 @@ from traces.new_folder import new_folder
 from traces.storage.manifest import MANIFEST_FILE, TableRecord, TraceSetRecord
 from traces.storage.tables import COUNTED, schemas
 from traces.storage.trace_set import TraceSet
-from traces.synth.draw.people import PeopleBlock, Stretches, draw_people
+from traces.synth.draw.people import ChannelStretches, PeopleBlock, draw_people
 from traces.synth.model import UsageModel
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ class _Columns:
             **{f"n_{name}": lengths.get(name, missing) for name in COUNTED},
         }
 
-    def _intervals(self, on: dict[str, Stretches], block: PeopleBlock) -> dict[str, Any]:
+    def _intervals(self, on: dict[str, ChannelStretches], block: PeopleBlock) -> dict[str, Any]:
         import pyarrow as pa
 
         channel = np.repeat(np.arange(len(on), dtype=np.int8), [len(part.person) for part in on.values()])
@@ -230,7 +230,7 @@ class _Columns:
             "end_ns": START_NS + np.concatenate([p.end_ms for p in on.values()] or none)[order] * MS_NS,
         }
 
-    def _apps(self, screen: Stretches, block: PeopleBlock) -> dict[str, Any]:
+    def _apps(self, screen: ChannelStretches, block: PeopleBlock) -> dict[str, Any]:
         import pyarrow as pa
 
         category = pa.DictionaryArray.from_arrays(block.app, self._categories)
@@ -244,7 +244,7 @@ class _Columns:
         }
 
 
-def _times(stretches: Stretches, block: PeopleBlock) -> dict[str, Any]:
+def _times(stretches: ChannelStretches, block: PeopleBlock) -> dict[str, Any]:
     return {
         "user": _users(stretches.person, block),
         "start_ns": START_NS + stretches.start_ms * MS_NS,

@@ -13,13 +13,13 @@ from device_agents.payload.recording.journal import storage_fault
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.job import BlobRef
+    from device_agents.payload.job import BlobSpec
 
 
 class Incoming:
     """A blob on its way in; see `device_agents.payload.link.streams.Sink`."""
 
-    def __init__(self, target: Path, ref: BlobRef) -> None:
+    def __init__(self, target: Path, ref: BlobSpec) -> None:
         self._target = target
         self._ref = ref
         self._part = target.with_name(f"{target.name}.{os.getpid()}.part")
@@ -61,7 +61,7 @@ class Incoming:
         self._part.unlink(missing_ok=True)
 
 
-def cached(path: Path, ref: BlobRef) -> bool:
+def cached(path: Path, ref: BlobSpec) -> bool:
     """Whether the cache holds the blob, whole; a damaged copy is removed."""
     try:
         if path.stat().st_size == ref.size and file_sha256(path) == ref.sha256:

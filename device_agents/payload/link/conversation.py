@@ -14,14 +14,14 @@ from device_agents.payload.link.wire import TRANSFER_TIMEOUT_S
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.device import Device
-    from device_agents.payload.job import BlobRef
+    from device_agents.payload.device import AgentContext
+    from device_agents.payload.job import BlobSpec
 
 
 class Conversation:
     """Messages of one job."""
 
-    def __init__(self, device: Device, job_id: str) -> None:
+    def __init__(self, device: AgentContext, job_id: str) -> None:
         self._device = device
         self._job_id = job_id
 
@@ -56,7 +56,7 @@ class Conversation:
                 busy = f"{message['type']!r:.80} while a job waits for {kind!r}"
                 self.say({"type": "error", "code": "busy", "message": busy})
 
-    def download(self, name: str, ref: BlobRef, target: Path) -> None:
+    def download(self, name: str, ref: BlobSpec, target: Path) -> None:
         """Ask the host for a blob and put it in place.
 
         Raises:

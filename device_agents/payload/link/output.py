@@ -19,7 +19,7 @@ MAX_LOG_BYTES = 1 << 20
 """A log that has grown beyond this is begun anew when the agent starts."""
 
 
-class Output:
+class AgentOutput:
     """Holds the real standard output and error.
 
     Attributes:

@@ -1,7 +1,7 @@
 """The journal on the device: one JSON record per line, each appended by one write.
 
 What has been appended survives the death of the agent, however sudden, because the kernel has it. It survives
-a power cut from the next `Journal.sync` on; that is called where it cannot disturb a measured phase.
+a power cut from the next `JobJournal.sync` on; that is called where it cannot disturb a measured phase.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Journal:
+class JobJournal:
     """Append-only JSON lines, safe to share between threads."""
 
     def __init__(self, path: Path) -> None:

@@ -10,7 +10,7 @@ from device_agents.payload.link.streams import SEND_TIMEOUT_S
 
 if TYPE_CHECKING:
     from device_agents.payload.link.streams import Sender
-    from device_agents.payload.recording.journal import Journal
+    from device_agents.payload.recording.journal import JobJournal
 
 
 class Markers:
@@ -22,7 +22,7 @@ class Markers:
         cpu_s: Processor time spent here, which is not training.
     """
 
-    def __init__(self, journal: Journal, sender: Sender) -> None:
+    def __init__(self, journal: JobJournal, sender: Sender) -> None:
         self._journal = journal
         self._sender = sender
         self._seq = 0

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.faults import LIMIT, JobFault
-from device_agents.payload.heartbeat import Heartbeat
+from device_agents.payload.heartbeat import HeartbeatSender
 from device_agents.payload.limits import Limits
-from device_agents.payload.recording.journal import Journal
+from device_agents.payload.recording.journal import JobJournal
 from device_agents.payload.recording.periodic import Periodic
 from device_agents.payload.recording.sysfs_sampler import SysfsSampler
-from device_agents.payload.recording.telemetry import Telemetry
+from device_agents.payload.recording.telemetry import TelemetryRecorder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.device import Device
+    from device_agents.payload.device import AgentContext
     from device_agents.payload.job import JobSpec
     from device_agents.payload.recording.markers import Markers
 
@@ -28,20 +28,22 @@ class Recorders:
         problems: What ended early, and why; complete after `stop`.
     """
 
-    def __init__(self, device: Device, spec: JobSpec, path: Path, markers: Markers) -> None:
+    def __init__(self, device: AgentContext, spec: JobSpec, path: Path, markers: Markers) -> None:
         self._device = device
         self._markers = markers
-        self._journal = Journal(path)
+        self._journal = JobJournal(path)
         self._reader_began_s = device.reader.cpu_s
         self.limits = Limits(spec, lambda: device.interrupter.request(LIMIT))
         self.problems: list[str] = []
         self._telemetry = sampler = None
         if spec.telemetry_hz:
             limits = self.limits if self.limits.given else None
-            self._telemetry = Telemetry(device.root, spec.telemetry_hz, self._journal, device.sender, limits)
+            self._telemetry = TelemetryRecorder(
+                device.root, spec.telemetry_hz, self._journal, device.sender, limits
+            )
         if spec.power_hz:
             sampler = SysfsSampler(device.root, spec.power_hz, self._journal)
-        heartbeat = None if spec.quiet else Heartbeat(device, markers)
+        heartbeat = None if spec.quiet else HeartbeatSender(device, markers)
         self._parts: list[Periodic] = [p for p in (self._telemetry, sampler, heartbeat) if p is not None]
 
     def start(self) -> None:

@@ -25,7 +25,7 @@ from device_agents.payload.recording.sysfs_power import Sensor, find_sensors
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.recording.journal import Journal
+    from device_agents.payload.recording.journal import JobJournal
 
 BLOCK_NS = 10**9
 MAX_BLOCK = 500
@@ -35,10 +35,10 @@ MAX_BLOCK = 500
 class SysfsSampler(Periodic):
     """Samples all sensors of a device."""
 
-    def __init__(self, root: Path, rate_hz: float, journal: Journal) -> None:
+    def __init__(self, root: Path, rate_hz: float, journal: JobJournal) -> None:
         super().__init__("power", 1 / rate_hz)
         self._journal = journal
-        self._tracks = [Track(sensor) for sensor in find_sensors(root)]
+        self._tracks = [SensorTrack(sensor) for sensor in find_sensors(root)]
         self._missed_before = 0
 
     def start(self) -> None:
@@ -71,7 +71,7 @@ class SysfsSampler(Periodic):
                 self._journal.append(track.block())
 
 
-class Track:
+class SensorTrack:
     """The readings of one sensor.
 
     Attributes:

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
     from device_agents.payload.limits import Limits
     from device_agents.payload.link.streams import Sender
-    from device_agents.payload.recording.journal import Journal
+    from device_agents.payload.recording.journal import JobJournal
 
 
-class Telemetry(Periodic):
+class TelemetryRecorder(Periodic):
     """Samples all sources of a device into a journal, and holds each sample against the limits.
 
     A journal that takes no more ends it, unless there are limits to watch: then it goes on without records.
     """
 
     def __init__(
-        self, root: Path, rate_hz: float, journal: Journal, sender: Sender, limits: Limits | None = None
+        self, root: Path, rate_hz: float, journal: JobJournal, sender: Sender, limits: Limits | None = None
     ) -> None:
         super().__init__("telemetry", 1 / rate_hz)
         self._limits = limits

@@ -18,7 +18,7 @@ Values = list[Optional[float]]
 Sample = dict[str, Values]
 
 
-class Source:
+class TelemetrySource:
     """One kernel interface.
 
     Attributes:
@@ -45,7 +45,7 @@ class Source:
             file.close()
 
 
-def discover(root: Path) -> tuple[list[Source], dict[str, str]]:
+def discover(root: Path) -> tuple[list[TelemetrySource], dict[str, str]]:
     """All sources that can be read below ``root`` (``/`` on a device), and why the others cannot."""
     sources, missing = [], {}
     for name, open_source in _INTERFACES.items():
@@ -57,7 +57,7 @@ def discover(root: Path) -> tuple[list[Source], dict[str, str]]:
     return sources, missing
 
 
-def _numbers(name: str, files: dict[str, Path], unit: float = 1.0, base: int = 10) -> Source:
+def _numbers(name: str, files: dict[str, Path], unit: float = 1.0, base: int = 10) -> TelemetrySource:
     """One number per file, times ``unit``; files that cannot be opened are left out."""
     opened: dict[str, KernelFile] = {}
     refusal: OSError = FileNotFoundError(2, "not on this device")
@@ -76,7 +76,9 @@ def _numbers(name: str, files: dict[str, Path], unit: float = 1.0, base: int = 1
             return None
 
     files_read = list(opened.values())
-    return Source(files_read, {name: list(opened)}, lambda: {name: [one(file) for file in files_read]})
+    return TelemetrySource(
+        files_read, {name: list(opened)}, lambda: {name: [one(file) for file in files_read]}
+    )
 
 
 def _named(paths: list[Path], name_file: str) -> dict[str, Path]:
@@ -88,12 +90,12 @@ def _named(paths: list[Path], name_file: str) -> dict[str, Path]:
     return named
 
 
-def _cpu_frequency(root: Path) -> Source:
+def _cpu_frequency(root: Path) -> TelemetrySource:
     files = find(root / "sys/devices/system/cpu", "cpu[0-9]*/cpufreq/scaling_cur_freq")
     return _numbers("cpu_freq_hz", {path.parents[1].name: path for path in files}, 1e3)
 
 
-def _cpu_time(root: Path) -> Source:
+def _cpu_time(root: Path) -> TelemetrySource:
     """Busy and idle seconds of each core since boot; idle is the 4th column, waiting for a disk the 5th."""
     file = KernelFile(root / "proc/stat")
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
@@ -113,39 +115,41 @@ def _cpu_time(root: Path) -> Source:
         busy = [None if t is None else round((sum(t) - t[3] - t[4]) * tick_s, 2) for t in found]
         return {"cpu_busy_s": busy, "cpu_idle_s": idle}
 
-    return Source([file], {"cpu_busy_s": names, "cpu_idle_s": names}, read)
+    return TelemetrySource([file], {"cpu_busy_s": names, "cpu_idle_s": names}, read)
 
 
-def _load(root: Path) -> Source:
+def _load(root: Path) -> TelemetrySource:
     file = KernelFile(root / "proc/loadavg")
-    return Source([file], {"load_1min": ["all"]}, lambda: {"load_1min": [float(file.read().split()[0])]})
+    return TelemetrySource(
+        [file], {"load_1min": ["all"]}, lambda: {"load_1min": [float(file.read().split()[0])]}
+    )
 
 
-def _temperature(root: Path) -> Source:
+def _temperature(root: Path) -> TelemetrySource:
     files = find(root / "sys/class/thermal", "thermal_zone*/temp")
     return _numbers("temperature_c", _named(files, "type"), 1e-3)
 
 
-def _cooling(root: Path) -> Source:
+def _cooling(root: Path) -> TelemetrySource:
     """What the kernel does against heat: above zero, cores are slowed down. Fans are cooling devices too."""
     files = _named(find(root / "sys/class/thermal", "cooling_device*/cur_state"), "type")
     slowing = {name: path for name, path in files.items() if "cpu" in name or name.startswith("Processor")}
     return _numbers("cpu_cooling_state", slowing)
 
 
-def _throttle_count(root: Path) -> Source:
+def _throttle_count(root: Path) -> TelemetrySource:
     """How often each core was throttled since boot (x86)."""
     files = find(root / "sys/devices/system/cpu", "cpu[0-9]*/thermal_throttle/core_throttle_count")
     return _numbers("throttle_count", {path.parents[1].name: path for path in files})
 
 
-def _throttle_flags(root: Path) -> Source:
+def _throttle_flags(root: Path) -> TelemetrySource:
     """Raspberry Pi firmware: bit 0 under-voltage, 1 capped, 2 throttled, 3 soft limit; 16-19 since boot."""
     path = root / "sys/devices/platform/soc/soc:firmware/get_throttled"
     return _numbers("throttle_flags", {"firmware": path}, base=16)
 
 
-def _memory(root: Path) -> Source:
+def _memory(root: Path) -> TelemetrySource:
     file = KernelFile(root / "proc/meminfo")
 
     def read() -> Sample:
@@ -156,7 +160,7 @@ def _memory(root: Path) -> Source:
         read()
     except KeyError:
         raise ValueError("no MemAvailable in /proc/meminfo") from None
-    return Source([file], {"memory_available_bytes": ["all"]}, read)
+    return TelemetrySource([file], {"memory_available_bytes": ["all"]}, read)
 
 
 def _batteries(root: Path) -> list[Path]:
@@ -164,17 +168,17 @@ def _batteries(root: Path) -> list[Path]:
     return [path for path in supplies if text(path / "type") == "Battery"]
 
 
-def _battery_level(root: Path) -> Source:
+def _battery_level(root: Path) -> TelemetrySource:
     files = {path.name: path / "capacity" for path in _batteries(root)}
     return _numbers("battery_level", files, 1e-2)
 
 
-def _battery_temperature(root: Path) -> Source:
+def _battery_temperature(root: Path) -> TelemetrySource:
     files = {path.name: path / "temp" for path in _batteries(root)}
     return _numbers("battery_temperature_c", files, 0.1)  # tenths of a degree
 
 
-def _network(root: Path) -> Source:
+def _network(root: Path) -> TelemetrySource:
     """Bytes received and sent since boot; the loopback interface is not a network."""
     file = KernelFile(root / "proc/net/dev")
 
@@ -193,10 +197,10 @@ def _network(root: Path) -> Source:
             "sent_bytes": [int(now[name][8]) if name in now else None for name in names],
         }
 
-    return Source([file], {"received_bytes": names, "sent_bytes": names}, read)
+    return TelemetrySource([file], {"received_bytes": names, "sent_bytes": names}, read)
 
 
-_INTERFACES: dict[str, Callable[[Path], Source]] = {
+_INTERFACES: dict[str, Callable[[Path], TelemetrySource]] = {
     "cpu frequency": _cpu_frequency,
     "cpu time": _cpu_time,
     "load": _load,

@@ -36,7 +36,7 @@ from joulefleet.runstore import Journal
 if TYPE_CHECKING:
     from device_agents.job import Job
     from device_agents.session.link import Live
-    from device_agents.session.running_job import RoundResult
+    from device_agents.session.running_job import JobResult
     from device_agents.transport import Channel, Transport
     from power.meter import MeterConfig
     from power.model import SampleBlock
@@ -236,7 +236,7 @@ class Attempt:
         samples = workloads.samples(cell.device)
         return agent_job(plan, self.job, work, samples, cpus, self._device.limits), work
 
-    def _take(self, result: RoundResult) -> None:
+    def _take(self, result: JobResult) -> None:
         """The trained weights came back; a measurement has no use for them."""
 
     def _listener(self) -> Callable[[SampleBlock], None]:

@@ -20,9 +20,9 @@ from harness.evidence.capture import (
     CaptureRecord,
     DeviceFacts,
     HostWindow,
-    PingObservation,
     write_capture,
 )
+from harness.evidence.clock_fit import PingObservation
 from harness.inventory import Device
 from power.recording import open_recording
 

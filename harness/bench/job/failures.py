@@ -7,7 +7,7 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
-from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
+from joulefleet.errors import DataQualityError, JoulefleetError, StorageError, describe
 from joulefleet.records import StoredRecord, storage_error, write_record
 from power.recording import OPENING_FILE, salvage_recording
 
@@ -50,11 +50,6 @@ def retryable(error: BaseException) -> bool:
 def ends_the_run(error: BaseException) -> bool:
     """Whether no other job can succeed either: nothing can be stored any more."""
     return isinstance(error, StorageError)
-
-
-def describe(error: BaseException) -> str:
-    """An error in one sentence."""
-    return error.message if isinstance(error, JoulefleetError) else f"{type(error).__name__}: {error}"
 
 
 def failed_record(job: str, attempt: int, stage: str, error: BaseException) -> AttemptRecord:

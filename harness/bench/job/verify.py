@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from device_agents.job import BackgroundLoad, Job
 from device_agents.protocol import EpochMarker, JobEnd, Phase, SourceLost, Sources
 from device_agents.session.job_record import JobRecord
-from harness.clock import ClockFit
 from harness.evidence.capture import HostWindow
+from harness.evidence.clock_fit import ClockFit
 from joulefleet.errors import DataQualityError, DeviceProtocolError
 from power.energy.baseline import measure_baseline
 from power.energy.index import EnergyIndex

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from traces.stats import TraceStats
     from traces.storage.manifest import RepairRecord
     from traces.storage.trace_set import TraceSet
-    from traces.tally import Tally
+    from traces.tally import FindingCounts
 
 
 def render_summary(console: Console, found: TraceSet) -> None:
@@ -52,7 +52,7 @@ def render_users(console: Console, users: Iterable[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def render_findings(console: Console, tally: Tally, changed: list[str]) -> None:
+def render_findings(console: Console, tally: FindingCounts, changed: list[str]) -> None:
     """Findings, errors first, and the verdict."""
     from rich.markup import escape
     from rich.table import Table
@@ -73,7 +73,7 @@ def render_findings(console: Console, tally: Tally, changed: list[str]) -> None:
     console.print(f"{tally.users:,} traces, {verdict}")
 
 
-def render_repairs(console: Console, repairs: Iterable[RepairRecord], left: Tally) -> None:
+def render_repairs(console: Console, repairs: Iterable[RepairRecord], left: FindingCounts) -> None:
     """What was changed, by kind, and what is still wrong."""
     counts: dict[tuple[str, str], tuple[int, int]] = {}
     for change in repairs:

@@ -10,8 +10,7 @@ from device_agents.workloads.tasks import TASKS
 from harness.profiles.flops import count_task
 from harness.profiles.reference_fleet import surroundings
 from harness.profiles.reference_fleet.phones import phones
-from harness.profiles.reference_fleet.rounding import rounded
-from harness.profiles.reference_fleet.sources import BATTERY_V, SOURCES
+from harness.profiles.reference_fleet.sources import BATTERY_V, SOURCES, rounded
 from harness.profiles.reference_fleet.training import ANCHOR_SOC, Bodt, speed, training_power
 from joulefleet.errors import ConfigError
 from joulefleet.records import write_record

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.profiles.reference_fleet.rounding import rounded
-from harness.profiles.reference_fleet.sources import BATTERY_MAH, CORES, WITH_5G
+from harness.profiles.reference_fleet.sources import BATTERY_MAH, CORES, WITH_5G, rounded
 from power.reference.facts import PhoneFacts
 
 if TYPE_CHECKING:

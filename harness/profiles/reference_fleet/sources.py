@@ -125,3 +125,8 @@ BATTERY_MAH = {
     "Google Pixel 9 Pro": 4700,
 }
 """mAh. A phone that is not here is not in the fleet."""
+
+
+def rounded(value: float) -> float:
+    """To four significant digits: more than any of the facts deserves, and stable across machines."""
+    return float(f"{value:.4g}")

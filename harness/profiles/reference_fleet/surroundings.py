@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.profiles.reference_fleet.rounding import rounded
+from harness.profiles.reference_fleet.sources import rounded
 from power.reference.facts import Link, Radio
 
 NETWORKS = {"lte": "LTE", "nr": "NSALow"}

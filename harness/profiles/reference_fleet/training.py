@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.profiles.reference_fleet.phones import ScoreLine
-from harness.profiles.reference_fleet.rounding import rounded
-from harness.profiles.reference_fleet.sources import MACS, PARAMETERS
+from harness.profiles.reference_fleet.sources import MACS, PARAMETERS, rounded
 from power.reference.facts import Anchor, Family, PhoneFacts, Speed, TaskFacts
 
 if TYPE_CHECKING:

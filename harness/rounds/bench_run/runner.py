@@ -13,7 +13,6 @@ from harness.bench.job.attempt import Attempt, Bench
 from harness.bench.job.ending import Ending, Stopped
 from harness.bench.job.failures import (
     attempts_before,
-    describe,
     ends_the_run,
     failed_record,
     put_aside,
@@ -26,6 +25,7 @@ from harness.evidence.capture import CAPTURE_FILE
 from harness.rounds.bench_run.precision import is_narrow
 from harness.rounds.bench_run.queue import JobQueue
 from harness.rounds.bench_run.retry import RetryPolicy, Verdict
+from joulefleet.errors import describe
 from joulefleet.records import storage_error
 
 log = logging.getLogger(__name__)

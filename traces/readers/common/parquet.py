@@ -16,7 +16,7 @@ from traces.readers.files.sources import require_file
 from traces.readers.rows import options as choices
 from traces.readers.rows.row_reader import WHEN, Row
 from traces.readers.rows.timestamps import SHOWN_TWICE, number_to_ns
-from traces.readers.rows.value_codec import Meanings
+from traces.readers.rows.value_codec import ValueCodec
 
 BATCH_ROWS = 1 << 16
 
@@ -40,7 +40,7 @@ class ParquetTable:
         """Where each field stands in a row."""
         return {field: self.header.index(name) for field, name in columns.items() if name in self.header}
 
-    def adapted(self, meanings: Meanings, columns: Mapping[str, int]) -> Meanings:
+    def adapted(self, meanings: ValueCodec, columns: Mapping[str, int]) -> ValueCodec:
         """What the texts mean when the file has times of Parquet's own type, which know their unit."""
         import pyarrow as pa
 

@@ -11,7 +11,7 @@ from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.sources import csv_rows, is_text
 
 
-class Table:
+class CsvTable:
     """One delimited file; its header is read at once, its rows when asked for."""
 
     def __init__(

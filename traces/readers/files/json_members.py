@@ -19,7 +19,7 @@ _TOKEN = re.compile(rf'{_STRING}|[{{}}\[\]]|(?P<open>")', re.DOTALL)
 _SCALAR = re.compile(rf"{_STRING}|[^\s,{{}}\[\]\"]++(?=[\s,}}])", re.DOTALL)
 
 
-class Member(NamedTuple):
+class JsonMember(NamedTuple):
     """One member of the outermost object.
 
     Attributes:
@@ -33,7 +33,7 @@ class Member(NamedTuple):
     value: Any
 
 
-def object_members(chunks: Iterable[str], name: str) -> Iterator[Member]:
+def object_members(chunks: Iterable[str], name: str) -> Iterator[JsonMember]:
     """The members of the one JSON object in a text.
 
     Raises:
@@ -55,7 +55,7 @@ def object_members(chunks: Iterable[str], name: str) -> Iterator[Member]:
             raise text.error("a comma or a closing brace is missing")
 
 
-def _member(text: _Window) -> Member:
+def _member(text: _Window) -> JsonMember:
     if text.next_char() != '"':
         raise text.error("a quoted name is missing")
     line = text.line
@@ -67,7 +67,7 @@ def _member(text: _Window) -> Member:
     if begin in ",}]":
         raise text.error("a value is missing")
     value = text.take(text.closing() if begin in "{[" else text.end_of(_SCALAR))
-    return Member(line, key, value)
+    return JsonMember(line, key, value)
 
 
 class _Window:

@@ -17,19 +17,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from traces.model import InteractionTrace
-from traces.readers.rows.channels import Channels, Rules
-from traces.readers.rows.records import Kind, Observed
+from traces.readers.rows.channels import ChannelBuilder, ChannelRules
+from traces.readers.rows.records import Observed, RecordKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from traces.readers.base import ImportReport, ReaderOptions
 
-LOG_OF_CHANGES = Rules()
+LOG_OF_CHANGES = ChannelRules()
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SourceFacts:
     """What a trace says about where it comes from.
 
     Attributes:
@@ -45,9 +45,11 @@ class Origin:
     relative_time: bool = False
 
 
-def origin(options: ReaderOptions, source: str, licence: str, *, relative_time: bool = False) -> Origin:
+def source_facts(
+    options: ReaderOptions, source: str, licence: str, *, relative_time: bool = False
+) -> SourceFacts:
     """Where a trace comes from: what the user says (settings ``source``, ``licence``), else what is known."""
-    return Origin(
+    return SourceFacts(
         options.settings.get("source", source),
         options.settings.get("licence", licence),
         options.time_zone,
@@ -58,10 +60,10 @@ def origin(options: ReaderOptions, source: str, licence: str, *, relative_time: 
 def assemble(
     user: str,
     observed: Observed,
-    origin: Origin,
+    source: SourceFacts,
     report: ImportReport,
     *,
-    rules: Rules = LOG_OF_CHANGES,
+    rules: ChannelRules = LOG_OF_CHANGES,
     apps: tuple[str, ...] = (),
     categories: Mapping[int, str] = MappingProxyType({}),
     device: str = "",
@@ -73,7 +75,7 @@ def assemble(
     Args:
         user: Name of the trace.
         observed: What the reader saw.
-        origin: Where it comes from.
+        source: Where it comes from.
         report: Takes the notes.
         rules: How the records are to be taken.
         apps: App names by their numbers.
@@ -83,7 +85,7 @@ def assemble(
         limits_ns: Begin and end of the recording, where the source tells; else from the first to the last
             record.
     """
-    seen = Channels(observed.array(), rules, report, limits_ns)
+    seen = ChannelBuilder(observed.array(), rules, report, limits_ns)
     if seen.end_ns <= seen.start_ns:
         report.note("users with a single moment, left out")
         return None
@@ -94,16 +96,16 @@ def assemble(
         end_ns=seen.end_ns,
         coverage=seen.coverage,
         screen=seen.screen(sessions),
-        plugged=seen.fact(Kind.PLUGGED, Kind.PLUGGED_SPAN),
-        available=seen.fact(Kind.AVAILABLE, Kind.AVAILABLE_SPAN),
+        plugged=seen.fact(RecordKind.PLUGGED, RecordKind.PLUGGED_SPAN),
+        available=seen.fact(RecordKind.AVAILABLE, RecordKind.AVAILABLE_SPAN),
         apps=sessions,
         network=seen.network(),
         battery=seen.battery(),
         throughput=seen.throughput(),
-        time_zone=origin.time_zone,
-        relative_time=origin.relative_time,
+        time_zone=source.time_zone,
+        relative_time=source.relative_time,
         device=device,
         facts=facts or {},
-        source=origin.source,
-        licence=origin.licence,
+        source=source.source,
+        licence=source.licence,
     )

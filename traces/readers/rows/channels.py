@@ -10,7 +10,7 @@ import numpy as np
 
 from traces.intervals import difference, runs_from_samples, union
 from traces.model import AppSessions, BatteryPoints, Fact, Intervals, NetworkSpans, Throughput
-from traces.readers.rows.records import DTYPE, UNKNOWN, Kind
+from traces.readers.rows.records import DTYPE, UNKNOWN, RecordKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,33 +21,39 @@ if TYPE_CHECKING:
 
 _FAR_NS = 2**62
 _NO_RECORDS = np.empty(0, DTYPE)
-_OBSERVED = (Kind.RECORDED_SPAN, Kind.APP_KNOWN_SPAN)
+_OBSERVED = (RecordKind.RECORDED_SPAN, RecordKind.APP_KNOWN_SPAN)
 _SPANS = (
-    *(Kind.SESSION, Kind.SCREEN_SPAN, Kind.PLUGGED_SPAN, Kind.AVAILABLE_SPAN, Kind.NETWORK_SPAN),
+    *(
+        RecordKind.SESSION,
+        RecordKind.SCREEN_SPAN,
+        RecordKind.PLUGGED_SPAN,
+        RecordKind.AVAILABLE_SPAN,
+        RecordKind.NETWORK_SPAN,
+    ),
     *_OBSERVED,
 )
 
 _LABELS = {
-    Kind.SESSION: "app sessions",
-    Kind.UNENDED: "app sessions",
-    Kind.APP: "foreground apps",
-    Kind.SCREEN: "screen readings",
-    Kind.PLUGGED: "charger readings",
-    Kind.AVAILABLE: "availability readings",
-    Kind.NETWORK: "network readings",
-    Kind.SCREEN_SPAN: "screen spans",
-    Kind.PLUGGED_SPAN: "charger spans",
-    Kind.AVAILABLE_SPAN: "availability spans",
-    Kind.NETWORK_SPAN: "network spans",
-    Kind.RECORDED_SPAN: "spans of the recorder",
-    Kind.APP_KNOWN_SPAN: "spans of known apps",
-    Kind.LEVEL: "battery readings",
-    Kind.RATE: "throughput readings",
+    RecordKind.SESSION: "app sessions",
+    RecordKind.UNENDED: "app sessions",
+    RecordKind.APP: "foreground apps",
+    RecordKind.SCREEN: "screen readings",
+    RecordKind.PLUGGED: "charger readings",
+    RecordKind.AVAILABLE: "availability readings",
+    RecordKind.NETWORK: "network readings",
+    RecordKind.SCREEN_SPAN: "screen spans",
+    RecordKind.PLUGGED_SPAN: "charger spans",
+    RecordKind.AVAILABLE_SPAN: "availability spans",
+    RecordKind.NETWORK_SPAN: "network spans",
+    RecordKind.RECORDED_SPAN: "spans of the recorder",
+    RecordKind.APP_KNOWN_SPAN: "spans of known apps",
+    RecordKind.LEVEL: "battery readings",
+    RecordKind.RATE: "throughput readings",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ChannelRules:
     """How the records of a format are to be taken.
 
     Attributes:
@@ -59,13 +65,13 @@ class Rules:
     screen_from_sessions: bool = False
 
 
-class Channels:
+class ChannelBuilder:
     """The records of one user, channel by channel."""
 
     def __init__(
         self,
         records: NDArray[Any],
-        rules: Rules,
+        rules: ChannelRules,
         report: ImportReport,
         limits_ns: tuple[int, int] | None = None,
     ) -> None:
@@ -89,20 +95,20 @@ class Channels:
     @cached_property
     def coverage(self) -> Intervals | None:
         """When the recorder ran; None if that is all the time, or if the records do not tell."""
-        told = self._told_yes(Kind.RECORDED_SPAN)
-        if self._rules.hold_ns is None and not self._has(Kind.STOPPED):
+        told = self._told_yes(RecordKind.RECORDED_SPAN)
+        if self._rules.hold_ns is None and not self._has(RecordKind.STOPPED):
             all_the_time = told.start_ns.tolist() == [self.start_ns] and told.end_ns.tolist() == [self.end_ns]
-            return told if self._has(Kind.RECORDED_SPAN) and not all_the_time else None
+            return told if self._has(RecordKind.RECORDED_SPAN) and not all_the_time else None
         kind = self._records["kind"]
-        is_span, is_stop = np.isin(kind, _SPANS), kind == Kind.STOPPED
+        is_span, is_stop = np.isin(kind, _SPANS), kind == RecordKind.STOPPED
         spans = self._records[is_span & ~np.isin(kind, _OBSERVED) & (self._records["code"] != UNKNOWN)]
         # At one time a stop counts last, as in the readings: what a phone logs while it shuts down, on a
         # clock of whole seconds, does not say that it runs again.
         moments = np.concatenate([self._records[~is_span & ~is_stop], self._records[is_stop]])
-        runs, running = self._runs(moments, moments["kind"] != Kind.STOPPED)
+        runs, running = self._runs(moments, moments["kind"] != RecordKind.STOPPED)
         return union(told, _where(runs, running), Intervals(spans["t_ns"], spans["end_ns"]))
 
-    def fact(self, reading: Kind, span: Kind) -> Fact | None:
+    def fact(self, reading: RecordKind, span: RecordKind) -> Fact | None:
         """A yes-or-no channel, from readings, from spans, or from both."""
         if not self._has(reading, span):
             return None
@@ -127,17 +133,17 @@ class Channels:
 
     def screen(self, sessions: AppSessions | None) -> Fact | None:
         """The screen, where the format says so from the sessions."""
-        fact = self.fact(Kind.SCREEN, Kind.SCREEN_SPAN)
+        fact = self.fact(RecordKind.SCREEN, RecordKind.SCREEN_SPAN)
         if fact is None and sessions is not None and self._rules.screen_from_sessions:
             return Fact(on=union(sessions.intervals), known=sessions.known)
         return fact
 
     def sessions(self, apps: tuple[str, ...], categories: Mapping[int, str]) -> AppSessions | None:
         """Foreground sessions, told as such or made from readings of the foreground app."""
-        if not self._has(Kind.SESSION, Kind.UNENDED, Kind.APP, Kind.APP_KNOWN_SPAN):
+        if not self._has(RecordKind.SESSION, RecordKind.UNENDED, RecordKind.APP, RecordKind.APP_KNOWN_SPAN):
             return None
-        told = self._spans(Kind.SESSION)
-        runs, code = self._readings(Kind.APP)
+        told = self._spans(RecordKind.SESSION)
+        runs, code = self._readings(RecordKind.APP)
         seen = code >= 0
         app = np.concatenate([told["code"], code[seen]])
         used, index = np.unique(app, return_inverse=True)
@@ -156,16 +162,16 @@ class Channels:
     def _app_known(self, observed: Intervals) -> Intervals | None:
         """When the foreground app is known: where it was read or is told to be, else but for open ends."""
         unended = self._unended()
-        if self._has(Kind.APP, Kind.APP_KNOWN_SPAN):
-            return difference(union(observed, self._told_yes(Kind.APP_KNOWN_SPAN)), unended)
+        if self._has(RecordKind.APP, RecordKind.APP_KNOWN_SPAN):
+            return difference(union(observed, self._told_yes(RecordKind.APP_KNOWN_SPAN)), unended)
         return self._known_but(unended)
 
     def network(self) -> NetworkSpans | None:
         """Which network."""
-        if not self._has(Kind.NETWORK, Kind.NETWORK_SPAN):
+        if not self._has(RecordKind.NETWORK, RecordKind.NETWORK_SPAN):
             return None
-        spans = self._spans(Kind.NETWORK_SPAN)
-        runs, code = self._readings(Kind.NETWORK)
+        spans = self._spans(RecordKind.NETWORK_SPAN)
+        runs, code = self._readings(RecordKind.NETWORK)
         seen = code != UNKNOWN
         spans = spans[spans["code"] != UNKNOWN]
         if not len(spans) and not seen.any():
@@ -178,22 +184,22 @@ class Channels:
 
     def battery(self) -> BatteryPoints | None:
         """Battery readings, as they came."""
-        if not self._has(Kind.LEVEL):
+        if not self._has(RecordKind.LEVEL):
             return None
-        records = self._points(Kind.LEVEL)
+        records = self._points(RecordKind.LEVEL)
         return BatteryPoints(records["t_ns"], records["x"])
 
     def throughput(self) -> Throughput | None:
         """Throughput readings, as they came."""
-        if not self._has(Kind.RATE):
+        if not self._has(RecordKind.RATE):
             return None
-        records = self._points(Kind.RATE)
+        records = self._points(RecordKind.RATE)
         return Throughput(records["t_ns"], records["x"], records["y"])
 
-    def _of(self, kind: Kind) -> NDArray[Any]:
+    def _of(self, kind: RecordKind) -> NDArray[Any]:
         return self._by_kind.get(kind, _NO_RECORDS)
 
-    def _has(self, *kinds: Kind) -> bool:
+    def _has(self, *kinds: RecordKind) -> bool:
         return any(kind in self._by_kind for kind in kinds)
 
     def _runs(self, records: NDArray[Any], value: NDArray[Any]) -> tuple[Intervals, NDArray[Any]]:
@@ -202,17 +208,17 @@ class Channels:
             records["t_ns"][order], value[order], hold_ns=self._rules.hold_ns, end_ns=self.end_ns
         )
 
-    def _readings(self, kind: Kind) -> tuple[Intervals, NDArray[np.int32]]:
+    def _readings(self, kind: RecordKind) -> tuple[Intervals, NDArray[np.int32]]:
         """Runs of the codes of one kind of reading; where the recorder stopped, they are unknown."""
         told = self._of(kind)
         if not len(told):
             return Intervals.none(), told["code"]
         self._note(kind, "out of time order, sorted", told["t_ns"][1:] < told["t_ns"][:-1])
-        stops = self._of(Kind.STOPPED)
+        stops = self._of(RecordKind.STOPPED)
         code = np.concatenate([told["code"], np.full(len(stops), UNKNOWN, np.int32)])
         return self._runs(np.concatenate([told, stops]), code)
 
-    def _spans(self, kind: Kind) -> NDArray[Any]:
+    def _spans(self, kind: RecordKind) -> NDArray[Any]:
         told = self._of(kind)
         if not len(told):
             return told
@@ -225,17 +231,17 @@ class Channels:
         self._note(kind, "that begin before an earlier one ends, kept", ordered["t_ns"][1:] < reach[:-1])
         return spans
 
-    def _points(self, kind: Kind) -> NDArray[Any]:
+    def _points(self, kind: RecordKind) -> NDArray[Any]:
         records = self._of(kind)
         step_ns = np.diff(records["t_ns"])
         self._note(kind, "out of time order, kept", step_ns < 0)
         self._note(kind, "twice at one time, kept", step_ns == 0)
         return records
 
-    def _note(self, kind: Kind, what: str, which: NDArray[np.bool_]) -> None:
+    def _note(self, kind: RecordKind, what: str, which: NDArray[np.bool_]) -> None:
         self._report.note(f"{_LABELS[kind]} {what}", int(np.count_nonzero(which)))
 
-    def _told_yes(self, kind: Kind) -> Intervals:
+    def _told_yes(self, kind: RecordKind) -> Intervals:
         spans = self._spans(kind)
         return union(_where(Intervals(spans["t_ns"], spans["end_ns"]), spans["code"] == 1))
 
@@ -248,7 +254,7 @@ class Channels:
 
     def _unended(self) -> Intervals:
         """From each session without an end to the next moment told."""
-        unended = self._of(Kind.UNENDED)["t_ns"]
+        unended = self._of(RecordKind.UNENDED)["t_ns"]
         self._report.note("app sessions without an end, left out", len(unended))
         moments = np.sort(np.append(self._records["t_ns"], self.end_ns))
         following = moments[np.minimum(np.searchsorted(moments, unended, "right"), len(moments) - 1)]

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from traces.readers.rows.assemble import Origin, assemble
-from traces.readers.rows.spool import Names, UserSpool
+from traces.readers.rows.assemble import SourceFacts, assemble
+from traces.readers.rows.spool import NameIndex, UserSpool
 
 if TYPE_CHECKING:
     from traces.model import InteractionTrace
     from traces.readers.base import ImportReport
-    from traces.readers.rows.channels import Rules
+    from traces.readers.rows.channels import ChannelRules
 
 
 @dataclass(slots=True)
-class About:
+class UserFacts:
     """What rows say about a user rather than about a time; None or nothing where no row says so.
 
     Attributes:
@@ -29,7 +29,7 @@ class About:
     time_zone: str = ""
     relative_time: bool | None = None
 
-    def learn(self, other: About) -> None:
+    def learn(self, other: UserFacts) -> None:
         """Take over what is not known yet: what is said first counts."""
         self.device = self.device or other.device
         self.time_zone = self.time_zone or other.time_zone
@@ -37,11 +37,11 @@ class About:
             self.relative_time = other.relative_time
 
 
-NOTHING = About()
+NOTHING = UserFacts()
 
 
 @dataclass(slots=True)
-class Told:
+class CollectedRows:
     """The records of every user, and what they refer to.
 
     Attributes:
@@ -52,16 +52,18 @@ class Told:
     """
 
     spool: UserSpool
-    apps: Names = field(default_factory=lambda: Names("app"))
+    apps: NameIndex = field(default_factory=lambda: NameIndex("app"))
     categories: dict[int, str] = field(default_factory=dict)
-    about: dict[str, About] = field(default_factory=dict)
+    about: dict[str, UserFacts] = field(default_factory=dict)
 
-    def learn(self, user: str, about: About) -> None:
+    def learn(self, user: str, about: UserFacts) -> None:
         """Keep what a row says about a user, if it says anything."""
         if about != NOTHING:
-            self.about.setdefault(user, About()).learn(about)
+            self.about.setdefault(user, UserFacts()).learn(about)
 
-    def traces(self, origin: Origin, report: ImportReport, rules: Rules) -> Iterator[InteractionTrace]:
+    def traces(
+        self, origin: SourceFacts, report: ImportReport, rules: ChannelRules
+    ) -> Iterator[InteractionTrace]:
         """One trace per user; a user's own zone wins over the one given for all."""
         names = self.apps.all()
         for user, observed in self.spool.each():

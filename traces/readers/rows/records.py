@@ -22,7 +22,7 @@ UNKNOWN = -1
 """Code of a reading that says: from here on it is not known."""
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record tells. ``t_ns`` is when (or from when); the other fields depend on the kind."""
 
     SESSION = 0
@@ -61,7 +61,7 @@ class Kind(IntEnum):
     """The foreground app was observed (1) or not until ``end_ns``; likewise."""
 
 
-Record = tuple[Kind, int, int, int, float, float]
+Record = tuple[RecordKind, int, int, int, float, float]
 """Kind, code, ``t_ns``, ``end_ns``, ``x`` and ``y``."""
 
 NO_APP = -2
@@ -78,7 +78,7 @@ class Observed:
 
     def add(
         self,
-        kind: Kind,
+        kind: RecordKind,
         t_ns: int,
         *,
         end_ns: int = 0,

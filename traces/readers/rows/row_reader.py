@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from joulefleet.errors import ConfigError
 from traces.readers.files.sources import is_text
 from traces.readers.rows import options as choices
-from traces.readers.rows.collected import About, Told
-from traces.readers.rows.records import NO_APP, Kind, Record
+from traces.readers.rows.collected import CollectedRows, UserFacts
+from traces.readers.rows.records import NO_APP, Record, RecordKind
 from traces.readers.rows.timestamps import number_to_ns
-from traces.readers.rows.value_codec import OBSERVED, STATES, Meanings, within
+from traces.readers.rows.value_codec import OBSERVED, STATES, ValueCodec, within
 
 WHEN = ("time", "start", "end", "duration")
 ABOUT = ("device", "time_zone", "relative_time")
@@ -23,18 +23,18 @@ FIELDS = (
     *("level", "down_bps", "up_bps", "cpu", "memory"),
 )
 _MOMENTS = {
-    "screen": Kind.SCREEN,
-    "plugged": Kind.PLUGGED,
-    "available": Kind.AVAILABLE,
-    "network": Kind.NETWORK,
+    "screen": RecordKind.SCREEN,
+    "plugged": RecordKind.PLUGGED,
+    "available": RecordKind.AVAILABLE,
+    "network": RecordKind.NETWORK,
 }
 _SPANS = {
-    "screen": Kind.SCREEN_SPAN,
-    "plugged": Kind.PLUGGED_SPAN,
-    "available": Kind.AVAILABLE_SPAN,
-    "network": Kind.NETWORK_SPAN,
-    "recorded": Kind.RECORDED_SPAN,
-    "app_known": Kind.APP_KNOWN_SPAN,
+    "screen": RecordKind.SCREEN_SPAN,
+    "plugged": RecordKind.PLUGGED_SPAN,
+    "available": RecordKind.AVAILABLE_SPAN,
+    "network": RecordKind.NETWORK_SPAN,
+    "recorded": RecordKind.RECORDED_SPAN,
+    "app_known": RecordKind.APP_KNOWN_SPAN,
 }
 _OF_MOMENTS = {"level", "down_bps", "up_bps"}
 _OF_SPANS = {"cpu", "memory", *OBSERVED}
@@ -58,8 +58,8 @@ class RowReader:
         self,
         columns: Mapping[str, int],
         user: str,
-        told: Told,
-        meanings: Meanings,
+        told: CollectedRows,
+        meanings: ValueCodec,
     ) -> None:
         self._told = told
         self._means = meanings
@@ -107,7 +107,7 @@ class RowReader:
         if about is not None:
             self._told.learn(user, about)
 
-    def _read_about(self, row: Row) -> About | None:
+    def _read_about(self, row: Row) -> UserFacts | None:
         if not self._tells_about:
             return None
         device, zone, relative = self._text(row, "device"), self._text(row, "time_zone"), None
@@ -117,7 +117,7 @@ class RowReader:
             raise ValueError(f"time_zone {zone[:40]!r} is not an IANA name")
         if text := self._text(row, "relative_time"):
             relative = self._means.code("relative_time", text) == 1
-        return About(device, zone, relative)
+        return UserFacts(device, zone, relative)
 
     def _text(self, row: Row, name: str) -> str:
         at = self._at.get(name)
@@ -129,11 +129,11 @@ class RowReader:
         if self._app_at is not None and (app := row[self._app_at]):
             code = self._app(row, app)
             if end_ns is None:
-                return [(Kind.UNENDED, code, begin_ns, 0, math.nan, math.nan)]
+                return [(RecordKind.UNENDED, code, begin_ns, 0, math.nan, math.nan)]
             cpu = memory = math.nan
             if self._is_measured:
                 cpu, memory = self._share(row, "cpu"), self._share(row, "memory")
-            records.append((Kind.SESSION, code, begin_ns, end_ns, cpu, memory))
+            records.append((RecordKind.SESSION, code, begin_ns, end_ns, cpu, memory))
         if end_ns is None:
             raise ValueError("the end is empty")
         for name, at in self._states:
@@ -161,13 +161,13 @@ class RowReader:
                 records.append((_MOMENTS[name], self._means.code(name, text), t_ns, 0, 0.0, 0.0))
         if self._app_at is not None and (app := row[self._app_at]):
             code = NO_APP if app.lower() == "none" else self._app(row, app)
-            records.append((Kind.APP, code, t_ns, 0, 0.0, 0.0))
+            records.append((RecordKind.APP, code, t_ns, 0, 0.0, 0.0))
         if self._level_at is not None and (level := row[self._level_at]):
             share = within("level", level, self._means.level_scale) / self._means.level_scale
-            records.append((Kind.LEVEL, 0, t_ns, 0, share, 0.0))
+            records.append((RecordKind.LEVEL, 0, t_ns, 0, share, 0.0))
         if self._has_rates and (rates := self._rates(row)) is not None:
-            records.append((Kind.RATE, 0, t_ns, 0, *rates))
-        return records or [(Kind.SEEN, 0, t_ns, 0, 0.0, 0.0)]
+            records.append((RecordKind.RATE, 0, t_ns, 0, *rates))
+        return records or [(RecordKind.SEEN, 0, t_ns, 0, 0.0, 0.0)]
 
     def _app(self, row: Row, name: str) -> int:
         code = self._told.apps.index(name)

@@ -21,7 +21,7 @@ MAX_NAMES = 1_000_000
 """Distinct users, and distinct app names: the index of an import, the only part that grows with it."""
 
 
-class Names:
+class NameIndex:
     """Gives each distinct name a number."""
 
     def __init__(self, what: str) -> None:
@@ -62,7 +62,7 @@ class UserSpool:
     """
 
     def __init__(self) -> None:
-        self.users = Names("user")
+        self.users = NameIndex("user")
         self._buffers: dict[int, Observed] = {}
         self._segments: dict[int, array[int]] = {}  # per user: begin and size of each piece in the file
         self._buffered = 0

@@ -32,7 +32,7 @@ _NETWORKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Meanings:
+class ValueCodec:
     """What the texts of a table mean.
 
     Attributes:
@@ -64,7 +64,7 @@ class Meanings:
         return code
 
 
-def meanings(options: ReaderOptions, report: ImportReport) -> Meanings:
+def value_codec(options: ReaderOptions, report: ImportReport) -> ValueCodec:
     """What the user's settings say about a table; ``report`` counts stamps that have two meanings.
 
     Raises:
@@ -73,7 +73,7 @@ def meanings(options: ReaderOptions, report: ImportReport) -> Meanings:
     unit_ns = UNITS_NS[choices.one_of(options, "time_unit", "s", tuple(UNITS_NS))]
     scale = choices.one_of(options, "level_scale", "1", ("1", "100"))
     pattern = options.settings.get("time_format")
-    return Meanings(
+    return ValueCodec(
         time_ns=_stamps(pattern, options, report) if pattern else partial(number_to_ns, unit_ns=unit_ns),
         unit_ns=unit_ns,
         codes=_all_codes(options.settings),

@@ -12,7 +12,7 @@ from traces.measure import sorted_once, time_before
 from traces.synth.model import BatteryModel
 
 if TYPE_CHECKING:
-    from traces.synth.draw.people import Stretches
+    from traces.synth.draw.people import ChannelStretches
 
 MS_PER_H = 3_600_000
 READING_MS = 2 * MS_PER_H
@@ -25,7 +25,7 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Readings:
+class BatteryReadings:
     """Battery levels of many people, sorted by person and time.
 
     Attributes:
@@ -48,7 +48,9 @@ class BatteryDrawing:
         self._fill_per_h = _from_quantiles(model.fill_per_h, rng.random(people))
         self._level = _from_quantiles(model.level_at_midnight, rng.random(people))
 
-    def readings(self, who: slice, span_ms: int, plugged: Stretches, screen: Stretches | None) -> Readings:
+    def readings(
+        self, who: slice, span_ms: int, plugged: ChannelStretches, screen: ChannelStretches | None
+    ) -> BatteryReadings:
         """Levels of some of them, numbered from 0, at even times and at every change of the charger."""
         people = who.stop - who.start
         person, t_ms = _times(people, span_ms, plugged)
@@ -72,7 +74,7 @@ class BatteryDrawing:
         change = np.where(
             charged, self._fill_per_h[who][person] * step_h, -dark_per_h[person] * (step_h + more * on_h)
         )
-        return Readings(person, t_ms, _levels(self._level[who], first, change))
+        return BatteryReadings(person, t_ms, _levels(self._level[who], first, change))
 
 
 def _levels(now: Array, first: Indices, change: Array) -> Array:
@@ -95,7 +97,7 @@ def _levels(now: Array, first: Indices, change: Array) -> Array:
     return np.round(level, 5)
 
 
-def _longest_off_h(people: int, plugged: Stretches) -> Array:
+def _longest_off_h(people: int, plugged: ChannelStretches) -> Array:
     """Longest time that each person spends off the charger.
 
     A full battery outlasts it: chargers are drawn without regard to the level, but people who stay away from
@@ -107,7 +109,7 @@ def _longest_off_h(people: int, plugged: Stretches) -> Array:
     return longest
 
 
-def _times(people: int, span_ms: int, plugged: Stretches) -> tuple[Indices, Indices]:
+def _times(people: int, span_ms: int, plugged: ChannelStretches) -> tuple[Indices, Indices]:
     even = np.arange(0, span_ms + 1, READING_MS)
     if even[-1] != span_ms:
         even = np.append(even, span_ms)

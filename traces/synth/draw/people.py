@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from joulefleet.seeds import generator
 from traces.model import Intervals
 from traces.synth.apps import AppDrawing
-from traces.synth.draw.battery import BatteryDrawing, Readings
+from traces.synth.draw.battery import BatteryDrawing, BatteryReadings
 from traces.synth.draw.process import Changes
 from traces.synth.fit.periods import WEEK_H
 from traces.synth.model import UsageModel
@@ -32,7 +32,7 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretches:
+class ChannelStretches:
     """Times of many people, sorted by person and time, in whole milliseconds from Monday 0:00 on.
 
     Attributes:
@@ -47,9 +47,11 @@ class Stretches:
     end_ms: Indices
     on: NDArray[np.bool_]
 
-    def where(self, chosen: NDArray[np.bool_]) -> Stretches:
+    def where(self, chosen: NDArray[np.bool_]) -> ChannelStretches:
         """Some of them."""
-        return Stretches(self.person[chosen], self.start_ms[chosen], self.end_ms[chosen], self.on[chosen])
+        return ChannelStretches(
+            self.person[chosen], self.start_ms[chosen], self.end_ms[chosen], self.on[chosen]
+        )
 
     def one_behind_another(self, span_ms: int) -> Intervals:
         """The stretches on one axis on which each person has a span of time."""
@@ -73,9 +75,9 @@ class PeopleBlock:
     first: int
     people: int
     span_ms: int
-    channels: dict[str, Stretches]
+    channels: dict[str, ChannelStretches]
     app: NDArray[np.int8] | None
-    battery: Readings | None
+    battery: BatteryReadings | None
 
 
 def draw_people(model: UsageModel, users: int, days: int, seed: int) -> Iterator[PeopleBlock]:
@@ -131,7 +133,7 @@ def _batch(
         )
 
 
-def _stretches(changes: Changes, who: slice, span_ms: int) -> Stretches:
+def _stretches(changes: Changes, who: slice, span_ms: int) -> ChannelStretches:
     """Of some people, numbered from 0: without the lead-in, cut to the span, in whole milliseconds."""
     mine = slice(*np.searchsorted(changes.person, (who.start, who.stop)))
     person, on = changes.person[mine] - who.start, changes.on[mine]
@@ -142,4 +144,4 @@ def _stretches(changes: Changes, who: slice, span_ms: int) -> Stretches:
     end[:-1][person[1:] != person[:-1]] = span_ms
     # A stretch of less than half a millisecond vanishes; its neighbours then touch.
     keep = np.flatnonzero(end > start)
-    return Stretches(person[keep], start[keep], end[keep], on[keep])
+    return ChannelStretches(person[keep], start[keep], end[keep], on[keep])

@@ -11,7 +11,7 @@ from traces.intervals import union
 from traces.measure import time_between
 from traces.model import InteractionTrace
 from traces.synth.fit.periods import HOUR_NS, wall_hours
-from traces.synth.model import BatteryModel, Evidence
+from traces.synth.model import BatteryModel, ModelSource
 
 Array = NDArray[np.float64]
 LONGEST_STEP_NS = HOUR_NS
@@ -25,7 +25,7 @@ MIDDLE = np.linspace(0.05, 0.95, 10)
 
 
 def fit_battery(
-    traces: Iterable[InteractionTrace], evidence: Evidence, fewest_people: int = 3
+    traces: Iterable[InteractionTrace], evidence: ModelSource, fewest_people: int = 3
 ) -> BatteryModel | None:
     """Rates of the people whose level and charger are on record; None if there are too few."""
     drain: list[float] = []

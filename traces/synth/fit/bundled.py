@@ -18,18 +18,18 @@ from joulefleet.records import write_record
 from traces.model import InteractionTrace
 from traces.synth.fit.battery import fit_battery, screen_factor
 from traces.synth.fit.literature import SCREEN_SIGMA, SCREEN_SPREAD, app_mix
-from traces.synth.fit.periods import Spells, bridged, first_month, spells_of
+from traces.synth.fit.periods import Periods, bridged, first_month, periods_of
 from traces.synth.fit.process import fit_processes
 from traces.synth.fit.recorded_sets import AVAILABILITY, POWER, SCREEN, SCREEN_BATTERY, RealSet
-from traces.synth.model import BUNDLED, Evidence, Process, UsageModel
+from traces.synth.model import BUNDLED, ModelSource, Process, UsageModel
 
 
 def fit_real(
     chosen: RealSet, traces: Sequence[InteractionTrace], assumption: str = ""
-) -> tuple[list[Process], Evidence]:
+) -> tuple[list[Process], ModelSource]:
     """The processes of one real set."""
-    spells = first_month(spells_of(traces, chosen.channels))
-    evidence = Evidence(
+    spells = first_month(periods_of(traces, chosen.channels))
+    evidence = ModelSource(
         origin=Origin.IMPORTED,
         source=chosen.name,
         licence=chosen.licence,
@@ -70,7 +70,7 @@ def availability_model(data: Path) -> UsageModel:
     return UsageModel(name="availability", processes=tuple(processes))
 
 
-def _days(spells: Spells) -> float:
+def _days(spells: Periods) -> float:
     return round(float(spells.length_h.sum()) / 24, 1)
 
 

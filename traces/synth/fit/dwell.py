@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.synth.fit.periods import Spells, cut_at_hours, day_type
+from traces.synth.fit.periods import Periods, cut_at_hours, day_type
 from traces.synth.model import BLOCKS, HOURS, STAY_LEVELS
 
 Array = NDArray[np.float64]
@@ -25,7 +25,7 @@ def part_of_day(t_h: Array) -> NDArray[np.int64]:
     return np.asarray(t_h.astype(np.int64) % HOURS // (HOURS // BLOCKS))
 
 
-def clock_amounts(spells: Spells, rate: Array) -> Array:
+def clock_amounts(spells: Periods, rate: Array) -> Array:
     """The amount of clock that each spell lasted.
 
     Args:
@@ -43,7 +43,7 @@ def summed(group: NDArray[np.int64], amount: Array, groups: int) -> Array:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Amounts:
+class DwellAmounts:
     """How long spells of one state lasted, on their clock.
 
     Attributes:
@@ -56,12 +56,12 @@ class Amounts:
     left: NDArray[np.bool_]
     part: NDArray[np.int64]
 
-    def where(self, chosen: NDArray[np.bool_]) -> Amounts:
+    def where(self, chosen: NDArray[np.bool_]) -> DwellAmounts:
         """Those of some spells."""
-        return Amounts(self.amount[chosen], self.left[chosen], self.part[chosen])
+        return DwellAmounts(self.amount[chosen], self.left[chosen], self.part[chosen])
 
 
-def stay_quantiles(spells: Amounts, fallback: Rows | None = None) -> Rows:
+def stay_quantiles(spells: DwellAmounts, fallback: Rows | None = None) -> Rows:
     """Quantiles at `STAY_LEVELS` of the amounts, per part of the day, scaled to mean 1 over all.
 
     Args:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.synth.fit.classes import curve
-from traces.synth.fit.counts import Counts, count, tally
-from traces.synth.fit.periods import Spells, day_type
+from traces.synth.fit.counts import Counts, count, sum_at
+from traces.synth.fit.periods import Periods, day_type
 from traces.synth.model import HOURS
 
 Array = NDArray[np.float64]
@@ -33,7 +33,7 @@ class _Steps:
     begun: NDArray[np.bool_]
 
 
-def _steps(own: Spells, step_h: float) -> _Steps:
+def _steps(own: Periods, step_h: float) -> _Steps:
     readings = np.maximum(np.rint(own.length_h / step_h).astype(np.int64), 1)
     spell = np.repeat(np.arange(len(own)), readings)
     spent = np.arange(len(spell)) - np.repeat(np.cumsum(readings) - readings, readings)
@@ -42,7 +42,7 @@ def _steps(own: Spells, step_h: float) -> _Steps:
     return _Steps(own.unit[spell], own.state[spell], spent, hour, left, own.begun[spell])
 
 
-def grid_counts(own: Spells, step_h: float) -> Counts:
+def grid_counts(own: Periods, step_h: float) -> Counts:
     """Time and departures as `counts.count` has them, with the time weighted by the factor of the time spent.
 
     With that weight departures are as irregular as chance makes them, and the rates are those of a state in
@@ -50,18 +50,18 @@ def grid_counts(own: Spells, step_h: float) -> Counts:
     """
     steps = _steps(own, step_h)
     place = (steps.unit, steps.state, day_type(steps.hour), steps.hour % HOURS)
-    left = tally((own.units, 2, 2, HOURS), place, steps.left.astype(float))
-    spent_h = tally((own.units, 2, 2, HOURS), place, np.full(len(steps.unit), step_h))
+    left = sum_at((own.units, 2, 2, HOURS), place, steps.left.astype(float))
+    spent_h = sum_at((own.units, 2, 2, HOURS), place, np.full(len(steps.unit), step_h))
     common = curve(left.sum(axis=(0, 2)), spent_h.sum(axis=(0, 2)))
     off, on = step_factors(own, np.broadcast_to(common[:, None, :], spent_h.shape), step_h)
     weight = np.where(
         steps.begun, np.array([off, on])[steps.state, np.minimum(steps.spent, len(on) - 1)], 1.0
     )
     at_midnight = count(own, np.ones(2)).at_midnight
-    return Counts(tally((own.units, 2, 2, HOURS), place, step_h * weight), left, at_midnight)
+    return Counts(sum_at((own.units, 2, 2, HOURS), place, step_h * weight), left, at_midnight)
 
 
-def step_factors(own: Spells, rate: Array, step_h: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def step_factors(own: Periods, rate: Array, step_h: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """For off and for on: departures over those that the rate of the hour leads to expect.
 
     These are proportional hazards (Cox, 1972) in discrete time.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from joulefleet.provenance import Origin
-from traces.synth.model import AppMix, Evidence
+from traces.synth.model import AppMix, ModelSource
 
 FALAKI = "Falaki et al., Diversity in Smartphone Usage, MobiSys 2010"
 FALAKI_USERS = 255
@@ -25,7 +25,7 @@ SCREEN_SIGMA = (
 )
 """Spread over people of how soon the screen goes on again, and of how long it stays on."""
 
-SCREEN_SPREAD = Evidence(
+SCREEN_SPREAD = ModelSource(
     origin=Origin.LITERATURE,
     source=FALAKI,
     users=FALAKI_USERS,
@@ -39,7 +39,7 @@ def app_mix() -> AppMix:
         categories=("communication", "browser", "video", "reading", "tools", "game", "maps", "unknown"),
         ratio_low=0.3,
         ratio_high=0.7,
-        evidence=Evidence(
+        evidence=ModelSource(
             origin=Origin.LITERATURE,
             source=FALAKI,
             users=FALAKI_USERS,

@@ -29,7 +29,7 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spells:
+class Periods:
     """Spells of many units (people, or days of one person), sorted by unit and time.
 
     Channel 0 is the one of interest; a further one is what it is given.
@@ -58,7 +58,7 @@ class Spells:
         return len(self.unit)
 
     @classmethod
-    def of_columns(cls, columns: Sequence[NDArray[Any]], units: int, channels: int) -> Spells:
+    def of_columns(cls, columns: Sequence[NDArray[Any]], units: int, channels: int) -> Periods:
         """From unit, state, begin, end, begun and next state."""
         unit, state, start_h, end_h, begun, next_state = columns
         return cls(unit, state, start_h, end_h, begun, next_state, units, channels)
@@ -82,7 +82,7 @@ class Spells:
         """How many states the further channels can be in."""
         return int(2 ** (self.channels - 1))
 
-    def of_units(self, wanted: NDArray[np.int64]) -> Spells:
+    def of_units(self, wanted: NDArray[np.int64]) -> Periods:
         """The spells of some units, which are numbered anew in the order given."""
         number = np.full(self.units, -1)
         number[wanted] = np.arange(len(wanted))
@@ -91,30 +91,30 @@ class Spells:
         keep = keep[np.argsort(unit[keep], kind="stable")]
         return self._taken(keep, unit[keep], len(wanted))
 
-    def where(self, chosen: NDArray[np.bool_]) -> Spells:
+    def where(self, chosen: NDArray[np.bool_]) -> Periods:
         """Some of the spells."""
         keep = np.flatnonzero(chosen)
         return self._taken(keep, self.unit[keep], self.units)
 
-    def as_one(self) -> Spells:
+    def as_one(self) -> Periods:
         """All units as one."""
         return replace(self, unit=np.zeros_like(self.unit), units=1)
 
-    def by_day(self, boundary_h: int = 4) -> Spells:
+    def by_day(self, boundary_h: int = 4) -> Periods:
         """Every day of every unit as a unit of its own; a day begins at ``boundary_h`` in the morning."""
         day = np.floor((self.start_h - boundary_h) / HOURS).astype(np.int64)
         pair = self.unit * (day.max(initial=0) + 2) + day
         found, unit = np.unique(pair, return_inverse=True)
         return self._taken(np.arange(len(self)), unit.astype(np.int64), len(found))
 
-    def _taken(self, keep: NDArray[np.int64], unit: NDArray[np.int64], units: int) -> Spells:
+    def _taken(self, keep: NDArray[np.int64], unit: NDArray[np.int64], units: int) -> Periods:
         arrays: dict[str, Any] = {
             name: getattr(self, name)[keep] for name in ("state", "start_h", "end_h", "begun", "next_state")
         }
-        return Spells(unit=unit, units=units, channels=self.channels, **arrays)
+        return Periods(unit=unit, units=units, channels=self.channels, **arrays)
 
 
-def spells_of(traces: Iterable[InteractionTrace], channels: Sequence[str]) -> Spells:
+def periods_of(traces: Iterable[InteractionTrace], channels: Sequence[str]) -> Periods:
     """The spells of every trace that has all the channels; others are left out."""
     parts: list[tuple[NDArray[Any], ...]] = []
     units = 0
@@ -128,7 +128,7 @@ def spells_of(traces: Iterable[InteractionTrace], channels: Sequence[str]) -> Sp
             units += 1
     empty = (np.empty(0, np.int64),) * 2 + (np.empty(0),) * 2 + (np.empty(0, bool), np.empty(0, np.int64))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else list(empty)
-    return Spells.of_columns(columns, units, len(channels))
+    return Periods.of_columns(columns, units, len(channels))
 
 
 def _channel(trace: InteractionTrace, name: str) -> tuple[Intervals, Intervals] | None:
@@ -188,7 +188,7 @@ def day_type(hour: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(hour % WEEK_H >= WEEKEND_H, np.int64)
 
 
-def of_first_channel(spells: Spells) -> tuple[Spells, NDArray[np.int64]]:
+def of_first_channel(spells: Periods) -> tuple[Periods, NDArray[np.int64]]:
     """The spells of channel 0 alone, and to which of them each of the given spells belongs."""
     state = spells.state & 1
     goes_on = np.zeros(len(spells), bool)
@@ -197,7 +197,7 @@ def of_first_channel(spells: Spells) -> tuple[Spells, NDArray[np.int64]]:
     first = np.flatnonzero(~goes_on)
     last = np.append(first[1:], len(spells)) - 1
     after = spells.next_state[last]
-    joined = Spells(
+    joined = Periods(
         spells.unit[first],
         state[first],
         spells.start_h[first],
@@ -211,12 +211,12 @@ def of_first_channel(spells: Spells) -> tuple[Spells, NDArray[np.int64]]:
     return joined, np.cumsum(~goes_on) - 1
 
 
-def first_month(spells: Spells) -> Spells:
+def first_month(spells: Periods) -> Periods:
     """Without what lies more than five weeks on: a recording may resume after months."""
     return spells.where(spells.end_h <= 5 * WEEK_H)
 
 
-def bridged(spells: Spells, longest_h: float) -> Spells:
+def bridged(spells: Periods, longest_h: float) -> Periods:
     """Without the gaps of at most ``longest_h``; where the state differs behind one, it changed half-way.
 
     A recorder that sleeps misses changes. Left out, there would be too few for the time in each state.
@@ -244,13 +244,13 @@ def bridged(spells: Spells, longest_h: float) -> Spells:
     )
 
 
-def swapped(spells: Spells) -> Spells:
+def swapped(spells: Periods) -> Periods:
     """The same spells of two channels, the second first."""
     turn = np.array([0, 2, 1, 3, UNKNOWN])
     return replace(spells, state=turn[spells.state], next_state=turn[spells.next_state])
 
 
-def cut_at_hours(spells: Spells) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+def cut_at_hours(spells: Periods) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Spells in pieces that each lie in one hour: the spell, the hour, and the time in it (h)."""
     first = np.floor(spells.start_h).astype(np.int64)
     last = np.maximum(np.ceil(spells.end_h).astype(np.int64), first + 1)

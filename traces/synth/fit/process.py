@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from joulefleet.errors import DataQualityError
 from traces.synth.fit.classes import best_mixture, curve
 from traces.synth.fit.counts import Counts, count
-from traces.synth.fit.dwell import Amounts, Rows, clock_amounts, part_of_day, stay_quantiles, summed
+from traces.synth.fit.dwell import DwellAmounts, Rows, clock_amounts, part_of_day, stay_quantiles, summed
 from traces.synth.fit.grid import grid_counts, step_factors
-from traces.synth.fit.periods import Spells, of_first_channel, swapped
-from traces.synth.model import Channel, Evidence, Grid, Process, UserClass
+from traces.synth.fit.periods import Periods, of_first_channel, swapped
+from traces.synth.model import Channel, Grid, ModelSource, Process, UserClass
 
 Array = NDArray[np.float64]
 DAY_TYPE_PRIOR = 8.0
@@ -23,9 +23,9 @@ MIDNIGHT_PRIOR = 2.0
 
 
 def fit_process(
-    spells: Spells,
+    spells: Periods,
     channel: Channel,
-    evidence: Evidence,
+    evidence: ModelSource,
     *,
     given: Channel | None = None,
     grid_h: float | None = None,
@@ -71,7 +71,7 @@ def fit_process(
 
 
 def fit_processes(
-    spells: Spells, channels: Sequence[Channel], evidence: Evidence, grid_h: float | None = None
+    spells: Periods, channels: Sequence[Channel], evidence: ModelSource, grid_h: float | None = None
 ) -> list[Process]:
     """The process of the first channel and, if there is a second, that of the second given the first."""
     alone, _ = of_first_channel(spells)
@@ -81,7 +81,7 @@ def fit_processes(
     return found
 
 
-def dispersion(own: Spells) -> Array:
+def dispersion(own: Periods) -> Array:
     """Per state, the squared coefficient of variation of a person's spells, at least 1.
 
     The number of departures in a given time varies that much more than by chance alone when spells are that
@@ -100,16 +100,16 @@ def dispersion(own: Spells) -> Array:
     return found
 
 
-def _class_stays(own: Spells, amount: Array, belonging: Array) -> list[tuple[Rows, Rows] | None]:
+def _class_stays(own: Periods, amount: Array, belonging: Array) -> list[tuple[Rows, Rows] | None]:
     """Distributions of the amounts in each class, leaning on those of everybody."""
-    amounts = Amounts(amount, own.next_state >= 0, part_of_day(own.start_h))
+    amounts = DwellAmounts(amount, own.next_state >= 0, part_of_day(own.start_h))
     all_ = _stays(own, amounts, own.begun)
     kind = belonging.argmax(axis=1)[own.unit]
     return [_stays(own, amounts, own.begun & (kind == c), all_) for c in range(belonging.shape[1])]
 
 
 def _stays(
-    own: Spells, amounts: Amounts, chosen: NDArray[np.bool_], fallback: tuple[Rows, Rows] | None = None
+    own: Periods, amounts: DwellAmounts, chosen: NDArray[np.bool_], fallback: tuple[Rows, Rows] | None = None
 ) -> tuple[Rows, Rows]:
     """Distributions of off and of on."""
     off, on = (chosen & (own.state == state) for state in range(2))

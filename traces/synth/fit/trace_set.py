@@ -10,9 +10,9 @@ from joulefleet.provenance import Origin
 from traces.model import InteractionTrace
 from traces.synth.fit.battery import fit_battery
 from traces.synth.fit.literature import app_mix
-from traces.synth.fit.periods import Spells, bridged, spells_of
+from traces.synth.fit.periods import Periods, bridged, periods_of
 from traces.synth.fit.process import fit_processes
-from traces.synth.model import Channel, Evidence, Process, UsageModel
+from traces.synth.model import Channel, ModelSource, Process, UsageModel
 
 Traces = Callable[[], Iterable[InteractionTrace]]
 """Gives the traces from the beginning each time; they need not fit into memory."""
@@ -41,7 +41,7 @@ def fit_set(traces: Traces, name: str, *, origin: TraceOrigin, bridge_h: float =
     processes: list[Process] = []
     for group in GROUPS:
         for channels in _recorded(traces, group):
-            spells = bridged(spells_of(traces(), channels), bridge_h)
+            spells = bridged(periods_of(traces(), channels), bridge_h)
             processes += fit_processes(spells, channels, evidence_of(traces(), spells, origin))
     if not processes:
         raise DataQualityError(
@@ -63,27 +63,27 @@ def fit_set(traces: Traces, name: str, *, origin: TraceOrigin, bridge_h: float =
 
 def _recorded(traces: Traces, group: tuple[Channel, ...]) -> list[tuple[Channel, ...]]:
     """The whole group if somebody has all of it in one recording, else each channel that changes alone."""
-    if _changes(spells_of(traces(), group)):
+    if _changes(periods_of(traces(), group)):
         return [group]
     alone: list[tuple[Channel, ...]] = [(channel,) for channel in group] if len(group) > 1 else []
-    return [channels for channels in alone if _changes(spells_of(traces(), channels))]
+    return [channels for channels in alone if _changes(periods_of(traces(), channels))]
 
 
-def _changes(spells: Spells) -> bool:
+def _changes(spells: Periods) -> bool:
     """Whether each of the channels ever changes."""
     seen = spells.next_state >= 0
     turned = (spells.state ^ spells.next_state)[seen]
     return all(bool((turned >> bit & 1).any()) for bit in range(spells.channels))
 
 
-def evidence_of(traces: Iterable[InteractionTrace], spells: Spells, origin: TraceOrigin) -> Evidence:
+def evidence_of(traces: Iterable[InteractionTrace], spells: Periods, origin: TraceOrigin) -> ModelSource:
     """Where the spells come from, in the words of the traces."""
     sources: dict[str, None] = {}
     licences: dict[str, None] = {}
     for trace in traces:
         sources[trace.source or "not stated"] = None
         licences[trace.licence or "not stated"] = None
-    return Evidence(
+    return ModelSource(
         origin=origin,
         source=_joined(list(sources)),
         licence=_joined(list(licences)),
