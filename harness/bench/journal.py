@@ -1,17 +1,36 @@
-"""``journal.jsonl`` of a bench run: every step of every job, on disk before it is taken."""
+"""``journal.jsonl`` of a run on the bench: every step of every job, on disk before it is taken."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 from joulefleet.runstore import Journal, read_journal
 
 JOURNAL = "journal"
+JOBS = "jobs"
+"""Folder of a run that holds one folder per job."""
+
+Listener = Callable[[str, str, dict[str, object]], None]
+"""Told an event, the job or round that it is about, and further facts."""
+
+P = ParamSpec("P")
+
+
+def tell(listener: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Tell a listener something, if it can still hear.
+
+    What it prints may have nowhere to go: a terminal that was closed, a pipe whose reader has gone, a full
+    disk under a log. That is no reason to end a run that nobody watches; the journal has it all.
+    """
+    with contextlib.suppress(OSError):
+        listener(*args, **kwargs)
+
 
 JobState = Literal["pending", "running", "waiting", "finished", "failed", "not_needed"]
 

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.bench.plan import LoadLevel, Plan
+from harness.bench.plan import Plan, PlannedLoad
 from harness.inventory import Inventory, nearest
 from joulefleet.errors import ConfigError
 from joulefleet.records import canonical_json
@@ -24,7 +24,7 @@ class Cell:
     device: str
     model: str
     backend: str
-    load: LoadLevel
+    load: PlannedLoad
 
     @property
     def name(self) -> str:

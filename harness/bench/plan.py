@@ -15,7 +15,7 @@ SampleKind = Literal["random", "real"]
 Label = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
 
 
-class LoadLevel(ClosedModel):
+class PlannedLoad(ClosedModel):
     """One level of background load beside the training.
 
     Attributes:
@@ -93,7 +93,7 @@ class Abort(ClosedModel):
     current_max_a: float | None = Field(default=None, gt=0, le=100)
 
 
-class Timing(ClosedModel):
+class JobTiming(ClosedModel):
     """How long what is not training lasts.
 
     Attributes:
@@ -156,7 +156,7 @@ class Plan(ClosedModel):
     devices: tuple[str, ...] = ()
     models: tuple[str, ...] = Field(min_length=1)
     backends: tuple[Backend, ...] = Field(min_length=1)
-    loads: tuple[LoadLevel, ...] = Field(default=(LoadLevel(name="none", cpu_share=0),), min_length=1)
+    loads: tuple[PlannedLoad, ...] = Field(default=(PlannedLoad(name="none", cpu_share=0),), min_length=1)
     local_epochs: int = Field(default=5, ge=1, le=10_000)
     samples: int = Field(default=320, gt=0, le=10_000_000)
     device_samples: dict[str, Annotated[int, Field(gt=0, le=10_000_000)]] = Field(default_factory=dict)
@@ -171,7 +171,7 @@ class Plan(ClosedModel):
     sync_pattern: bool = True
     sync: SyncPattern = SyncPattern()
     repetitions: Repetitions = Repetitions()
-    timing: Timing = Timing()
+    timing: JobTiming = JobTiming()
     cooldown: Cooldown = Cooldown()
     abort: Abort = Abort()
     retry: Retry = Retry()

@@ -15,7 +15,7 @@ from emulator.experiments.plan import Planned
 from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
 from emulator.round.outcome import RoundOutcome
-from harness.bench.job.board import Board
+from harness.bench.job.board import StatusBoard
 from harness.demo.local_bench import local_bench
 from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
 from harness.demo.size import FULL, DemoSize
@@ -161,7 +161,7 @@ def _sat(files: BenchFiles, root: Path, stop: threading.Event, view: View) -> Pa
 
 
 def _view(advance: Advance) -> View:
-    def view(runner: Runner, _board: Board, _run: Path) -> AbstractContextManager[None]:
+    def view(runner: Runner, _board: StatusBoard, _run: Path) -> AbstractContextManager[None]:
         def on_change(event: str, job: str, facts: dict[str, object]) -> None:
             what = str(facts["stage"]) if event == "stage" else event
             advance(len(runner.tally.finished), f"{job} {what}".replace("_", " "))

@@ -11,7 +11,7 @@ from emulator.round.chooser import Chooser
 from emulator.round.reports import Reported
 from harness.federate.registration import Registered
 from harness.federate.server import Report
-from harness.federate.setup import Cast
+from harness.federate.setup import FederationSetup
 from harness.rounds.round import Participant
 from joulefleet.errors import JoulefleetError
 
@@ -38,7 +38,7 @@ class ProbeChoice:
 
     def __init__(
         self,
-        cast: Cast,
+        cast: FederationSetup,
         chooser: Chooser,
         reported: Reported,
         registered: Registered,

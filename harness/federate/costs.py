@@ -10,7 +10,7 @@ import numpy as np
 
 from emulator.round.outcome import ClientCost, Fate
 from harness.federate.server import FederatedServer
-from harness.rounds.measured import PARTS, Part, Reading
+from harness.rounds.measured import client_cost
 from harness.rounds.round import Participant
 from joulefleet.provenance import Origin, weakest
 
@@ -61,30 +61,6 @@ def book(participants: Sequence[Participant], chosen: NDArray[np.bool_], *, prob
         origin=_origin(participants),
         notes=tuple(problem for part in known for problem in part.problems),
     )
-
-
-def client_cost(parts: Sequence[Part | None], *, probed: bool, unknown_j: float | None = None) -> ClientCost:
-    """As the emulator counts: without a probe the first epoch is training like any other.
-
-    Args:
-        parts: What was measured of each participant.
-        probed: Whether there was a probe.
-        unknown_j: Stands for an energy that is not known of all of a phase; if None, what is known counts.
-    """
-
-    def joules(reading: Reading) -> float:
-        return reading.energy_j if reading.complete or unknown_j is None else unknown_j
-
-    columns = {}
-    for name in PARTS:
-        found = [None if part is None else part.readings[name] for part in parts]
-        columns[f"{name}_s"] = np.array([0.0 if one is None else one.duration_s for one in found])
-        columns[f"{name}_j"] = np.array([0.0 if one is None else joules(one) for one in found])
-    if not probed:
-        for unit in ("s", "j"):
-            columns[f"train_{unit}"] = columns[f"train_{unit}"] + columns[f"probe_{unit}"]
-            columns[f"probe_{unit}"] = np.zeros(len(parts))
-    return ClientCost(**columns)
 
 
 def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_]) -> float:

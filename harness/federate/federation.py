@@ -28,9 +28,9 @@ from harness.bench.job.attempt import Bench
 from harness.federate.choice import ProbeChoice
 from harness.federate.costs import Booked, book, fate_of
 from harness.federate.registration import Registered
-from harness.federate.round_record import REGISTRATION, FederatedRoundRecord
 from harness.federate.server import FederatedServer
-from harness.federate.setup import Cast
+from harness.federate.setup import FederationSetup
+from harness.rounds.record import REGISTRATION, FederatedRoundRecord
 from harness.rounds.round import Note, Participant, play_round
 from joulefleet.errors import DeviceError, NobodyLeft
 from joulefleet.provenance import Origin
@@ -93,7 +93,7 @@ class Federation:
         out: Devices that failed too often in this sitting, and why.
     """
 
-    def __init__(self, bench: Bench, cast: Cast, note: Note = lambda *_: None) -> None:
+    def __init__(self, bench: Bench, cast: FederationSetup, note: Note = lambda *_: None) -> None:
         self._bench = bench
         self._cast = cast
         self._note = note

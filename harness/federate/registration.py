@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from emulator.round.budgets import budgets_of
-from harness.rounds.measured import Part
+from harness.rounds.measured import MeasuredPart
 from power.profile.cost_arrays import profile_costs
 from power.profile.model import DeviceProfile, EnergyKind
 
@@ -46,7 +46,7 @@ class Registered:
         return cls(work * costs.epoch_s, work * costs.epoch_j, down_s + up_s, down_j + up_j)
 
     @classmethod
-    def measured(cls, parts: Sequence[Part | None], local_epochs: int) -> Self:
+    def measured(cls, parts: Sequence[MeasuredPart | None], local_epochs: int) -> Self:
         """From one round of each device; the part of one that failed is None."""
 
         def column(unit: str, *names: str) -> NDArray[np.float64]:

@@ -14,17 +14,17 @@ from emulator.runs.assemble import learners_of, make_selector, protocol_of, task
 from emulator.runs.emulation import Result
 from emulator.scenario.load import scenario_text
 from emulator.selectors.base import Selector
-from harness.bench.listener import Listener, tell
+from harness.bench.journal import Listener, tell
 from harness.evidence.salvage import salvage
 from harness.federate.files import FederateFiles
 from harness.federate.fleet_data import FleetData
 from harness.federate.registration import Registered
-from harness.federate.round_record import KIND
 from harness.federate.session import Sitting
-from harness.federate.setup import Cast
+from harness.federate.setup import FederationSetup
 from harness.federate.uploads import Uploads
 from harness.profiles.cells import CellKey
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
+from harness.rounds.record import FEDERATION
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
 from power.profile.model import DeviceProfile
@@ -79,13 +79,13 @@ def federate(
         playing.uploads.close()
 
 
-def _cast(files: FederateFiles, selector: Selector | None, cache: Path | None) -> Cast:
+def _cast(files: FederateFiles, selector: Selector | None, cache: Path | None) -> FederationSetup:
     scenario, seed = files.scenario, files.seed
     task = task_of(scenario.task)
     learners = learners_of(scenario, task, seed)
     trainer = cast("TableTrainer", learners.trainer)  # the surrogate, which has no data, was refused
     backend = files.settings.backend
-    return Cast(
+    return FederationSetup(
         scenario=scenario,
         seed=seed,
         devices=files.devices,
@@ -99,7 +99,7 @@ def _cast(files: FederateFiles, selector: Selector | None, cache: Path | None) -
     )
 
 
-def _from_profiles(cast: Cast, profiles: Sequence[DeviceProfile]) -> tuple[Registered, list[str]]:
+def _from_profiles(cast: FederationSetup, profiles: Sequence[DeviceProfile]) -> tuple[Registered, list[str]]:
     """What profiles tell the server, and what a reader should know about them."""
     task, settings = cast.data.task, cast.settings
     work = [
@@ -128,7 +128,7 @@ def _open(files: FederateFiles, root: Path, resume: Path | None) -> Run:
         if files.settings_path is not None:
             config[SETTINGS_FILE] = files.settings_path.read_text(encoding="utf-8")
         return RunStore(root).create(
-            files.scenario.name, kind=KIND, config=config, fingerprint=files.fingerprint
+            files.scenario.name, kind=FEDERATION, config=config, fingerprint=files.fingerprint
         )
     record = read_run(resume)
     if record.status is RunStatus.RUNNING and record.fingerprint == files.fingerprint:

@@ -13,20 +13,17 @@ from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.runs.log import RunLog
 from harness.bench.job.attempt import Bench
-from harness.bench.job.board import Board
+from harness.bench.job.board import StatusBoard
 from harness.bench.job.failures import attempts_before, killed_record, put_aside
 from harness.bench.job.workload import Workloads
-from harness.bench.journal import JOURNAL, BenchJournal, job_histories
-from harness.bench.listener import Listener, tell
+from harness.bench.journal import JOBS, JOURNAL, BenchJournal, Listener, job_histories, tell
 from harness.federate.federation import Federation, Played
 from harness.federate.files import FederateFiles
 from harness.federate.registration import Registered
-from harness.federate.round_record import REGISTRATION, FederatedRoundRecord, federated_file
-from harness.federate.setup import Cast
+from harness.federate.setup import FederationSetup
 from harness.probing.schedule import RoundJob
-from harness.rounds.bench_run.runner import JOBS
 from harness.rounds.host_load import HostLoadLog
-from harness.rounds.record import ROUNDS
+from harness.rounds.record import REGISTRATION, ROUNDS, FederatedRoundRecord, federated_file
 from joulefleet.errors import NobodyLeft
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record, write_record
@@ -48,7 +45,7 @@ class Sitting:
         self,
         run: Run,
         files: FederateFiles,
-        cast: Cast,
+        cast: FederationSetup,
         listener: Listener,
         on_round: Callable[[RoundOutcome], None],
     ) -> None:
@@ -69,7 +66,7 @@ class Sitting:
             inventory=files.inventory,
             inventory_path=files.inventory_path,
             workloads=Workloads(plan, ()),
-            board=Board(files.devices),
+            board=StatusBoard(files.devices),
         )
         self._federation = Federation(bench, cast, self._note_job)
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from device_agents.job import SyncPattern
 from emulator.scenario.model import Scenario
-from harness.bench.plan import Abort, Cooldown, LoadLevel, Plan, Retry, Timing
+from harness.bench.plan import Abort, Cooldown, JobTiming, Plan, PlannedLoad, Retry
 from harness.probing.plan import NO_LOAD, RoundTiming
 from joulefleet.config import ClosedModel, load_toml
 
@@ -37,7 +37,7 @@ class Condition(ClosedModel):
 
     device: str
     from_round: int = Field(default=1, ge=1)
-    load: LoadLevel | None = None
+    load: PlannedLoad | None = None
     link_bps: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
@@ -97,7 +97,7 @@ class FederateSettings(ClosedModel):
             sync_pattern=self.sync_pattern,
             sync=self.sync,
             # A device has to wait for the decision as long as the server waits for the others.
-            timing=Timing(
+            timing=JobTiming(
                 idle_s=self.timing.idle_s,
                 settle_s=self.timing.settle_s,
                 load_only_s=self.timing.load_only_s,
@@ -109,7 +109,7 @@ class FederateSettings(ClosedModel):
             retry=self.retry,
         )
 
-    def load(self, device: str, number: int) -> LoadLevel:
+    def load(self, device: str, number: int) -> PlannedLoad:
         """What runs beside the training on a device in a round."""
         said = [c.load for c in self._holding(device, number) if c.load is not None]
         return said[-1] if said else NO_LOAD

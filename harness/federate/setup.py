@@ -13,11 +13,11 @@ from emulator.selectors.base import Selector
 from harness.bench.matrix import Cell
 from harness.federate.fleet_data import FleetData
 from harness.federate.participant import LocalWork
-from harness.federate.round_record import REGISTRATION, FederatedRoundRecord, PartRecord
 from harness.federate.server import Choose, FederatedServer
 from harness.federate.settings import FederateSettings
 from harness.federate.uploads import Uploads
 from harness.probing.schedule import RoundJob
+from harness.rounds.record import REGISTRATION, FederatedRoundRecord, PartRecord
 from harness.rounds.round import Participant
 from joulefleet.seeds import torch_seed
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cast:
+class FederationSetup:
     """Who and what takes part in a federation.
 
     Attributes:

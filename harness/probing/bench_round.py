@@ -12,11 +12,12 @@ from harness.bench.job.attempt import Attempt, Bench
 from harness.bench.job.ending import Ending, Stopped
 from harness.bench.job.failures import attempts_before, failed_record, put_aside
 from harness.bench.job.stages import Stage
+from harness.bench.journal import JOBS
 from harness.evidence.capture import CAPTURE_FILE, CaptureRecord
 from harness.probing.plan import ProbingPlan
 from harness.probing.schedule import PlannedRound, RoundJob, kept
-from harness.rounds.bench_run.runner import JOBS, POLL_S
-from harness.rounds.record import RoundRecord, round_file
+from harness.rounds.bench_run.runner import POLL_S
+from harness.rounds.record import ProbingRoundRecord, probing_file
 from harness.rounds.server import Choose, RoundServer
 from joulefleet.errors import CalledOff, describe
 from joulefleet.records import read_record, storage_error, write_record
@@ -92,7 +93,7 @@ class BenchRound:
             for job in planned.jobs
         )
 
-    def run(self, stop: threading.Event) -> RoundRecord | None:
+    def run(self, stop: threading.Event) -> ProbingRoundRecord | None:
         """All parts. If one fails the others go on to their end, but the round counts for nothing.
 
         Returns:
@@ -184,11 +185,11 @@ class BenchRound:
                 record = failed_record(member.job.name, member.number, member.stage, member.error or spoilt)
                 put_aside(self._bench.run, member.folder, record)
 
-    def _store(self) -> RoundRecord:
+    def _store(self) -> ProbingRoundRecord:
         planned = self._planned
         captures = [read_record(m.folder / CAPTURE_FILE, CaptureRecord) for m in self.members]
         chosen = planned.candidates if self._server.chosen is None else self._server.chosen
-        record = RoundRecord(
+        record = ProbingRoundRecord(
             number=planned.number,
             repetition=planned.repetition,
             candidates=planned.candidates,
@@ -198,7 +199,7 @@ class BenchRound:
             jobs=tuple(m.job.name for m in self.members),
             captures_sha256=tuple(capture.sha256() for capture in captures),
         )
-        path = round_file(self._bench.run, planned.name)
+        path = probing_file(self._bench.run, planned.name)
         path.parent.mkdir(exist_ok=True)
         write_record(path, record)
         return record

@@ -19,22 +19,28 @@ from emulator.round.accounting import round_costs
 from emulator.round.outcome import Accounting, ClientCost
 from emulator.runs.emulation import RECORD, EmulationRecord
 from harness.evidence.capture import Capture
-from harness.federate.costs import client_cost, honest_time_s
-from harness.federate.round_record import KIND, FederatedRoundRecord, PartRecord, open_part, read_federated
+from harness.federate.costs import honest_time_s
 from harness.probing.fidelity_model import (
     DEVICE,
     IDLE_BELOW,
     PHASES,
     ROUND,
     STEAL_ABOVE,
-    Compared,
-    Fidelity,
+    ComparedWork,
+    PredictionFidelity,
 )
 from harness.probing.replay import ReplayedRound, replay, replayed_origin
 from harness.profiles.epochs import CutCapture
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from harness.rounds.host_load import HostLoad
-from harness.rounds.measured import part_of, read_part
+from harness.rounds.measured import client_cost, phase_name, read_part
+from harness.rounds.record import (
+    FEDERATION,
+    FederatedRoundRecord,
+    PartRecord,
+    open_part,
+    read_federated_rounds,
+)
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record
@@ -50,7 +56,7 @@ Span = tuple[int, int]
 
 def measure_fidelity(
     run: Path, profiles: Sequence[DeviceProfile], *, energy: EnergyKind | None = None
-) -> Fidelity:
+) -> PredictionFidelity:
     """Predict the rounds of a federated run.
 
     Args:
@@ -62,11 +68,11 @@ def measure_fidelity(
         ConfigError: It is no such run, or the profiles do not fit.
         DataQualityError: No round is finished, or the profiles were built from this very run.
     """
-    if read_run(run).kind != KIND:
+    if read_run(run).kind != FEDERATION:
         raise ConfigError(
             f"{run}: not a run of `joulefleet bench federate`", hint="`joulefleet runs list` shows the kinds"
         )
-    rounds = read_federated(run)
+    rounds = read_federated_rounds(run)
     if not any(part.capture_sha256 for record in rounds for part in record.parts):
         raise DataQualityError(f"{run}: no round is finished", hint="resume the run; its journal says why")
     about = read_record(run / RECORD, EmulationRecord)
@@ -106,7 +112,7 @@ class _BothWays:
         """When each phase began and ended, and all of them together."""
         found: dict[str, Span] = {}
         for phase in self.captures[place].phases():
-            name = part_of(phase)
+            name = phase_name(phase)
             if name == "probe" and not self.record.probed:
                 name = "train"
             for key in (name, DEVICE) if name in PHASES else ():
@@ -132,7 +138,7 @@ class _Comparison:
         if energy != "marginal":
             self._notes[f"under a background load a profile knows marginal energy only, not {energy}"] = None
 
-    def result(self, rounds: Sequence[FederatedRoundRecord]) -> Fidelity:
+    def result(self, rounds: Sequence[FederatedRoundRecord]) -> PredictionFidelity:
         compared = [one for record in rounds for one in self._round(record)]
         own = self._sources & {s.sha256 for p in self._by_device.values() for s in p.provenance.sources}
         if own:
@@ -142,7 +148,7 @@ class _Comparison:
             )
         if unread := sum(one.what == ROUND and one.contended is None for one in compared):
             self._notes[f"whether the host was contended is not known of {unread} rounds"] = None
-        return Fidelity(
+        return PredictionFidelity(
             run=self._run,
             origin=weakest(self._origins),
             predicted_origin=replayed_origin(list(self._by_device.values())),
@@ -157,7 +163,7 @@ class _Comparison:
             notes=tuple(self._notes),
         )
 
-    def _round(self, record: FederatedRoundRecord) -> Iterator[Compared]:
+    def _round(self, record: FederatedRoundRecord) -> Iterator[ComparedWork]:
         parts = tuple(part for part in record.parts if part.capture_sha256 is not None)
         if not parts:
             return
@@ -196,7 +202,7 @@ class _Comparison:
             self._notes |= dict.fromkeys(reservations(self._by_device[device], work))
         return self._by_device[device]
 
-    def _of_device(self, both: _BothWays, what: str, place: int, span: Span) -> Compared:
+    def _of_device(self, both: _BothWays, what: str, place: int, span: Span) -> ComparedWork:
         found = self._compared(
             both,
             what,
@@ -207,7 +213,7 @@ class _Comparison:
         )
         return self._with_processor_time(found, both.captures[place]) if what == DEVICE else found
 
-    def _with_processor_time(self, one: Compared, capture: Capture) -> Compared:
+    def _with_processor_time(self, one: ComparedWork, capture: Capture) -> ComparedWork:
         """Devices tell it of all epochs together; a background load takes none of it."""
         profile, record = self._profile(capture), capture.record
         epochs = sum(phase.phase is Phase.EPOCH for phase in capture.phases())
@@ -215,7 +221,7 @@ class _Comparison:
         predicted_s = None if each_s is None else each_s.mean * epochs * record.samples / profile.samples
         return replace(one, measured_cpu_s=record.epochs_cpu_s, predicted_cpu_s=predicted_s)
 
-    def _of_round(self, both: _BothWays) -> Compared:
+    def _of_round(self, both: _BothWays) -> ComparedWork:
         places = tuple(range(len(both.parts)))
         spans = [both.spans(place)[DEVICE] for place in places]
         measured, predicted = (
@@ -242,9 +248,9 @@ class _Comparison:
         seconds: tuple[float, float],
         joules: tuple[float, float],
         places: tuple[int, ...],
-    ) -> Compared:
+    ) -> ComparedWork:
         host = self._host.between(*span)
-        return Compared(
+        return ComparedWork(
             round=both.record.number,
             what=what,
             device="" if what == ROUND else both.parts[places[0]].device,

@@ -23,7 +23,7 @@ choice, not a measurement: with less than a tenth idle, somebody is likely to ha
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedWork:
     """One stretch of work as it was measured and as it is predicted.
 
     Attributes:
@@ -103,7 +103,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, slots=True)
-class Fidelity:
+class PredictionFidelity:
     """How well a run was predicted.
 
     Attributes:
@@ -119,7 +119,7 @@ class Fidelity:
     origin: Origin
     predicted_origin: Origin
     energy: EnergyKind
-    compared: tuple[Compared, ...]
+    compared: tuple[ComparedWork, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -130,7 +130,7 @@ class Fidelity:
         device: str | None = None,
         contended: bool | None = None,
         changed: bool | None = None,
-    ) -> list[Compared]:
+    ) -> list[ComparedWork]:
         """Some of the stretches."""
         return [
             one

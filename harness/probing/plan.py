@@ -11,13 +11,13 @@ from device_agents.job import Backend, SyncPattern
 from harness.bench.plan import (
     Abort,
     Cooldown,
+    JobTiming,
     Label,
-    LoadLevel,
     Plan,
+    PlannedLoad,
     Repetitions,
     Retry,
     SampleKind,
-    Timing,
     check_data,
     check_pair,
 )
@@ -25,7 +25,7 @@ from joulefleet.config import ClosedModel, load_toml
 
 Count = Annotated[int, Field(ge=1, le=10_000)]
 Keep = Literal["random", "fastest"]
-NO_LOAD = LoadLevel(name="none", cpu_share=0)
+NO_LOAD = PlannedLoad(name="none", cpu_share=0)
 
 
 class RoundTiming(ClosedModel):
@@ -144,7 +144,7 @@ class ProbingPlan(ClosedModel):
             sync=self.sync,
             repetitions=Repetitions(count=self.repetitions),
             # The device has to wait for the decision as long as the server waits for the others.
-            timing=Timing(
+            timing=JobTiming(
                 idle_s=self.timing.idle_s,
                 settle_s=self.timing.settle_s,
                 decision_wait_s=self.timing.report_timeout_s,

@@ -87,7 +87,7 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PredictedCell:
     """One M and K. Waiting is beside the accountings, not in them."""
 
     candidates: int
@@ -103,7 +103,7 @@ class Cell:
 class Prediction:
     """All cells, and how much to believe them."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[PredictedCell, ...]
     origin: Origin
     local_epochs: int
     profiles: int
@@ -170,7 +170,7 @@ def _require_enough_devices(profiles: Sequence[DeviceProfile], candidates: int) 
 
 def _cell(
     means: CandidateCosts, worlds: Sequence[CandidateCosts], m: int, k: int, epochs: int, question: Question
-) -> Cell:
+) -> PredictedCell:
     rng = generator(question.seed, "rounds", m, k)
     rounds = [rng.choice(len(means), m, replace=not question.distinct) for _ in range(ROUNDS)]
 
@@ -179,7 +179,7 @@ def _cell(
         return np.array(rows).T
 
     draws = _Draws(counted(means, ROUNDS), [counted(costs, ROUNDS_PER_WORLD) for costs in worlds])
-    return Cell(
+    return PredictedCell(
         candidates=m,
         chosen=k,
         vanilla_s=draws.mean(VANILLA_S),

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.bench.job.attempt import Bench
-from harness.bench.job.board import Board
+from harness.bench.job.board import StatusBoard
 from harness.bench.job.ending import Stopped
 from harness.bench.job.failures import attempts_before, ends_the_run, killed_record, put_aside
 from harness.bench.job.stages import Stage
 from harness.bench.job.workload import Workloads
-from harness.bench.journal import JOURNAL, BenchJournal, job_histories
-from harness.bench.listener import Listener, tell
+from harness.bench.journal import JOBS, JOURNAL, BenchJournal, Listener, job_histories, tell
 from harness.bench.matrix import plan_devices
 from harness.evidence.salvage import salvage
 from harness.inventory import Inventory, load_inventory
@@ -23,13 +22,11 @@ from harness.probing.plan import ProbingPlan, load_probing_plan
 from harness.probing.schedule import PlannedRound, RoundJob, expand_rounds, fingerprint
 from harness.rounds.bench_run.queue import device_resource, meter_resource
 from harness.rounds.bench_run.retry import RetryPolicy, Verdict
-from harness.rounds.bench_run.runner import JOBS
 from harness.rounds.host_load import HostLoadLog
-from harness.rounds.record import ROUNDS, read_rounds, round_file
+from harness.rounds.record import PROBING, ROUNDS, probing_file, read_probing_rounds
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
 
-KIND = "probing"
 PLAN_FILE = "probing.toml"
 INVENTORY_FILE = "devices.toml"
 
@@ -64,7 +61,7 @@ def read_files(plan_path: Path, inventory_path: Path) -> ProbingFiles:
 
 
 @dataclass(slots=True)
-class Tally:
+class ProbingOutcome:
     """How the rounds of a run ended.
 
     Attributes:
@@ -86,7 +83,7 @@ def run_plan(
     stop: threading.Event | None = None,
     listener: Listener = lambda *_: None,
     cache: Path | None = None,
-) -> Tally:
+) -> ProbingOutcome:
     """Run the rounds of a plan, one after the other. A round that fails for good leaves the others be.
 
     Args:
@@ -115,7 +112,7 @@ def run_plan(
                 inventory=files.inventory,
                 inventory_path=files.inventory_path,
                 workloads=workloads,
-                board=Board(plan_devices(bench_plan, files.inventory)),
+                board=StatusBoard(plan_devices(bench_plan, files.inventory)),
             )
             with HostLoadLog(run):
                 tally = _Rounds(bench, files, journal, listener).run(stop or threading.Event())
@@ -137,11 +134,11 @@ class _Rounds:
         self._policy = RetryPolicy(files.plan.retry, files.inventory)
         self._out: dict[str, str] = {}
         self._last_end_s: dict[str, float] = {}
-        self._tally = Tally(bench.run)
+        self._tally = ProbingOutcome(bench.run)
 
-    def run(self, stop: threading.Event) -> Tally:
+    def run(self, stop: threading.Event) -> ProbingOutcome:
         for planned in self._files.rounds:
-            if round_file(self._bench.run, planned.name).exists():
+            if probing_file(self._bench.run, planned.name).exists():
                 self._tally.finished.append(planned.name)
                 continue
             why = self._until_done(planned, stop)
@@ -215,7 +212,9 @@ def _open(files: ProbingFiles, root: Path, resume: Path | None) -> Run:
             PLAN_FILE: files.plan_path.read_text(encoding="utf-8"),
             INVENTORY_FILE: files.inventory_path.read_text(encoding="utf-8"),
         }
-        return RunStore(root).create(files.plan.name, kind=KIND, config=config, fingerprint=files.fingerprint)
+        return RunStore(root).create(
+            files.plan.name, kind=PROBING, config=config, fingerprint=files.fingerprint
+        )
     record = read_run(resume)
     if record.status is RunStatus.RUNNING and record.fingerprint == files.fingerprint:
         salvage(resume)  # it was killed; refused if it is alive
@@ -225,7 +224,7 @@ def _open(files: ProbingFiles, root: Path, resume: Path | None) -> Run:
 def _take_up(run: Path, journal: BenchJournal) -> None:
     """Put every part of a round aside that a kill has left half done."""
     (run / ROUNDS).mkdir(exist_ok=True)
-    whole = {job for record in read_rounds(run) for job in record.jobs}
+    whole = {job for record in read_probing_rounds(run) for job in record.jobs}
     histories = job_histories(run / f"{JOURNAL}.jsonl")
     for folder in sorted(p for p in (run / JOBS).glob("*") if p.is_dir() and p.name not in whole):
         name = folder.name

@@ -1,4 +1,4 @@
-"""Paired repetitions as numbers with intervals: what a round takes, what early exit saves.
+"""Measured rounds as numbers with intervals: what a round takes, what early exit saves.
 
 Vanilla and probing rounds of one repetition have the same candidates and data, so their difference is taken
 repetition by repetition. The 95 % interval of its mean is Student's; errors that are the same in all
@@ -10,13 +10,16 @@ the interval of the linearised ratio. One repetition has no interval: what anoth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from harness.rounds.measured import Energy
+from emulator.round.accounting import round_costs
+from emulator.round.outcome import Accounting, ClientCost
+from harness.rounds.measured import MeasuredPart, client_cost
+from harness.rounds.record import ProbingRoundRecord
 from joulefleet.errors import DataQualityError
 from power.energy.uncertainty import Part
 from power.profile.model import Quantity
@@ -26,7 +29,106 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class RoundEnergy:
+    """An energy counted in a round.
+
+    Attributes:
+        value_j: The energy.
+        limits_j: By instrument, how far each of its errors may move it (95 % limits), with sign.
+        clock_j: Standard uncertainty from the clocks; taken to be wrong in the same direction everywhere.
+    """
+
+    value_j: float
+    limits_j: dict[str, NDArray[np.float64]]
+    clock_j: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRound:
+    """One round and its parts, in the order of its candidates."""
+
+    record: ProbingRoundRecord
+    parts: tuple[MeasuredPart, ...]
+
+    def mask(self, chosen: Iterable[str]) -> NDArray[np.bool_]:
+        """Who is among them."""
+        wanted = set(chosen)
+        return np.array([part.device in wanted for part in self.parts])
+
+    def seconds(self, name: str) -> NDArray[np.float64]:
+        """Duration of one phase by candidate."""
+        return np.array([part.readings[name].duration_s for part in self.parts])
+
+    def client_cost(self) -> ClientCost:
+        """As the emulator's accounting takes it."""
+        return client_cost(self.parts, probed=True)
+
+    def vanilla_s(self, chosen: NDArray[np.bool_]) -> float:
+        """Slowest candidate through all epochs, then the slowest upload of the chosen."""
+        trained_s = self.seconds("download") + self.seconds("probe") + self.seconds("train")
+        return float(trained_s.max() + self.seconds("upload")[chosen].max())
+
+    def probing_s(self) -> dict[Accounting, float]:
+        """Duration of a probing round by accounting."""
+        chosen = self.mask(self.record.chosen)
+        probed_s = self.seconds("download") + self.seconds("probe")
+        after_s = (self.seconds("train") + self.seconds("upload"))[chosen]
+        costs = round_costs(self.client_cost(), chosen, float(probed_s.max() + after_s.max()), probed=True)
+        return {accounting: cost.time_s for accounting, cost in costs.items()}
+
+    def energy(self, weights: dict[str, NDArray[np.float64]]) -> RoundEnergy:
+        """Energy of some phases of some candidates."""
+        limits_j: dict[str, NDArray[np.float64]] = {}
+        value_j = clock_j = 0.0
+        for name, of_part in weights.items():
+            for part, weight in zip(self.parts, of_part, strict=True):
+                reading = part.readings[name]
+                value_j += weight * reading.energy_j
+                clock_j += weight * reading.clock_j
+                moved_j = weight * reading.limits_j
+                limits_j[part.instrument] = limits_j.get(part.instrument, 0.0) + moved_j
+        return RoundEnergy(value_j, limits_j, clock_j)
+
+    def elapsed_s(self, chosen: NDArray[np.bool_]) -> float:
+        """As it happened, with all that no accounting counts: loading the task, messages, waiting.
+
+        On the bench a candidate of a vanilla round uploads when it is done. In a round it would wait for the
+        choice, so the uploads of the chosen are put after the slowest candidate.
+        """
+        began_ns = min(part.began_ns for part in self.parts)
+        if self.record.k is None:
+            trained_s = (max(part.trained_ns for part in self.parts) - began_ns) * 1e-9
+            return trained_s + float(self.seconds("upload")[chosen].max())
+        ended_ns = [part.ended_ns for part, is_chosen in zip(self.parts, chosen, strict=True) if is_chosen]
+        return (max(ended_ns) - began_ns) * 1e-9
+
+
+def vanilla_weights(chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
+    """What a vanilla round counts: everything, but uploads of the chosen only."""
+    everybody = np.ones(len(chosen))
+    return {
+        "download": everybody,
+        "probe": everybody,
+        "train": everybody,
+        "upload": chosen.astype(float),
+    }
+
+
+def probing_weights(accounting: Accounting, chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
+    """What a probing round counts; the same as `emulator.round.accounting`, by phase."""
+    everybody, kept = np.ones(len(chosen)), chosen.astype(float)
+    before = everybody if accounting is Accounting.HONEST else kept
+    probe = np.zeros(len(chosen)) if accounting is Accounting.FREE else before
+    return {"download": before, "probe": probe, "train": kept, "upload": kept}
+
+
+def wait_weights(m: int) -> dict[str, NDArray[np.float64]]:
+    """Waiting for the decision, of everybody."""
+    return {"wait": np.ones(m)}
+
+
+@dataclass(frozen=True, slots=True)
+class PairedSeries:
     """One number in every repetition.
 
     Attributes:
@@ -45,7 +147,7 @@ class Series:
         return cls(np.array(seconds))
 
     @classmethod
-    def of_energies(cls, energies: Sequence[Energy]) -> Self:
+    def of_energies(cls, energies: Sequence[RoundEnergy]) -> Self:
         """Energies with their systematic parts."""
         n = len(energies)
         limits: dict[str, NDArray[np.float64]] = {}
@@ -63,14 +165,14 @@ class Series:
         """Over the repetitions."""
         return float(self.values.mean())
 
-    def plus(self, factor: float, other: Series) -> Series:
+    def plus(self, factor: float, other: PairedSeries) -> PairedSeries:
         """``self + factor * other``, repetition by repetition."""
         limits = dict(self.limits)
         for instrument, moved in other.limits.items():
             limits[instrument] = limits.get(instrument, 0.0) + factor * moved
         # How the clocks of two rounds err together is not known.
         clock = math.hypot(self.clock, factor * other.clock)
-        return Series(self.values + factor * other.values, limits, clock)
+        return PairedSeries(self.values + factor * other.values, limits, clock)
 
     def quantity(self) -> Quantity:
         """The mean and its interval; none with a single repetition."""
@@ -85,12 +187,12 @@ class Series:
         return Quantity(mean=self.mean, n=n, sd=sd, half_width_95=half_width)
 
 
-def saved(vanilla: Series, probing: Series) -> Quantity:
+def saved(vanilla: PairedSeries, probing: PairedSeries) -> Quantity:
     """How much less a probing round takes."""
     return vanilla.plus(-1.0, probing).quantity()
 
 
-def saved_share(vanilla: Series, probing: Series) -> Quantity:
+def saved_share(vanilla: PairedSeries, probing: PairedSeries) -> Quantity:
     """The same as a share of the vanilla round.
 
     Raises:

@@ -20,17 +20,19 @@ from harness.probing.expected import (
     reserved,
 )
 from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.run import INVENTORY_FILE, KIND, PLAN_FILE
-from harness.probing.savings import Series, saved, saved_share
-from harness.probing.schedule import expand_rounds, kept
-from harness.rounds.measured import (
+from harness.probing.run import INVENTORY_FILE, PLAN_FILE
+from harness.probing.savings import (
     MeasuredRound,
+    PairedSeries,
     probing_weights,
-    read_part,
+    saved,
+    saved_share,
     vanilla_weights,
     wait_weights,
 )
-from harness.rounds.record import open_round, read_rounds
+from harness.probing.schedule import expand_rounds, kept
+from harness.rounds.measured import read_part
+from harness.rounds.record import PROBING, open_probing_round, read_probing_rounds
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import read_journal
@@ -108,6 +110,7 @@ class Validation:
         planned: Rounds of the plan.
         failed: Why rounds are missing.
         failed_attempts: Attempts at rounds that failed, also of rounds that succeeded later.
+        measured: The finished rounds with what each phase of each device took.
     """
 
     run: Path
@@ -122,6 +125,7 @@ class Validation:
     failed: dict[str, str]
     failed_attempts: int
     notes: tuple[str, ...]
+    measured: tuple[MeasuredRound, ...]
 
 
 def validate_run(
@@ -143,7 +147,7 @@ def validate_run(
         ConfigError: It is no probing run, or the profiles do not fit.
         DataQualityError: No pair of rounds is finished, or a capture was changed.
     """
-    if read_run(run).kind != KIND:
+    if read_run(run).kind != PROBING:
         raise ConfigError(f"{run}: not a probing run", hint="`joulefleet runs list` shows the kinds")
     plan = load_probing_plan(run / "config" / PLAN_FILE)
     return _Validator(run, plan, energy).result(profiles, profiles_from)
@@ -160,8 +164,8 @@ class _Validator:
         self._probing: list[Capture] = []
         self._rounds: list[MeasuredRound] = []
         self._notes: list[str] = [NOT_COUNTED, VANILLA_UPLOADS]
-        for record in read_rounds(run):
-            captures = open_round(run, record)
+        for record in read_probing_rounds(run):
+            captures = open_probing_round(run, record)
             (self._vanilla if record.k is None else self._probing).extend(captures)
             parts = tuple(read_part(capture, energy) for capture in captures)
             self._rounds.append(MeasuredRound(record, parts))
@@ -191,6 +195,7 @@ class _Validator:
             failed=failed,
             failed_attempts=failed_attempts,
             notes=tuple(dict.fromkeys(self._notes)),
+            measured=tuple(self._rounds),
         )
 
     def _pairs(self, m: int, k: int) -> list[tuple[MeasuredRound, MeasuredRound]]:
@@ -207,8 +212,10 @@ class _Validator:
         expectation: Expectation | None,
     ) -> MeasuredCell:
         masks = [vanilla.mask(self._vanilla_chosen(vanilla, k)) for vanilla, _ in pairs]
-        vanilla_s = Series.of_times([v.vanilla_s(mask) for (v, _), mask in zip(pairs, masks, strict=True)])
-        vanilla_j = Series.of_energies(
+        vanilla_s = PairedSeries.of_times(
+            [v.vanilla_s(mask) for (v, _), mask in zip(pairs, masks, strict=True)]
+        )
+        vanilla_j = PairedSeries.of_energies(
             [v.energy(vanilla_weights(mask)) for (v, _), mask in zip(pairs, masks, strict=True)]
         )
         probing = [p for _, p in pairs]
@@ -219,7 +226,7 @@ class _Validator:
             repetitions=len(pairs),
             vanilla_s=vanilla_s.quantity(),
             vanilla_j=vanilla_j.quantity(),
-            probing_wait_j=Series.of_energies([p.energy(wait_weights(m)) for p in probing]).quantity(),
+            probing_wait_j=PairedSeries.of_energies([p.energy(wait_weights(m)) for p in probing]).quantity(),
             savings={a: _saving(a, vanilla_s, vanilla_j, probing) for a in Accounting},
             predicted=expectation.of(rounds) if expectation else None,
             emulated=self._emulated(rounds, expectation),
@@ -289,10 +296,10 @@ class _Validator:
 
 
 def _saving(
-    accounting: Accounting, vanilla_s: Series, vanilla_j: Series, probing: Sequence[MeasuredRound]
+    accounting: Accounting, vanilla_s: PairedSeries, vanilla_j: PairedSeries, probing: Sequence[MeasuredRound]
 ) -> MeasuredSaving:
-    time_s = Series.of_times([p.probing_s()[accounting] for p in probing])
-    energy_j = Series.of_energies(
+    time_s = PairedSeries.of_times([p.probing_s()[accounting] for p in probing])
+    energy_j = PairedSeries.of_energies(
         [p.energy(probing_weights(accounting, p.mask(p.record.chosen))) for p in probing]
     )
     return MeasuredSaving(

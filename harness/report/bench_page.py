@@ -9,7 +9,6 @@ from pathlib import Path
 
 from harness.bench.matrix import REACHED_BY
 from harness.evidence.clock_fit import BurstSeen
-from harness.federate.round_record import KIND
 from harness.inventory import load_inventory
 from harness.report.bench_charts import MAX_JOBS, job_folds
 from harness.report.federated_rounds import rounds_section
@@ -18,6 +17,7 @@ from harness.report.profile_tables import profile_section
 from harness.results.findings import finding_table
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture, Row, epoch_table
+from harness.rounds.record import FEDERATION
 from joulefleet.errors import JoulefleetError
 from joulefleet.provenance import Origin
 
@@ -36,7 +36,7 @@ def bench_page(run: StoredRun) -> Page:
         title=f"{record.name}: {record.kind} run {record.run_id}",
         lead=_lead(run, epochs),
         sections=[
-            *([rounds_section(run.path)] if record.kind == KIND else []),
+            *([rounds_section(run.path)] if record.kind == FEDERATION else []),
             _jobs(run),
             profile_section(run.device_profiles),
             _traces(run.captures),

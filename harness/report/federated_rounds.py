@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from emulator.round.outcome import Accounting
-from harness.federate.round_record import FederatedRoundRecord, read_federated
 from harness.report.charts import Chart, Series
 from harness.report.page import Cell, Number, Section, Table
+from harness.rounds.record import FederatedRoundRecord, read_federated_rounds
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import read_table
@@ -28,7 +28,7 @@ def rounds_section(run: Path) -> Section:
     rows = _closed(run)
     if not rows:
         return Section("Rounds", "No round has been closed.")
-    records = {record.number: record for record in read_federated(run)}
+    records = {record.number: record for record in read_federated_rounds(run)}
     headers = ["round", "went on", "stopped", "failed", "test accuracy", "loss", "time"]
     headers += [f"energy, {accounting.value.replace('_', ' ')}" for accounting in Accounting]
     table = Table([*headers, "origin"], [_row(row, records.get(row["round"])) for row in rows])

@@ -6,13 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.bench.journal import JOURNAL, JobHistory, job_histories
+from harness.bench.journal import JOBS, JOURNAL, JobHistory, job_histories
 from harness.bench.matrix import expand
 from harness.bench.plan import load_plan
 from harness.evidence.capture import Capture, open_capture
 from harness.inventory import load_inventory, nearest
 from harness.rounds.bench_run.precision import energy_per_epoch_j
-from harness.rounds.bench_run.runner import JOBS
 from harness.rounds.session import is_whole
 from joulefleet.errors import ConfigError
 from joulefleet.runstore.store import summarise

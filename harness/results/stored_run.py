@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 from emulator.runs.emulation import RECORD as EMULATION_FILE
 from harness.bench.job.failures import ATTEMPT_FILE, FAILED, AttemptRecord
 from harness.evidence.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
-from harness.federate.round_record import KIND as FEDERATION
-from harness.federate.round_record import FederatedRoundRecord
 from harness.profiles import build_profile
 from harness.profiles.cells import by_cell
 from harness.results.findings import finding_table
 from harness.results.overview import JobLine, overview
 from harness.results.profile_table import profile_table
 from harness.results.tables import JobCapture, RunTable, epoch_table, job_table, marker_table, phase_table
-from harness.rounds.record import ROUNDS
+from harness.rounds.record import FEDERATION, ROUNDS, FederatedRoundRecord
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, StorageError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record

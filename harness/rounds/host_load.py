@@ -86,7 +86,7 @@ class Contention:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Readings:
+class HostReadings:
     """Those of one sitting, by host-monotonic time."""
 
     t_ns: NDArray[np.int64]
@@ -110,15 +110,17 @@ class Readings:
 class HostLoad:
     """The readings of a run, one entry per sitting."""
 
-    sittings: tuple[Readings, ...]
+    sittings: tuple[HostReadings, ...]
 
     @classmethod
     def read(cls, run: Path) -> Self:
         """Of all sittings of a run."""
         tables = [read_table(run, name) for name in _tables(run)]
-        return cls(tuple(Readings(*(table.column(name).to_numpy() for name in COLUMNS)) for table in tables))
+        return cls(
+            tuple(HostReadings(*(table.column(name).to_numpy() for name in COLUMNS)) for table in tables)
+        )
 
     def between(self, start_ns: int, end_ns: int) -> Contention | None:
-        """As `Readings.between`; None too if it may be either of two: the clock begins anew with the host."""
+        """As `HostReadings.between`; None too if two fit: the clock begins anew when the host boots."""
         found = [load for one in self.sittings if (load := one.between(start_ns, end_ns)) is not None]
         return found[0] if len(found) == 1 else None

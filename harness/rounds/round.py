@@ -12,12 +12,13 @@ from harness.bench.job.attempt import Bench
 from harness.bench.job.ending import Ending, Stopped
 from harness.bench.job.failures import attempts_before, ends_the_run, failed_record, put_aside
 from harness.bench.job.stages import Stage
+from harness.bench.journal import JOBS
 from harness.evidence.capture import CAPTURE_FILE, Capture, open_capture
 from harness.federate.participant import LocalWork, Participation
 from harness.federate.server import FederatedServer
 from harness.probing.schedule import RoundJob
-from harness.rounds.bench_run.runner import JOBS, POLL_S
-from harness.rounds.measured import Part, read_part
+from harness.rounds.bench_run.runner import POLL_S
+from harness.rounds.measured import MeasuredPart, read_part
 from joulefleet.errors import DataQualityError, describe
 from joulefleet.records import storage_error
 
@@ -50,7 +51,7 @@ class Participant:
     error: BaseException | None = None
     model: dict[str, NDArray[Any]] | None = None
     capture: Capture | None = None
-    part: Part | None = None
+    part: MeasuredPart | None = None
 
     @property
     def device(self) -> str:

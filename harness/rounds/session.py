@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.bench.job.failures import AttemptRecord, attempts_before, killed_record, put_aside
-from harness.bench.journal import JOURNAL, BenchJournal, job_histories
+from harness.bench.journal import JOBS, JOURNAL, BenchJournal, job_histories
 from harness.bench.matrix import BenchJob
 from harness.evidence.capture import CAPTURE_FILE, MARKERS_FILE, open_capture
-from harness.rounds.bench_run.runner import JOBS
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import file_sha256
 

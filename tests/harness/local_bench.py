@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from device_agents.transport.host_keys import fetch_host_key, trust
-from harness.bench.job.board import Board
+from harness.bench.job.board import StatusBoard
 from harness.rounds.bench_run.runner import Runner
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
@@ -201,7 +201,9 @@ class Watch:
         self.finished = 0
         self.on_finished: Callable[[int], object] = lambda _: None
 
-    def __call__(self, runner: Runner, _board: Board, _run: Path) -> contextlib.AbstractContextManager[None]:
+    def __call__(
+        self, runner: Runner, _board: StatusBoard, _run: Path
+    ) -> contextlib.AbstractContextManager[None]:
         runner.on_change = self._changed
         return contextlib.nullcontext()
 

@@ -19,12 +19,12 @@ from rich.console import Console
 
 from device_agents.session.agent_session import Ping
 from device_agents.transport.host_keys import fetch_host_key, known_keys, trust
-from harness.bench.job.board import Board
+from harness.bench.job.board import StatusBoard
 from harness.bench.live_check import DeviceAnswer, MeterAnswer, missing_cables
 from harness.cli import run as joulefleet
 from harness.cli.bench.live import Eta, clock, table
 from harness.inventory import load_inventory
-from harness.rounds.bench_run.runner import Tally
+from harness.rounds.bench_run.runner import JobOutcomes
 from joulefleet.errors import DeviceError, DeviceUnreachable, MeterNotFound
 from joulefleet.runstore import RunStore
 from power.emulated.options import EmulatorOptions
@@ -318,7 +318,7 @@ def test_schema_is_printed(ask: Ask) -> None:
 
 
 def test_the_live_table_shows_every_device() -> None:
-    board = Board(("alpha", "beta"))
+    board = StatusBoard(("alpha", "beta"))
     board.set("alpha", job="0001_alpha_x_rep1", attempt=2, stage="idle_before", epoch=0)
     board.set("alpha", power_w=1.2345, temperature_c=41.26)
     board.set("alpha", stage="round", phase="epoch", epoch=2)
@@ -333,7 +333,7 @@ def test_the_live_table_shows_every_device() -> None:
 
 
 def test_time_left_is_judged_by_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = SimpleNamespace(tally=Tally(), jobs=range(4), queue=SimpleNamespace(left=4))
+    runner = SimpleNamespace(tally=JobOutcomes(), jobs=range(4), queue=SimpleNamespace(left=4))
     now_s = [100.0]
     monkeypatch.setattr("harness.cli.bench.live.time", SimpleNamespace(monotonic=lambda: now_s[0]))
     eta = Eta(runner)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 from harness.bench.estimate import estimate
 from harness.bench.matrix import choose, expand, fingerprint
 from harness.bench.plan import Plan, load_plan
-from harness.bench.schemas import SCHEMAS, schema
+from harness.cli.bench.files import SCHEMAS, json_schema
 from harness.inventory import Inventory, load_inventory
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError
@@ -140,7 +140,7 @@ def test_the_fingerprint_is_about_what_is_measured(inventory: Inventory) -> None
 def test_the_exported_schemas_are_current(name: str) -> None:
     """If not: joulefleet bench schema NAME > docs/schemas/NAME.schema.json."""
     stored = json.loads((REPOSITORY / "docs" / "schemas" / f"{name}.schema.json").read_text())
-    assert stored == schema(name)
+    assert stored == json_schema(name)
     assert stored["additionalProperties"] is False
 
 

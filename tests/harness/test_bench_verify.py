@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from device_agents.protocol import EpochMarker, Phase
-from harness.bench.idle import require_enough_samples
+from harness.bench.job.rest import require_enough_samples
 from harness.bench.job.verify import require_power
-from harness.bench.plan import Timing
+from harness.bench.plan import JobTiming
 from harness.evidence.capture import MARKERS_FILE, Capture, HostWindow, open_capture
 from harness.rounds.session import is_whole
 from joulefleet.errors import (
@@ -64,15 +64,15 @@ def test_a_phase_that_ends_without_having_begun_is_the_devices_fault(capture: Ca
 @pytest.mark.parametrize(
     ("timing", "rate_hz", "loaded", "message"),
     [
-        (Timing(idle_s=2), 10.0, False, r"timing\.idle_s: 2 s .* 10 samples per second.* at least 6\.4 s"),
-        (Timing(load_only_s=2), 10.0, True, r"timing\.load_only_s: 2 s"),
-        (Timing(load_only_s=2), 10.0, False, None),
-        (Timing(load_only_s=0), 10.0, True, None),  # it does not run alone at all
-        (Timing(idle_s=0.5), 376.0, True, None),
+        (JobTiming(idle_s=2), 10.0, False, r"timing\.idle_s: 2 s .* 10 samples per second.* at least 6\.4 s"),
+        (JobTiming(load_only_s=2), 10.0, True, r"timing\.load_only_s: 2 s"),
+        (JobTiming(load_only_s=2), 10.0, False, None),
+        (JobTiming(load_only_s=0), 10.0, True, None),  # it does not run alone at all
+        (JobTiming(idle_s=0.5), 376.0, True, None),
     ],
 )
 def test_windows_too_short_for_the_meter_are_refused_before_measuring(
-    timing: Timing, rate_hz: float, loaded: bool, message: str | None
+    timing: JobTiming, rate_hz: float, loaded: bool, message: str | None
 ) -> None:
     if message is None:
         require_enough_samples(timing, rate_hz, loaded=loaded)

@@ -8,11 +8,11 @@ from device_agents.payload.tensors import unpack
 from emulator.data.sources import load_data_set
 from harness.bench.job.workload import Workloads
 from harness.bench.matrix import Cell
-from harness.bench.plan import LoadLevel, Plan
+from harness.bench.plan import Plan, PlannedLoad
 from harness.probing.plan import ProbingPlan
 from joulefleet.errors import ConfigError
 
-CELL = Cell("a", "digits-mlp", "torch", LoadLevel(name="none", cpu_share=0))
+CELL = Cell("a", "digits-mlp", "torch", PlannedLoad(name="none", cpu_share=0))
 
 
 def workload(**changes: object):

@@ -21,22 +21,22 @@ from harness.evidence.capture import DeviceFacts, open_capture
 from harness.inventory import Inventory, load_inventory
 from harness.probing.expected import Expectation, RunRound, fitting_profiles
 from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.run import ProbingFiles, Tally, read_files, run_plan
-from harness.probing.savings import Series, saved, saved_share
+from harness.probing.run import ProbingFiles, ProbingOutcome, read_files, run_plan
+from harness.probing.savings import (
+    MeasuredRound,
+    PairedSeries,
+    RoundEnergy,
+    probing_weights,
+    saved,
+    saved_share,
+    vanilla_weights,
+)
 from harness.probing.schedule import expand_rounds, fingerprint, kept
 from harness.probing.validation import validate_run
 from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles
-from harness.rounds.measured import (
-    Energy,
-    MeasuredRound,
-    Part,
-    Reading,
-    probing_weights,
-    read_part,
-    vanilla_weights,
-)
-from harness.rounds.record import RoundRecord, read_rounds
+from harness.rounds.measured import MeasuredPart, PhaseReading, read_part
+from harness.rounds.record import ProbingRoundRecord, read_probing_rounds
 from harness.rounds.server import RoundServer
 from joulefleet.config import parse_toml
 from joulefleet.errors import CalledOff, ConfigError, DataQualityError
@@ -223,8 +223,8 @@ def test_all_begin_together_or_nobody_does() -> None:
 # The statistics.
 
 
-def energies(values: list[float], gain: float = 0.0, clock_j: float = 0.0, meter: str = "m") -> Series:
-    return Series.of_energies([Energy(v, {meter: np.array([gain * v])}, clock_j) for v in values])
+def energies(values: list[float], gain: float = 0.0, clock_j: float = 0.0, meter: str = "m") -> PairedSeries:
+    return PairedSeries.of_energies([RoundEnergy(v, {meter: np.array([gain * v])}, clock_j) for v in values])
 
 
 def test_an_interval_is_students_over_paired_differences() -> None:
@@ -279,17 +279,17 @@ def test_the_intervals_cover(record_property: Callable[[str, object], None]) -> 
 # Rounds from captures with a known power.
 
 
-def part(device: str, seconds: dict[str, float], joules: dict[str, float]) -> Part:
+def part(device: str, seconds: dict[str, float], joules: dict[str, float]) -> MeasuredPart:
     readings = {
-        name: Reading(seconds.get(name, 0.0), joules.get(name, 0.0), np.zeros(1), 0.0)
+        name: PhaseReading(seconds.get(name, 0.0), joules.get(name, 0.0), np.zeros(1), 0.0)
         for name in ("download", "probe", "wait", "train", "upload")
     }
-    return Part(device, f"meter of {device}", readings, 0, 0, 0, ())
+    return MeasuredPart(device, f"meter of {device}", readings, 0, 0, 0, ())
 
 
 def test_parts_are_counted_as_the_emulator_counts_them() -> None:
     rng = np.random.default_rng(3)
-    record = RoundRecord(
+    record = ProbingRoundRecord(
         number=1, repetition=1, candidates=("a", "b", "c"), k=2, chosen=("a", "c"), reports_s={},
         jobs=("", "", ""), captures_sha256=("0" * 64,) * 3,
     )  # fmt: skip
@@ -390,7 +390,7 @@ def files_of(
 
 
 @pytest.fixture(scope="module")
-def done(bench: LocalBench) -> Tally:
+def done(bench: LocalBench) -> ProbingOutcome:
     """Two repetitions of three candidates, of which one goes on.
 
     The run is stopped in its second round and taken up again; then beta is cut in that round.
@@ -429,11 +429,11 @@ def ask(capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
-def test_every_round_is_run_both_ways(done: Tally) -> None:
+def test_every_round_is_run_both_ways(done: ProbingOutcome) -> None:
     assert len(done.finished) == 4
     assert not done.failed
     assert RunStore(done.path.parent).list()[0].state == "complete"
-    records = read_rounds(done.path)
+    records = read_probing_rounds(done.path)
     assert sorted((r.repetition, r.k or 0) for r in records) == [(1, 0), (1, 1), (2, 0), (2, 1)]
     for record in records:
         assert set(record.reports_s) == set(record.candidates) == {"alpha", "beta", "gamma"}
@@ -448,8 +448,8 @@ def test_every_round_is_run_both_ways(done: Tally) -> None:
         assert max(start for start, _ in begun) < min(end for _, end in begun), "at the same time"
 
 
-def test_candidates_wait_for_the_slowest(done: Tally) -> None:
-    for record in (r for r in read_rounds(done.path) if r.k is not None):
+def test_candidates_wait_for_the_slowest(done: ProbingOutcome) -> None:
+    for record in (r for r in read_probing_rounds(done.path) if r.k is not None):
         captures = [open_capture(done.path / "jobs" / job) for job in record.jobs]
         waits = [next(p for p in c.phases() if p.phase.value == "wait") for c in captures]
         probed_ns = max(wait.start_ns for wait in waits)
@@ -457,7 +457,7 @@ def test_candidates_wait_for_the_slowest(done: Tally) -> None:
         assert all(wait.end_ns > probed_ns - clocks_ns for wait in waits)
 
 
-def test_a_run_is_computed_again_from_its_captures(done: Tally, ask: Callable[..., Any]) -> None:
+def test_a_run_is_computed_again_from_its_captures(done: ProbingOutcome, ask: Callable[..., Any]) -> None:
     said = ask(str(done.path))
     assert (said["origin"], said["predicted_origin"]) == ("emulated", "emulated")
     assert (said["planned"], said["failed"], said["keep"]) == (4, {}, "random")
@@ -489,7 +489,9 @@ def test_a_run_is_computed_again_from_its_captures(done: Tally, ask: Callable[..
     assert again.cells[0].vanilla_j.mean > cell["vanilla_j"]["mean"], "idle power is in gross energy"
 
 
-def test_the_table_says_where_its_numbers_come_from(done: Tally, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_says_where_its_numbers_come_from(
+    done: ProbingOutcome, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert joulefleet(["probing", "validate", str(done.path)]) == 0
     text = capsys.readouterr().out
     for expected in (
@@ -513,7 +515,7 @@ def test_the_table_says_where_its_numbers_come_from(done: Tally, capsys: pytest.
     ],
 )
 def test_options_that_do_not_fit(
-    done: Tally, ask: Callable[..., Any], arguments: list[str], message: str
+    done: ProbingOutcome, ask: Callable[..., Any], arguments: list[str], message: str
 ) -> None:
     with pytest.raises(AssertionError, match=message):
         ask(str(done.path), *arguments)
@@ -529,17 +531,17 @@ def test_a_dry_run_touches_nothing(bench: LocalBench, ask: Callable[..., Any]) -
     assert "--candidates does not apply" in error["message"]
 
 
-def test_a_changed_capture_is_refused(done: Tally, tmp_path: Path) -> None:
+def test_a_changed_capture_is_refused(done: ProbingOutcome, tmp_path: Path) -> None:
     copy = tmp_path / done.path.name
     shutil.copytree(done.path, copy)
-    job = read_rounds(copy)[0].jobs[0]
+    job = read_probing_rounds(copy)[0].jobs[0]
     markers = copy / "jobs" / job / "markers.jsonl"
     markers.write_text("".join(markers.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(DataQualityError, match="changed since the round was measured"):
         validate_run(copy)
 
 
-def test_a_resumed_run_keeps_what_was_finished(done: Tally) -> None:
+def test_a_resumed_run_keeps_what_was_finished(done: ProbingOutcome) -> None:
     events = list(read_journal(done.path / "journal.jsonl"))
     assert [e["round"] for e in events if e["event"] == "round_finished"] == sorted(done.finished)
     begun = [e["round"] for e in events if e["event"] == "round"]
@@ -548,7 +550,7 @@ def test_a_resumed_run_keeps_what_was_finished(done: Tally) -> None:
     assert len(stopped) == 3, "every part was ended"
 
 
-def test_a_lost_device_fails_its_round_and_the_others_finish_theirs(done: Tally) -> None:
+def test_a_lost_device_fails_its_round_and_the_others_finish_theirs(done: ProbingOutcome) -> None:
     why = [e["error"] for e in read_journal(done.path / "journal.jsonl") if e["event"] == "round_failed"]
     assert any("beta: " in error for error in why)
     aside = {p.name: read_record(p / "attempt.json", AttemptRecord) for p in (done.path / "failed").iterdir()}
@@ -582,7 +584,7 @@ def test_a_device_that_is_gone_fails_its_rounds(bench: LocalBench, ask: Callable
     assert {r.error_type for r in aside if "alpha" in r.job} <= {"CalledOff"}
 
 
-def test_one_repetition_is_said_to_have_no_interval(done: Tally, tmp_path: Path) -> None:
+def test_one_repetition_is_said_to_have_no_interval(done: ProbingOutcome, tmp_path: Path) -> None:
     copy = tmp_path / done.path.name
     shutil.copytree(done.path, copy)
     for record in (copy / "rounds").glob("*_rep2.json"):
@@ -595,7 +597,9 @@ def test_one_repetition_is_said_to_have_no_interval(done: Tally, tmp_path: Path)
     assert [name[:4] for name in found.failed] == ["0003", "0004"]
 
 
-def test_a_killed_round_is_put_aside_and_begun_again(bench: LocalBench, done: Tally, tmp_path: Path) -> None:
+def test_a_killed_round_is_put_aside_and_begun_again(
+    bench: LocalBench, done: ProbingOutcome, tmp_path: Path
+) -> None:
     """The kill came when all captures were whole and the round's record was not written yet."""
     copy = tmp_path / done.path.name
     shutil.copytree(done.path, copy)
@@ -611,12 +615,14 @@ def test_a_killed_round_is_put_aside_and_begun_again(bench: LocalBench, done: Ta
     new = {path for path in (copy / "failed").iterdir() if path.name not in before}
     killed = [read_record(path / "attempt.json", AttemptRecord) for path in sorted(new)]
     assert [r.job.split("_")[1] for r in killed if r.error_type == "Killed"] == ["alpha", "beta", "gamma"]
-    assert len(read_rounds(copy)) == 3
+    assert len(read_probing_rounds(copy)) == 3
     with pytest.raises(ConfigError, match="another configuration"):
         run_plan(files_of(bench, BASE + "seed = 5\n"), tmp_path, resume=copy)
 
 
-def test_predictions_from_the_profiles_of_a_run(done: Tally, tmp_path: Path, ask: Callable[..., Any]) -> None:
+def test_predictions_from_the_profiles_of_a_run(
+    done: ProbingOutcome, tmp_path: Path, ask: Callable[..., Any]
+) -> None:
     copy = tmp_path / done.path.name
     shutil.copytree(done.path, copy)
     assert len(build_run_profiles(copy).profiles) == 3

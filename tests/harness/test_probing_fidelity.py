@@ -12,13 +12,13 @@ import pytest
 from emulator.round.outcome import Accounting
 from harness.cli import run as joulefleet
 from harness.cli.probing.fidelity import _count
-from harness.federate.round_record import PartRecord
 from harness.probing.emulated import emulate_rounds
 from harness.probing.expected import Expectation, RunRound
 from harness.probing.fidelity import measure_fidelity
 from harness.probing.fidelity_model import Distribution
 from harness.profiles.build import build_profile
 from harness.profiles.library import store
+from harness.rounds.record import PartRecord
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.runstore import RunStore
 from power.profile.model import DeviceProfile, Quantity

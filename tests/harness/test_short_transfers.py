@@ -8,9 +8,8 @@ import pytest
 
 from device_agents.protocol import Phase
 from harness.evidence.capture import Capture
-from harness.federate.costs import client_cost
 from harness.profiles import build_profile
-from harness.rounds.measured import read_part
+from harness.rounds.measured import client_cost, read_part
 from tests.harness.profile_captures import IDLE_W, one_round, write
 
 SHORT_S = 2e-4

@@ -15,15 +15,13 @@ from device_agents.deploy.bundle import build_bundle
 from device_agents.deploy.install import start_agent
 from device_agents.protocol import EpochMarker, Heartbeat, ProbeDone, TelemetryMessage
 from device_agents.session.agent_session import AgentSession, Ping
-from harness.bench.device_record import keep_device_record, write_log
-from harness.bench.idle import leave_alone, require_enough_samples
-from harness.bench.job.bind import Evidence, bind
-from harness.bench.job.board import Board, PowerShown
+from harness.bench.job.bind import JobEvidence, bind
+from harness.bench.job.board import PowerShown, StatusBoard
 from harness.bench.job.device_state import DeviceState, ask_state
 from harness.bench.job.ending import Ending
-from harness.bench.job.leftovers import device_job_id, settle_orphans
+from harness.bench.job.leftovers import device_job_id, keep_device_record, settle_orphans, write_log
 from harness.bench.job.metering import Metering
-from harness.bench.job.rest import cool, rest
+from harness.bench.job.rest import cool, leave_alone, require_enough_samples, rest
 from harness.bench.job.stages import Stage
 from harness.bench.job.workload import Workload, Workloads, agent_job
 from harness.bench.matrix import BenchJob
@@ -68,7 +66,7 @@ class Bench:
     inventory: Inventory
     inventory_path: Path
     workloads: Workloads
-    board: Board
+    board: StatusBoard
     settled: set[str] = field(default_factory=set)
 
 
@@ -175,7 +173,7 @@ class Attempt:
             with contextlib.suppress(DeviceError):  # the capture is whole: what is left there does no harm
                 session.forget(self.job_id)
 
-    def _measure(self, session: AgentSession, channel: Channel, state: DeviceState) -> Evidence:
+    def _measure(self, session: AgentSession, channel: Channel, state: DeviceState) -> JobEvidence:
         """From the first idle second to the last record collected."""
         order, work = self._order(session.hello.cpus)
         self._at(Stage.IDLE_BEFORE)
@@ -193,7 +191,7 @@ class Attempt:
             self._at(Stage.COLLECT)
             record = session.collect(self.job_id)
         write_log(self.folder, record)
-        return Evidence(
+        return JobEvidence(
             folder=self.folder,
             capture_id=f"{self.bench.run_id}/{self.job.name}",
             job=self.job,

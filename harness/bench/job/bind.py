@@ -28,7 +28,7 @@ from power.recording import open_recording
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class JobEvidence:
     """Everything that a capture is made of, the recording in ``folder`` being closed.
 
     Attributes:
@@ -53,7 +53,7 @@ class Evidence:
     idle: tuple[HostWindow, ...]
 
 
-def bind(evidence: Evidence) -> CaptureRecord:
+def bind(evidence: JobEvidence) -> CaptureRecord:
     """Check the evidence and write the capture; once its file is there, the job is finished.
 
     Raises:
@@ -98,7 +98,7 @@ def bind(evidence: Evidence) -> CaptureRecord:
     )
 
 
-def _facts(evidence: Evidence) -> DeviceFacts:
+def _facts(evidence: JobEvidence) -> DeviceFacts:
     device, said = evidence.device, dict(evidence.state.facts)
     product = device.product or said.pop("product", "")
     return DeviceFacts(
@@ -114,7 +114,7 @@ def _facts(evidence: Evidence) -> DeviceFacts:
     )
 
 
-def _background(evidence: Evidence) -> Background:
+def _background(evidence: JobEvidence) -> Background:
     load, level = evidence.order.background, evidence.job.cell.load
     if load is None:
         return Background(name=level.name)

@@ -40,7 +40,7 @@ class DeviceNow:
     stage_began_s: float = 0.0
 
 
-class Board:
+class StatusBoard:
     """The state of all devices."""
 
     def __init__(self, devices: tuple[str, ...]) -> None:
@@ -70,7 +70,7 @@ class Board:
 class PowerShown:
     """Turns blocks of samples into the watts on the board."""
 
-    def __init__(self, board: Board, device: str) -> None:
+    def __init__(self, board: StatusBoard, device: str) -> None:
         self._board = board
         self._device = device
         self._sum_w = 0.0

@@ -1,4 +1,4 @@
-"""What earlier attempts have left on a device: ended if it still runs, fetched as evidence, removed.
+"""What attempts leave on a device: ended if it still runs, fetched as evidence, removed.
 
 A link that was cut may be noticed late on the other side. Until then the old job goes on, and would be
 measured together with the new one. So would a job of another run, which is not ours to end.
@@ -10,9 +10,17 @@ import contextlib
 from pathlib import Path
 
 from device_agents.session.agent_session import AgentSession
-from harness.bench.device_record import keep_device_record
+from device_agents.session.job_record import JobRecord
 from harness.bench.job.failures import FAILED
+from harness.bench.job.telemetry import write_telemetry
+from harness.evidence.capture import TELEMETRY
 from joulefleet.errors import DeviceError, DeviceUnreachable
+from joulefleet.records import storage_error
+from joulefleet.runstore import Journal
+
+LOG_FILE = "agent.log"
+MARKERS_FILE = "device_markers.jsonl"
+"""Markers as the device has them; those in ``markers.jsonl`` are the ones that had reached the host."""
 
 END_S = 30.0
 """How long an orphan may take to end after it was told to."""
@@ -55,3 +63,24 @@ def _settle(session: AgentSession, job_id: str, folder: Path) -> None:
     keep_device_record(folder, record)
     with contextlib.suppress(DeviceError):
         session.forget(job_id)
+
+
+def write_log(folder: Path, record: JobRecord) -> None:
+    """What was printed on the device."""
+    path = folder / LOG_FILE
+    try:
+        path.write_text(record.log, encoding="utf-8")
+    except OSError as error:
+        raise storage_error(path, error) from error
+
+
+def keep_device_record(folder: Path, record: JobRecord) -> None:
+    """Store log, markers and telemetry, each unless it is there already."""
+    if not (folder / LOG_FILE).exists():
+        write_log(folder, record)
+    if record.markers and not (folder / MARKERS_FILE).exists():
+        with Journal(folder / MARKERS_FILE) as markers:
+            for marker in record.markers:
+                markers.append(marker.model_dump(mode="json"))
+    if not any(folder.glob(f"{TELEMETRY}.*")):
+        write_telemetry(folder, record)

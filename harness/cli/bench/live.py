@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.bench.listener import tell
+from harness.bench.journal import tell
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from harness.bench.job.board import Board, DeviceNow
+    from harness.bench.job.board import DeviceNow, StatusBoard
     from harness.rounds.bench_run.run import BenchFiles, View
     from harness.rounds.bench_run.runner import Runner
 
@@ -28,7 +28,7 @@ def live_view(files: BenchFiles, stop: threading.Event) -> View:
     """A view for `harness.rounds.bench_run.run.sit`; after a stop it says how to go on."""
 
     @contextlib.contextmanager
-    def view(runner: Runner, board: Board, run: Path) -> Iterator[None]:
+    def view(runner: Runner, board: StatusBoard, run: Path) -> Iterator[None]:
         tell(click.echo, f"run: {run}", err=True)
         show = _on_terminal if sys.stderr.isatty() else _as_lines
         try:
@@ -42,7 +42,7 @@ def live_view(files: BenchFiles, stop: threading.Event) -> View:
 
 
 @contextlib.contextmanager
-def _as_lines(files: BenchFiles, runner: Runner, _: Board, stop: threading.Event) -> Iterator[None]:
+def _as_lines(files: BenchFiles, runner: Runner, _: StatusBoard, stop: threading.Event) -> Iterator[None]:
     """One line per event, as it happens."""
 
     def line(event: str, job: str, facts: dict[str, object]) -> None:
@@ -59,7 +59,9 @@ def _as_lines(files: BenchFiles, runner: Runner, _: Board, stop: threading.Event
 
 
 @contextlib.contextmanager
-def _on_terminal(files: BenchFiles, runner: Runner, board: Board, stop: threading.Event) -> Iterator[None]:
+def _on_terminal(
+    files: BenchFiles, runner: Runner, board: StatusBoard, stop: threading.Event
+) -> Iterator[None]:
     """A table that is drawn anew four times a second."""
     from rich.console import Console
     from rich.live import Live

@@ -95,7 +95,7 @@ def validate(root: Path, target: str, **given: Any) -> Output:
     every candidate trains one epoch and reports, the chosen go on, the others stop.
     """
     from harness.cli.probing import bench as probing_bench
-    from harness.probing.run import KIND
+    from harness.rounds.record import PROBING
     from joulefleet.runstore import find_run
     from joulefleet.runstore.run import read_run
 
@@ -105,7 +105,7 @@ def validate(root: Path, target: str, **given: Any) -> Output:
         return probing_bench.run_plan(Path(target), root, given)
     run = None if target == REFERENCE else find_run(root, target)
     _refuse(ctx, FOR_PLANS, "only a plan is run")
-    if run is not None and read_run(run).kind == KIND:
+    if run is not None and read_run(run).kind == PROBING:
         _refuse(ctx, FOR_PREDICTIONS, "the run's plan says it")
         return probing_bench.show_run(run, root, given)
     _refuse(ctx, ("source",), "only what was measured is compared with profiles")

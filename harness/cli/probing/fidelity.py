@@ -17,7 +17,7 @@ from harness.cli.frame import Command, Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.probing.fidelity_model import Compared, Distribution, Fidelity
+    from harness.probing.fidelity_model import ComparedWork, Distribution, PredictionFidelity
 
 ROUNDS, PARTS = "rounds", "parts"
 CALM = ", host not contended"
@@ -53,7 +53,7 @@ def fidelity(run: str, places: tuple[Path, ...], energy: Any, table: Path | None
     return Output(_data(found), lambda console: _render(found, console))
 
 
-def _groups(found: Fidelity) -> Iterator[tuple[str, list[Compared]]]:
+def _groups(found: PredictionFidelity) -> Iterator[tuple[str, list[ComparedWork]]]:
     """What errors are told of, and the stretches of work in it."""
     from harness.probing.fidelity_model import DEVICE, PHASES, ROUND
 
@@ -69,7 +69,7 @@ def _groups(found: Fidelity) -> Iterator[tuple[str, list[Compared]]]:
         yield f"phase {phase}", found.select(phase)
 
 
-def _errors(stretches: list[Compared]) -> dict[str, Distribution | None]:
+def _errors(stretches: list[ComparedWork]) -> dict[str, Distribution | None]:
     from harness.probing.fidelity_model import Distribution
 
     return {
@@ -82,7 +82,7 @@ def _meets(errors: Distribution | None) -> bool | None:
     return None if errors is None else errors.median <= TARGET_MEDIAN and errors.p95 <= TARGET_P95
 
 
-def _data(found: Fidelity) -> dict[str, Any]:
+def _data(found: PredictionFidelity) -> dict[str, Any]:
     groups = {name: _errors(stretches) for name, stretches in _groups(found)}
     return {
         "run": str(found.run),
@@ -109,7 +109,7 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
 
 
-def _csv(found: Fidelity) -> str:
+def _csv(found: PredictionFidelity) -> str:
     text = io.StringIO()
     rows = [{**one.row(), "origin": found.origin.value} for one in found.compared]
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -118,7 +118,7 @@ def _csv(found: Fidelity) -> str:
     return text.getvalue()
 
 
-def _render(found: Fidelity, console: Console) -> None:
+def _render(found: PredictionFidelity, console: Console) -> None:
     from rich.table import Table
 
     title = (
@@ -151,7 +151,7 @@ def _cells(errors: Distribution | None) -> list[str]:
     return [f"{100 * errors.median:.1f}", f"{100 * errors.p95:.1f}", f"{100 * errors.bias:+.1f}"]
 
 
-def _verdicts(found: Fidelity) -> Iterator[str]:
+def _verdicts(found: PredictionFidelity) -> Iterator[str]:
     target = f"median at most {TARGET_MEDIAN:.0%}, 95th percentile at most {TARGET_P95:.0%}"
     for name, quantities in _data(found)["reached"].items():
         for quantity, reached in quantities.items():
@@ -159,7 +159,7 @@ def _verdicts(found: Fidelity) -> Iterator[str]:
             yield f"{quantity} of {name}: {target}: {said} [{found.origin.value}]"
 
 
-def _processor_time(found: Fidelity) -> Iterator[str]:
+def _processor_time(found: PredictionFidelity) -> Iterator[str]:
     """Tells an epoch that was more work from one that got less of its processor."""
     from harness.probing.fidelity_model import DEVICE, Distribution
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.bench.job.attempt import Bench
-from harness.bench.job.board import Board
+from harness.bench.job.board import StatusBoard
 from harness.bench.job.workload import Workloads
 from harness.bench.journal import JOURNAL, BenchJournal
 from harness.bench.matrix import BenchJob, choose, expand, fingerprint, plan_devices
@@ -18,7 +18,7 @@ from harness.bench.plan import Plan, load_plan
 from harness.evidence.salvage import salvage
 from harness.inventory import Inventory, load_inventory
 from harness.profiles.library import PROFILES, Built, build_run_profiles
-from harness.rounds.bench_run.runner import Runner, Tally
+from harness.rounds.bench_run.runner import JobOutcomes, Runner
 from harness.rounds.host_load import HostLoadLog
 from harness.rounds.session import finished_jobs, take_up
 from joulefleet.errors import JoulefleetError
@@ -62,7 +62,7 @@ def read_files(plan_path: Path, inventory_path: Path) -> BenchFiles:
     return BenchFiles(plan_path, inventory_path, plan, inventory, expand(plan, inventory))
 
 
-View = Callable[[Runner, Board, Path], AbstractContextManager[None]]
+View = Callable[[Runner, StatusBoard, Path], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Sitting:
     """
 
     path: Path
-    tally: Tally
+    tally: JobOutcomes
     jobs: int
     left: int
     built: Built = field(default_factory=Built)
@@ -134,7 +134,7 @@ def _work(
     try:
         take_up(run.path, journal)
         finished = finished_jobs(run.path, files.jobs)
-        board = Board(plan_devices(files.plan, files.inventory))
+        board = StatusBoard(plan_devices(files.plan, files.inventory))
         bench = Bench(
             run=run.path,
             run_id=run.record.run_id,
@@ -198,7 +198,7 @@ def _keep_inventory(config: Path, text: str) -> None:
         write_atomic(config / f"devices-{len(known) + 1}.toml", text.encode())
 
 
-def _conclude(run: Run, files: BenchFiles, tally: Tally) -> int:
+def _conclude(run: Run, files: BenchFiles, tally: JobOutcomes) -> int:
     """The run's final status follows from how its jobs ended. Returns how many were not asked for."""
     if tally.stopped:
         raise KeyboardInterrupt

@@ -18,8 +18,7 @@ from harness.bench.job.failures import (
     put_aside,
 )
 from harness.bench.job.stages import Stage
-from harness.bench.journal import BenchJournal
-from harness.bench.listener import Listener, tell
+from harness.bench.journal import BenchJournal, Listener, tell
 from harness.bench.matrix import BenchJob
 from harness.evidence.capture import CAPTURE_FILE
 from harness.rounds.bench_run.precision import is_narrow
@@ -35,7 +34,7 @@ POLL_S = 0.1
 
 
 @dataclass(slots=True)
-class Tally:
+class JobOutcomes:
     """How the jobs of a run ended.
 
     Attributes:
@@ -79,7 +78,7 @@ class Runner:
         self._journal = journal
         self.on_change: Listener = lambda *_: None
         self.jobs = tuple(jobs)
-        self.tally = Tally(finished=dict(finished or {}))
+        self.tally = JobOutcomes(finished=dict(finished or {}))
         todo = [job for job in self.jobs if job.name not in self.tally.finished]
         self.queue = JobQueue(todo, bench.inventory, parallel=bench.plan.parallel, is_needed=self._is_needed)
         self._changed = threading.Condition()
@@ -89,7 +88,7 @@ class Runner:
         self._fatal: BaseException | None = None
         self._stopping = False
 
-    def run(self, stop: threading.Event) -> Tally:
+    def run(self, stop: threading.Event) -> JobOutcomes:
         """Until nothing is left to do, or ``stop`` is set and what was running has ended cleanly.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import Any
 from emulator.runs.emulation import RECORD, EmulationRecord
 from emulator.scenario.model import Scenario
 from harness.evidence.capture import Background, Capture, DeviceFacts
-from harness.federate.round_record import KIND, FederatedRoundRecord, PartRecord, federated_file
+from harness.rounds.record import FEDERATION, FederatedRoundRecord, PartRecord, federated_file
 from joulefleet.records import write_record
 from joulefleet.runstore import RunStore
 from tests.harness.profile_captures import Stretch, one_round, write
@@ -22,7 +22,7 @@ class StoredFederation:
     """Rounds are added one by one."""
 
     def __init__(self, root: Path) -> None:
-        run = RunStore(root).create("loop", kind=KIND)
+        run = RunStore(root).create("loop", kind=FEDERATION)
         self.path = run.path
         (self.path / "rounds").mkdir()
         write_record(self.path / RECORD, EmulationRecord(scenario=Scenario(name="loop"), seed=0, facts={}))

@@ -20,13 +20,13 @@ from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_files
-from harness.federate.round_record import open_part, read_federated
 from harness.federate.run import federate
 from harness.profiles.library import build_run_profiles
 from harness.report.bench_page import bench_page
 from harness.report.federated_rounds import rounds_section
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import read_part
+from harness.rounds.record import open_part, read_federated_rounds
 from joulefleet.errors import ConfigError, DeviceError
 from joulefleet.provenance import Origin
 from joulefleet.records import read_record, write_record
@@ -128,7 +128,7 @@ def test_rounds_are_stored_like_those_of_the_emulator(done: Result, tmp_path: Pa
 
 def test_what_a_round_cost_is_what_its_captures_say(done: Result) -> None:
     clients = done.clients
-    for record in read_federated(done.path):
+    for record in read_federated_rounds(done.path):
         for part in record.parts:
             row = clients[(clients["round"] == record.number) & (clients["device"] == part.client)].iloc[0]
             if part.capture_sha256 is None:
@@ -154,7 +154,7 @@ def test_the_model_learns_from_what_devices_send(done: Result) -> None:
     assert done.record.test_accuracy > 0.3, "ten classes"
     shards = {
         open_part(done.path, part).record.synthetic_data
-        for record in read_federated(done.path)
+        for record in read_federated_rounds(done.path)
         for part in record.parts
         if part.capture_sha256
     }
@@ -162,7 +162,7 @@ def test_the_model_learns_from_what_devices_send(done: Result) -> None:
 
 
 def test_a_lost_device_is_recorded_and_the_round_goes_on(done: Result) -> None:
-    second = read_federated(done.path)[1]
+    second = read_federated_rounds(done.path)[1]
     lost = {part.device: part for part in second.parts}
     assert lost["alpha"].capture_sha256 is None
     assert lost["alpha"].failure.startswith("round: ")
@@ -201,7 +201,7 @@ def test_a_round_that_a_kill_has_cut_off_from_its_checkpoint_is_played_again(
     stop.set()
     with pytest.raises(KeyboardInterrupt):
         federate(files_of(bench), tmp_path, resume=copy, stop=stop, cache=bench.folder / "graphs")
-    assert [r.number for r in read_federated(copy)] == [1]
+    assert [r.number for r in read_federated_rounds(copy)] == [1]
     assert read_table(copy, "rounds").column("round").to_pylist() == [1]
     aside = [read_record(p / "attempt.json", AttemptRecord) for p in (copy / "failed").iterdir()]
     assert [r.job for r in aside if r.error_type == "Killed"] == ["0006_beta_federate_rep2"]
@@ -210,7 +210,7 @@ def test_a_round_that_a_kill_has_cut_off_from_its_checkpoint_is_played_again(
 
 
 def test_a_condition_is_in_the_capture_and_in_the_record(done: Result) -> None:
-    rounds = read_federated(done.path)
+    rounds = read_federated_rounds(done.path)
     beta = [next(p for p in record.parts if p.device == "beta") for record in rounds]
     assert [part.link_bps for part in beta] == [None, 1e9]
     loads = [open_part(done.path, part).record.background for part in beta]
@@ -327,7 +327,7 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     (run,) = RunStore(tmp_path / "runs").list()
     assert run.state == "complete"
     assert load_result(run.path).record.facts["registration_notes"] == notes
-    (record,) = read_federated(run.path)
+    (record,) = read_federated_rounds(run.path)
     assert [part.chosen for part in record.parts] == [True], "Oort chooses before anybody trains"
     if record.parts[0].capture_sha256 is not None:  # a busy machine may lose samples
         assert joulefleet(["probing", "fidelity", str(run.path), "--profiles", str(copy), "--json"]) == 0

@@ -8,7 +8,7 @@ import pytest
 
 from device_agents.protocol import ProbeDone
 from harness.bench.job.ending import Ending, Stopped
-from harness.federate.live_energy import LivePower
+from harness.federate.participant import EnergySoFar
 from harness.federate.server import FederatedServer, Report
 from joulefleet.errors import CalledOff
 from power.model import SampleBlock
@@ -84,7 +84,7 @@ def block(first: int, watts: list[float]) -> SampleBlock:
 
 
 def test_power_is_the_mean_of_the_samples_between_two_moments() -> None:
-    live = LivePower()
+    live = EnergySoFar()
     live(block(0, [1.0] * 11))
     live(block(11, [3.0] * 10))
     assert live.mean_w(0, 10_000_000) == pytest.approx(1.0)

@@ -13,11 +13,11 @@ from device_agents.protocol import ProbeDone
 from device_agents.session.agent_session import Ping
 from emulator.round.outcome import Fate
 from harness.bench.job.attempt import Bench
-from harness.bench.job.board import Board
+from harness.bench.job.board import StatusBoard
 from harness.bench.job.ending import Ending
 from harness.bench.job.stages import Stage
 from harness.bench.job.workload import Workloads
-from harness.bench.plan import LoadLevel
+from harness.bench.plan import PlannedLoad
 from harness.evidence.capture import CAPTURE_FILE, HostWindow
 from harness.federate import federation as module
 from harness.federate.choice import ProbeChoice
@@ -28,7 +28,7 @@ from harness.federate.participant import Participation
 from harness.federate.registration import Registered
 from harness.federate.run import _cast
 from harness.federate.server import FederatedServer, Report
-from harness.federate.setup import Cast
+from harness.federate.setup import FederationSetup
 from harness.rounds import round as bench_round
 from harness.rounds.round import Participant, play_round
 from joulefleet.errors import DataQualityError, DeviceError
@@ -50,14 +50,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> FederateFiles:
 
 
 @pytest.fixture
-def cast(files: FederateFiles) -> Cast:
+def cast(files: FederateFiles) -> FederationSetup:
     return _cast(files, None, None)
 
 
 @pytest.fixture
 def bench(files: FederateFiles, tmp_path: Path) -> Bench:
     plan = files.settings.plan(files.scenario)
-    board = Board(files.devices)
+    board = StatusBoard(files.devices)
     return Bench(tmp_path, "run", plan, files.inventory, files.inventory_path, Workloads(plan, ()), board)
 
 
@@ -66,7 +66,7 @@ def registered(*epoch_s: float) -> Registered:
     return Registered(column, 2 * column, 0 * column, 0 * column)
 
 
-def ready(cast: Cast, bench: Bench) -> Federation:
+def ready(cast: FederationSetup, bench: Bench) -> Federation:
     federation = Federation(bench, cast)
     federation.register(registered(1.0, 2.0, 3.0, 4.0))
     return federation
@@ -76,7 +76,7 @@ def probe(duration_ns: int = SECOND_NS) -> ProbeDone:
     return ProbeDone(seq=1, job_id="job", loss=1.0, duration_ns=duration_ns, samples=1)
 
 
-def test_a_resumed_run_is_judged_by_the_same_budgets(cast: Cast, bench: Bench) -> None:
+def test_a_resumed_run_is_judged_by_the_same_budgets(cast: FederationSetup, bench: Bench) -> None:
     """Devices that register later change nothing, in the same sitting or after it."""
     first = Federation(bench, cast)
     first.register(registered(1.0, np.nan, np.nan, np.nan))
@@ -90,7 +90,7 @@ def test_a_resumed_run_is_judged_by_the_same_budgets(cast: Cast, bench: Bench) -
 
 
 def test_nobody_was_chosen_if_every_probe_failed(
-    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    cast: FederationSetup, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def all_fail(_bench: Bench, _server: FederatedServer, them: Sequence[Participant], *_: Any) -> None:
         for one in them:
@@ -104,7 +104,7 @@ def test_nobody_was_chosen_if_every_probe_failed(
 
 
 def test_devices_rest_after_their_registration_too(
-    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    cast: FederationSetup, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[dict[str, float]] = []
 
@@ -121,7 +121,7 @@ def test_devices_rest_after_their_registration_too(
 
 
 def test_an_update_is_kept_if_only_what_follows_the_capture_fails(
-    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    cast: FederationSetup, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once its file is there a capture is finished, so the weights that came with it count as well."""
 
@@ -140,7 +140,7 @@ def test_an_update_is_kept_if_only_what_follows_the_capture_fails(
 
 
 def test_a_capture_without_the_energy_that_is_charged_costs_its_device_alone(
-    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    cast: FederationSetup, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The round goes on and nothing of it is played again when the run is resumed."""
 
@@ -176,7 +176,7 @@ def test_a_capture_without_the_energy_that_is_charged_costs_its_device_alone(
     assert fate_of(pi, cast.server(them, None), finite=True, in_time=True) is Fate.LEFT
 
 
-def test_who_sent_no_update_has_not_finished(cast: Cast) -> None:
+def test_who_sent_no_update_has_not_finished(cast: FederationSetup) -> None:
     (one,) = cast.participants(1, np.array([0]), np.array([1]), cast.uploads.initial())
     server = cast.server([one], None)
     assert fate_of(one, server, finite=True, in_time=True) is Fate.LEFT
@@ -185,7 +185,11 @@ def test_who_sent_no_update_has_not_finished(cast: Cast) -> None:
 
 
 def part_of_a_round(
-    cast: Cast, bench: Bench, server: FederatedServer, load: LoadLevel | None = None, energy: str = "marginal"
+    cast: FederationSetup,
+    bench: Bench,
+    server: FederatedServer,
+    load: PlannedLoad | None = None,
+    energy: str = "marginal",
 ) -> Participation:
     """A device that was idle at 1 W, perhaps ran a load at 2 W, trained at 3 W, and has just said so."""
     playing = replace(cast, scenario=cast.scenario.model_copy(update={"energy": energy}))
@@ -203,10 +207,10 @@ def part_of_a_round(
     return work
 
 
-def test_the_selector_is_told_the_energy_that_is_charged(cast: Cast, bench: Bench) -> None:
+def test_the_selector_is_told_the_energy_that_is_charged(cast: FederationSetup, bench: Bench) -> None:
     """Marginal energy is what the training adds to the load beside it, at the choice as well."""
     server = FederatedServer(["pi"], lambda _: frozenset(), start_timeout_s=1, report_timeout_s=1)
-    game = LoadLevel(name="game", cpu_share=0.5)
+    game = PlannedLoad(name="game", cpu_share=0.5)
 
     def told(**changes: Any) -> float:
         return part_of_a_round(cast, bench, server, **changes)._energy_j(probe(), TRAINED_S * SECOND_NS)
@@ -217,14 +221,14 @@ def test_the_selector_is_told_the_energy_that_is_charged(cast: Cast, bench: Benc
     assert told(load=game, energy="gross") == pytest.approx(3.0, rel=1e-2)
 
 
-def test_an_epoch_of_no_length_has_no_energy(cast: Cast, bench: Bench) -> None:
+def test_an_epoch_of_no_length_has_no_energy(cast: FederationSetup, bench: Bench) -> None:
     """A device may report anything."""
     server = cast.server([], None)
     assert np.isnan(part_of_a_round(cast, bench, server)._energy_j(probe(0), TRAINED_S * SECOND_NS))
 
 
 def test_without_a_choice_nobody_waits_for_the_meter(
-    cast: Cast, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    cast: FederationSetup, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Methods that do not probe would be charged for the meter's lag as waiting."""
 
@@ -237,7 +241,9 @@ def test_without_a_choice_nobody_waits_for_the_meter(
     assert np.isnan(server.reports["pi"].epoch_j)
 
 
-def test_an_energy_that_is_not_known_in_time_is_the_last_one_known(cast: Cast, bench: Bench) -> None:
+def test_an_energy_that_is_not_known_in_time_is_the_last_one_known(
+    cast: FederationSetup, bench: Bench
+) -> None:
     federation = ready(cast, bench)
     opened = federation._open()
     assert isinstance(opened.choice, ProbeChoice)

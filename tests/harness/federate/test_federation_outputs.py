@@ -8,9 +8,9 @@ import pytest
 from harness.bench.job.ending import Stopped
 from harness.bench.job.failures import FAILED, AttemptRecord, failed_record
 from harness.export.junit import junit
-from harness.federate.round_record import PartRecord
 from harness.report.bench_page import bench_page
 from harness.results.stored_run import StoredRun
+from harness.rounds.record import PartRecord
 from joulefleet.records import write_record
 from tests.harness.federate.stored_federation import StoredFederation
 from tests.harness.profile_captures import one_round

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.rounds import host_load
-from harness.rounds.host_load import HostLoad, HostLoadLog, Readings, _schema, read_ticks
+from harness.rounds.host_load import HostLoad, HostLoadLog, HostReadings, _schema, read_ticks
 from joulefleet.runstore import RunStore
 
 LINE = "cpu  100 20 30 400 50 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n"
@@ -20,7 +20,7 @@ def test_the_first_line_is_read(tmp_path: Path) -> None:
 
 
 def test_shares_are_between_the_readings_around_a_stretch() -> None:
-    host = Readings(*(np.array(c) for c in (
+    host = HostReadings(*(np.array(c) for c in (
         [0, 100, 200, 300], [0, 10, 30, 40], [0, 5, 6, 16], [0, 0, 5, 5],
     )))  # fmt: skip
     found = host.between(120, 180)
