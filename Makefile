@@ -26,7 +26,7 @@ test: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all tests, with a time
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 test-quick: $(VENV)/.dev-installed  ## the essentials, in about a minute
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m quick $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(QUICK) $(PYTEST_ARGS)
 
 campaign: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## the full counts; the record goes to docs/results/
 	@CI=true tests/install-system-parts
