@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from harness.evidence.capture import open_capture
 from harness.report.page import REPORT_FILE
 from harness.results.tables import JobCapture, epoch_table
+from harness.rounds.session import RunOutputs
 from joulefleet.errors import ConfigError
 from joulefleet.records import write_atomic
 from joulefleet.runstore.run import read_run
@@ -83,6 +84,10 @@ def write_epochs(folder: Path) -> None:
 
 def _write_epochs(job: JobCapture) -> None:
     write_atomic(job.capture.folder / EPOCHS_FILE, epoch_table([job]).parquet())
+
+
+OUTPUTS = RunOutputs(of_capture=write_epochs, of_run=write_outputs)
+"""For whoever measures on the bench."""
 
 
 def write_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
@@ -37,3 +38,15 @@ def lazy_names(
         return value
 
     return get, lambda: listed, listed
+
+
+def names_of_stub(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`lazy_names` of the imports in the package's ``__init__.pyi``, so that they are listed once only."""
+    import ast
+
+    stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi")
+    modules: dict[str, tuple[str, ...]] = {}
+    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules[node.module] = (*modules.get(node.module, ()), *map(ast.unparse, node.names))
+    return lazy_names(package, modules)

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""Puts the agent on a device: what the device needs, the payload as one file, upload and start."""

@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from device_agents.payload.device import AgentContext
+from device_agents.payload.context import AgentContext
 from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkLost
 from device_agents.payload.interrupter import Interrupter
 from device_agents.payload.job import parse_job

@@ -30,7 +30,7 @@ from device_agents.payload.trainer import Files, JobTrainer, build_trainer, impo
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.device import AgentContext
+    from device_agents.payload.context import AgentContext
     from device_agents.payload.job import BlobSpec, JobSpec
     from device_agents.payload.state_folder import JobFolder
 

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
-from emulator.compare.cohorts import classes_per_cohort
-from emulator.compare.continuing import how_to_go_on, run_of
-from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
-from emulator.compare.table import Comparison, Pair, compare
+from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
+from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.policies.store import SUFFIX
 from emulator.round.outcome import Accounting
 from emulator.runs.emulation import RECORD, Result, load_result
 from emulator.runs.software import OTHER_SOFTWARE
-from emulator.runs.stored import checked_rounds
+from emulator.runs.stored import checked_rounds, how_to_go_on, run_of
 from emulator.selectors.base import SELECTORS, Family
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
@@ -30,7 +28,7 @@ BASELINE = "fedavg"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedRun:
     """One finished emulation."""
 
     path: Path
@@ -55,7 +53,7 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def load_emulations(paths: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
+def load_emulations(paths: Sequence[Path]) -> tuple[list[LoadedRun], list[str]]:
     """Finished emulations, and what is wrong with the others.
 
     Raises:
@@ -69,14 +67,14 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
             continue
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
-        loaded.append(Loaded(path, method_name(result), result.record.seed, _rounds(result), result))
+        loaded.append(LoadedRun(path, method_name(result), result.record.seed, _rounds(result), result))
     warnings += _accepted(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
 
 
-def _accepted(loaded: Sequence[Loaded]) -> list[str]:
+def _accepted(loaded: Sequence[LoadedRun]) -> list[str]:
     """Runs that go on with, or have taken over, results of other software."""
     runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
     hosts = {run: read_run(run).host for run in runs}
@@ -109,7 +107,7 @@ def method_name(result: Result) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedRuns:
     """A comparison of stored runs.
 
     Attributes:
@@ -120,7 +118,7 @@ class Compared:
         origins: Method to where its numbers come from: ``emulated``, or what a bench's costs claim.
     """
 
-    comparison: Comparison
+    comparison: MethodComparison
     target: float
     accounting: Accounting
     basis: str
@@ -135,7 +133,7 @@ def compare_emulations(
     pairs: Sequence[Pair] = (),
     with_cohorts: bool = False,
     mixed: bool = False,
-) -> Compared:
+) -> ComparedRuns:
     """Compare stored emulations, paired by seed.
 
     Args:
@@ -177,18 +175,18 @@ def compare_emulations(
     played = sorted({str(f["played"]) for f in facts})
     basis_text = f"{'; '.join(basis)}; {' and '.join(played)}{after_the_fact}"
     table = compare(runs, references, warnings, pairs)
-    return Compared(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
+    return ComparedRuns(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
 
 
-def _origin(loaded: Sequence[Loaded], method: str) -> str:
+def _origin(loaded: Sequence[LoadedRun], method: str) -> str:
     facts = [facts_of(one.result) for one in loaded if one.method == method]
     found = {EMULATED if f["played"] == EMULATED else str(f["cost_origin"]) for f in facts}
     return " and ".join(sorted(found))
 
 
-def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
+def _once(loaded: Sequence[LoadedRun]) -> tuple[list[LoadedRun], list[str]]:
     """Each method and seed once, and what was left out: it must not decide the target either."""
-    kept: dict[tuple[str, int], Loaded] = {}
+    kept: dict[tuple[str, int], LoadedRun] = {}
     twice = [one for one in loaded if kept.setdefault((one.method, one.seed), one) is not one]
     told = [
         f"{one.path}: {one.method} with seed {one.seed} is there twice; the first counts" for one in twice
@@ -196,7 +194,7 @@ def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
     return list(kept.values()), told
 
 
-def _means(loaded: Sequence[Loaded]) -> dict[str, float]:
+def _means(loaded: Sequence[LoadedRun]) -> dict[str, float]:
     """Of the methods with any accuracy: a run that ended early may never have been tested."""
     finals: dict[str, list[float]] = {}
     for one in loaded:
@@ -205,14 +203,14 @@ def _means(loaded: Sequence[Loaded]) -> dict[str, float]:
     return {method: float(np.mean(values)) for method, values in finals.items()}
 
 
-def _default_target(loaded: Sequence[Loaded]) -> float:
+def _default_target(loaded: Sequence[LoadedRun]) -> float:
     means = _means(loaded)
     if not means:
         raise DataQualityError("none of these runs was ever tested", hint="give an accuracy with `--target`")
     return means.get(BASELINE, min(means.values()))
 
 
-def _best_heuristic(loaded: Sequence[Loaded]) -> str:
+def _best_heuristic(loaded: Sequence[LoadedRun]) -> str:
     """The heuristic with the highest mean accuracy here; picked after the fact, so it is hard to beat."""
     known = SELECTORS.entries()
     means = {

@@ -1,4 +1,4 @@
-"""Paired statistics: interval of a mean, permutation test, correction for many tests, effect size.
+"""Paired statistics: permutation test, correction for many tests, effect size.
 
 All of them work on per-seed values of two methods that ran on the same seeds (same partition, fleet, traces,
 initial weights), so most of the noise between seeds cancels in the differences.
@@ -6,12 +6,10 @@ initial weights), so most of the noise between seeds cancels in the differences.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import stdtrit
 
 from joulefleet.seeds import generator
 
@@ -28,35 +26,11 @@ RESAMPLES = 10_000
 EXACT_PAIRS = 14
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean with its 95 % interval; no interval for fewer than two values."""
-
-    mean: float
-    low: float
-    high: float
-
-
 INTERVAL_NOTE = (
     "[95 %]: Student's t interval of the mean over seeds; it covers 95 % if seeds vary normally, 88 to 90 % "
     "(three to ten seeds) if they vary as skewedly as an exponential distribution"
 )
 """For legends; the numbers are those of tests/emulator/compare/test_statistics.py."""
-
-
-def mean_interval(values: Values) -> Interval:
-    """Mean with Student's t interval.
-
-    Resampled means never leave the range of the values. So a bootstrap interval of three seeds covers 72 %,
-    and at most 75 % however its levels are widened; of five 85 %. Student's covers what it says, or little
-    less. It may reach beyond what is possible (an accuracy over 1) where there are too few seeds to tell.
-    """
-    n = len(values)
-    mean = float(values.mean()) if n else float("nan")
-    if n < 2:
-        return Interval(mean, float("nan"), float("nan"))
-    half = float(stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n))
-    return Interval(mean, mean - half, mean + half)
 
 
 def permutation_p(differences: Values, *, resamples: int = RESAMPLES) -> float:

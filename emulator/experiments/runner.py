@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from emulator.experiments.plan import ExperimentPlan, Planned, Preset
+from emulator.experiments.plan import ExperimentPlan, PlanEntry, Preset
 from emulator.round.outcome import RoundOutcome
 from emulator.runs.assemble import make_selector
 from emulator.runs.batch import is_finished
@@ -81,14 +81,14 @@ def read_plan(path: Path) -> ExperimentPlan:
 
 
 def play(
-    run: Run, plan: ExperimentPlan, on_round: Callable[[Planned, RoundOutcome], None] = lambda *_: None
+    run: Run, plan: ExperimentPlan, on_round: Callable[[PlanEntry, RoundOutcome], None] = lambda *_: None
 ) -> None:
     """Run what is not finished yet, in the order of the plan."""
     for planned in plan.planned:
         if is_finished(run.path / planned.folder):
             continue
 
-        def after_round(outcome: RoundOutcome, planned: Planned = planned) -> None:
+        def after_round(outcome: RoundOutcome, planned: PlanEntry = planned) -> None:
             on_round(planned, outcome)
 
         emulate(run, plan.scenario_of(planned), planned.seed, folder=planned.folder, on_round=after_round)

@@ -20,7 +20,7 @@ INDEX = "index.json"
 KIND = "emulation"
 
 
-class Planned(ClosedModel):
+class BatchEntry(ClosedModel):
     """One selector with one seed, and where it is."""
 
     selector: str
@@ -37,9 +37,9 @@ class BatchIndex(StoredRecord):
     """
 
     scenario: Scenario
-    planned: tuple[Planned, ...]
+    planned: tuple[BatchEntry, ...]
 
-    def scenario_of(self, planned: Planned) -> Scenario:
+    def scenario_of(self, planned: BatchEntry) -> Scenario:
         """The scenario of one of them; a selector that is not the file's own has its default options."""
         own = self.scenario.selector
         if planned.selector == own.name:
@@ -51,7 +51,7 @@ class BatchIndex(StoredRecord):
 def plan(scenario: Scenario, selectors: Sequence[str], seeds: Sequence[int]) -> BatchIndex:
     """Every selector with every seed; the seeds of one selector follow each other."""
     planned = tuple(
-        Planned(selector=selector, seed=seed, folder=f"{selector}_s{seed}")
+        BatchEntry(selector=selector, seed=seed, folder=f"{selector}_s{seed}")
         for selector, seed in product(dict.fromkeys(selectors), dict.fromkeys(seeds))
     )
     return BatchIndex(scenario=scenario, planned=planned)
@@ -90,7 +90,7 @@ def read_index(path: Path) -> BatchIndex:
 def play(
     run: Run,
     index: BatchIndex,
-    on_round: Callable[[Planned, RoundOutcome], None] = lambda *_: None,
+    on_round: Callable[[BatchEntry, RoundOutcome], None] = lambda *_: None,
     open_trainer: OpenTrainer | None = None,
 ) -> list[Result]:
     """Run what is not finished yet; returns all results in the order of the plan."""
@@ -99,7 +99,7 @@ def play(
         folder = run.path / planned.folder
         if not is_finished(folder):
 
-            def after_round(outcome: RoundOutcome, planned: Planned = planned) -> None:
+            def after_round(outcome: RoundOutcome, planned: BatchEntry = planned) -> None:
                 on_round(planned, outcome)
 
             emulate(

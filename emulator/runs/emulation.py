@@ -208,7 +208,7 @@ def _opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None)
 
 def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound) -> str:
     """Play what is left; returns why that was not all, if so."""
-    test_every = engine.protocol.test_every
+    test_every = engine.rules.test_every
     saved_at_s = -math.inf
     while not engine.done:
         try:

@@ -13,7 +13,7 @@ from harness.cli.frame import Command, Output
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from emulator.compare.load import Compared
+    from emulator.compare.load import ComparedRuns
 
 SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "round_energy_j")
 
@@ -67,7 +67,7 @@ def compare(
     return Output(as_data(found), render)
 
 
-def _renderer(form: str) -> Callable[[Compared, Sequence[str]], str]:
+def _renderer(form: str) -> Callable[[ComparedRuns, Sequence[str]], str]:
     from emulator.compare import render
 
     forms = {

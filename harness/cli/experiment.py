@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from emulator.experiments.effort import Effort
-    from emulator.experiments.plan import ExperimentPlan, Planned
+    from emulator.experiments.plan import ExperimentPlan, PlanEntry
     from emulator.round.outcome import RoundOutcome
     from emulator.scale.cluster import Cluster
     from emulator.scale.ray_sweep import SweptRun
@@ -140,7 +140,7 @@ def _play(run: Run, plan: ExperimentPlan, cluster: Cluster | None) -> None:
         before[folder], total = total, total + count
     with progress(plan.name, total) as advance:
 
-        def on_round(planned: Planned, outcome: RoundOutcome) -> None:
+        def on_round(planned: PlanEntry, outcome: RoundOutcome) -> None:
             advance(before[planned.folder] + outcome.round, f"{planned.folder} round {outcome.round}")
 
         if cluster is None:

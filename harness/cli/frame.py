@@ -32,13 +32,13 @@ class Output:
     """What a command has to say.
 
     Attributes:
-        data: For ``--json``: plain data.
-        render: For people; by default the data, indented.
+        data: For ``--json``: plain data, or a function that makes it.
+        render: For people: text as it is, or a function that writes to a console; the data if None.
         exit_code: Of the process; a code other than 0 for "worked, and the answer is no".
     """
 
     data: Any
-    render: Callable[[Console], None] | None = None
+    render: Callable[[Console], None] | str | None = None
     exit_code: int = 0
 
 
@@ -61,7 +61,10 @@ class Command(click.Command):
             logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
         output: Output = super().invoke(ctx)
         if ctx.meta.get("as_json"):
-            click.echo(json.dumps(output.data, indent=2, default=str, allow_nan=False))
+            data = output.data() if callable(output.data) else output.data
+            click.echo(json.dumps(data, indent=2, default=str, allow_nan=False))
+        elif isinstance(output.render, str):  # the console would wrap it, and loading it takes 50 ms
+            click.echo(output.render)
         elif output.render is not None:
             output.render(console())
         else:

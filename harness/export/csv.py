@@ -14,8 +14,7 @@ from harness.export.emulations import JoinedTable, check_has_tables, emulation_t
 from harness.results.decimate import decimate
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
-from joulefleet.records import storage_error
-from traces.new_folder import new_folder
+from joulefleet.records import new_folder, storage_error
 from traces.storage.csv_export import safe_cell
 
 MAX_ROWS = 1_000_000

@@ -10,8 +10,7 @@ import numpy as np
 from harness.export.emulations import check_has_tables, emulation_tables
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
-from joulefleet.records import canonical_json
-from traces.new_folder import new_folder
+from joulefleet.records import canonical_json, new_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

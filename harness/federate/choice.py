@@ -9,10 +9,10 @@ import numpy as np
 
 from emulator.round.chooser import Chooser
 from emulator.round.reports import Reported
+from harness.federate.participant import FederatedParticipant
 from harness.federate.registration import Registered
-from harness.federate.server import Report
 from harness.federate.setup import FederationSetup
-from harness.rounds.round import Participant
+from harness.rounds.server import Report
 from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class ProbeChoice:
         reported: Reported,
         registered: Registered,
         view: ServerView,
-        participants: Sequence[Participant],
+        participants: Sequence[FederatedParticipant],
     ) -> None:
         self._cast = cast
         self._chooser = chooser
@@ -75,6 +75,6 @@ class ProbeChoice:
         return {
             "loss": np.array([report.loss for report in reports]),
             "loss_rms": np.array([report.loss_rms for report in reports]),
-            "epoch_s": np.array([report.probe.duration_ns * 1e-9 for report in reports]),
+            "epoch_s": np.array([report.duration_s for report in reports]),
             "epoch_j": np.where(np.isnan(energy_j), known_j, energy_j),
         }

@@ -7,31 +7,29 @@ those of the phases of that very round, from the power trace aligned with the de
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.reporting import file_reports, round_reports
 from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate, RoundOutcome
-from emulator.round.reports import Reported
+from emulator.round.reports import Reported, file_reports, round_reports
 from emulator.round.reward import Budgets
-from emulator.round.rules import Judging
-from emulator.runs.assemble import judging_of
+from emulator.round.rules import RewardRules
+from emulator.runs.assemble import reward_rules_of
 from emulator.selectors.base import Probe
 from emulator.training.base import Score
 from harness.bench.job.attempt import Bench
 from harness.federate.choice import ProbeChoice
 from harness.federate.costs import Booked, book, fate_of
+from harness.federate.participant import FederatedParticipant, play_federated_round
 from harness.federate.registration import Registered
-from harness.federate.server import FederatedServer
 from harness.federate.setup import FederationSetup
 from harness.rounds.record import REGISTRATION, FederatedRoundRecord
-from harness.rounds.round import Note, Participant, play_round
+from harness.rounds.server import RoundServer
 from joulefleet.errors import DeviceError, NobodyLeft
 from joulefleet.provenance import Origin
 from joulefleet.seeds import generator
@@ -51,7 +49,7 @@ class _Open:
     number: int
     view: ServerView
     eligible: int
-    participants: list[Participant]
+    participants: list[FederatedParticipant]
     learning: RoundLearning
     choice: ProbeChoice | None
 
@@ -83,7 +81,6 @@ class Federation:
     Args:
         bench: Devices and meters.
         cast: Who and what takes part.
-        note: Told what happens to each part.
 
     Attributes:
         round: Number of the last round played.
@@ -93,19 +90,17 @@ class Federation:
         out: Devices that failed too often in this sitting, and why.
     """
 
-    def __init__(self, bench: Bench, cast: FederationSetup, note: Note = lambda *_: None) -> None:
+    def __init__(self, bench: Bench, cast: FederationSetup) -> None:
         self._bench = bench
         self._cast = cast
-        self._note = note
         n = len(cast.devices)
         self._size = np.array([cast.data.samples(i) for i in range(n)])
         self.chooser = Chooser(cast.selector, cast.protocol, cast.seed)
         self._reported = Reported(self._size, cast.selector.needs, cast.classes)
         self._check_ins = np.zeros(n)
         self._in_a_row = dict.fromkeys(cast.devices, 0)
-        self._last_end_s: dict[str, float] = {}
         self._registered: Registered | None = None
-        self._judging: Judging | None = None
+        self._judging: RewardRules | None = None
         self.round = 0
         self.clock_ns = 0
         self.weights = cast.uploads.initial()
@@ -134,7 +129,7 @@ class Federation:
         epochs = np.full(len(ids), cast.protocol.local_epochs)
         participants = cast.participants(REGISTRATION, ids, epochs, self.weights)
         server = cast.server(participants, None)
-        self._play_round(server, participants, stop)
+        play_federated_round(self._bench, server, participants, stop)
         parts = {one.client: one.part for one in participants}
         of_all = [parts.get(client) for client in range(len(cast.devices))]
         found = Registered.measured(of_all, cast.protocol.local_epochs)
@@ -147,7 +142,7 @@ class Federation:
     def register(self, registered: Registered) -> None:
         """The server learns what a round takes the devices."""
         if self._judging is None:  # later ones do not change what rounds are judged by
-            self._judging = judging_of(
+            self._judging = reward_rules_of(
                 self._cast.scenario,
                 lambda: registered.budgets(
                     self._cast.protocol.k,
@@ -167,7 +162,7 @@ class Federation:
         """
         opened = self._open()
         server = self._cast.server(opened.participants, opened.choice)
-        self._play_round(server, opened.participants, stop)
+        play_federated_round(self._bench, server, opened.participants, stop)
         self._count_failures(opened.participants)
         return self._close(opened, server)
 
@@ -202,7 +197,7 @@ class Federation:
         self._check_ins[...] = state["check_ins"]
         self._cast.selector.load_state_dict(state["selector"])
 
-    def _judged(self) -> Judging:
+    def _judged(self) -> RewardRules:
         if self._judging is None:
             raise DeviceError(
                 "not a single device could be asked what a round takes it",
@@ -247,20 +242,13 @@ class Federation:
             energy_budget_j=budgets.energy_j,
         ).restricted(self._cast.selector.needs)
 
-    def _play_round(
-        self, server: FederatedServer, participants: list[Participant], stop: threading.Event
-    ) -> None:
-        play_round(self._bench, server, participants, stop, self._note, self._last_end_s)
-        now_s = time.monotonic()
-        self._last_end_s |= {one.device: now_s for one in participants}
-
-    def _count_failures(self, participants: list[Participant]) -> None:
+    def _count_failures(self, participants: list[FederatedParticipant]) -> None:
         for one in participants:
             self._in_a_row[one.device] = self._in_a_row[one.device] + 1 if one.error is not None else 0
             if self._in_a_row[one.device] >= self._cast.settings.retry.attempts:
                 self.out[one.device] = one.reason
 
-    def _close(self, opened: _Open, server: FederatedServer) -> Played:
+    def _close(self, opened: _Open, server: RoundServer) -> Played:
         """Aggregate, evaluate, charge, and tell the server and the selector."""
         participants, learning = opened.participants, opened.learning
         finite = self._take_in(opened, server)
@@ -289,7 +277,7 @@ class Federation:
         self._cast.uploads.end()
         return Played(outcome, record, booked.origin, opened.eligible)
 
-    def _take_in(self, opened: _Open, server: FederatedServer) -> list[bool]:
+    def _take_in(self, opened: _Open, server: RoundServer) -> list[bool]:
         """File losses and updates; tells for each participant whether they are all numbers."""
         finite = []
         for place, one in enumerate(opened.participants):
@@ -305,7 +293,9 @@ class Federation:
             finite.append(ok)
         return finite
 
-    def _aggregate(self, learning: RoundLearning, participants: list[Participant], finished: Ids) -> None:
+    def _aggregate(
+        self, learning: RoundLearning, participants: list[FederatedParticipant], finished: Ids
+    ) -> None:
         sizes = self._size[[participants[place].client for place in finished.tolist()]]
         self.weights = learning.aggregate(finished, sizes, self._cast.protocol.aggregation)
         self.score = self._cast.uploads.evaluate(self.weights, self._judged().split)
@@ -315,7 +305,7 @@ class Federation:
     ) -> RoundOutcome:
         cast, judging = self._cast, self._judged()
         there = np.flatnonzero([one.error is None for one in opened.participants])
-        epochs = np.array([0 if opened.probed else one.local.epochs for one in opened.participants], float)
+        epochs = np.array([0 if opened.probed else one.epochs for one in opened.participants], float)
         costs = round_costs(booked.cost, booked.chosen, booked.honest_s, probed=opened.probed)
         return RoundOutcome(
             round=opened.number,

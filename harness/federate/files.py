@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emulator.runs.assemble import make_selector
-from emulator.scenario.load import load_scenario
+from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from harness.bench.matrix import fingerprint as bench_fingerprint
+from harness.bench.plan import Plan
 from harness.federate.settings import FederateSettings, load_settings
 from harness.federate.suitable import bench_devices, check_selector, not_used, on_bench
 from harness.inventory import Inventory, load_inventory
+from harness.rounds.record import FEDERATION
+from harness.rounds.session import resume_command
 from joulefleet.records import canonical_json
 
 
@@ -36,6 +39,28 @@ class FederateFiles:
     devices: tuple[str, ...]
     not_used: tuple[str, ...]
 
+    kind = FEDERATION
+
+    @property
+    def name(self) -> str:
+        """Part of the run's folder."""
+        return self.scenario.name
+
+    @property
+    def bench_plan(self) -> Plan:
+        """How one device's part of a round is measured."""
+        return self.settings.plan(self.scenario)
+
+    def config(self) -> dict[str, str]:
+        """What the run keeps of it."""
+        kept = {
+            "scenario.toml": scenario_text(self.scenario_name),
+            "scenario.resolved.json": self.scenario.to_json(),
+        }
+        if self.settings_path is not None:
+            kept["federate.toml"] = self.settings_path.read_text(encoding="utf-8")
+        return kept
+
     @property
     def fingerprint(self) -> str:
         """Of what decides the results."""
@@ -43,26 +68,16 @@ class FederateFiles:
             "scenario": self.scenario.model_dump(mode="json"),
             "seed": self.seed,
             "settings": self.settings.model_dump(mode="json"),
-            "bench": bench_fingerprint(self.settings.plan(self.scenario), self.inventory),
+            "bench": bench_fingerprint(self.bench_plan, self.inventory),
         }
         return hashlib.sha256(canonical_json(content)).hexdigest()
 
     def command(self, run: Path) -> str:
         """The command that takes a run up again."""
-        import shlex
-
-        words = [
-            "joulefleet",
-            "bench",
-            "federate",
-            self.scenario_name,
-            "--inventory",
-            str(self.inventory_path),
-        ]
-        words += [] if self.settings_path is None else ["--settings", str(self.settings_path)]
-        words += ["--selector", self.scenario.selector.name, "--seed", str(self.seed)]
-        words += ["--rounds", str(self.scenario.protocol.rounds)]
-        return shlex.join([*words, "--resume", str(run)])
+        settings = [] if self.settings_path is None else ["--settings", self.settings_path]
+        protocol = self.scenario.protocol
+        chosen = ["--selector", self.scenario.selector.name, "--seed", self.seed, "--rounds", protocol.rounds]
+        return resume_command(self, run, "bench federate", self.scenario_name, *settings, *chosen)
 
 
 def read_files(

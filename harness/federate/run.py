@@ -10,34 +10,27 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from emulator.round.outcome import RoundOutcome
-from emulator.runs.assemble import learners_of, make_selector, protocol_of, task_of
+from emulator.runs.assemble import make_selector, rules_of
 from emulator.runs.emulation import Result
-from emulator.scenario.load import scenario_text
+from emulator.runs.learners import learners_of, task_of
 from emulator.selectors.base import Selector
 from harness.bench.journal import Listener, tell
-from harness.evidence.salvage import salvage
 from harness.federate.files import FederateFiles
 from harness.federate.fleet_data import FleetData
 from harness.federate.registration import Registered
-from harness.federate.session import Sitting
+from harness.federate.rounds import FederatedRounds
 from harness.federate.setup import FederationSetup
 from harness.federate.uploads import Uploads
 from harness.profiles.cells import CellKey
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
-from harness.rounds.record import FEDERATION
-from joulefleet.runstore import Run, RunStatus, RunStore
-from joulefleet.runstore.run import read_run
+from harness.rounds.session import NO_OUTPUTS, RunOutputs, open_session
 from power.profile.model import DeviceProfile
 
 if TYPE_CHECKING:
     from emulator.training.table import TableTrainer
 
-SCENARIO_FILE = "scenario.toml"
-SETTINGS_FILE = "federate.toml"
-INVENTORY_FILE = "devices.toml"
 
-
-def federate(
+def run_federation(
     files: FederateFiles,
     root: Path,
     *,
@@ -47,6 +40,7 @@ def federate(
     stop: threading.Event | None = None,
     listener: Listener = lambda *_: None,
     on_round: Callable[[RoundOutcome], None] = lambda _: None,
+    outputs: RunOutputs = NO_OUTPUTS,
     cache: Path | None = None,
 ) -> Result:
     """Play a scenario on the bench.
@@ -60,26 +54,26 @@ def federate(
         stop: Ends it cleanly when set; the round that is being played does not count.
         listener: Told what happens to which job or round.
         on_round: Called after each round.
+        outputs: What is written beside the evidence.
         cache: Folder of exported graphs.
 
     Raises:
         KeyboardInterrupt: ``stop`` was set.
         NobodyLeft: No device is left.
     """
-    playing = _cast(files, selector, cache)
+    setup = _setup(files, selector, cache)
     try:
-        registered, notes = (None, []) if profiles is None else _from_profiles(playing, profiles)
-        with _open(files, root, resume) as run:
-            tell(listener, "run", str(run.path), {})
+        registered, notes = (None, []) if profiles is None else _from_profiles(setup, profiles)
+        with open_session(files, root, resume=resume, outputs=outputs, listener=listener) as session:
             for note in notes:
-                tell(listener, "profiles", run.path.name, {"note": note})
-            sitting = Sitting(run, files, playing, listener, on_round)
-            return sitting.play(registered, stop or threading.Event(), notes)
+                tell(listener, "profiles", session.path.name, {"note": note})
+            rounds = FederatedRounds(session, files, setup, on_round)
+            return rounds.play(registered, stop or threading.Event(), notes)
     finally:
-        playing.uploads.close()
+        setup.uploads.close()
 
 
-def _cast(files: FederateFiles, selector: Selector | None, cache: Path | None) -> FederationSetup:
+def _setup(files: FederateFiles, selector: Selector | None, cache: Path | None) -> FederationSetup:
     scenario, seed = files.scenario, files.seed
     task = task_of(scenario.task)
     learners = learners_of(scenario, task, seed)
@@ -90,7 +84,7 @@ def _cast(files: FederateFiles, selector: Selector | None, cache: Path | None) -
         seed=seed,
         devices=files.devices,
         settings=files.settings,
-        protocol=protocol_of(scenario, task),
+        protocol=rules_of(scenario, task),
         data=FleetData(task, trainer, len(files.devices), backend, cache),
         uploads=Uploads(trainer, backend),
         selector=make_selector(scenario) if selector is None else selector,
@@ -99,38 +93,20 @@ def _cast(files: FederateFiles, selector: Selector | None, cache: Path | None) -
     )
 
 
-def _from_profiles(cast: FederationSetup, profiles: Sequence[DeviceProfile]) -> tuple[Registered, list[str]]:
+def _from_profiles(setup: FederationSetup, profiles: Sequence[DeviceProfile]) -> tuple[Registered, list[str]]:
     """What profiles tell the server, and what a reader should know about them."""
-    task, settings = cast.data.task, cast.settings
+    task, settings = setup.data.task, setup.settings
     work = [
         RoundWork(
             key=CellKey(device, task.name, task.data_set, settings.backend),
-            samples=cast.data.samples(client),
+            samples=setup.data.samples(client),
             batch_size=task.batch_size,
             threads=settings.threads,
             synthetic_data=False,
         )
-        for client, device in enumerate(cast.devices)
+        for client, device in enumerate(setup.devices)
     ]
     found = [fitting_profile(profiles, one) for one in work]
     notes = [note for profile, one in zip(found, work, strict=True) for note in reservations(profile, one)]
     samples = np.array([one.samples for one in work])
-    return Registered.from_profiles(found, samples, cast.scenario.energy), notes
-
-
-def _open(files: FederateFiles, root: Path, resume: Path | None) -> Run:
-    if resume is None:
-        config = {
-            SCENARIO_FILE: scenario_text(files.scenario_name),
-            "scenario.resolved.json": files.scenario.to_json(),
-            INVENTORY_FILE: files.inventory_path.read_text(encoding="utf-8"),
-        }
-        if files.settings_path is not None:
-            config[SETTINGS_FILE] = files.settings_path.read_text(encoding="utf-8")
-        return RunStore(root).create(
-            files.scenario.name, kind=FEDERATION, config=config, fingerprint=files.fingerprint
-        )
-    record = read_run(resume)
-    if record.status is RunStatus.RUNNING and record.fingerprint == files.fingerprint:
-        salvage(resume)  # it was killed; refused if it is alive
-    return RunStore(resume.parent).resume(resume, fingerprint=files.fingerprint)
+    return Registered.from_profiles(found, samples, setup.scenario.energy), notes

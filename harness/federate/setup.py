@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.round.rules import Protocol
+from emulator.round.rules import RoundRules
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
+from harness.bench.job.workload import Assignment
 from harness.bench.matrix import Cell
 from harness.federate.fleet_data import FleetData
-from harness.federate.participant import LocalWork
-from harness.federate.server import Choose, FederatedServer
+from harness.federate.participant import FederatedParticipant
 from harness.federate.settings import FederateSettings
 from harness.federate.uploads import Uploads
-from harness.probing.schedule import RoundJob
 from harness.rounds.record import REGISTRATION, FederatedRoundRecord, PartRecord
-from harness.rounds.round import Participant
+from harness.rounds.round import RoundJob
+from harness.rounds.server import Choose, RoundServer
 from joulefleet.seeds import torch_seed
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class FederationSetup:
     seed: int
     devices: tuple[str, ...]
     settings: FederateSettings
-    protocol: Protocol
+    protocol: RoundRules
     data: FleetData
     uploads: Uploads
     selector: Selector
@@ -54,7 +54,7 @@ class FederationSetup:
 
     def participants(
         self, number: int, ids: Ids, epochs: Ids, weights: NDArray[np.float32]
-    ) -> list[Participant]:
+    ) -> list[FederatedParticipant]:
         """Who trains what in a round, from these global weights."""
         task, model = self.data.task, self.data.model(weights)
         label, repetition = ("registration", 1) if number == REGISTRATION else ("federate", number)
@@ -63,22 +63,28 @@ class FederationSetup:
             device = self.devices[client]
             cell = Cell(device, task.name, self.settings.backend, self.settings.load(device, number))
             job = RoundJob(number * len(self.devices) + client + 1, cell, repetition, label=label)
-            local = LocalWork(
-                work=self.data.workload(client, model),
-                samples=self.data.samples(client),
-                epochs=count,
-                seed=torch_seed(self.seed, "federate data", client, number),
-                learning_rate=task.learning_rate,
-                momentum=task.momentum,
-                energy=self.scenario.energy,
+            changes = {
+                "epochs": count,
+                "seed": torch_seed(self.seed, "federate data", client, number),
+                "learning_rate": task.learning_rate,
+                "momentum": task.momentum,
+            }
+            found.append(
+                FederatedParticipant(
+                    job,
+                    Assignment(self.data.workload(client, model), self.data.samples(client), changes),
+                    client=client,
+                    epochs=count,
+                    energy=self.scenario.energy,
+                    load_only_s=self.settings.timing.load_only_s,
+                )
             )
-            found.append(Participant(client, job, local))
         return found
 
-    def server(self, participants: list[Participant], choose: Choose | None) -> FederatedServer:
+    def server(self, participants: list[FederatedParticipant], choose: Choose | None) -> RoundServer:
         """The server of a round."""
         timing = self.settings.timing
-        return FederatedServer(
+        return RoundServer(
             [one.device for one in participants],
             choose,
             start_timeout_s=timing.start_timeout_s,
@@ -88,7 +94,7 @@ class FederationSetup:
     def record(
         self,
         number: int,
-        participants: list[Participant],
+        participants: list[FederatedParticipant],
         chosen: NDArray[np.bool_],
         *,
         probed: bool,
@@ -100,7 +106,7 @@ class FederationSetup:
                 device=one.device,
                 client=one.client,
                 job=one.job.name,
-                epochs=one.local.epochs,
+                epochs=one.epochs,
                 chosen=bool(is_chosen),
                 capture_sha256=None if one.capture is None else one.capture.record.sha256(),
                 failure=one.reason,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from emulator.runs.emulation import RECORD as EMULATION_FILE
 from harness.bench.job.failures import ATTEMPT_FILE, FAILED, AttemptRecord
 from harness.evidence.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
-from harness.profiles import build_profile
+from harness.profiles.build import build_profile
 from harness.profiles.cells import by_cell
 from harness.results.findings import finding_table
 from harness.results.overview import JobLine, overview

@@ -13,7 +13,7 @@ from harness.evidence.capture import Capture
 from harness.profiles.epochs import CutCapture, Epoch
 from joulefleet.provenance import Origin, weakest
 from power.energy.index import EnergyIndex
-from power.energy.uncertainty import gross_interval, net_interval
+from power.energy.uncertainty import gross_energy, net_energy
 from power.energy.windows import Window, WindowEnergy
 
 if TYPE_CHECKING:
@@ -190,9 +190,9 @@ def _epoch(job: JobCapture, epoch: Epoch) -> Row:
         "start_s": job.seconds(energy.start_ns),
         "duration_s": energy.duration_s,
         "energy_j": energy.energy_j,
-        "energy_half_width_95_j": gross_interval([session]).half_width_j if energy.valid else None,
+        "energy_half_width_95_j": gross_energy([session]).half_width_j if energy.valid else None,
         "mean_power_w": energy.mean_power_w,
-        "net_j": net_interval([session]).value_j if energy.valid and cut.baseline else None,
+        "net_j": net_energy([session]).value_j if energy.valid and cut.baseline else None,
         "throttled": epoch.throttled,
         "usable": epoch.usable,
         "problems": "; ".join(energy.problems),

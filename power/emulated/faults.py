@@ -1,9 +1,9 @@
-"""Faults on demand: what an emulated instrument shall do wrong, and when."""
+"""Faults on demand: what an emulated instrument does wrong, and when."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -48,6 +48,21 @@ def parse_fault(text: str) -> Fault:
             hint=f"kinds: {', '.join(k.value for k in FaultKind)}",
         )
     return Fault(FaultKind(match[1]), float(match[2]), float(match[3] or 1.0))
+
+
+def parse_faults(what: str, texts: Iterable[str], possible: Collection[FaultKind]) -> tuple[Fault, ...]:
+    """The faults of one instrument.
+
+    Raises:
+        ConfigError: It cannot have one of them.
+    """
+    faults = tuple(parse_fault(text) for text in texts)
+    for fault in faults:
+        if fault.kind not in possible:
+            raise ConfigError(
+                f"{what} has no fault {fault.kind.value!r}", hint=f"it has: {', '.join(sorted(possible))}"
+            )
+    return faults
 
 
 class FaultPlan:

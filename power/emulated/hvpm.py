@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from power.emulated.faults import Fault, FaultKind, FaultPlan
-from power.emulated.hvpm_front_end import REFERENCE, ZERO, hvpm_front_end, lvpm_front_end
-from power.emulated.hvpm_queue import QUEUE_DEPTH, ObservationQueue
+from power.emulated.hvpm_front_end import (
+    QUEUE_DEPTH,
+    REFERENCE,
+    ZERO,
+    ObservationQueue,
+    hvpm_front_end,
+    lvpm_front_end,
+)
 from power.emulated.hvpm_registers import LVPM_RESISTOR_OFFSET, Registers
 from power.emulated.hvpm_variant import HvpmVariant
 from power.emulated.options import EmulatorOptions
@@ -55,7 +61,7 @@ _UNREAD_NS: Final = 1_000_000_000
 
 
 @dataclass(slots=True)
-class Sampling:
+class HvpmSampling:
     """One run, from Start to Stop.
 
     Attributes:
@@ -99,7 +105,7 @@ class EmulatedHvpm(Emulator):
         self._truth = TruthLog(options.truth) if options.truth else None
         self._counts = {"samples": 0, "packets": 0, "lost_packets": 0, "dropped": 0, "discarded_bytes": 0}
         self._lock = threading.RLock()
-        self._sampling: Sampling | None = None
+        self._sampling: HvpmSampling | None = None
         self._server = UsbSocketServer(self)
 
     @property
@@ -182,7 +188,7 @@ class EmulatedHvpm(Emulator):
         depth = PATIENT_DEPTH if self._variant.patient else QUEUE_DEPTH
         wrap = sum(f.amount for f in self._variant.faults if f.kind is FaultKind.DROP_COUNTER_WRAP)
         before_wrap = 0x10000 - round(wrap / 2) if wrap else 0
-        self._sampling = Sampling(
+        self._sampling = HvpmSampling(
             pacer=Pacer(SAMPLE_RATE_HZ, self._skew_ppm, now_ns),
             calibration_period=max(2, round(calibration_ms * SAMPLE_RATE_HZ / 1000)),
             limit=limit,
@@ -195,7 +201,7 @@ class EmulatedHvpm(Emulator):
         self._sampling = None
         self._registers.sampling = False
 
-    def _make(self, run: Sampling, now_ns: int, *, at_once: bool = False) -> None:
+    def _make(self, run: HvpmSampling, now_ns: int, *, at_once: bool = False) -> None:
         """Begin the faults and take the samples that are due, unless it is too early to bother."""
         elapsed_ns = now_ns - run.pacer.start_ns
         for fault in run.plan.due(elapsed_ns * 1e-9):
@@ -209,7 +215,7 @@ class EmulatedHvpm(Emulator):
         elif first >= run.limit and not len(run.queue):
             self._stop()  # the host has got the number of samples it asked for
 
-    def _measure(self, run: Sampling, first: int, t_ns: NDArray[np.int64]) -> None:
+    def _measure(self, run: HvpmSampling, first: int, t_ns: NDArray[np.int64]) -> None:
         current_a, voltage_v = self._signal.sample(t_ns)
         word = self._registers[Opcode.MAIN_VOLTAGE]
         if self._variant.load == "main" and word != self._first_voltage_word:
@@ -229,7 +235,7 @@ class EmulatedHvpm(Emulator):
         for t, row in zip(t_ns[dropped:].tolist(), rows[dropped:], strict=True):
             run.queue.add(t, row.tobytes())
 
-    def _forget_unread(self, run: Sampling, until_ns: int) -> None:
+    def _forget_unread(self, run: HvpmSampling, until_ns: int) -> None:
         """What the host did not read in time is lost."""
         before = run.queue.dropped
         run.queue.host_was_away(until_ns)
@@ -237,7 +243,7 @@ class EmulatedHvpm(Emulator):
         self._counts["dropped"] += lost
         self._counts["discarded_bytes"] += 18 * lost
 
-    def _begin(self, fault: Fault, run: Sampling, now_ns: int) -> None:
+    def _begin(self, fault: Fault, run: HvpmSampling, now_ns: int) -> None:
         if fault.kind is FaultKind.STALL:
             run.stalled_until_ns = now_ns + round(fault.amount * 1e9)
         elif fault.kind is FaultKind.DISCONNECT:
@@ -249,7 +255,7 @@ class EmulatedHvpm(Emulator):
         else:
             run.faulty[fault.kind] = run.faulty.get(fault.kind, 0) + round(fault.amount)
 
-    def _packet(self, run: Sampling, now_ns: int) -> bytes | None:
+    def _packet(self, run: HvpmSampling, now_ns: int) -> bytes | None:
         """The next packet, if there is one now."""
         if now_ns < run.stalled_until_ns:
             return None

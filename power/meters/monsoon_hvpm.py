@@ -26,8 +26,7 @@ from power.meters.safety import (
     require_safe_voltage,
 )
 from power.meters.streaming import StreamingMeter
-from power.meters.thread_switching import restore_turns, shorten_turns
-from power.meters.usb_link import UsbLink
+from power.meters.usb_link import UsbLink, restore_switch_interval, shorten_switch_interval
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import hvpm_control as wire
@@ -213,16 +212,16 @@ class MonsoonHvpm(StreamingMeter):
         if self.config.channel != "usb":
             self._require_passthrough_off()
         self._select_voltage()
-        shorten_turns(SWITCH_INTERVAL_S)
+        shorten_switch_interval(SWITCH_INTERVAL_S)
         try:
             self._unit.start(self._options.calibration_ms)
         except BaseException:
-            restore_turns()
+            restore_switch_interval()
             raise
 
     def end_sampling(self) -> None:
         """See `StreamingMeter`."""
-        restore_turns()
+        restore_switch_interval()
         self._unit.stop()
 
     def read_bytes(self) -> bytes:

@@ -27,6 +27,7 @@ from power.meters.streaming import StreamingMeter
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import lvpm_frames as wire
+from power.wire.hvpm_control import UsbPassthrough
 from power.wire.lvpm import LvpmDecoder
 from power.wire.lvpm_calibration import COARSE_NOISE_A, FINE_NOISE_A
 
@@ -157,7 +158,7 @@ class MonsoonLvpm(StreamingMeter):
         status = self.status()
         return CurrentLimits(status.run_time_limit_a, status.power_up_limit_a)
 
-    def set_usb_passthrough(self, mode: wire.UsbPassthrough) -> None:
+    def set_usb_passthrough(self, mode: UsbPassthrough) -> None:
         """Connect or disconnect the USB port at the front."""
         self._require_idle()
         self._port.write(wire.set_usb_passthrough(mode))
@@ -171,9 +172,9 @@ class MonsoonLvpm(StreamingMeter):
     def begin_sampling(self) -> None:
         """See `StreamingMeter`; checks first that the reading will mean what it says."""
         status = self.status()
-        if status.usb_passthrough != wire.UsbPassthrough.OFF and self._options.usb_passthrough_off:
-            self.set_usb_passthrough(wire.UsbPassthrough.OFF)
-        elif status.usb_passthrough != wire.UsbPassthrough.OFF:
+        if status.usb_passthrough != UsbPassthrough.OFF and self._options.usb_passthrough_off:
+            self.set_usb_passthrough(UsbPassthrough.OFF)
+        elif status.usb_passthrough != UsbPassthrough.OFF:
             raise MeterError(
                 f"{KIND}: USB passthrough is not off (mode {status.usb_passthrough}), so charging current"
                 " would falsify the reading",

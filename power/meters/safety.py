@@ -34,7 +34,7 @@ class OutputControl(Protocol):
         """The highest current limit that the instrument can be set to."""
 
     def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:
-        """Say at which currents the instrument shall cut the output; returns what it then reports."""
+        """Say at which currents the instrument must cut the output; returns what it then reports."""
 
     def set_voltage(self, voltage_v: float) -> float:
         """Switch the output on at a voltage, at most ``voltage_max_v``; returns what was set."""

@@ -10,18 +10,18 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from emulator.compare.load import method_name
-from emulator.fleet.network import Link
+from emulator.fleet.network import TransferSource
 from emulator.policies.store import any_policy, write_policy
 from emulator.round.outcome import Accounting, Fate
 from emulator.runs.batch import plan, play, read_index, start
 from emulator.runs.emulation import load_result, run
 from emulator.runs.log import METRIC
 from emulator.scenario.model import (
-    Fleet,
+    FleetSection,
     ProtocolSection,
     Scenario,
     SelectorSection,
-    Traces,
+    TracesSection,
     TrainerSection,
 )
 from emulator.selectors.eafl import Eafl
@@ -35,7 +35,7 @@ from tests.emulator.worlds import Prober
 
 SMALL = Scenario(
     name="small",
-    fleet=Fleet(devices=20, speed_spread=0.3),
+    fleet=FleetSection(devices=20, speed_spread=0.3),
     protocol=ProtocolSection(rounds=3, k=3, candidates=6),
     trainer=TrainerSection(kind="surrogate"),
 )
@@ -77,9 +77,9 @@ def test_the_record_is_enough_to_repeat_it(tmp_path: Path) -> None:
     assert record.rounds == 3
 
 
-@pytest.mark.parametrize("traces", [None, Traces(at_end="wrap", users=2, days=1)])
-def test_recorded_transfers_need_a_record(tmp_path: Path, traces: Traces | None) -> None:
-    fleet = SMALL.fleet.model_copy(update={"network": Link.TRACE, "traces": traces})
+@pytest.mark.parametrize("traces", [None, TracesSection(at_end="wrap", users=2, days=1)])
+def test_recorded_transfers_need_a_record(tmp_path: Path, traces: TracesSection | None) -> None:
+    fleet = SMALL.fleet.model_copy(update={"network": TransferSource.TRACE, "traces": traces})
     with pytest.raises(ConfigError, match="no throughput was recorded"):
         run(SMALL.model_copy(update={"fleet": fleet}), out=tmp_path)
 

@@ -17,7 +17,7 @@ CELL = Cell("a", "digits-mlp", "torch", PlannedLoad(name="none", cpu_share=0))
 
 def workload(**changes: object):
     plan = Plan(**{"models": ("digits-mlp",), "backends": ("torch",), "samples": 200, **changes})  # type: ignore[arg-type]
-    return Workloads(plan, [CELL]).of(CELL)
+    return Workloads(plan, [CELL]).of(CELL).work
 
 
 def test_random_samples_are_made_on_the_device() -> None:

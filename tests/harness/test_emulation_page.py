@@ -11,7 +11,7 @@ import pytest
 
 from emulator.runs.batch import plan, play, start
 from emulator.runs.emulation import RECORD, run
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.report.charts import HeatMap
 from harness.report.emulation_page import emulation_page
@@ -22,7 +22,7 @@ from tests.harness.browser import browser, console_errors, drawn, open_page, req
 DEVICES = 20
 SMALL = Scenario(
     name="small",
-    fleet=Fleet(devices=DEVICES, speed_spread=0.3),
+    fleet=FleetSection(devices=DEVICES, speed_spread=0.3),
     protocol=ProtocolSection(rounds=4, k=3, candidates=6),
     trainer=TrainerSection(kind="surrogate"),
 )
@@ -116,7 +116,7 @@ def test_what_is_not_finished_is_named_and_left_out(
 
 
 def test_a_large_fleet_is_shown_in_groups(tmp_path: Path) -> None:
-    fleet = Fleet(devices=2 * MAX_CELLS + 1, speed_spread=0.3)
+    fleet = FleetSection(devices=2 * MAX_CELLS + 1, speed_spread=0.3)
     result = run(SMALL.model_copy(update={"fleet": fleet}), seed=0, out=tmp_path)
     found = heat_map(emulation_page(result.path))
     (values,) = found.rows.values()

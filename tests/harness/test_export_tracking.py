@@ -9,7 +9,7 @@ import pytest
 
 from emulator.runs.batch import plan, play, start
 from emulator.runs.emulation import RECORD, load_result, run
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.export.curves import Point, run_curves
 from harness.results.stored_run import StoredRun
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("bench")
 
 SMALL = Scenario(
     name="small",
-    fleet=Fleet(devices=20, speed_spread=0.3),
+    fleet=FleetSection(devices=20, speed_spread=0.3),
     protocol=ProtocolSection(rounds=3, k=3, candidates=6, test_every=2),
     trainer=TrainerSection(kind="surrogate"),
 )

@@ -21,7 +21,7 @@ from harness.evidence.capture import DeviceFacts, open_capture
 from harness.inventory import Inventory, load_inventory
 from harness.probing.expected import Expectation, RunRound, fitting_profiles
 from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.run import ProbingFiles, ProbingOutcome, read_files, run_plan
+from harness.probing.run import ProbingFiles, ProbingOutcome, read_files, run_probing
 from harness.probing.savings import (
     MeasuredRound,
     PairedSeries,
@@ -37,7 +37,7 @@ from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles
 from harness.rounds.measured import MeasuredPart, PhaseReading, read_part
 from harness.rounds.record import ProbingRoundRecord, read_probing_rounds
-from harness.rounds.server import RoundServer
+from harness.rounds.server import Report, RoundServer
 from joulefleet.config import parse_toml
 from joulefleet.errors import CalledOff, ConfigError, DataQualityError
 from joulefleet.records import read_record, write_record
@@ -159,13 +159,19 @@ def test_the_fingerprint_is_of_what_decides_the_results(inventory: Inventory) ->
 # The server.
 
 
-def probe(duration_ns: int = 10**9) -> ProbeDone:
-    return ProbeDone(seq=1, job_id="job", loss=1.0, duration_ns=duration_ns, samples=1)
+def probe(duration_ns: int = 10**9) -> Report:
+    return Report(ProbeDone(seq=1, job_id="job", loss=1.0, duration_ns=duration_ns, samples=1))
 
 
 def serve(candidates: str, k: int | None, *, timeout_s: float = 10.0) -> RoundServer:
-    choose = None if k is None else lambda reports: frozenset(sorted(reports, key=reports.__getitem__)[:k])
-    return RoundServer(candidates, choose, start_timeout_s=timeout_s, report_timeout_s=timeout_s)
+    choose = (
+        None
+        if k is None
+        else lambda reports: frozenset(sorted(reports, key=lambda device: reports[device].duration_s)[:k])
+    )
+    return RoundServer(
+        candidates, choose, start_timeout_s=timeout_s, report_timeout_s=timeout_s, needs_all=True
+    )
 
 
 def test_the_server_decides_when_all_have_reported() -> None:
@@ -179,14 +185,14 @@ def test_the_server_decides_when_all_have_reported() -> None:
     said = in_threads({n: lambda n=n: server.decide(n, probe(ord(n)), Ending()) for n in "bc"})
     first.join(10)
     assert (early, said) == ([True], {"b": False, "c": False})
-    assert server.reports["b"] == pytest.approx(98e-9)
+    assert server.reports["b"].duration_s == pytest.approx(98e-9)
     assert not server.late
 
 
 def test_a_vanilla_candidate_goes_on_at_once() -> None:
     server = serve("ab", None)
     assert server.decide("a", probe(), Ending())
-    assert server.reports == {"a": 1.0}
+    assert {device: report.duration_s for device, report in server.reports.items()} == {"a": 1.0}
 
 
 def test_the_server_does_not_wait_for_the_lost_or_for_the_late() -> None:
@@ -409,10 +415,10 @@ def done(bench: LocalBench) -> ProbingOutcome:
         raise BrokenPipeError("nobody reads the progress any more")
 
     with pytest.raises(KeyboardInterrupt):
-        run_plan(files, root, stop=stop, listener=stopping)
+        run_probing(files, root, stop=stop, listener=stopping)
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
-    return run_plan(files, root, resume=run.path, listener=cutting)
+    return run_probing(files, root, resume=run.path, listener=cutting)
 
 
 @pytest.fixture
@@ -611,13 +617,13 @@ def test_a_killed_round_is_put_aside_and_begun_again(
     stop.set()
     files = files_of(bench, BASE)
     with pytest.raises(KeyboardInterrupt):
-        run_plan(files, tmp_path, resume=copy, stop=stop)
+        run_probing(files, tmp_path, resume=copy, stop=stop)
     new = {path for path in (copy / "failed").iterdir() if path.name not in before}
     killed = [read_record(path / "attempt.json", AttemptRecord) for path in sorted(new)]
     assert [r.job.split("_")[1] for r in killed if r.error_type == "Killed"] == ["alpha", "beta", "gamma"]
     assert len(read_probing_rounds(copy)) == 3
     with pytest.raises(ConfigError, match="another configuration"):
-        run_plan(files_of(bench, BASE + "seed = 5\n"), tmp_path, resume=copy)
+        run_probing(files_of(bench, BASE + "seed = 5\n"), tmp_path, resume=copy)
 
 
 def test_predictions_from_the_profiles_of_a_run(

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""What is wrong with traces: found, counted and, when asked, repaired."""

@@ -14,8 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from traces.intervals import union
-from traces.measure import sorted_once, time_between, total_ns
+from traces.intervals import sorted_once, time_between, total_ns, union
 from traces.model import FACTS, BatteryPoints, InteractionTrace, Intervals, Throughput
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""What a phone is doing at time t, for one trace or a fleet of millions: pure functions of time."""

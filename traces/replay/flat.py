@@ -58,7 +58,7 @@ class FlatTraces:
         throughput: Steps of the network throughput.
         apps: Names behind the numbers in ``app``.
         categories: Category of each app.
-        time_zones: All that the users name, sorted; the empty string for "not told". ``None`` if they were
+        time_zones: All that the users name, sorted; the empty string for "unknown". ``None`` if they were
             not kept: flat forms of earlier versions on disk.
     """
 

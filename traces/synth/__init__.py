@@ -1,6 +1,6 @@
 """A fitted generator of interaction traces.
 
-`model` is what is fitted and shipped, `spells` what is counted in recorded traces, `fit` turns counts into
-a model, `process` and `grid` draw from it, `write` stores what was drawn, `fidelity` compares it with people
-whom it never saw.
+`model` is what is fitted and shipped; `fit` counts recorded traces and turns the counts into a model, `draw`
+draws people from it, `write` stores them as a trace set, `fidelity` compares them with people whom the fit
+never saw.
 """

@@ -29,18 +29,18 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
 
     --from and --to count from its first sample. The exit code is 6 if the energy must not be used.
     """
-    from power.energy.measurement import gather
-    from power.energy.uncertainty import Session, gross_interval
+    from power.energy.measurement import measure_windows
+    from power.energy.uncertainty import MeasuredRecording, gross_energy
     from power.recording import open_recording
-    from power.recording.csv_export import write_csv
+    from power.recording.csv_export import write_samples_csv
 
     recording = open_recording(folder)
     record = recording.record
     window = _window(recording, from_s, to_s)
     # The window is told in the recording's own time, so there is no clock to align.
-    (evidence,) = gather(recording, [window], sync_uncertainty_s=0.0)
+    (evidence,) = measure_windows(recording, [window], sync_uncertainty_s=0.0)
     energy = evidence.energy
-    interval = gross_interval([Session((evidence,), record.info.accuracy)]) if energy.valid else None
+    interval = gross_energy([MeasuredRecording((evidence,), record.info.accuracy)]) if energy.valid else None
     data: dict[str, Any] = {
         "folder": str(folder),
         "origin": record.provenance(folder.name).origin.value,
@@ -56,7 +56,7 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
         "problems": list(energy.problems),
         "notes": [*energy.notes, *(interval.notes if interval else ())],
         "findings": [finding.model_dump(mode="json") for finding in record.findings],
-        "csv_rows": None if csv is None else write_csv(recording, csv, window),
+        "csv_rows": write_samples_csv(recording, csv, window.start_ns, window.end_ns) if csv else None,
     }
     return Output(data, lambda console: _render(console, data), 0 if energy.valid else EXIT_DATA_QUALITY)
 

@@ -59,27 +59,32 @@ def list_profiles(root: Path, reference: bool, task: str | None) -> Output:
     """List profiles: those in runs, and the reference fleet."""
     from harness.cli.profile.view import summary_table
     from harness.profiles.library import Stored, stored_profiles
-    from power.reference import reference_fleet
+    from power.reference import reference_facts, reference_fleet
 
     own = [stored for stored in stored_profiles(root) if task in (None, stored.profile.task)]
-    fleet = [Stored(found, None) for found in reference_fleet(task)] if reference else []
+    if reference and task:
+        reference_fleet(task)  # refuses a task that it does not know, before anything is printed
+
+    def fleet() -> list[Stored]:
+        return [Stored(found, None) for found in reference_fleet(task)] if reference else []
 
     def render(console: Console) -> None:
         if own:
             console.print(summary_table(own))
         else:
             console.print(f"no profiles in the runs of {root}")
-        if fleet and task:
-            console.print(summary_table(fleet))
-        elif fleet:
-            tasks = dict.fromkeys(stored.profile.task for stored in fleet)
-            phones = len({stored.profile.device for stored in fleet})
+        if reference and task:
+            console.print(summary_table(fleet()))
+        elif reference:
+            # Counted from the facts: making 272 profiles would take longer than all the rest.
+            facts = reference_facts()
+            tasks = ", ".join(found.name for found in facts.tasks)
             console.print(
-                f"reference fleet: {phones} phones [literature] for {', '.join(tasks)}", markup=False
+                f"reference fleet: {len(facts.phones)} phones [literature] for {tasks}", markup=False
             )
             console.print("  `joulefleet profile list --task mnist-lenet5` lists them", markup=False)
 
-    return Output([{**_key(stored), "place": stored.place} for stored in [*own, *fleet]], render)
+    return Output(lambda: [{**_key(stored), "place": stored.place} for stored in [*own, *fleet()]], render)
 
 
 @profile.command("show")

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from harness.bench.job.failures import retryable
-from harness.bench.job.stages import Stage
+from harness.bench.job.hooks import Stage
 from harness.bench.matrix import BenchJob
 from harness.bench.plan import Retry
 from harness.inventory import Inventory

@@ -20,7 +20,7 @@ from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_files
-from harness.federate.run import federate
+from harness.federate.run import run_federation
 from harness.profiles.library import build_run_profiles
 from harness.report.bench_page import bench_page
 from harness.report.federated_rounds import rounds_section
@@ -103,11 +103,11 @@ def done(bench: LocalBench) -> Result:
         raise BrokenPipeError("nobody reads the progress any more")
 
     with pytest.raises(KeyboardInterrupt):
-        federate(files, root, stop=stop, listener=stopping, cache=bench.folder / "graphs")
+        run_federation(files, root, stop=stop, listener=stopping, cache=bench.folder / "graphs")
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
     shutil.copytree(run.path / "checkpoint", bench.folder / "after-round-1")
-    return federate(files, root, resume=run.path, listener=cutting, cache=bench.folder / "graphs")
+    return run_federation(files, root, resume=run.path, listener=cutting, cache=bench.folder / "graphs")
 
 
 def test_rounds_are_stored_like_those_of_the_emulator(done: Result, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_round_that_a_kill_has_cut_off_from_its_checkpoint_is_played_again(
     stop = threading.Event()
     stop.set()
     with pytest.raises(KeyboardInterrupt):
-        federate(files_of(bench), tmp_path, resume=copy, stop=stop, cache=bench.folder / "graphs")
+        run_federation(files_of(bench), tmp_path, resume=copy, stop=stop, cache=bench.folder / "graphs")
     assert [r.number for r in read_federated_rounds(copy)] == [1]
     assert read_table(copy, "rounds").column("round").to_pylist() == [1]
     aside = [read_record(p / "attempt.json", AttemptRecord) for p in (copy / "failed").iterdir()]
@@ -265,7 +265,7 @@ def test_the_page_of_a_run_that_ended_before_its_first_round(tmp_path: Path) -> 
 
 def test_a_resumed_run_has_to_be_the_same(bench: LocalBench, done: Result) -> None:
     with pytest.raises(ConfigError, match="another configuration"):
-        federate(files_of(bench, seed=9), bench.folder, resume=done.path, cache=bench.folder / "graphs")
+        run_federation(files_of(bench, seed=9), bench.folder, resume=done.path, cache=bench.folder / "graphs")
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,7 +296,7 @@ def test_a_fleet_that_is_gone_leaves_the_run_open(bench: LocalBench, tmp_path: P
     inventory.write_text(text)
     shutil.copy(bench.inventory.with_suffix(".known_hosts"), inventory.with_suffix(".known_hosts"))
     with pytest.raises(DeviceError, match="not a single device could be asked"):
-        federate(files_of(bench, inventory), tmp_path / "runs", cache=bench.folder / "graphs")
+        run_federation(files_of(bench, inventory), tmp_path / "runs", cache=bench.folder / "graphs")
 
 
 def test_the_command_plays_with_profiles_of_an_earlier_run(

@@ -11,7 +11,7 @@ from device_agents.payload.job import parse_job
 from device_agents.payload.tensors import unpack
 from device_agents.payload.trainer import Files, build_trainer
 from device_agents.workloads.tasks import find_task
-from emulator.runs.assemble import learners_of
+from emulator.runs.learners import learners_of
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.training.table import TableTrainer

@@ -1,74 +1,54 @@
-"""One sitting at a federated run: registration, rounds, and everything on disk before the next one begins."""
+"""Registration, then round after round of a federation, each on disk before the next one begins."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 from emulator.round.outcome import RoundOutcome
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.runs.log import RunLog
-from harness.bench.job.attempt import Bench
-from harness.bench.job.board import StatusBoard
-from harness.bench.job.failures import attempts_before, killed_record, put_aside
-from harness.bench.job.workload import Workloads
-from harness.bench.journal import JOBS, JOURNAL, BenchJournal, Listener, job_histories, tell
+from harness.bench.journal import tell
 from harness.federate.federation import Federation, Played
 from harness.federate.files import FederateFiles
 from harness.federate.registration import Registered
 from harness.federate.setup import FederationSetup
-from harness.probing.schedule import RoundJob
-from harness.rounds.host_load import HostLoadLog
 from harness.rounds.record import REGISTRATION, ROUNDS, FederatedRoundRecord, federated_file
+from harness.rounds.session import Session
 from joulefleet.errors import NobodyLeft
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record, write_record
-from joulefleet.runstore import Run, read_table
+from joulefleet.runstore import read_table
 
 
-class Sitting:
-    """One sitting at a run that is open.
+class FederatedRounds:
+    """Plays and stores the rounds of a run that is open.
 
     Args:
-        run: The run.
+        session: The run.
         files: What to play.
-        cast: Who and what takes part.
-        listener: Told what happens to which job or round.
+        setup: Who and what takes part.
         on_round: Called after each round.
     """
 
     def __init__(
         self,
-        run: Run,
+        session: Session,
         files: FederateFiles,
-        cast: FederationSetup,
-        listener: Listener,
+        setup: FederationSetup,
         on_round: Callable[[RoundOutcome], None],
     ) -> None:
-        self._run = run
+        self._session = session
+        self._run = session.run
         self._files = files
-        self._cast = cast
-        self._listener = listener
+        self._setup = setup
         self._on_round = on_round
         self._origin = Origin.EMULATED  # the weakest claim, until an instrument has said what it is
-        (run.path / JOBS).mkdir(exist_ok=True)
-        (run.path / ROUNDS).mkdir(exist_ok=True)
-        self._journal = BenchJournal(run.journal(JOURNAL))
-        plan = files.settings.plan(files.scenario)
-        bench = Bench(
-            run=run.path,
-            run_id=run.record.run_id,
-            plan=plan,
-            inventory=files.inventory,
-            inventory_path=files.inventory_path,
-            workloads=Workloads(plan, ()),
-            board=StatusBoard(files.devices),
-        )
-        self._federation = Federation(bench, cast, self._note_job)
+        (session.path / ROUNDS).mkdir(exist_ok=True)
+        self._federation = Federation(session.bench, setup)
 
     def play(self, registered: Registered | None, stop: threading.Event, notes: Sequence[str] = ()) -> Result:
         """Play what is left.
@@ -78,19 +58,15 @@ class Sitting:
             stop: Ends it when set.
             notes: What a reader should know about where ``registered`` comes from.
         """
-        path = self._run.path
-        federation = self._federation
-        with ExitStack() as stack:
-            stack.callback(self._journal.close)
-            state = load_checkpoint(path)
-            if state is not None:
-                federation.load_state_dict(state)
-            self._take_up()
-            stack.enter_context(HostLoadLog(self._run))
-            self._register(registered, stop)
-            known = read_record(path / RECORD, EmulationRecord) if (path / RECORD).exists() else None
-            record = known or self._first_record(registered, notes)
-            log = stack.enter_context(self._log(resume_after=None if known is None else federation.round))
+        path, federation = self._run.path, self._federation
+        state = load_checkpoint(path)
+        if state is not None:
+            federation.load_state_dict(state)
+        self._session.put_aside_unfinished(self._counted_jobs())
+        self._register(registered, stop)
+        known = read_record(path / RECORD, EmulationRecord) if (path / RECORD).exists() else None
+        record = known or self._first_record(registered, notes)
+        with self._log(resume_after=None if known is None else federation.round) as log:
             ended_early = self._rounds(log, stop)
         record = self._last_record(record, ended_early)
         write_record(path / RECORD, record, replace=True)
@@ -104,7 +80,7 @@ class Sitting:
         for attempt in range(1, self._files.settings.retry.attempts + 1):
             if not len(federation.unregistered):
                 break
-            self._note("registration", file.stem, attempt=attempt)
+            self._session.note("registration", file.stem, attempt=attempt)
             record = federation.measure_registration(stop)
             known = read_record(file, FederatedRoundRecord).parts if file.exists() else ()
             parts = {part.client: part for part in (*known, *record.parts)}
@@ -121,7 +97,7 @@ class Sitting:
             if stop.is_set():
                 raise KeyboardInterrupt
             number = federation.round + 1
-            self._note("round", f"{number:04d}")
+            self._session.note("round", f"{number:04d}")
             try:
                 played = federation.play(stop)
             except NobodyLeft as error:
@@ -135,7 +111,7 @@ class Sitting:
 
     def _keep(self, played: Played, log: RunLog) -> None:
         """Store a round; the checkpoint comes last, so that a round without one is played again."""
-        federation, outcome, protocol = self._federation, played.outcome, self._cast.protocol
+        federation, outcome, protocol = self._federation, played.outcome, self._setup.protocol
         self._store(played.record)
         self._origin = played.origin or self._origin  # a round without a capture claims what the last one did
         tested = federation.done or (protocol.test_every and outcome.round % protocol.test_every == 0)
@@ -145,14 +121,14 @@ class Sitting:
             loss=federation.score.loss,
             test_accuracy=federation.test().accuracy if tested else math.nan,
             overhead_s=federation.chooser.overhead_s,
-            metrics=self._cast.selector.metrics(),
+            metrics=self._setup.selector.metrics(),
             origin=self._origin,
         )
         log.sync()
         save_checkpoint(self._run.path, federation.state_dict())
         failures = {part.device: part.failure for part in played.record.parts if part.failure}
         chosen = [part.device for part in played.record.parts if part.chosen]
-        self._note("round_finished", f"{outcome.round:04d}", chosen=chosen, failures=failures)
+        self._session.note("round_finished", f"{outcome.round:04d}", chosen=chosen, failures=failures)
 
     def _store(self, record: FederatedRoundRecord) -> None:
         write_record(federated_file(self._run.path, record.number), record)
@@ -161,29 +137,29 @@ class Sitting:
         return RunLog(
             self._run,
             self._origin,
-            training=self._cast.uploads.implementation,
-            metrics=sorted(self._cast.selector.metrics()),
+            training=self._setup.uploads.implementation,
+            metrics=sorted(self._setup.selector.metrics()),
             resume_after=resume_after,
         )
 
     def _first_record(self, registered: Registered | None, notes: Sequence[str]) -> EmulationRecord:
-        cast, budgets = self._cast, self._federation.budgets
+        setup, budgets = self._setup, self._federation.budgets
         facts: dict[str, Any] = {
-            "seed": cast.seed,
-            "selector": cast.selector.name,
+            "seed": setup.seed,
+            "selector": setup.selector.name,
             "privileged": False,
             "budgets": {"time_s": budgets.time_s, "energy_j": budgets.energy_j},
-            "trainer": cast.uploads.implementation,
-            "energy": cast.scenario.energy,
+            "trainer": setup.uploads.implementation,
+            "energy": setup.scenario.energy,
             "cost_origin": "not measured yet",
             "played": "on the bench",
-            "devices": list(cast.devices),
+            "devices": list(setup.devices),
             "registration": "measured" if registered is None else "from profiles",
             "registration_notes": list(notes),
             "not_used": list(self._files.not_used),
-            **cast.facts,
+            **setup.facts,
         }
-        record = EmulationRecord(scenario=cast.scenario, seed=cast.seed, facts=facts)
+        record = EmulationRecord(scenario=setup.scenario, seed=setup.seed, facts=facts)
         write_record(self._run.path / RECORD, record)
         return record
 
@@ -200,29 +176,18 @@ class Sitting:
             }
         )
 
-    def _take_up(self) -> None:
-        """Put aside what a kill has left of a round that does not count."""
-        path, last = self._run.path, self._federation.round
-        again = set(self._federation.unregistered.tolist())
-        whole: set[str] = set()
-        for file in sorted((path / ROUNDS).glob("*.json")):
+    def _counted_jobs(self) -> set[str]:
+        """Jobs of the rounds that count.
+
+        The record of a round that has no checkpoint is removed: the round is played again.
+        """
+        last, again = self._federation.round, set(self._federation.unregistered.tolist())
+        counted: set[str] = set()
+        for file in sorted((self._run.path / ROUNDS).glob("*.json")):
             record = read_record(file, FederatedRoundRecord)
             if record.number > last:
                 file.unlink()
-            else:
-                counted = [p for p in record.parts if record.number != REGISTRATION or p.client not in again]
-                whole |= {part.job for part in counted if part.capture_sha256 is not None}
-        histories = job_histories(path / f"{JOURNAL}.jsonl")
-        for folder in sorted(p for p in (path / JOBS).glob("*") if p.is_dir() and p.name not in whole):
-            stage = histories[folder.name].stage if folder.name in histories else ""
-            killed = killed_record(folder.name, attempts_before(path, folder.name) + 1, stage)
-            put_aside(path, folder, killed)
-            self._journal.write("killed", job=folder.name, attempt=killed.attempt, stage=stage)
-
-    def _note_job(self, event: str, job: RoundJob, facts: dict[str, object]) -> None:
-        self._journal.write(event, job=job.name, **facts)
-        tell(self._listener, event, job.name, facts)
-
-    def _note(self, event: str, name: str, **facts: object) -> None:
-        self._journal.write(event, round=name, **facts)
-        tell(self._listener, event, name, facts)
+                continue
+            parts = [p for p in record.parts if record.number != REGISTRATION or p.client not in again]
+            counted |= {part.job for part in parts if part.capture_sha256 is not None}
+        return counted

@@ -39,7 +39,7 @@ def _known(what: str, given: Iterable[str], known: Collection[str]) -> None:
 
 
 def zone(options: ReaderOptions, why: str) -> ZoneInfo:
-    """The users' time zone, which the source does not tell.
+    """The users' time zone, which the source does not give.
 
     Raises:
         ConfigError: It was not given (``why`` says what needs it) or does not exist.
