@@ -4,37 +4,12 @@ Measure: `open_meter`, `record`, `open_recording`, `measure_energy`, `build_prof
 Replay: `load_scenario`, `emulate`, `compare`, `reference_fleet`, `import_traces`, `synthesise_traces`.
 Validate probing: `predict_savings`. Any stored run: `open_run`.
 
-Names are imported when they are first used, so importing this package costs next to nothing. ``docs/python.md`` shows each in use.
+Names are imported when first used, so importing this package costs next to nothing. Each docstring has an
+example; ``docs/python.md`` shows them together.
 """
 
-from joulefleet.lazy import lazy_names
+from joulefleet.lazy import names_of_stub
 
 __version__ = "0.1.0.dev0"
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "emulator": (
-            "Scenario",
-            "Selector",
-            "compare_emulations as compare",
-            "load_scenario",
-            "run as emulate",
-        ),
-        "harness": ("build_run_profiles as build_profiles", "open_run", "predict_savings"),
-        "joulefleet.errors": ("JoulefleetError",),
-        "joulefleet.interval": ("Interval",),
-        "joulefleet.provenance": ("Origin",),
-        "power": (
-            "DeviceProfile",
-            "MeterConfig",
-            "load_profile",
-            "measure_energy",
-            "open_meter",
-            "open_recording",
-            "record",
-            "reference_fleet",
-        ),
-        "traces": ("TraceSet", "import_traces", "synthesise as synthesise_traces"),
-    },
-)
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

@@ -20,7 +20,7 @@ def lazy_names(
 
     Args:
         package: Its ``__name__``.
-        modules: Module to the names that are public of it; ``"run as emulate"`` makes `run` public as `emulate`.
+        modules: Module to its public names; ``"run as emulate"`` makes `run` public as `emulate`.
     """
     homes = {}
     for module, names in modules.items():

@@ -1,4 +1,4 @@
-from power.energy.index import integrate_recording
+from power.energy.stretch import measure_energy
 from power.energy.windows import Window
 from power.importers.powertool_csv import import_powertool_csv
 from power.meter import METERS, MeterConfig, PowerMeter, open_meter
@@ -30,8 +30,8 @@ __all__ = [
     "Window",
     "compare_with_raw",
     "import_powertool_csv",
-    "integrate_recording",
     "load_profile",
+    "measure_energy",
     "open_meter",
     "open_recording",
     "record",

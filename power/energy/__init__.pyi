@@ -2,6 +2,7 @@ from power.energy.baseline import IDLE_PARTS, Baseline, measure_baseline
 from power.energy.index import EnergyIndex, integrate_recording
 from power.energy.integration import integrate
 from power.energy.measurement import MeasuredWindow, measure_windows
+from power.energy.stretch import RecordedEnergy, measure_energy
 from power.energy.uncertainty import (
     EnergyBudget,
     MeasuredRecording,
@@ -24,6 +25,7 @@ __all__ = [
     "GapPolicy",
     "MeasuredRecording",
     "MeasuredWindow",
+    "RecordedEnergy",
     "UncertaintyPart",
     "Window",
     "WindowEnergy",
@@ -35,6 +37,7 @@ __all__ = [
     "integrate",
     "integrate_recording",
     "measure_baseline",
+    "measure_energy",
     "measure_windows",
     "net_energy",
 ]
