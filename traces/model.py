@@ -18,7 +18,7 @@ The shape, for whoever produces or consumes traces:
 
 * A trace holds what the source says, defects included. Construction checks only what makes the arrays
   readable (types, equal lengths). Readers do not repair: arrays that are unsorted, overlapping, reversed or
-  outside the trace are kept, `traces.quality.validate` finds and (when asked) repairs them, and every query
+  outside the trace are kept, `traces.quality.checks` finds and (when asked) repairs them, and every query
   and the flat store refuse a trace with such errors.
 * Arrays are read-only. Traces are compared by identity. `traces.intervals` turns readings and change events
   into intervals; `traces.storage.trace_set` writes and reads traces; `traces.replay.timeline` answers

@@ -15,13 +15,15 @@ import numpy as np
 
 from traces.intervals import time_between, total_ns, union
 from traces.replay.policy import And, Not, Word
-from traces.replay.policy_text import parse_policy
+from traces.replay.policy_parser import parse_policy
 from traces.replay.query import TraceQuery
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from traces.model import Fact, InteractionTrace, Intervals
+
+__all__ = ["HourlyShare", "LocalHours", "TraceStats", "collect", "distribution"]
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 DEFAULT_POLICY = "charging and wifi and idle"

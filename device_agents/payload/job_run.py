@@ -233,9 +233,9 @@ class JobRun:
         """Keep the result on the device first: if the link dies, a new connection can fetch it."""
         if not self._spec.upload:
             return
-        from device_agents.payload.tensors import pack
+        from device_agents.payload.tensors import pack_arrays
 
-        data = pack(trainer.state())
+        data = pack_arrays(trainer.state())
         self._result = store(self._folder.result, data)
         self._markers.start("upload", bytes=len(data))
         try:

@@ -14,9 +14,9 @@ from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accur
 from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.policies.store import SUFFIX
 from emulator.round.outcome import Accounting
-from emulator.runs.emulation import RECORD, Result, load_result
+from emulator.runs.result import RECORD, Result, load_result, run_of
 from emulator.runs.software import OTHER_SOFTWARE
-from emulator.runs.stored import checked_rounds, how_to_go_on, run_of
+from emulator.runs.stored import checked_rounds, how_to_go_on
 from emulator.selectors.base import SELECTORS, Family
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from traces.replay.fleet import NEVER_NS, NetworkRates, Segments, TraceFleet
 from traces.replay.policy import Policy, battery_terms
-from traces.replay.policy_text import parse_policy
+from traces.replay.policy_parser import parse_policy
 
 __all__ = ["NEVER_NS", "AlwaysThere", "Conditions", "Replayed"]
 

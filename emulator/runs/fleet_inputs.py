@@ -23,7 +23,7 @@ from traces.replay.devices import DAY_NS, FleetRecipe
 from traces.replay.flat import FlatTraces, flatten
 from traces.replay.flat_store import FLAT_FILE, FlatRecord, open_flat
 from traces.replay.fleet import TraceFleet
-from traces.replay.policy_text import parse_policy
+from traces.replay.policy_parser import parse_policy
 from traces.storage.trace_set import TraceSet
 
 MIXED = "mixed"

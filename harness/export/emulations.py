@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.runs.emulation import RECORD, EmulationRecord
+from emulator.runs.result import RECORD, EmulationRecord
 from joulefleet.errors import DataQualityError
 from joulefleet.records import read_record
 from joulefleet.runstore import read_table

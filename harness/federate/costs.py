@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Booked:
+class MeasuredCosts:
     """Measured parts of a round, one entry per participant.
 
     Attributes:
@@ -40,8 +40,10 @@ class Booked:
     notes: tuple[str, ...]
 
 
-def book(participants: Sequence[FederatedParticipant], chosen: NDArray[np.bool_], *, probed: bool) -> Booked:
-    """Add up what was measured.
+def measured_costs(
+    participants: Sequence[FederatedParticipant], chosen: NDArray[np.bool_], *, probed: bool
+) -> MeasuredCosts:
+    """Add up what was measured of a round.
 
     Args:
         participants: As `play_round` left them.
@@ -54,7 +56,7 @@ def book(participants: Sequence[FederatedParticipant], chosen: NDArray[np.bool_]
     began_ns = min((part.began_ns for part in known), default=0)
     elapsed_ns = max((part.ended_ns for part in known), default=0) - began_ns
     honest_s = honest_time_s(cost, chosen, probed=probed)
-    return Booked(
+    return MeasuredCosts(
         cost=cost,
         chosen=chosen,
         honest_s=honest_s,

@@ -9,8 +9,8 @@ from typing import Any
 
 from emulator.round.outcome import RoundOutcome
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
 from emulator.runs.log import RunLog
+from emulator.runs.result import RECORD, EmulationRecord, Result, load_result
 from harness.bench.journal import tell
 from harness.federate.federation import Federation, Played
 from harness.federate.files import FederateFiles
@@ -111,10 +111,10 @@ class FederatedRounds:
 
     def _keep(self, played: Played, log: RunLog) -> None:
         """Store a round; the checkpoint comes last, so that a round without one is played again."""
-        federation, outcome, protocol = self._federation, played.outcome, self._setup.protocol
+        federation, outcome, rules = self._federation, played.outcome, self._setup.rules
         self._store(played.record)
         self._origin = played.origin or self._origin  # a round without a capture claims what the last one did
-        tested = federation.done or (protocol.test_every and outcome.round % protocol.test_every == 0)
+        tested = federation.done or (rules.test_every and outcome.round % rules.test_every == 0)
         log.append(
             outcome,
             eligible=played.eligible,

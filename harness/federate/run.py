@@ -11,8 +11,8 @@ import numpy as np
 
 from emulator.round.outcome import RoundOutcome
 from emulator.runs.assemble import make_selector, rules_of
-from emulator.runs.emulation import Result
 from emulator.runs.learners import learners_of, task_of
+from emulator.runs.result import Result
 from emulator.selectors.base import Selector
 from harness.bench.journal import Listener, tell
 from harness.federate.files import FederateFiles
@@ -84,7 +84,7 @@ def _setup(files: FederateFiles, selector: Selector | None, cache: Path | None) 
         seed=seed,
         devices=files.devices,
         settings=files.settings,
-        protocol=rules_of(scenario, task),
+        rules=rules_of(scenario, task),
         data=FleetData(task, trainer, len(files.devices), backend, cache),
         uploads=Uploads(trainer, backend),
         selector=make_selector(scenario) if selector is None else selector,

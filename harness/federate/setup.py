@@ -45,7 +45,7 @@ class FederationSetup:
     seed: int
     devices: tuple[str, ...]
     settings: FederateSettings
-    protocol: RoundRules
+    rules: RoundRules
     data: FleetData
     uploads: Uploads
     selector: Selector

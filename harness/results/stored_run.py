@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.runs.emulation import RECORD as EMULATION_FILE
+from emulator.runs.result import RECORD as EMULATION_FILE
 from harness.bench.job.failures import ATTEMPT_FILE, FAILED, AttemptRecord
 from harness.evidence.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
 from harness.profiles.build import build_profile

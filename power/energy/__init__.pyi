@@ -17,27 +17,8 @@ from power.energy.uncertainty import (
 from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
 
 __all__ = [
-    "DEFAULT_POLICY",
-    "IDLE_PARTS",
-    "Baseline",
-    "EnergyBudget",
-    "EnergyIndex",
-    "GapPolicy",
-    "MeasuredRecording",
-    "MeasuredWindow",
-    "RecordedEnergy",
-    "UncertaintyPart",
-    "Window",
-    "WindowEnergy",
-    "combined_half_width_j",
-    "error_limits",
-    "error_sensitivities",
-    "gross_energy",
-    "idle_energy",
-    "integrate",
-    "integrate_recording",
-    "measure_baseline",
-    "measure_energy",
-    "measure_windows",
-    "net_energy",
-]
+    "DEFAULT_POLICY", "IDLE_PARTS", "Baseline", "EnergyBudget", "EnergyIndex", "GapPolicy",
+    "MeasuredRecording", "MeasuredWindow", "RecordedEnergy", "UncertaintyPart", "Window", "WindowEnergy",
+    "combined_half_width_j", "error_limits", "error_sensitivities", "gross_energy", "idle_energy",
+    "integrate", "integrate_recording", "measure_baseline", "measure_energy", "measure_windows", "net_energy",
+]  # fmt: skip

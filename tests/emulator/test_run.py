@@ -13,9 +13,9 @@ from emulator.compare.load import method_name
 from emulator.fleet.network import TransferSource
 from emulator.policies.store import any_policy, write_policy
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.batch import plan, play, read_index, start
-from emulator.runs.emulation import load_result, run
+from emulator.runs.batch import plan, play, read_index, run, start
 from emulator.runs.log import METRIC
+from emulator.runs.result import load_result
 from emulator.scenario.model import (
     FleetSection,
     ProtocolSection,
@@ -163,7 +163,7 @@ def test_the_example_of_an_own_selector_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "energy_j_honest" in done.stdout
     (folder,) = tmp_path.iterdir()
-    assert load_result(folder).record.selector == "loss_per_joule"
+    assert load_result(folder / "loss_per_joule_s0").record.selector == "loss_per_joule"
 
 
 def test_methods_are_named_by_the_options_of_who_played(tmp_path: Path) -> None:

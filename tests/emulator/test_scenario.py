@@ -10,7 +10,7 @@ import pytest
 from emulator.fleet.conditions import Conditions
 from emulator.policies.store import any_policy, write_policy
 from emulator.runs.assemble import assemble, make_selector
-from emulator.runs.emulation import run
+from emulator.runs.batch import run
 from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
 from emulator.runs.learners import task_of
 from emulator.scenario.load import load_scenario, preset_names, preset_summaries

@@ -36,8 +36,8 @@ from harness.bench.plan import Cooldown, Plan, Retry
 from harness.evidence.salvage import salvage
 from harness.inventory import Inventory, load_inventory
 from harness.rounds.bench_run.precision import relative_half_width
-from harness.rounds.bench_run.queue import JobQueue, meter_resource
-from harness.rounds.bench_run.retry import RetryPolicy, Verdict
+from harness.rounds.bench_run.queue import JobQueue
+from harness.rounds.retry import RetryPolicy, Verdict, meter_resource
 from joulefleet.config import parse_toml
 from joulefleet.errors import (
     ConfigError,

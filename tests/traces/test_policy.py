@@ -27,7 +27,7 @@ from traces.replay.flat import flatten
 from traces.replay.fleet import TraceFleet
 from traces.replay.next_change import NEVER_NS
 from traces.replay.policy import CELLULAR, ONLINE, WORDS, And, BatteryTerm, Not, Or, Policy, Word
-from traces.replay.policy_text import MAX_DEPTH, MAX_LENGTH, parse_policy, policy_text
+from traces.replay.policy_parser import MAX_DEPTH, MAX_LENGTH, parse_policy, policy_text
 from traces.replay.query import TraceQuery
 
 levels = st.sampled_from([0.0, 0.125, 0.3, 0.5, 1.0])

@@ -12,8 +12,8 @@ import pytest
 from tests.traces.importing import imported
 from traces.intervals import total_ns, union
 from traces.model import Intervals, NetworkKind
-from traces.quality.repair import repair
-from traces.quality.validate import errors
+from traces.quality.checks import errors
+from traces.quality.repairs import repair
 
 
 def found(folder: Path, name: str) -> Path:

@@ -15,7 +15,7 @@ import pytest
 from joulefleet.errors import ConfigError, DataQualityError
 from tests.traces.importing import imported, same, seconds
 from traces.model import NetworkKind
-from traces.quality.validate import errors
+from traces.quality.checks import errors
 from traces.readers import READERS
 from traces.readers.rows import row_reader, value_codec
 from traces.readers.rows.timestamps import SHOWN_TWICE

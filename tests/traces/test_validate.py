@@ -33,9 +33,9 @@ from traces.model import (
     NetworkSpans,
     Throughput,
 )
-from traces.quality.repair import repair
+from traces.quality.checks import MEANING, TraceSeverity, errors, require_replayable, validate
+from traces.quality.repairs import repair
 from traces.quality.sets import repair_set, validate_set
-from traces.quality.validate import MEANING, TraceSeverity, errors, require_replayable, validate
 from traces.replay.query import TraceQuery
 from traces.stats import LocalHours, collect
 from traces.storage.trace_set import new_trace_set

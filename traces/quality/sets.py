@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from traces.quality.repair import repair
-from traces.quality.validate import MEANING, TraceFinding, TraceSeverity, validate
+from traces.quality.checks import MEANING, TraceFinding, TraceSeverity, validate
+from traces.quality.repairs import repair
 from traces.storage.manifest import RepairRecord
 from traces.storage.trace_set import TraceSet, new_trace_set
 

@@ -28,7 +28,7 @@ from traces.replay.eligibility import Eligibility, level_at, work_out
 from traces.replay.flat import FlatTraces
 from traces.replay.next_change import NEVER_NS, NextChange, Same
 from traces.replay.policy import Policy, battery_terms, evaluate
-from traces.replay.policy_text import parse_policy
+from traces.replay.policy_parser import parse_policy
 from traces.replay.segments import Segments, cut_windows
 from traces.replay.steps import Steps
 

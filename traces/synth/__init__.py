@@ -4,3 +4,14 @@
 draws people from it, `write` stores them as a trace set, `fidelity` compares them with people whom the fit
 never saw.
 """
+
+from joulefleet.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "traces.synth.fit.trace_set": ("TraceOrigin", "fit_set"),
+        "traces.synth.model": ("UsageModel", "load_model"),
+        "traces.synth.write": ("synthesise",),
+    },
+)

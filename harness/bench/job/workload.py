@@ -99,7 +99,7 @@ class Workloads:
             raise ConfigError(f"{model} with {samples} samples: {error}") from error
 
     def _task(self, model: str, backend: str, samples: int) -> Workload:
-        from device_agents.payload.tensors import pack
+        from device_agents.payload.tensors import pack_arrays
         from device_agents.workloads.models import initial_state
         from device_agents.workloads.tasks import find_task
 
@@ -112,22 +112,24 @@ class Workloads:
 
             found = GraphCache(self._cache).shard(task, samples)
             graphs = {size: path.read_bytes() for size, path in found.items()}
-        weights = pack(initial_state(task, torch_seed(self._plan.seed, "bench weights", model)))
+        weights = pack_arrays(initial_state(task, torch_seed(self._plan.seed, "bench weights", model)))
         shard = _real_samples(task, samples, self._plan.seed) if self._plan.data == "real" else None
         return Workload(task.data_set, task.batch_size, weights, graphs, shard)
 
 
 def _softmax(batch_size: int) -> Workload:
-    from device_agents.payload.tensors import pack
+    from device_agents.payload.tensors import pack_arrays
     from device_agents.workloads.softmax import Softmax
 
     model = Softmax()
-    return Workload("synthetic", batch_size or model.batch_size, pack({"weights": model.initial()}), {})
+    return Workload(
+        "synthetic", batch_size or model.batch_size, pack_arrays({"weights": model.initial()}), {}
+    )
 
 
 def _real_samples(task: Task, samples: int, seed: int) -> bytes:
     """Training samples of the task's data set, drawn without replacement; the same on every device."""
-    from device_agents.payload.tensors import pack
+    from device_agents.payload.tensors import pack_arrays
     from emulator.data.sources import load_data_set
 
     data = load_data_set(task.data_set)
@@ -138,7 +140,7 @@ def _real_samples(task: Task, samples: int, seed: int) -> bytes:
         )
     drawn = generator(seed, "bench samples", task.name).choice(len(data.train), samples, replace=False)
     x, y = data.inputs(data.train.x[drawn]), data.train.y[drawn]
-    return pack({"x": x.astype(task.input_dtype), "y": y.astype("int64")})
+    return pack_arrays({"x": x.astype(task.input_dtype), "y": y.astype("int64")})
 
 
 def default_cache() -> Path:

@@ -16,7 +16,7 @@ from harness.bench.job.workload import Workloads
 from harness.bench.matrix import BenchJob
 from harness.rounds.bench_run.precision import is_narrow
 from harness.rounds.bench_run.queue import JobQueue
-from harness.rounds.bench_run.retry import RetryPolicy, Verdict
+from harness.rounds.retry import RetryPolicy, Verdict
 from joulefleet.errors import describe
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from emulator.compare.load import compare_emulations
-from emulator.runs.batch import plan, play, resume, start
-from emulator.runs.emulation import RECORD
+from emulator.runs.batch import plan, play, reopen, start
+from emulator.runs.result import RECORD
 from joulefleet.errors import ConfigError, DataQualityError
 from tests.emulator.small_experiment import variant
 from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table
@@ -147,8 +147,8 @@ def test_a_run_that_goes_on_with_other_software_says_so(runs: Path) -> None:
     host = json.loads((runs / "run.json").read_text())["host"]
     edit_run(runs, status="interrupted", host={**host, "sources": "0" * 64})
     with pytest.raises(ConfigError, match=r"other software.*: sources 000000000000, now "):
-        resume(runs)
-    run, index = resume(runs, accept_other_software=True)
+        reopen(runs)
+    run, index = reopen(runs, accept_other_software=True)
     with run:
         play(run, index)
     warnings = compare_emulations([runs]).comparison.warnings

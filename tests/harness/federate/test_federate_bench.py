@@ -14,8 +14,9 @@ import pytest
 
 from emulator.compare.load import compare_emulations
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.emulation import Result, emulate, load_result
+from emulator.runs.emulation import emulate
 from emulator.runs.log import clients_schema
+from emulator.runs.result import Result, load_result
 from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
@@ -182,7 +183,7 @@ def test_a_stopped_run_kept_its_finished_round(done: Result) -> None:
     assert len(list(done.path.glob("host_load-*.parquet"))) == 2
     starts = done.rounds["start_ns"].to_numpy()
     assert starts[1] == starts[0] + done.rounds["duration_ns"].iloc[0], (
-        "the time between sittings is not in it"
+        "the time between sessions is not in it"
     )
     assert (done.rounds["idle_ns"] >= 0).all()
 
@@ -269,9 +270,9 @@ def test_a_resumed_run_has_to_be_the_same(bench: LocalBench, done: Result) -> No
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
-    files = files_of(bench)
+    files_of(bench)
     root = bench.folder / "dry"
-    arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
+    arguments = ["bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory)]
     assert joulefleet([*arguments, "--root", str(root), "--dry-run", "--selector", "oort", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["selector"], said["devices"], said["rounds"]) == ("oort", ["alpha", "beta"], 2)
@@ -279,8 +280,8 @@ def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixt
 
 
 def test_the_command_says_what_is_wrong(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
-    files = files_of(bench)
-    arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
+    files_of(bench)
+    arguments = ["bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory)]
     assert joulefleet([*arguments, "--selector", "speed_oracle"]) == 3
     assert "is an oracle" in capsys.readouterr().err
     assert joulefleet([*arguments, "--profiles", str(bench.folder)]) == 3
@@ -308,11 +309,11 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     profiles = [stored.profile for stored in build_run_profiles(copy).profiles]
     assert len(profiles) == 2
     notes = [f"profile of {profile.device}: {note}" for profile in profiles for note in profile.notes]
-    files = files_of(bench)
+    files_of(bench)
     arguments = [
-        "bench", "federate", files.scenario_name, "--inventory", str(bench.inventory), "--settings",
-        str(files.settings_path), "--selector", "oort", "--rounds", "1", "--root", str(tmp_path / "runs"),
-        "--profiles", str(copy),
+        "bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory),
+        "--settings", str(bench.folder / "federate.toml"), "--selector", "oort", "--rounds", "1",
+        "--root", str(tmp_path / "runs"), "--profiles", str(copy),
     ]  # fmt: skip
     larger = tmp_path / "larger.toml"
     larger.write_text(SCENARIO.replace("batch_size = 4", "batch_size = 8"))

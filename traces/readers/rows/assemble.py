@@ -1,7 +1,7 @@
 """From the records of one user to an `InteractionTrace`; the same rules for every format.
 
 What the source says stays as it says it: sessions and spans that overlap, and readings out of order or twice
-at one time, are kept and counted; `traces.quality.validate` judges them. Only three things are decided here,
+at one time, are kept and counted; `traces.quality.checks` judges them. Only three things are decided here,
 and each is counted in the report:
 
 * Logs of changes are put into the order of time (a stable sort), or there would be no intervals.

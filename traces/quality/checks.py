@@ -1,6 +1,6 @@
 """What is wrong with a trace. An *error* makes its answers wrong, so replay refuses it; a *warning* is odd.
 
-Nothing is changed here; `traces.quality.repair` does that, when asked, and lists what it did.
+Nothing is changed here; `traces.quality.repairs` does that, when asked, and lists what it did.
 """
 
 from __future__ import annotations

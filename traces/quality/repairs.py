@@ -22,7 +22,7 @@ import numpy as np
 
 from traces.intervals import union
 from traces.model import FACTS, AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, NetworkSpans
-from traces.quality.validate import TraceFinding, errors
+from traces.quality.checks import TraceFinding, errors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

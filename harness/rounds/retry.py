@@ -2,7 +2,7 @@
 
 An attempt that fails before the device is measured says something about the device or the meter: all its
 jobs would fail alike. They wait together, and after as many failures in a row as a job has attempts, the
-device is out of this sitting. A failure later on may be the job's own doing, and costs one of its attempts.
+device is out of this session. A failure later on may be the job's own doing, and costs one of its attempts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from harness.bench.job.hooks import Stage
 from harness.bench.matrix import BenchJob
 from harness.bench.plan import Retry
 from harness.inventory import Inventory
-from harness.rounds.bench_run.queue import device_resource, meter_resource
 from joulefleet.errors import JoulefleetError, MeterError, MeterNotFound
 
 MAX_WAIT_S = 600.0
@@ -31,7 +30,7 @@ class Verdict:
         again: Whether the job is tried again.
         wait_s: Not before this long.
         resource: What has to wait too, or is out: a device or a meter; empty if only the job is concerned.
-        out: Whether the resource is of no use in this sitting.
+        out: Whether the resource is of no use in this session.
     """
 
     again: bool
@@ -89,3 +88,13 @@ class RetryPolicy:
 
     def _wait_s(self, failures: int) -> float:
         return min(MAX_WAIT_S, self._retry.wait_s * float(2 ** (failures - 1)))
+
+
+def device_resource(device: str) -> str:
+    """What only one job can use at a time, as the queue calls it."""
+    return f"device {device}"
+
+
+def meter_resource(inventory: Inventory, device: str) -> str:
+    """The same for the meter of a device."""
+    return f"meter {inventory.meter_key(device)}"
