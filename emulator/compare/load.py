@@ -12,6 +12,7 @@ import numpy as np
 from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
 from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
 from emulator.compare.table import MethodComparison, Pair, compare
+from emulator.compare.titles import METRICS, SHOWN
 from emulator.policies.store import SUFFIX
 from emulator.round.outcome import Accounting
 from emulator.runs.result import RECORD, Result, load_result, run_of
@@ -128,9 +129,25 @@ class ComparedRuns:
     basis: str
     origins: Mapping[str, str]
 
+    def __str__(self) -> str:
+        """The tables of the usual metrics, as ``joulefleet compare`` prints them."""
+        from emulator.compare.render import as_text
+
+        return as_text(self, SHOWN)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per method and metric, with intervals and tests, as ``joulefleet compare --format csv``."""
+        from io import StringIO
+
+        import pandas as pd
+
+        from emulator.compare.render import as_csv
+
+        return pd.read_csv(StringIO(as_csv(self, METRICS)))
+
 
 def compare_emulations(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str] | Path | str,
     *,
     target: float | None = None,
     accounting: Accounting = Accounting.HONEST,
@@ -140,8 +157,12 @@ def compare_emulations(
 ) -> ComparedRuns:
     """Compare stored emulations, paired by seed.
 
+    Example:
+        >>> print(compare("emulations/RUN"))
+        >>> compare(["emulations/RUN", "emulations/OTHER"], target=0.8).frame()
+
     Args:
-        paths: Folders with emulations.
+        paths: A folder with emulations, or several.
         target: Accuracy to reach; by default what the baseline ends with on average, or the worst method
             without one.
         accounting: Whose probes count.
@@ -152,7 +173,8 @@ def compare_emulations(
     Raises:
         DataQualityError: No run is finished, one is damaged, or they differ in more than who chose.
     """
-    found, warnings = load_emulations(paths)
+    folders = [paths] if isinstance(paths, Path | str) else paths
+    found, warnings = load_emulations([Path(folder) for folder in folders])
     differ = unequal(found)
     if differ and not mixed:
         raise DataQualityError(

@@ -536,12 +536,14 @@ def test_options_that_do_not_fit(
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, ask: Callable[..., Any]) -> None:
-    files = files_of(bench, "candidates = [2, 3]\nchosen = [1, 2]\nrepetitions = 1\n")
+    files_of(bench, "candidates = [2, 3]\nchosen = [1, 2]\nrepetitions = 1\n")
     arguments = ("--inventory", str(bench.inventory), "--root", str(bench.folder / "dry"))
-    said = ask(str(files.plan_path), "--dry-run", *arguments)
+    said = ask(str(bench.folder / "probing.toml"), "--dry-run", *arguments)
     assert len(said["rounds"]) == 6
     assert not (bench.folder / "dry").exists()
-    error = ask(str(files.plan_path), "--candidates", "3", "--dry-run", *arguments, code=2)["error"]
+    error = ask(str(bench.folder / "probing.toml"), "--candidates", "3", "--dry-run", *arguments, code=2)[
+        "error"
+    ]
     assert "--candidates does not apply" in error["message"]
 
 
@@ -584,9 +586,9 @@ def test_a_device_that_is_gone_fails_its_rounds(bench: LocalBench, ask: Callable
     inventory.write_text(bench.inventory.read_text().replace(f"port = {port}", "port = 1"))
     shutil.copy(bench.inventory.with_suffix(".known_hosts"), inventory.with_suffix(".known_hosts"))
     text = "devices = ['alpha', 'beta']\ncandidates = [2]\nchosen = [1]\nrepetitions = 1\norder = 'listed'\n"
-    files = files_of(bench, text, FAST.replace("attempts = 12", "attempts = 1"), inventory)
+    files_of(bench, text, FAST.replace("attempts = 12", "attempts = 1"), inventory)
     root = bench.folder / "gone"
-    said = ask(str(files.plan_path), "--inventory", str(inventory), "--root", str(root), code=6)
+    said = ask(str(bench.folder / "probing.toml"), "--inventory", str(inventory), "--root", str(root), code=6)
     assert "no vanilla round with its probing round is finished" in said["error"]["message"]
     (run,) = RunStore(root).list()
     assert run.state == "interrupted", "it can be resumed"

@@ -270,9 +270,9 @@ def test_a_resumed_run_has_to_be_the_same(bench: LocalBench, done: Result) -> No
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
-    files = files_of(bench)
+    files_of(bench)
     root = bench.folder / "dry"
-    arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
+    arguments = ["bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory)]
     assert joulefleet([*arguments, "--root", str(root), "--dry-run", "--selector", "oort", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["selector"], said["devices"], said["rounds"]) == ("oort", ["alpha", "beta"], 2)
@@ -280,8 +280,8 @@ def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixt
 
 
 def test_the_command_says_what_is_wrong(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
-    files = files_of(bench)
-    arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
+    files_of(bench)
+    arguments = ["bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory)]
     assert joulefleet([*arguments, "--selector", "speed_oracle"]) == 3
     assert "is an oracle" in capsys.readouterr().err
     assert joulefleet([*arguments, "--profiles", str(bench.folder)]) == 3
@@ -309,11 +309,11 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     profiles = [stored.profile for stored in build_run_profiles(copy).profiles]
     assert len(profiles) == 2
     notes = [f"profile of {profile.device}: {note}" for profile in profiles for note in profile.notes]
-    files = files_of(bench)
+    files_of(bench)
     arguments = [
-        "bench", "federate", files.scenario_name, "--inventory", str(bench.inventory), "--settings",
-        str(files.settings_path), "--selector", "oort", "--rounds", "1", "--root", str(tmp_path / "runs"),
-        "--profiles", str(copy),
+        "bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory),
+        "--settings", str(bench.folder / "federate.toml"), "--selector", "oort", "--rounds", "1",
+        "--root", str(tmp_path / "runs"), "--profiles", str(copy),
     ]  # fmt: skip
     larger = tmp_path / "larger.toml"
     larger.write_text(SCENARIO.replace("batch_size = 4", "batch_size = 8"))
