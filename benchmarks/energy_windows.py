@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
-from power.energy.integration import GapPolicy, Window, integrate_recording
+from power.energy import GapPolicy, Window, integrate_recording
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, SampleBlock
 from power.recording import RecordingWriter, open_recording
 from power.timebase import Timebase

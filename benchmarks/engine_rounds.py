@@ -24,12 +24,12 @@ from benchmarks.result import Figure, figure
 from benchmarks.trace_queries import HALF_HOUR_NS, random_users
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import Replayed
-from emulator.fleet.network import Link, Network
+from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.state import fleet_from_profiles
 from emulator.fleet.world import World
 from emulator.round.engine import Engine
 from emulator.round.reward import Budgets, signed
-from emulator.round.rules import Judging, Protocol
+from emulator.round.rules import RewardRules, RoundRules
 from emulator.runs.log import RunLog
 from emulator.selectors.base import Probe
 from emulator.selectors.fedavg import FedAvg
@@ -89,12 +89,12 @@ def engine(devices: int, candidates: int, k: int) -> Engine:
     conditions = Replayed(TraceFleet.made(flatten(random_users(100, 14)), recipe), "wifi and idle")
     sizes = np.full(devices, 600)
     fleet = fleet_from_profiles(reference_fleet("mnist-lenet5"), sizes, rng=np.random.default_rng(0))
-    network = Network(fleet, conditions, Link.PROFILE, 250_000)
+    network = Network(fleet, conditions, TransferSource.PROFILE, 250_000)
     world = World(fleet, conditions, Batteries(fleet, conditions), network)
-    protocol = Protocol(rounds=10**6, k=k, candidates=candidates, local_epochs=5)
-    judging = Judging(signed, Budgets(time_s=5.0, energy_j=50.0 * k))
+    rules = RoundRules(rounds=10**6, k=k, candidates=candidates, local_epochs=5)
+    reward_rules = RewardRules(signed, Budgets(time_s=5.0, energy_j=50.0 * k))
     trainer = SurrogateTrainer(sizes, 10, 0)
-    return Engine(world, trainer, ProbingRandom(), protocol, judging, 0, classes=10)
+    return Engine(world, trainer, ProbingRandom(), rules, reward_rules, 0, classes=10)
 
 
 def measure(devices: int, candidates: int, k: int) -> dict[str, Any]:

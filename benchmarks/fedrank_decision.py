@@ -15,8 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.result import Figure, figure
 from benchmarks.selector_decisions import K, fleet
-from emulator.selectors.fedrank.selector import FedRank
-from emulator.selectors.fedrank.state import device_states
+from emulator.selectors.fedrank.selector import FedRank, device_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -71,7 +71,7 @@ def _measured(here: Trainer, there: RayTrainer) -> list[Figure]:
         sent.append(there.spent.sent_bytes - bytes_before[0])
         received.append(there.spent.received_bytes - bytes_before[1])
     model_bytes = there.initial().nbytes
-    memory = [_resident_bytes(where.process) for where in there.crew.present.values()]
+    memory = [_resident_bytes(where.process) for where in there.pool.present.values()]
 
     def lower(name: str, values: list[float], unit: str, note: str = "") -> Figure:
         return figure(NAME, name, values, unit, better="lower", note=note)

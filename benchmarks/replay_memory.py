@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
-from power.emulated.lvpm import PACKET_SAMPLES, Converter
+from power.emulated.lvpm import PACKET_SAMPLES, LvpmConverter
 from power.meter import MeterConfig, RawSink, open_meter
 from power.meters.monsoon_lvpm import ACCURACY, KIND
 from power.meters.streaming import StreamingMeter
@@ -118,7 +118,7 @@ class RepeatedLvpm(StreamingMeter):
 
 def about_a_second() -> tuple[bytes, int]:
     """Packets whose sequence goes on when they are repeated, calibration included; and their samples."""
-    converter = Converter(voltage_step_v=125e-6)
+    converter = LvpmConverter(voltage_step_v=125e-6)
     packets = SEQUENCE_MODULUS * 45
     rng = np.random.default_rng(1)
     data = b""

@@ -19,6 +19,11 @@ from device_agents.payload.link.wire import MAX_COLLECT_BYTES, MAX_LINE_BYTES
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DeviceProtocolError
 
+__all__ = [
+    "EpochMarker", "Heartbeat", "Hello", "JobEnd", "Phase", "ProbeDone", "ProbeReport", "SourceLost",
+    "Sources", "Telemetry", "TelemetryMessage",
+]  # fmt: skip
+
 Nanoseconds = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, lt=1e9)]
 JobId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]

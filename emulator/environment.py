@@ -19,6 +19,7 @@ from emulator.runs.assemble import assemble
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Family, Probe, Selector
+from emulator.selectors.fedrank.selector import FEATURES
 from joulefleet.errors import ConfigError, MissingExtra, NobodyLeft
 from joulefleet.extras import install_hint
 
@@ -29,21 +30,19 @@ except ImportError as problem:
     raise MissingExtra("the environment needs gymnasium", hint=install_hint("train")) from problem
 
 ID = "joulefleet-emulator-v0"
-STATE = ("epoch_s", "comm_s", "epoch_j", "comm_j", "loss", "data_size")
-"""Columns of the observation: the paper's six numbers (T_comp, T_comm, E_comp, E_comm, L, D)."""
 LARGEST = 1e12
 """Observations are cut here: a space has to have bounds."""
 
 Observation = dict[str, NDArray[Any]]
 
 
-class Outside(Selector):
+class ExternalAgent(Selector):
     """Stands in for whoever acts on the environment."""
 
     name: ClassVar[str] = "outside"
     family: ClassVar[Family] = Family.LEARNING
     probe: ClassVar[Probe] = Probe.EPOCH
-    needs: ClassVar[frozenset[str]] = frozenset(STATE) - {"data_size"}
+    needs: ClassVar[frozenset[str]] = frozenset(FEATURES) - {"data_size"}
 
     def select(
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
@@ -55,7 +54,7 @@ class Outside(Selector):
 class EmulatorEnv(gymnasium.Env[Observation, NDArray[Any]]):
     """A federated run in which an agent chooses.
 
-    Observation: ``state``, one row per candidate with the columns of `STATE`; ``present``, 1 for rows that
+    Observation: ``state``, one row per candidate with the columns of `FEATURES`; ``present``, 1 for rows that
     are candidates (they come first). Action: with ``scores`` one number per row, of which the K highest
     present ones are trained; with ``ids`` K row numbers, of which those absent or repeated are left out.
     Reward: that of the scenario.
@@ -74,7 +73,7 @@ class EmulatorEnv(gymnasium.Env[Observation, NDArray[Any]]):
         self._action = action
         rows, k = self.scenario.candidates, self.scenario.protocol.k
         parts: dict[str, spaces.Space[Any]] = {
-            "state": spaces.Box(0.0, LARGEST, (rows, len(STATE)), np.float64),
+            "state": spaces.Box(0.0, LARGEST, (rows, len(FEATURES)), np.float64),
             "present": spaces.MultiBinary(rows),
         }
         self.observation_space = spaces.Dict(parts)  # type: ignore[assignment]
@@ -93,7 +92,7 @@ class EmulatorEnv(gymnasium.Env[Observation, NDArray[Any]]):
         super().reset(seed=seed)
         self.close()
         run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
-        self._engine = assemble(self.scenario, run_seed, selector=Outside()).engine
+        self._engine = assemble(self.scenario, run_seed, selector=ExternalAgent()).engine
         self._opened = self._engine.open_round()
         return self._observation(), {"seed": run_seed, "candidates": self._opened.candidates}
 
@@ -103,7 +102,7 @@ class EmulatorEnv(gymnasium.Env[Observation, NDArray[Any]]):
         if engine is None or opened is None:
             raise RuntimeError("call reset before step")
         chosen = self._chosen(np.asarray(action), opened.candidates)
-        epochs = np.full(len(chosen), engine.protocol.local_epochs)
+        epochs = np.full(len(chosen), engine.rules.local_epochs)
         outcome = engine.close_round(opened, chosen, epochs)
         done, nobody = engine.done, False
         self._opened = None
@@ -130,10 +129,10 @@ class EmulatorEnv(gymnasium.Env[Observation, NDArray[Any]]):
 
     def _observation(self) -> Observation:
         rows = self.scenario.candidates
-        state, present = np.zeros((rows, len(STATE))), np.zeros(rows, np.int8)
+        state, present = np.zeros((rows, len(FEATURES))), np.zeros(rows, np.int8)
         if self._opened is not None:
             ids, view = self._opened.candidates, self._opened.view
-            known = np.column_stack([getattr(view, name)[ids].astype(np.float64) for name in STATE])
+            known = np.column_stack([getattr(view, name)[ids].astype(np.float64) for name in FEATURES])
             state[: len(ids)] = np.clip(np.nan_to_num(known), 0.0, LARGEST)
             present[: len(ids)] = 1
         return {"state": state, "present": present}

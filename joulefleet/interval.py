@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+NORMAL_95 = 1.959963984540054
+"""Half of a 95 % interval in standard deviations, where these are known exactly."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A mean, or best estimate, with its 95 % interval. An end that is not known is NaN."""
@@ -34,6 +38,13 @@ class Interval:
         return not (math.isnan(self.low) or math.isnan(self.high))
 
 
+def student_factor(dof: float | None) -> float:
+    """Half of a 95 % interval in standard uncertainties; ``dof`` None: they are known exactly."""
+    from scipy.special import stdtrit  # not at the top: reading a stored interval needs no scipy
+
+    return NORMAL_95 if dof is None else float(stdtrit(dof, 0.975))
+
+
 def student_half_width(values: NDArray[np.float64]) -> float:
     """Half of Student's 95 % interval of the mean; NaN for fewer than two values.
 
@@ -41,12 +52,10 @@ def student_half_width(values: NDArray[np.float64]) -> float:
     and at most 75 % however its levels are widened; of five 85 %. Student's covers what it says, or little
     less. It may reach beyond what is possible (an accuracy over 1) where there are too few values to tell.
     """
-    from scipy.special import stdtrit  # not at the top: reading a stored interval needs no scipy
-
     n = len(values)
     if n < 2:
         return math.nan
-    return float(stdtrit(n - 1, 0.975)) * float(values.std(ddof=1)) / math.sqrt(n)
+    return student_factor(n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
 
 
 def student_interval(values: NDArray[np.float64]) -> Interval:

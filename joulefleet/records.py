@@ -6,7 +6,10 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
+import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -145,3 +148,29 @@ def storage_error(path: Path, error: OSError) -> StorageError:
             f"{path}: cannot be written ({error.strerror})", hint="choose a writable directory with --out"
         )
     return StorageError(f"{path}: {error.strerror or error}")
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Write into a hidden folder beside ``path``; it gets its name when everything went well.
+
+    Raises:
+        StorageError: The folder exists already (nothing is overwritten) or cannot be written.
+    """
+    path = path.resolve()
+    if path.exists():
+        raise StorageError(f"{path}: exists already, not overwritten", hint="choose another folder")
+    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        hidden.mkdir(parents=True)
+    except OSError as error:
+        raise storage_error(path, error) from error
+    try:
+        yield hidden
+        fsync_directory(hidden)
+        hidden.rename(path)
+        fsync_directory(path.parent)
+    except OSError as error:
+        raise storage_error(path, error) from error
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, field
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from joulefleet.errors import ConfigError
@@ -48,6 +47,8 @@ class Registry(Generic[T]):
 
     def entries(self) -> dict[str, Entry]:
         """All known names; a built-in one cannot be replaced by a plug-in."""
+        from importlib.metadata import entry_points
+
         found = {
             point.name: Entry(point.name, point.value, source=point.dist.name if point.dist else "?")
             for point in entry_points(group=self.group)
@@ -61,6 +62,18 @@ class Registry(Generic[T]):
         Raises:
             ConfigError: The name is unknown (the known ones are listed) or cannot be imported.
         """
+        entry = self._find(name)
+        module, _, attribute = entry.target.partition(":")
+        try:
+            return cast("T", _resolve(import_module(module), attribute))
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"{self.what} {name!r} from {entry.source} cannot be loaded: {error}"
+            ) from error
+
+    def _find(self, name: str) -> Entry:
+        if name in self.builtin:  # no look at what is installed, which takes milliseconds a package
+            return Entry(name, *self.builtin[name])
         entries = self.entries()
         if name not in entries:
             near = difflib.get_close_matches(name, entries, n=1)
@@ -68,13 +81,7 @@ class Registry(Generic[T]):
             raise ConfigError(
                 f"no {self.what} called {name!r}", hint=f"{hint}known: {', '.join(entries) or 'none'}"
             )
-        module, _, attribute = entries[name].target.partition(":")
-        try:
-            return cast("T", _resolve(import_module(module), attribute))
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(
-                f"{self.what} {name!r} from {entries[name].source} cannot be loaded: {error}"
-            ) from error
+        return entries[name]
 
 
 def _resolve(value: Any, path: str) -> Any:

@@ -16,7 +16,7 @@ from power.timebase import Timebase
 class MeterConfig(ClosedModel):
     """One instrument and what the device connected to it can stand.
 
-    The three limits are mandatory: nobody should find out by smoke that a default did not fit. No driver
+    The three limits are mandatory, because a wrong default could destroy the device. No driver
     changes the output because of them; they are what an explicit request is checked against, and what
     the instrument's own setting is compared with. Switching the output on gives the instrument the current
     limit first (`power.meters.safety.switch_output_on`).

@@ -187,7 +187,11 @@ SILENT_PERIODS = 5
 """An instrument that misses so many readings in a row is silent, however slow it is."""
 
 
-class Timing(StrEnum):
+ONE_LOST_PERIODS = 2.5
+"""A single lost sample leaves two periods between its neighbours, give or take jitter."""
+
+
+class SampleClock(StrEnum):
     """Whose clock the sample times come from."""
 
     INSTRUMENT = "instrument"
@@ -246,12 +250,12 @@ class InstrumentInfo(ClosedModel):
     rate_hz: float = Field(gt=0)
     tick_hz: float = Field(gt=0)
     uniform_ticks: bool
-    timing: Timing = Timing.INSTRUMENT
+    timing: SampleClock = SampleClock.INSTRUMENT
     loss: Loss = Loss.COUNTED
     accuracy: Accuracy
     facts: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
-    def patience_s(self, at_least_s: float) -> float:
+    def timeout_s(self, at_least_s: float) -> float:
         """How long to wait for a reading: at least so long, and longer for an instrument that is slow."""
         return max(at_least_s, SILENT_PERIODS / self.rate_hz)
 

@@ -21,8 +21,8 @@ from joulefleet.provenance import Sha256
 from joulefleet.records import StoredRecord, write_record
 from power.meter import MeterConfig, open_meter
 from power.model import InstrumentInfo, SampleBlock, Severity
-from power.recording import Recording, open_recording
 from power.recording.checks import rate_limit_ppm, rate_offset_ppm
+from power.recording.reader import Recording, open_recording
 from power.recording.recorder import record
 
 if TYPE_CHECKING:

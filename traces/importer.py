@@ -61,10 +61,10 @@ def import_traces(
 
 def _provenance(source: Path, *, basis: str) -> Provenance:
     """Imported, or as weak as the tables were when joulefleet exported them."""
-    told = (source if source.is_dir() else source.parent) / ORIGIN_FILE
-    if not told.is_file():
+    stored = (source if source.is_dir() else source.parent) / ORIGIN_FILE
+    if not stored.is_file():
         return Provenance(origin=Origin.IMPORTED, basis=basis)
-    before = read_record(told, OriginRecord).provenance
+    before = read_record(stored, OriginRecord).provenance
     return before.weakened(weakest([Origin.IMPORTED, before.origin]), basis=basis)
 
 

@@ -1,4 +1,4 @@
-"""`InteractionTrace`: what one phone was doing, as its source tells it.
+"""`InteractionTrace`: what one phone was doing, as its source recorded it.
 
 The shape, for whoever produces or consumes traces:
 
@@ -16,9 +16,9 @@ The shape, for whoever produces or consumes traces:
   - `BatteryPoints` are readings; between two of them the level is linear if the coverage has no gap between;
   - `Throughput` holds each reading until the next one or the end of the coverage around it.
 
-* A trace tells what the source says, defects included. Construction checks only what makes the arrays
+* A trace holds what the source says, defects included. Construction checks only what makes the arrays
   readable (types, equal lengths). Readers do not repair: arrays that are unsorted, overlapping, reversed or
-  outside the trace are kept, `traces.quality.validate` finds and (when asked) repairs them, and every query
+  outside the trace are kept, `traces.quality.checks` finds and (when asked) repairs them, and every query
   and the flat store refuse a trace with such errors.
 * Arrays are read-only. Traces are compared by identity. `traces.intervals` turns readings and change events
   into intervals; `traces.storage.trace_set` writes and reads traces; `traces.replay.timeline` answers
@@ -45,8 +45,8 @@ FACTS = ("screen", "plugged", "available")
 class NetworkKind(IntEnum):
     """Which network a phone is on.
 
-    ``NOT_WIFI`` is for sources that tell Wi-Fi from everything else and no more (offline or cellular);
-    ``CELLULAR`` for those that do not tell the generation.
+    ``NOT_WIFI`` is for sources that know Wi-Fi from everything else and no more (offline or cellular);
+    ``CELLULAR`` for those that do not give the generation.
     """
 
     OFFLINE = 0
@@ -229,12 +229,12 @@ class InteractionTrace:
         coverage: When the recorder ran; ``None`` means all the time.
         screen: The screen is on.
         plugged: A charger is connected.
-        available: The source's own verdict that the phone may train, where it tells no more than that.
+        available: The source's own verdict that the phone may train, where it says no more than that.
         apps: Foreground app sessions.
         network: Which network.
         battery: Battery level.
         throughput: Network throughput.
-        time_zone: IANA name of the user's zone; ``""`` if the source does not tell.
+        time_zone: IANA name of the user's zone; ``""`` if the source does not say.
         relative_time: Times count from the start of the recording, not from 1970.
         device: Phone model as in the source, ``""`` if unknown.
         facts: Anything else the source says about the phone, units in the names
@@ -280,7 +280,7 @@ class InteractionTrace:
 
     @property
     def zone(self) -> tzinfo | None:
-        """The user's time zone, ``None`` if the source does not tell."""
+        """The user's time zone, ``None`` if the source does not say."""
         return ZoneInfo(self.time_zone) if self.time_zone else None
 
     def known(self, fact: Fact | AppSessions) -> Intervals:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traces.intervals import union
-from traces.local_hours import LocalHours
-from traces.measure import total_ns
+from traces.intervals import time_between, total_ns, union
 from traces.replay.policy import And, Not, Word
-from traces.replay.policy_text import parse_policy
+from traces.replay.policy_parser import parse_policy
 from traces.replay.query import TraceQuery
 
 if TYPE_CHECKING:
@@ -24,10 +23,49 @@ if TYPE_CHECKING:
 
     from traces.model import Fact, InteractionTrace, Intervals
 
+__all__ = ["HourlyShare", "LocalHours", "TraceStats", "collect", "distribution"]
+
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 DEFAULT_POLICY = "charging and wifi and idle"
 DAY_S = 86_400.0
 RECORDED = Word("recorded")
+# Offsets from UTC are multiples of 15 minutes today (India is at 5:30, Nepal at 5:45): a quarter of an hour
+# lies in one local hour, also across a change to summer time.
+QUARTER_NS = 900 * 10**9
+_QUARTERS_PER_DAY = 96
+
+
+class LocalHours:
+    """The quarters of an hour of one trace and the local hour of each; without a time zone, UTC."""
+
+    def __init__(self, trace: InteractionTrace) -> None:
+        first = trace.start_ns // QUARTER_NS
+        quarters = np.arange(first, -(-trace.end_ns // QUARTER_NS), dtype=np.int64)
+        self._start_ns = quarters * QUARTER_NS
+        offset = _offsets(quarters, UTC if trace.zone is None or trace.relative_time else trace.zone)
+        self._hour = (quarters + offset) % _QUARTERS_PER_DAY // 4
+
+    def seconds(self, intervals: Intervals) -> NDArray[np.float64]:
+        """Seconds of (clean) intervals in each of the 24 local hours."""
+        spent_ns = time_between(intervals, self._start_ns, self._start_ns + QUARTER_NS)
+        return np.asarray(np.bincount(self._hour, weights=spent_ns * 1e-9, minlength=24), np.float64)
+
+
+def _offsets(quarters: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
+    """Offset from UTC at each quarter, in quarters."""
+    days, day_of = np.unique(quarters // _QUARTERS_PER_DAY, return_inverse=True)
+    begin = np.array([_offset(int(day) * _QUARTERS_PER_DAY, zone) for day in days], np.int64)
+    end = np.array([_offset((int(day) + 1) * _QUARTERS_PER_DAY, zone) for day in days], np.int64)
+    offset = begin[day_of]
+    # Clocks change on few days; only those are looked at quarter by quarter.
+    for i in np.flatnonzero((begin != end)[day_of]):
+        offset[i] = _offset(int(quarters[i]), zone)
+    return offset
+
+
+def _offset(quarter: int, zone: tzinfo) -> int:
+    offset = datetime.fromtimestamp(quarter * 900, UTC).astimezone(zone).utcoffset()
+    return round(offset.total_seconds() / 900) if offset is not None else 0
 
 
 @dataclass(slots=True)

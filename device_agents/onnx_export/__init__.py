@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""The training step of a task as an ONNX graph, for devices without torch."""

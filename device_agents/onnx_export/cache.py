@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_SOURCES = ("export/*.py", "workloads/loss.py", "workloads/models/*.py")
+_SOURCES = ("onnx_export/*.py", "workloads/tasks.py", "workloads/models/*.py")
 _DIGITS = 16
 
 
@@ -64,6 +64,15 @@ def _model_source(task: Task) -> str:
     return file_sha256(Path(spec.origin)) if spec is not None and spec.origin else ""
 
 
+def sources() -> dict[str, str]:
+    """Hash of each file whose code decides what a graph contains."""
+    return {
+        str(path.relative_to(_PACKAGE)): file_sha256(path)
+        for pattern in _SOURCES
+        for path in sorted(_PACKAGE.glob(pattern))
+    }
+
+
 def _key(task: Task, batch_size: int, dtype: str) -> str:
     """Hash of the shapes, the exporting code and the torch it traces with.
 
@@ -80,11 +89,7 @@ def _key(task: Task, batch_size: int, dtype: str) -> str:
         "batch_size": batch_size,
         "dtype": dtype,
         "torch": torch.__version__,
-        "sources": {
-            str(path.relative_to(_PACKAGE)): file_sha256(path)
-            for pattern in _SOURCES
-            for path in sorted(_PACKAGE.glob(pattern))
-        },
+        "sources": sources(),
         "model_source": _model_source(task),
     }
     return hashlib.sha256(canonical_json(facts)).hexdigest()[:_DIGITS]

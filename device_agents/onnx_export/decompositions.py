@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 
-from device_agents.onnx_export.windows import WindowAxis, axes, fold, unfold
-from joulefleet.errors import JoulefleetError
+from device_agents.onnx_export import pooling
+from device_agents.onnx_export.windows import WindowAxis, axes, fold, unfold, unsupported
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,11 +35,11 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten.convolution_backward.default: convolution_backward,
         aten.native_batch_norm.default: batch_norm,
         aten.native_batch_norm_backward.default: batch_norm_backward,
-        aten.max_pool2d_with_indices_backward.default: max_pool_backward,
-        aten.avg_pool2d.default: average_pool,
-        aten.avg_pool2d_backward.default: average_pool_backward,
-        aten._adaptive_avg_pool2d.default: adaptive_average_pool,
-        aten._adaptive_avg_pool2d_backward.default: adaptive_average_pool_backward,
+        aten.max_pool2d_with_indices_backward.default: pooling.max_pool_backward,
+        aten.avg_pool2d.default: pooling.average_pool,
+        aten.avg_pool2d_backward.default: pooling.average_pool_backward,
+        aten._adaptive_avg_pool2d.default: pooling.adaptive_average_pool,
+        aten._adaptive_avg_pool2d_backward.default: pooling.adaptive_average_pool_backward,
         aten._log_softmax_backward_data.default: log_softmax_backward,
         aten.threshold_backward.default: threshold_backward,
         aten.sigmoid_backward.default: sigmoid_backward,
@@ -98,7 +96,7 @@ def convolution_backward(
     positions at once; as a convolution it took 0.9 to 3.6 times as long in the layers that were timed.
     """
     if transposed or x.dim() != 4:
-        raise _unsupported("a convolution that is transposed or not of images")
+        raise unsupported("a convolution that is transposed or not of images")
     rows, columns = axes(x.shape[2:], grad.shape[2:], weight.shape[2:], stride, padding, dilation)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0] and _as_products(x, grad.shape[2:], groups):
@@ -197,7 +195,7 @@ def batch_norm(
     The batch is normalised with the plain variance, but the running variance takes the unbiased one (n - 1).
     """
     if not training or weight is None or bias is None or running_mean is None or running_var is None:
-        raise _unsupported("batch normalisation without batch statistics, weights or running statistics")
+        raise unsupported("batch normalisation without batch statistics, weights or running statistics")
     count = x.numel() // x.shape[1]
     mean = x.mean(_all_but_channels(x))
     centred = _per_channel(x, mean.new_ones(mean.shape), -mean)
@@ -254,109 +252,6 @@ def _all_but_channels(x: Tensor) -> list[int]:
     return [0, *range(2, x.dim())]
 
 
-# Pooling
-
-
-def max_pool_backward(
-    grad: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-    indices: Tensor,
-) -> Tensor:
-    """Each output's gradient goes to the input that was the largest."""
-    planes = x.shape[0] * x.shape[1]
-    zeros = grad.new_zeros((planes, x.shape[2] * x.shape[3]))
-    return zeros.scatter_add(1, indices.reshape(planes, -1), grad.reshape(planes, -1)).reshape(x.shape)
-
-
-def average_pool(
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    """The mean of each window, padding counted."""
-    rows, columns = _pooling_axes(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return reduce(add, unfold(x, rows, columns)) * (1 / (rows.kernel * columns.kernel))
-
-
-def average_pool_backward(
-    grad: Tensor,
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
-    """Each output's gradient goes in equal parts to its window."""
-    rows, columns = _pooling_axes(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    share = grad * (1 / (rows.kernel * columns.kernel))
-    return fold([share] * (len(rows.taps) * len(columns.taps)), rows, columns)
-
-
-def _pooling_axes(
-    x: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> tuple[WindowAxis, WindowAxis]:
-    if ceil_mode or divisor_override is not None or (any(padding) and not count_include_pad):
-        raise _unsupported("average pooling that counts other than the whole window")
-    kernel, padding = _pair(kernel), _pair(padding)
-    stride = _pair(stride) if stride else kernel
-    out = [
-        (size + 2 * p - k) // s + 1
-        for size, k, s, p in zip(x.shape[2:], kernel, stride, padding, strict=True)
-    ]
-    return axes(x.shape[2:], out, kernel, stride, padding, (1, 1))
-
-
-def adaptive_average_pool(x: Tensor, output_size: Sequence[int]) -> Tensor:
-    """The mean of as many windows as there are outputs; they overlap where the sizes do not divide."""
-    import torch
-
-    for dim, out in zip((2, 3), output_size, strict=True):
-        windows = _adaptive_windows(x.shape[dim], out)
-        x = torch.cat([x.narrow(dim, a, b - a).mean(dim, keepdim=True) for a, b in windows], dim)
-    return x
-
-
-def adaptive_average_pool_backward(grad: Tensor, x: Tensor) -> Tensor:
-    """Each output's gradient goes in equal parts to its window."""
-    from torch.nn.functional import pad
-
-    for dim in (3, 2):
-        size = x.shape[dim]
-        parts = []
-        for i, (a, b) in enumerate(_adaptive_windows(size, grad.shape[dim])):
-            shape = list(grad.shape)
-            shape[dim] = b - a
-            share = (grad.narrow(dim, i, 1) * (1 / (b - a))).expand(shape)
-            parts.append(pad(share, [0, 0] * (3 - dim) + [a, size - b]))
-        grad = reduce(add, parts)
-    return grad
-
-
-def _adaptive_windows(size: int, out: int) -> list[tuple[int, int]]:
-    return [(i * size // out, -((-(i + 1) * size) // out)) for i in range(out)]
-
-
-def _pair(values: Sequence[int]) -> Sequence[int]:
-    return values if len(values) == 2 else [values[0], values[0]]
-
-
 # Activations, loss, embedding
 
 
@@ -385,12 +280,6 @@ def embedding_backward(
 ) -> Tensor:
     """Each occurrence adds to its row of the table."""
     if padding_index >= 0 or scale_grad_by_freq:
-        raise _unsupported("an embedding with a padding index or frequency scaling")
+        raise unsupported("an embedding with a padding index or frequency scaling")
     width = grad.shape[-1]
     return grad.new_zeros((rows, width)).index_add(0, indices.reshape(-1), grad.reshape(-1, width))
-
-
-def _unsupported(what: str) -> JoulefleetError:
-    return JoulefleetError(
-        f"{what} cannot be exported", hint="write it in device_agents/onnx_export/decompositions.py"
-    )

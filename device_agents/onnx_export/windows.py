@@ -12,6 +12,8 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
 
+from joulefleet.errors import JoulefleetError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -131,3 +133,10 @@ def _pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
     from torch.nn.functional import pad
 
     return pad(x, list(amounts)) if any(amounts) else x
+
+
+def unsupported(what: str) -> JoulefleetError:
+    """The error for what has no form here."""
+    return JoulefleetError(
+        f"{what} cannot be exported", hint="write it in device_agents/onnx_export/decompositions.py"
+    )

@@ -17,15 +17,14 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from device_agents.payload.device import AgentContext
-from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkLost
+from device_agents.payload.context import AgentContext
+from device_agents.payload.faults import LINK_LOST, Interrupted, JobFault, LinkLost, storage_fault
 from device_agents.payload.interrupter import Interrupter
 from device_agents.payload.job import parse_job
 from device_agents.payload.job_run import JobRun
 from device_agents.payload.link.output import AgentOutput
 from device_agents.payload.link.streams import LATE, LOST, Reader, Sender
 from device_agents.payload.link.wire import MAX_BLOB_BYTES, MAX_COLLECT_BYTES, PROTOCOL_VERSION, encode
-from device_agents.payload.recording.journal import storage_fault
 from device_agents.payload.state_folder import FILES, StateFolder, default_state
 from device_agents.payload.wake_lock import wake_lock
 

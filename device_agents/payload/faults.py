@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 CANCELLED = "cancelled"
 DEADLINE = "deadline"
 LINK_LOST = "link_lost"
 LIMIT = "limit"
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class LinkLost(Exception):
@@ -39,3 +47,9 @@ class JobFault(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def storage_fault(path: Path, error: OSError) -> JobFault:
+    """The operating system's refusal to write."""
+    code = "storage_full" if error.errno in _FULL else "storage"
+    return JobFault(code, f"{path.name} cannot be written: {error.strerror or error}")

@@ -30,7 +30,7 @@ from device_agents.payload.trainer import Files, JobTrainer, build_trainer, impo
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.device import AgentContext
+    from device_agents.payload.context import AgentContext
     from device_agents.payload.job import BlobSpec, JobSpec
     from device_agents.payload.state_folder import JobFolder
 
@@ -233,9 +233,9 @@ class JobRun:
         """Keep the result on the device first: if the link dies, a new connection can fetch it."""
         if not self._spec.upload:
             return
-        from device_agents.payload.tensors import pack
+        from device_agents.payload.tensors import pack_arrays
 
-        data = pack(trainer.state())
+        data = pack_arrays(trainer.state())
         self._result = store(self._folder.result, data)
         self._markers.start("upload", bytes=len(data))
         try:

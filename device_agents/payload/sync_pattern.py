@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+__all__ = ["Pattern", "m_sequence", "unpack_lateness"]
+
 # Feedback taps of maximum-length shift registers (P. Alfke, Xilinx application note XAPP052, table 3).
 TAPS = {
     3: (3, 2),

@@ -36,7 +36,7 @@ _NAMES = {
 _DTYPES = {code: name for name, code in _NAMES.items()}
 
 
-def pack(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """Arrays in the order given.
 
     Raises:
@@ -63,7 +63,7 @@ def pack(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     return struct.pack("<Q", len(text)) + text + b"".join(parts)
 
 
-def unpack(data: bytes) -> dict[str, NDArray[Any]]:
+def unpack_arrays(data: bytes) -> dict[str, NDArray[Any]]:
     """The arrays in ``data``, read-only and without a copy.
 
     Raises:

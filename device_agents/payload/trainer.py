@@ -103,10 +103,10 @@ def _import(module: str, spec: JobSpec) -> None:
 
 
 def _read_arrays(path: Path) -> Arrays:
-    from device_agents.payload.tensors import unpack
+    from device_agents.payload.tensors import unpack_arrays
 
     try:
-        return unpack(path.read_bytes())
+        return unpack_arrays(path.read_bytes())
     except ValueError as error:
         raise JobFault("bad_data", f"{path.name}: {error}") from error
 

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""The host's side of a conversation with an agent: clock pings, jobs, what they leave behind."""

@@ -150,14 +150,14 @@ def read_model(data: bytes, like: bytes | None) -> dict[str, NDArray[Any]]:
     Raises:
         DeviceProtocolError: They are not.
     """
-    from device_agents.payload.tensors import unpack
+    from device_agents.payload.tensors import unpack_arrays
 
     try:
-        arrays = unpack(data)
+        arrays = unpack_arrays(data)
     except (ValueError, RecursionError) as error:
         raise DeviceProtocolError(f"the agent sent weights that do not parse: {error}") from error
     if like is not None:
-        sent = unpack(like)
+        sent = unpack_arrays(like)
         wanted = {name: (array.dtype, array.shape) for name, array in sent.items()}
         found = {name: (array.dtype, array.shape) for name, array in arrays.items()}
         if wanted != found:

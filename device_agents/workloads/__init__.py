@@ -1,1 +1,32 @@
-"""Training work as plain numpy or torch, shared by the agent on the device and by the emulator."""
+"""Training work as plain numpy or torch, shared by the agent on the device and by the emulator.
+
+Shipped to devices: Python 3.9, and nothing is imported before a name is used.
+"""
+
+_NAMES = {
+    "device_agents.workloads.backend_onnxruntime": ("OnnxRuntimeTrainer",),
+    "device_agents.workloads.backend_torch": ("TorchTrainer",),
+    "device_agents.workloads.models": ("MODELS", "build", "initial_state", "load_state", "state_arrays"),
+    "device_agents.workloads.softmax": ("Softmax",),
+    "device_agents.workloads.tasks": (
+        "TASKS",
+        "Task",
+        "batch_sizes",
+        "cross_entropy",
+        "find_task",
+        "synthetic_shard",
+    ),
+    "device_agents.workloads.trainer": ("EpochResult", "LocalTrainer"),
+}
+__all__ = sorted(name for names in _NAMES.values() for name in names)  # noqa: PLE0605
+
+
+def __getattr__(name):
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(__import__(module, fromlist=[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return __all__

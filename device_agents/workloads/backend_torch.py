@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: TID253 - this module is torch's side of a choice; import it when that is made
 
-from device_agents.workloads.loss import cross_entropy
 from device_agents.workloads.models import build, load_state, state_arrays
+from device_agents.workloads.tasks import cross_entropy
 from device_agents.workloads.trainer import LocalTrainer
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -104,3 +105,11 @@ def synthetic_shard(
     if task.vocabulary:
         return rng.integers(0, task.vocabulary, shape), labels
     return rng.standard_normal(shape, dtype=np.float32), labels
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss of every task, per sample: (batch,) from logits (batch, classes).
+
+    Selectors need more than its mean (Oort ranks by the root mean square), so the caller takes the mean.
+    """
+    return -logits.log_softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from emulator.runs.emulation import Result
+from emulator.runs.result import Result
 
 if TYPE_CHECKING:
-    from emulator.compare.load import Loaded
+    from emulator.compare.load import LoadedRun
     from emulator.scenario.model import Scenario
 
 EMULATED = "emulated"
@@ -27,7 +27,7 @@ def facts_of(result: Result) -> dict[str, Any]:
     return {"played": EMULATED, **result.record.facts}
 
 
-def told_apart(loaded: Sequence[Loaded]) -> list[Loaded]:
+def told_apart(loaded: Sequence[LoadedRun]) -> list[LoadedRun]:
     """A method on the bench is another one than the same method emulated, where both are there."""
     where = [facts_of(one.result)["played"] for one in loaded]
     if len(set(where)) == 1:
@@ -38,12 +38,12 @@ def told_apart(loaded: Sequence[Loaded]) -> list[Loaded]:
     ]
 
 
-def unequal(loaded: Sequence[Loaded]) -> list[str]:
+def unequal(loaded: Sequence[LoadedRun]) -> list[str]:
     """How the runs differ in more than who chose and which seed."""
     return _unequal_scenarios(loaded) + _unequal_facts(loaded)
 
 
-def _unequal_scenarios(loaded: Sequence[Loaded]) -> list[str]:
+def _unequal_scenarios(loaded: Sequence[LoadedRun]) -> list[str]:
     first = _deciding(loaded[0].result.record.scenario)
     for one in loaded[1:]:
         other = _deciding(one.result.record.scenario)
@@ -75,7 +75,7 @@ def _deciding(scenario: Scenario) -> dict[str, Any]:
     return found
 
 
-def _unequal_facts(loaded: Sequence[Loaded]) -> list[str]:
+def _unequal_facts(loaded: Sequence[LoadedRun]) -> list[str]:
     """The same paths may hold other files, and the same names other policies."""
     told = [
         *(_differs(loaded, fact, lambda _: "the runs") for fact in SHARED_BY_ALL),
@@ -85,9 +85,9 @@ def _unequal_facts(loaded: Sequence[Loaded]) -> list[str]:
     return [one for one in told if one]
 
 
-def _differs(loaded: Sequence[Loaded], fact: str, group: Callable[[Loaded], str]) -> str:
+def _differs(loaded: Sequence[LoadedRun], fact: str, group: Callable[[LoadedRun], str]) -> str:
     """The first two runs of a group that rest on different facts; one that does not tell is in no group."""
-    firsts: dict[str, Loaded] = {}
+    firsts: dict[str, LoadedRun] = {}
     for one in loaded:
         if fact not in (facts := facts_of(one.result)):
             continue

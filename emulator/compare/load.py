@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
-from emulator.compare.cohorts import classes_per_cohort
-from emulator.compare.continuing import how_to_go_on, run_of
-from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
-from emulator.compare.table import Comparison, Pair, compare
+from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
+from emulator.compare.table import MethodComparison, Pair, compare
+from emulator.compare.titles import METRICS, SHOWN
 from emulator.policies.store import SUFFIX
 from emulator.round.outcome import Accounting
-from emulator.runs.emulation import RECORD, Result, load_result
-from emulator.runs.software import OTHER_SOFTWARE
-from emulator.runs.stored import checked_rounds
+from emulator.runs.result import RECORD, Result, load_result, run_of
+from emulator.runs.software import OTHER_SOFTWARE, mixed_software
+from emulator.runs.stored import checked_rounds, how_to_go_on
 from emulator.selectors.base import SELECTORS, Family
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
@@ -30,7 +29,7 @@ BASELINE = "fedavg"
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedRun:
     """One finished emulation."""
 
     path: Path
@@ -55,7 +54,7 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def load_emulations(paths: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
+def load_emulations(paths: Sequence[Path]) -> tuple[list[LoadedRun], list[str]]:
     """Finished emulations, and what is wrong with the others.
 
     Raises:
@@ -69,22 +68,26 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[Loaded], list[str]]:
             continue
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
-        loaded.append(Loaded(path, method_name(result), result.record.seed, _rounds(result), result))
-    warnings += _accepted(loaded)
+        loaded.append(LoadedRun(path, method_name(result), result.record.seed, _rounds(result), result))
+    warnings += _software_notes(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
 
 
-def _accepted(loaded: Sequence[Loaded]) -> list[str]:
-    """Runs that go on with, or have taken over, results of other software."""
+def _software_notes(loaded: Sequence[LoadedRun]) -> list[str]:
+    """Runs of different software, and those that go on with, or have taken over, results of another one."""
     runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
     hosts = {run: read_run(run).host for run in runs}
-    return [
+    accepted = [
         f"{run}: holds results of other software, accepted by who ran it: {host[OTHER_SOFTWARE]}"
         for run, host in hosts.items()
         if OTHER_SOFTWARE in host
     ]
+    mixed = mixed_software(runs)
+    if mixed:
+        accepted.append(f"these runs are of different software, whose numbers may differ: {'; '.join(mixed)}")
+    return accepted
 
 
 def _rounds(result: Result) -> pd.DataFrame:
@@ -109,7 +112,7 @@ def method_name(result: Result) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedRuns:
     """A comparison of stored runs.
 
     Attributes:
@@ -120,26 +123,46 @@ class Compared:
         origins: Method to where its numbers come from: ``emulated``, or what a bench's costs claim.
     """
 
-    comparison: Comparison
+    comparison: MethodComparison
     target: float
     accounting: Accounting
     basis: str
     origins: Mapping[str, str]
 
+    def __str__(self) -> str:
+        """The tables of the usual metrics, as ``joulefleet compare`` prints them."""
+        from emulator.compare.render import as_text
+
+        return as_text(self, SHOWN)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per method and metric, with intervals and tests, as ``joulefleet compare --format csv``."""
+        from io import StringIO
+
+        import pandas as pd
+
+        from emulator.compare.render import as_csv
+
+        return pd.read_csv(StringIO(as_csv(self, METRICS)))
+
 
 def compare_emulations(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str] | Path | str,
     *,
     target: float | None = None,
     accounting: Accounting = Accounting.HONEST,
     pairs: Sequence[Pair] = (),
     with_cohorts: bool = False,
     mixed: bool = False,
-) -> Compared:
+) -> ComparedRuns:
     """Compare stored emulations, paired by seed.
 
+    Example:
+        >>> print(compare("emulations/RUN"))
+        >>> compare(["emulations/RUN", "emulations/OTHER"], target=0.8).frame()
+
     Args:
-        paths: Folders with emulations.
+        paths: A folder with emulations, or several.
         target: Accuracy to reach; by default what the baseline ends with on average, or the worst method
             without one.
         accounting: Whose probes count.
@@ -150,7 +173,8 @@ def compare_emulations(
     Raises:
         DataQualityError: No run is finished, one is damaged, or they differ in more than who chose.
     """
-    found, warnings = load_emulations(paths)
+    folders = [paths] if isinstance(paths, Path | str) else paths
+    found, warnings = load_emulations([Path(folder) for folder in folders])
     differ = unequal(found)
     if differ and not mixed:
         raise DataQualityError(
@@ -177,18 +201,18 @@ def compare_emulations(
     played = sorted({str(f["played"]) for f in facts})
     basis_text = f"{'; '.join(basis)}; {' and '.join(played)}{after_the_fact}"
     table = compare(runs, references, warnings, pairs)
-    return Compared(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
+    return ComparedRuns(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
 
 
-def _origin(loaded: Sequence[Loaded], method: str) -> str:
+def _origin(loaded: Sequence[LoadedRun], method: str) -> str:
     facts = [facts_of(one.result) for one in loaded if one.method == method]
     found = {EMULATED if f["played"] == EMULATED else str(f["cost_origin"]) for f in facts}
     return " and ".join(sorted(found))
 
 
-def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
+def _once(loaded: Sequence[LoadedRun]) -> tuple[list[LoadedRun], list[str]]:
     """Each method and seed once, and what was left out: it must not decide the target either."""
-    kept: dict[tuple[str, int], Loaded] = {}
+    kept: dict[tuple[str, int], LoadedRun] = {}
     twice = [one for one in loaded if kept.setdefault((one.method, one.seed), one) is not one]
     told = [
         f"{one.path}: {one.method} with seed {one.seed} is there twice; the first counts" for one in twice
@@ -196,7 +220,7 @@ def _once(loaded: Sequence[Loaded]) -> tuple[list[Loaded], list[str]]:
     return list(kept.values()), told
 
 
-def _means(loaded: Sequence[Loaded]) -> dict[str, float]:
+def _means(loaded: Sequence[LoadedRun]) -> dict[str, float]:
     """Of the methods with any accuracy: a run that ended early may never have been tested."""
     finals: dict[str, list[float]] = {}
     for one in loaded:
@@ -205,14 +229,14 @@ def _means(loaded: Sequence[Loaded]) -> dict[str, float]:
     return {method: float(np.mean(values)) for method, values in finals.items()}
 
 
-def _default_target(loaded: Sequence[Loaded]) -> float:
+def _default_target(loaded: Sequence[LoadedRun]) -> float:
     means = _means(loaded)
     if not means:
         raise DataQualityError("none of these runs was ever tested", hint="give an accuracy with `--target`")
     return means.get(BASELINE, min(means.values()))
 
 
-def _best_heuristic(loaded: Sequence[Loaded]) -> str:
+def _best_heuristic(loaded: Sequence[LoadedRun]) -> str:
     """The heuristic with the highest mean accuracy here; picked after the fact, so it is hard to beat."""
     known = SELECTORS.entries()
     means = {

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.compare.layout import aligned, comma_separated, piped
 from emulator.compare.statistics import INTERVAL_NOTE, smallest_p
 from emulator.compare.titles import TITLES, TO_TARGET, WITHOUT_COSTS
 from emulator.selectors.base import shown_name
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from emulator.compare.load import Compared
-    from emulator.compare.table import Cell, Comparison, Contrast
+    from emulator.compare.load import ComparedRuns
+    from emulator.compare.table import Contrast, MethodComparison, MetricCell
 
 CSV_COLUMNS = [
     "metric",
@@ -44,7 +44,7 @@ CSV_COLUMNS = [
 ]
 
 
-def rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list[str]]]:
+def rows(comparison: MethodComparison, metric: str) -> tuple[list[str], list[list[str]]]:
     """Header and one row per method, best mean rank first."""
     _, scale, unit = TITLES[metric]
     header = ["method", f"mean [95 %] {unit}".strip(), "n", "rank"]
@@ -54,7 +54,7 @@ def rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list[str]
     return header, [_row(comparison, method, metric, scale) for method in ordered]
 
 
-def pair_rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list[str]]]:
+def pair_rows(comparison: MethodComparison, metric: str) -> tuple[list[str], list[list[str]]]:
     """Header and one row per named pair, in the order in which they were named."""
     _, scale, unit = TITLES[metric]
     found = comparison.pairs[metric]
@@ -69,7 +69,7 @@ def pair_rows(comparison: Comparison, metric: str) -> tuple[list[str], list[list
     ]
 
 
-def _tables(comparison: Comparison, metric: str) -> list[tuple[str, list[str], list[list[str]]]]:
+def _tables(comparison: MethodComparison, metric: str) -> list[tuple[str, list[str], list[list[str]]]]:
     """Title, header and rows of what is shown of a metric."""
     title = TITLES[metric][0]
     found = [(title, *rows(comparison, metric))]
@@ -78,7 +78,7 @@ def _tables(comparison: Comparison, metric: str) -> list[tuple[str, list[str], l
     return found
 
 
-def _row(comparison: Comparison, method: str, metric: str, scale: float) -> list[str]:
+def _row(comparison: MethodComparison, method: str, metric: str, scale: float) -> list[str]:
     cell = comparison.cells[method][metric]
     bound = ">= " if cell.reached is not None and cell.reached < cell.seeds else ""
     row = [shown_name(method), bound + interval_text(cell.value, scale), _seeds(cell), f"{cell.rank:.1f}"]
@@ -88,7 +88,7 @@ def _row(comparison: Comparison, method: str, metric: str, scale: float) -> list
     return row
 
 
-def _seeds(cell: Cell) -> str:
+def _seeds(cell: MetricCell) -> str:
     return str(cell.seeds) if cell.reached is None else f"{cell.reached}/{cell.seeds}"
 
 
@@ -110,7 +110,7 @@ def _contrast(contrast: Contrast | None, scale: float) -> list[str]:
     return [interval_text(contrast.difference, scale), f"{contrast.p_holm:.3g}", f"{contrast.delta:+.2f}"]
 
 
-def notes(found: Compared) -> list[str]:
+def notes(found: ComparedRuns) -> list[str]:
     """What stands with every table."""
     table = found.comparison
     seeds = ", ".join(map(str, table.seeds))
@@ -133,7 +133,7 @@ def smallest_note(pairs: int, tests: int, which: str) -> str:
     )
 
 
-def as_text(found: Compared, metrics: Sequence[str]) -> str:
+def as_text(found: ComparedRuns, metrics: Sequence[str]) -> str:
     """For a terminal."""
     parts = [f"warning: {warning}" for warning in found.comparison.warnings]
     for title, header, body in _all_tables(found, metrics):
@@ -141,14 +141,14 @@ def as_text(found: Compared, metrics: Sequence[str]) -> str:
     return "\n".join([*parts, "", *notes(found)]).strip("\n")
 
 
-def as_markdown(found: Compared, metrics: Sequence[str]) -> str:
+def as_markdown(found: ComparedRuns, metrics: Sequence[str]) -> str:
     """For a page."""
     parts = [f"> {warning}" for warning in found.comparison.warnings]
     parts += [f"### {title}\n\n{piped(header, body)}" for title, header, body in _all_tables(found, metrics)]
     return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes(found))])
 
 
-def as_latex(found: Compared, metrics: Sequence[str]) -> str:
+def as_latex(found: ComparedRuns, metrics: Sequence[str]) -> str:
     """For a paper; needs ``booktabs``. Warnings and notes are comments."""
     parts = []
     for title, header, body in _all_tables(found, metrics):
@@ -172,7 +172,7 @@ def as_latex(found: Compared, metrics: Sequence[str]) -> str:
     return "\n\n".join([comments, *parts])
 
 
-def _all_tables(found: Compared, metrics: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
+def _all_tables(found: ComparedRuns, metrics: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
     return [table for metric in metrics for table in _tables(found.comparison, metric)]
 
 
@@ -181,7 +181,7 @@ def _tex(text: str) -> str:
     return escaped.replace(">=", r"$\geq$")
 
 
-def as_csv(found: Compared, metrics: Sequence[str]) -> str:
+def as_csv(found: ComparedRuns, metrics: Sequence[str]) -> str:
     """One row per method, metric and reference, numbers in SI units."""
     comparison = found.comparison
     lines: list[list[Any]] = []
@@ -195,7 +195,7 @@ def as_csv(found: Compared, metrics: Sequence[str]) -> str:
     return comma_separated(CSV_COLUMNS, lines)
 
 
-def _csv_rows(cell: Cell, named: Sequence[Contrast]) -> list[list[Any]]:
+def _csv_rows(cell: MetricCell, named: Sequence[Contrast]) -> list[list[Any]]:
     value = cell.value
     start = [value.mean, value.low, value.high, cell.middle, cell.seeds, cell.reached, cell.rank]
     contrasts = (*cell.contrasts, *named)
@@ -209,7 +209,7 @@ def _csv_rows(cell: Cell, named: Sequence[Contrast]) -> list[list[Any]]:
     return found
 
 
-def as_data(found: Compared) -> dict[str, Any]:
+def as_data(found: ComparedRuns) -> dict[str, Any]:
     """Plain containers; numbers that are not known are None, which JSON can say."""
     comparison = found.comparison
 
@@ -238,3 +238,29 @@ def as_data(found: Compared) -> dict[str, Any]:
             for metric, pairs in comparison.pairs.items()
         },
     }
+
+
+Cells = Sequence[str]
+
+
+def aligned(header: Cells, rows: Sequence[Cells]) -> list[str]:
+    """Lines for a terminal, columns under each other."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    return ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in (header, *rows)]
+
+
+def piped(header: Cells, rows: Sequence[Cells]) -> str:
+    """A Markdown table."""
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        for cells in (header, ["---"] * len(header), *rows)
+    )
+
+
+def comma_separated(header: Cells, rows: Iterable[Sequence[Any]]) -> str:
+    """A CSV file; ``None`` is an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return out.getvalue()

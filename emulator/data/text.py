@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.data.model import DataSet, Split
-from emulator.data.sources import Source
+from emulator.data.sources import DataSource
 from joulefleet.errors import DataQualityError, StorageError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _SPEAKER = re.compile(r"(?:^|\n\n)([A-Z][^\n:]*):\n")
 _ARTICLE = re.compile(r"(?m)^ = [^=].* = $")
 
 
-def shakespeare(source: Source) -> DataSet:
+def shakespeare(source: DataSource) -> DataSet:
     """Plays by speaker; the last lines of each speaker are held out."""
     path = source.require("Shakespeare", "text/tinyshakespeare.txt", "tinyshakespeare.txt", "shakespeare.txt")
     speeches: dict[str, list[str]] = {}
@@ -40,7 +40,7 @@ def shakespeare(source: Source) -> DataSet:
     return _divided("shakespeare", groups, path, note=f"{path.name}; public domain")
 
 
-def wikitext(source: Source) -> DataSet:
+def wikitext(source: DataSource) -> DataSet:
     """WikiText-2 by article; its own validation and test files where there is a file to train on as well."""
     train = source.find("text/wikitext2-train.txt", "wikitext-2/wiki.train.tokens")
     note = "WikiText-2 (Merity et al. 2017), CC BY-SA"

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from emulator.experiments.plan import Cast, ExperimentPlan, Preset, make_plan
+from emulator.experiments.plan import ExperimentPlan, Preset, VariantPlan, make_plan
 from joulefleet.registry import Registry
 
-EXPERIMENTS: Registry[Callable[[Preset], list[Cast]]] = Registry(
+EXPERIMENTS: Registry[Callable[[Preset], list[VariantPlan]]] = Registry(
     what="experiment",
     group="joulefleet.experiments",
     builtin={
         "table1": (
-            "emulator.experiments.designs.table1:casts",
+            "emulator.experiments.designs.table1:variant_plans",
             "Accuracy, energy and speed of all methods, beside the paper's table",
         ),
-        "toa-eoa": ("emulator.experiments.designs.toa_eoa:casts", "Time and energy to an accuracy"),
-        "ablation": ("emulator.experiments.designs.ablation:casts", "FedRank without each of its parts"),
+        "toa-eoa": ("emulator.experiments.designs.toa_eoa:variant_plans", "Time and energy to an accuracy"),
+        "ablation": (
+            "emulator.experiments.designs.ablation:variant_plans",
+            "FedRank without each of its parts",
+        ),
         "generalisation": (
-            "emulator.experiments.designs.generalisation:casts",
+            "emulator.experiments.designs.generalisation:variant_plans",
             "One expert against several; a policy from MNIST on other tasks",
         ),
         "sensitivity": (
-            "emulator.experiments.designs.sensitivity:casts",
+            "emulator.experiments.designs.sensitivity:variant_plans",
             "Exponents, budgets and number of candidates",
         ),
         "probing": (
-            "emulator.experiments.designs.probing:casts",
+            "emulator.experiments.designs.probing:variant_plans",
             "Probing M candidates against no probing, and against no early exit",
         ),
         "interference": (
-            "emulator.experiments.designs.interference:casts",
+            "emulator.experiments.designs.interference:variant_plans",
             "The same fleet with and without user activity",
         ),
     },
@@ -45,6 +48,6 @@ def plan_experiment(
     Raises:
         ConfigError: There is no such experiment or variant.
     """
-    casts = EXPERIMENTS.load(name)(preset)
+    plans = EXPERIMENTS.load(name)(preset)
     question = EXPERIMENTS.entries()[name].summary
-    return make_plan(name, preset, question, casts, seeds=seeds, only=only)
+    return make_plan(name, preset, question, plans, seeds=seeds, only=only)

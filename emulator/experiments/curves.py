@@ -21,7 +21,7 @@ GRID = 80
 """Points of a curve over time or energy, where every seed has places of its own."""
 
 
-class Axis(StrEnum):
+class CurveAxis(StrEnum):
     """What a curve runs along; time and energy are the sums of the honest R_T and R_E, as in the tables."""
 
     ROUND = "round"
@@ -30,7 +30,7 @@ class Axis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curve:
+class MethodCurve:
     """One method over the seeds; NaN where not every seed has a value.
 
     Attributes:
@@ -45,7 +45,7 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curves:
+class MethodCurves:
     """All methods over the same places.
 
     Attributes:
@@ -54,14 +54,14 @@ class Curves:
         methods: Method to curve.
     """
 
-    axis: Axis
+    axis: CurveAxis
     x: Values
-    methods: Mapping[str, Curve]
+    methods: Mapping[str, MethodCurve]
 
 
 def along(
-    runs: Mapping[str, Mapping[int, FinishedRun]], column: str, axis: Axis = Axis.ROUND
-) -> Curves | None:
+    runs: Mapping[str, Mapping[int, FinishedRun]], column: str, axis: CurveAxis = CurveAxis.ROUND
+) -> MethodCurves | None:
     """A column of the round tables against rounds, time or energy; ``None`` where nobody has it."""
     known = {
         method: [run.rounds for run in by_seed.values()]
@@ -72,13 +72,13 @@ def along(
         return None
     lines = {m: [_line(rounds, column, axis) for rounds in tables] for m, tables in known.items()}
     x = _places([line for many in lines.values() for line in many], axis)
-    at: Callable[[Values, Values, Values], Values] = _exact if axis is Axis.ROUND else _last_known
-    return Curves(axis, x, {m: _curve([at(x, *line) for line in many]) for m, many in lines.items()})
+    at: Callable[[Values, Values, Values], Values] = _exact if axis is CurveAxis.ROUND else _last_known
+    return MethodCurves(axis, x, {m: _curve([at(x, *line) for line in many]) for m, many in lines.items()})
 
 
-def _line(rounds: pd.DataFrame, column: str, axis: Axis) -> tuple[Values, Values]:
+def _line(rounds: pd.DataFrame, column: str, axis: CurveAxis) -> tuple[Values, Values]:
     """Where a run is after each round, and the value there. Profiling (round 0) moves it and has no value."""
-    if axis is Axis.ROUND:
+    if axis is CurveAxis.ROUND:
         where = rounds["round"].to_numpy(float)
     else:
         where = rounds[f"{axis.value}_honest"].to_numpy(float).cumsum()
@@ -87,8 +87,8 @@ def _line(rounds: pd.DataFrame, column: str, axis: Axis) -> tuple[Values, Values
     return where[kept], values[kept]
 
 
-def _places(lines: list[tuple[Values, Values]], axis: Axis) -> Values:
-    if axis is Axis.ROUND:
+def _places(lines: list[tuple[Values, Values]], axis: CurveAxis) -> Values:
+    if axis is CurveAxis.ROUND:
         return np.unique(np.concatenate([where for where, _ in lines]))
     return np.linspace(0.0, max(float(where[-1]) for where, _ in lines), GRID)
 
@@ -105,7 +105,7 @@ def _last_known(x: Values, where: Values, values: Values) -> Values:
     return np.where((index < 0) | (x > where[-1]), np.nan, values[np.maximum(index, 0)])
 
 
-def _curve(lines: list[Values]) -> Curve:
+def _curve(lines: list[Values]) -> MethodCurve:
     table = np.array(lines)
     # NaN spreads on purpose: a mean over those seeds that happen to be left would jump.
-    return Curve(table.mean(axis=0), table.min(axis=0), table.max(axis=0))
+    return MethodCurve(table.mean(axis=0), table.min(axis=0), table.max(axis=0))

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.compare.layout import comma_separated
 from emulator.compare.load import BASELINE
-from emulator.compare.statistics import Interval
+from emulator.compare.render import comma_separated
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
-from emulator.experiments.vanilla_table import vanilla_numbers
+from emulator.experiments.vanilla import vanilla_numbers
 from emulator.round.outcome import Accounting
+from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
 NUMBER_COLUMNS = (

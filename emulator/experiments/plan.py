@@ -35,7 +35,7 @@ class Preset(StrEnum):
     """The paper's full scale, for a GPU or a cluster."""
 
 
-class Swept(ClosedModel):
+class SweptQuantity(ClosedModel):
     """What a series of variants varies.
 
     Attributes:
@@ -79,7 +79,7 @@ class Variant(ClosedModel):
     paper_split: str = ""
     target: float | None = None
     baseline: str = ""
-    swept: Swept | None = None
+    swept: SweptQuantity | None = None
 
     @property
     def unlike_the_paper(self) -> str:
@@ -96,7 +96,7 @@ class Variant(ClosedModel):
         return "; ".join(found) or "nothing; the paper's N, K, M, rounds, epochs and samples"
 
 
-class Planned(ClosedModel):
+class PlanEntry(ClosedModel):
     """One method on one variant with one seed."""
 
     variant: str
@@ -116,7 +116,7 @@ class ExperimentPlan(StoredRecord):
     preset: Preset
     question: str
     variants: tuple[Variant, ...] = Field(min_length=1)
-    planned: tuple[Planned, ...] = Field(min_length=1)
+    planned: tuple[PlanEntry, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -137,7 +137,7 @@ class ExperimentPlan(StoredRecord):
         """A variant by name."""
         return next(variant for variant in self.variants if variant.name == name)
 
-    def scenario_of(self, planned: Planned) -> Scenario:
+    def scenario_of(self, planned: PlanEntry) -> Scenario:
         """The scenario of one of them, with its selector at default options."""
         scenario = self.variant(planned.variant).scenario
         chosen = scenario.selector.model_copy(update={"name": planned.selector, "options": {}})
@@ -165,7 +165,7 @@ def _as_baseline_sees(scenario: Scenario) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class VariantPlan:
     """Who plays on a variant.
 
     Attributes:
@@ -182,12 +182,12 @@ class Cast:
     others: tuple[str, ...] = ()
     other_seeds: tuple[int, ...] = ()
 
-    def planned(self, seeds: Sequence[int] | None) -> list[Planned]:
+    def planned(self, seeds: Sequence[int] | None) -> list[PlanEntry]:
         """Every method with each of its seeds, or with ``seeds`` instead."""
         pairs = [(m, seeds or self.seeds) for m in self.methods]
         pairs += [(m, seeds or self.other_seeds) for m in self.others]
         return [
-            Planned(variant=self.variant.name, selector=method, seed=seed)
+            PlanEntry(variant=self.variant.name, selector=method, seed=seed)
             for method, its_seeds in pairs
             for seed in its_seeds
         ]
@@ -197,7 +197,7 @@ def make_plan(
     name: str,
     preset: Preset,
     question: str,
-    casts: Sequence[Cast],
+    plans: Sequence[VariantPlan],
     *,
     seeds: Sequence[int] | None = None,
     only: Sequence[str] = (),
@@ -208,14 +208,14 @@ def make_plan(
         name: Of the experiment.
         preset: How large.
         question: What it answers.
-        casts: Its variants and who plays on them.
+        plans: Its variants and who plays on them.
         seeds: Instead of the preset's own, for every method.
         only: Names of the variants to run; a variant that another one takes its baseline from comes with it.
 
     Raises:
         ConfigError: There is no such variant.
     """
-    known = {cast.variant.name: cast for cast in casts}
+    known = {one.variant.name: one for one in plans}
     for wanted in only:
         if wanted not in known:
             raise ConfigError(
@@ -224,11 +224,11 @@ def make_plan(
             )
     kept = set(only or known)
     kept |= {known[one].variant.baseline for one in kept} - {""}
-    chosen = [cast for cast in casts if cast.variant.name in kept]
+    chosen = [one for one in plans if one.variant.name in kept]
     return ExperimentPlan(
         name=name,
         preset=preset,
         question=question,
-        variants=tuple(cast.variant for cast in chosen),
-        planned=tuple(one for cast in chosen for one in cast.planned(seeds)),
+        variants=tuple(one.variant for one in chosen),
+        planned=tuple(entry for one in chosen for entry in one.planned(seeds)),
     )

@@ -6,20 +6,20 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from emulator.compare.layout import aligned, comma_separated, piped
 from emulator.compare.load import BASELINE
-from emulator.compare.render import interval_text, smallest_note
-from emulator.compare.statistics import INTERVAL_NOTE, Interval
+from emulator.compare.render import aligned, comma_separated, interval_text, piped, smallest_note
+from emulator.compare.statistics import INTERVAL_NOTE
 from emulator.compare.titles import LAST_TESTED
-from emulator.experiments.curves import Axis, along
+from emulator.experiments.curves import CurveAxis, along
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
-from emulator.experiments.vanilla_table import HEADER as VANILLA_HEADER
-from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
-from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
-from emulator.experiments.vanilla_table import vanilla_rows
+from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
+from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
+from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
+from emulator.experiments.vanilla import vanilla_rows
 from emulator.round.outcome import Accounting
 from emulator.selectors.base import shown_name
+from joulefleet.interval import Interval
 
 HEADER = (
     "method",
@@ -213,5 +213,5 @@ def curves_csv(results: ExperimentResults) -> str:
     return comma_separated(["variant", "method", "quantity", "along", "x", "mean", "low", "high"], lines)
 
 
-def _axes(column: str) -> tuple[Axis, ...]:
-    return tuple(Axis) if column == "test_accuracy" else (Axis.ROUND,)
+def _axes(column: str) -> tuple[CurveAxis, ...]:
+    return tuple(CurveAxis) if column == "test_accuracy" else (CurveAxis.ROUND,)

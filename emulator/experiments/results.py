@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.compare.continuing import how_to_go_on
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import final_accuracy
 from emulator.compare.table import FEW_SEEDS
-from emulator.experiments.plan import ExperimentPlan, Planned, Variant
+from emulator.experiments.plan import ExperimentPlan, PlanEntry, Variant
 from emulator.experiments.runner import read_plan
-from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
+from emulator.runs.result import RECORD, EmulationRecord, Result, load_result
 from emulator.runs.software import OTHER_SOFTWARE
-from emulator.runs.stored import checked_rounds
+from emulator.runs.stored import checked_rounds, how_to_go_on
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
 
@@ -38,7 +37,7 @@ class FinishedRun:
         path: Where it is.
     """
 
-    planned: Planned
+    planned: PlanEntry
     record: EmulationRecord
     rounds: pd.DataFrame
     path: Path
@@ -62,7 +61,7 @@ class ExperimentResults:
 
     plan: ExperimentPlan
     runs: tuple[FinishedRun, ...]
-    missing: tuple[Planned, ...]
+    missing: tuple[PlanEntry, ...]
     warnings: tuple[str, ...]
 
     def of(self, variant: Variant) -> dict[str, dict[int, FinishedRun]]:
@@ -123,7 +122,7 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
     )
 
 
-def _read(path: Path, plan: ExperimentPlan, planned: Planned) -> FinishedRun | None:
+def _read(path: Path, plan: ExperimentPlan, planned: PlanEntry) -> FinishedRun | None:
     folder = path / planned.folder
     if not (folder / RECORD).is_file():
         return None

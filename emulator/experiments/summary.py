@@ -11,13 +11,14 @@ import numpy as np
 
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
-from emulator.compare.statistics import Interval, holm, mean_interval, permutation_p
+from emulator.compare.statistics import holm, permutation_p
 from emulator.experiments.paper import PaperRow, paper_table
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla, probes_an_epoch
 from emulator.round.outcome import Accounting
-from emulator.runs.assemble import task_of
+from emulator.runs.learners import task_of
+from joulefleet.interval import Interval, student_interval
 
 UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))
 
@@ -182,7 +183,7 @@ def _row(
 
 
 def _mean(by_seed: BySeed, metric: str) -> Interval:
-    return mean_interval(np.array([getattr(run, metric) for run in by_seed.values()]))
+    return student_interval(np.array([getattr(run, metric) for run in by_seed.values()]))
 
 
 def _against(
@@ -195,7 +196,7 @@ def _against(
         energy[accounting] = _ratio([(mine[s].round_energy_j, base[s].round_energy_j) for s in common])
         speed[accounting] = _ratio([(base[s].round_time_s, mine[s].round_time_s) for s in common])
     gaps = _gaps(metrics[Accounting.HONEST], method)
-    gap = mean_interval(gaps) if len(gaps) else UNKNOWN
+    gap = student_interval(gaps) if len(gaps) else UNKNOWN
     return AgainstBaseline(energy, speed, gap, p_holm, len(gaps))
 
 
@@ -203,7 +204,7 @@ def _ratio(pairs: list[tuple[float, float]]) -> Interval:
     """Mean of the paired ratios; unknown where the reference is nothing."""
     if not pairs or any(below <= 0 for _, below in pairs):
         return UNKNOWN
-    return mean_interval(np.array([above / below for above, below in pairs]))
+    return student_interval(np.array([above / below for above, below in pairs]))
 
 
 def _gaps(honest: Mapping[str, BySeed], method: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

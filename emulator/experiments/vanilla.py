@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.compare.statistics import Interval, mean_interval
+from emulator.compare.render import interval_text
+from emulator.experiments.paper import PAPER_SAVING
 from emulator.experiments.results import FinishedRun
 from emulator.round.accounting import vanilla_cost
 from emulator.round.outcome import Accounting, ClientCost, Fate
-from emulator.selectors.base import SELECTORS, Probe
+from emulator.selectors.base import SELECTORS, Probe, shown_name
+from joulefleet.interval import Interval, student_interval
 from joulefleet.provenance import Origin, weakest
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from joulefleet.interval import Interval
 
 PHASES = ("download", "probe", "wait", "train", "upload")
 
@@ -72,10 +76,10 @@ def against_vanilla(runs: Sequence[FinishedRun]) -> AgainstVanilla | None:
     vanilla = totals[:, 0] / np.array([[one.rounds] for one in counted])
     shares = 1 - totals[:, 1:] / totals[:, :1]
     return AgainstVanilla(
-        vanilla_s=mean_interval(vanilla[:, 0]),
-        vanilla_j=mean_interval(vanilla[:, 1]),
+        vanilla_s=student_interval(vanilla[:, 0]),
+        vanilla_j=student_interval(vanilla[:, 1]),
         savings={
-            accounting: Saved(mean_interval(shares[:, place, 0]), mean_interval(shares[:, place, 1]))
+            accounting: Saved(student_interval(shares[:, place, 0]), student_interval(shares[:, place, 1]))
             for place, accounting in enumerate(Accounting)
         },
         rounds=sum(one.rounds for one in each),
@@ -135,3 +139,47 @@ def _all_epochs(rows: pd.DataFrame, ratios: Mapping[str, float]) -> ClientCost:
     for unit, ratio in ratios.items():
         cost[f"train_{unit}"] = np.where(chosen, cost[f"train_{unit}"], ratio * cost[f"probe_{unit}"])
     return ClientCost(**cost)
+
+
+HEADER = (
+    "method",
+    "rounds counted",
+    "vanilla s per round",
+    "vanilla J per round",
+    "time saved % of vanilla: honest",
+    "selected only",
+    "free",
+    "energy saved % of vanilla: honest",
+    "selected only",
+    "free",
+)
+NOTE = (
+    "Vanilla is another baseline than FedAvg: all candidates train all epochs, then the chosen upload; "
+    "probing stops the others after the first epoch. With FedAvg only the chosen train, and nobody is probed"
+)
+PAPER = f"Against vanilla, {PAPER_SAVING.text}"
+
+
+def vanilla_rows(found: Mapping[str, AgainstVanilla]) -> list[list[str]]:
+    """A row per probing method."""
+    return [[shown_name(method), *_cells(one)] for method, one in found.items()]
+
+
+def _cells(one: AgainstVanilla) -> list[str]:
+    total = one.rounds + one.left_out
+    return [
+        f"{one.rounds} of {total}",
+        interval_text(one.vanilla_s),
+        interval_text(one.vanilla_j),
+        *(interval_text(one.savings[accounting].time, 100) for accounting in Accounting),
+        *(interval_text(one.savings[accounting].energy, 100) for accounting in Accounting),
+    ]
+
+
+def vanilla_numbers(one: AgainstVanilla) -> dict[str, Interval]:
+    """The same by the name that each number has in CSV files."""
+    numbers = {"vanilla_round_time_s": one.vanilla_s, "vanilla_round_energy_j": one.vanilla_j}
+    for accounting in Accounting:
+        numbers[f"time_saved_of_vanilla_{accounting.value}"] = one.savings[accounting].time
+        numbers[f"energy_saved_of_vanilla_{accounting.value}"] = one.savings[accounting].energy
+    return numbers

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretches:
+class StageSegments:
     """A stage cut wherever its power or the charger changes, one row per device.
 
     Attributes:
@@ -27,7 +27,7 @@ class Stretches:
     plugged: NDArray[np.bool_]
 
 
-def cut_at_chargers(conditions: Conditions, devices: Ids, t_ns: Times, energy_j: Array) -> Stretches:
+def cut_at_chargers(conditions: Conditions, devices: Ids, t_ns: Times, energy_j: Array) -> StageSegments:
     """The moments of a stage, and those at which a charger comes or goes in it."""
     end_ns = t_ns[:, -1]
     plugged, change_ns = conditions.charging(t_ns[:, 0], devices)
@@ -37,14 +37,14 @@ def cut_at_chargers(conditions: Conditions, devices: Ids, t_ns: Times, energy_j:
         change_ns = change_ns.copy()
         change_ns[going] = conditions.charging(change_ns[going], devices[going])[1]
     if not changes:
-        return Stretches(t_ns, energy_j, np.repeat(plugged[:, None], t_ns.shape[1] - 1, axis=1))
+        return StageSegments(t_ns, energy_j, np.repeat(plugged[:, None], t_ns.shape[1] - 1, axis=1))
     cuts_ns = np.column_stack(changes)
     all_ns = np.concatenate([t_ns, cuts_ns], axis=1)
     all_j = np.concatenate([energy_j, between(t_ns, energy_j, cuts_ns)], axis=1)
     order = np.argsort(all_ns, axis=1, kind="stable")
     all_ns, all_j = np.take_along_axis(all_ns, order, axis=1), np.take_along_axis(all_j, order, axis=1)
     so_far = (cuts_ns[:, None, :] <= all_ns[:, :-1, None]).sum(2)
-    return Stretches(all_ns, all_j, plugged[:, None] ^ (so_far % 2 == 1))
+    return StageSegments(all_ns, all_j, plugged[:, None] ^ (so_far % 2 == 1))
 
 
 def between(t_ns: Times, values: Array, at_ns: Times) -> Array:

@@ -12,11 +12,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.model import FACTS
-from traces.replay import flags as packed
 from traces.replay.fleet import NEVER_NS, NetworkRates, Segments, TraceFleet
-from traces.replay.policy import Policy, battery_terms, evaluate
-from traces.replay.policy_text import parse_policy
+from traces.replay.policy import Policy, battery_terms
+from traces.replay.policy_parser import parse_policy
 
 __all__ = ["NEVER_NS", "AlwaysThere", "Conditions", "Replayed"]
 
@@ -148,29 +146,22 @@ class Replayed:
     @cached_property
     def has_charger(self) -> NDArray[np.bool_]:
         """Whose charger was ever seen."""
-        yes = self._traces.eligibility(self._charging)
-        seen = np.logical_or.reduceat(yes.yes, yes.steps.offset[:-1])
-        return np.asarray(seen[self._traces.map.user])
+        return self._traces.ever_eligible(self._charging)
 
     @cached_property
     def has_level(self) -> NDArray[np.bool_]:
         """Whose level was ever read."""
-        flat = self._traces.flat
-        seen = np.logical_or.reduceat(~np.isnan(flat.level), flat.battery.offset[:-1])
-        return np.asarray(seen[self._traces.map.user])
+        return np.isfinite(self._traces.lowest_level)
 
-    @cached_property
+    @property
     def lowest_level(self) -> NDArray[np.float64]:
         """The lowest level that was ever read of each."""
-        flat = self._traces.flat
-        known = np.where(np.isnan(flat.level), np.inf, flat.level)
-        return np.asarray(np.minimum.reduceat(known, flat.battery.offset[:-1])[self._traces.map.user])
+        return self._traces.lowest_level
 
-    @cached_property
+    @property
     def has_rates(self) -> bool:
         """Whether anybody's throughput was ever read, in one direction or both."""
-        flat = self._traces.flat
-        return bool(np.any(~np.isnan(flat.down_bps)) or np.any(~np.isnan(flat.up_bps)))
+        return self._traces.has_throughput
 
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """Whom the policy lets train."""
@@ -183,14 +174,7 @@ class Replayed:
 
     def eligible_at_level(self, t_ns: int, devices: Ids, level: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Whom the policy would let train at these levels."""
-        state = self._traces.state_at(self._start_ns + t_ns, devices)
-        flags = packed.pack_covered(state.covered) | packed.pack_network(state.network)
-        for name in FACTS:
-            fact = getattr(state, name)
-            flags |= packed.pack_fact(name, fact == 1, fact >= 0)
-        flags |= packed.pack_fact("app", state.app >= 0, state.app >= -1)
-        levels = {term: term.holds(level) for term in battery_terms(self._policy)}
-        return np.asarray(evaluate(self._policy, flags, levels) == packed.TRUE)
+        return self._traces.eligible_at_level(self._start_ns + t_ns, self._policy, level, devices)
 
     def leaves_at(self, t_ns: int, devices: Ids) -> Times:
         """When the policy's answer changes."""

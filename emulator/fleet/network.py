@@ -19,7 +19,7 @@ PAUSES_S = tuple(2.0**i for i in range(26))
 """Before each further try of a transfer that stalls: doubled each time, over a year in all."""
 
 
-class Link(StrEnum):
+class TransferSource(StrEnum):
     """Where times of transfers come from."""
 
     PROFILE = "profile"
@@ -68,7 +68,7 @@ class Network:
 
     fleet: FleetState
     conditions: Conditions
-    link: Link
+    link: TransferSource
     model_bytes: int
 
     def download(self, t_ns: Times, devices: Ids) -> Transfer:
@@ -84,7 +84,7 @@ class Network:
 
         Where nothing moves just then they are as measured with the device: a test knows nothing of later.
         """
-        rates = self.conditions.rates(t_ns, devices) if self.link is Link.TRACE else None
+        rates = self.conditions.rates(t_ns, devices) if self.link is TransferSource.TRACE else None
         down_bps, up_bps = (None, None) if rates is None else (rates.down_bps, rates.up_bps)
         at_once = np.zeros(len(devices))
         return (
@@ -93,16 +93,15 @@ class Network:
         )
 
     def _transfer(self, t_ns: Times, devices: Ids, phase: str, rate: str) -> Transfer:
-        found = self._first_rate(t_ns, devices, rate) if self.link is Link.TRACE else None
+        found = self._first_rate(t_ns, devices, rate) if self.link is TransferSource.TRACE else None
         bps, stalled_s = (None, np.zeros(len(devices))) if found is None else found
         return self._made(devices, phase, bps, stalled_s)
 
     def _made(self, devices: Ids, phase: str, bps: Array | None, stalled_s: Array) -> Transfer:
         """At a rate, after a stall; as measured where the rate is 0 or unknown."""
         costs, profile = self.fleet.costs, self.fleet.profile[devices]
-        # What was not measured costs nothing; `ProfileCosts.gaps` says so.
-        duration_s = np.nan_to_num(getattr(costs, f"{phase}_s")[profile])
-        energy_j = np.nan_to_num(getattr(costs, f"{phase}_j")[profile])
+        duration_s: Array = getattr(costs, f"{phase}_s")[profile]
+        energy_j: Array = getattr(costs, f"{phase}_j")[profile]
         stalled_j = stalled_s * costs.wait_w[profile]
         if bps is None:
             return Transfer(stalled_s, stalled_j, duration_s, energy_j)

@@ -52,7 +52,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class Computation:
     """Something to compute, one entry per device.
 
     Attributes:
@@ -71,7 +71,7 @@ class Work:
 
 
 def compute(
-    work: Work, start_ns: Times, limit_ns: Times, conditions: Conditions, curves: LoadCurves
+    work: Computation, start_ns: Times, limit_ns: Times, conditions: Conditions, curves: LoadCurves
 ) -> Progress:
     """Work from a start until it is done or its limit comes."""
     # The worst load there is bounds how long it can take; one nanosecond more for rounding.

@@ -44,7 +44,7 @@ class FleetState:
         """Seconds and joules of the first local epoch without background load."""
         work, profile = self.work(devices), self.profile[devices]
         # A slower device of the same kind draws the same power for longer.
-        return work * self.costs.first_s[profile], work * self.costs.first_j[profile]
+        return work * self.costs.probe_s[profile], work * self.costs.probe_j[profile]
 
     def epoch(self, devices: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Seconds and joules of a later local epoch without background load."""
@@ -72,7 +72,7 @@ def fleet_from_profiles(
         mix: Share of each device name; without it all profiles are equally frequent, up to one.
         energy: Which energy is charged.
     """
-    costs = profile_costs(profiles, energy)
+    costs = profile_costs(profiles, energy, missing="costs_nothing")
     n = len(data_size)
     counts = _counts([profile.device for profile in profiles], n, mix)
     index = rng.permutation(np.repeat(np.arange(len(profiles), dtype=np.int16), counts))

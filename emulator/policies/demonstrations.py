@@ -14,7 +14,7 @@ import numpy as np
 
 from emulator.policies.store import Demonstrations
 from emulator.selectors.base import Family, Probe, Selector
-from emulator.selectors.fedrank.state import FEATURES, device_states
+from emulator.selectors.fedrank.selector import FEATURES, device_states
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from emulator.selectors.neural.adam import Adam
-from emulator.selectors.neural.blas_threads import one_blas_thread
-from emulator.selectors.neural.mlp import Mlp
+from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.neural.pairs import imitation_loss
 from emulator.selectors.neural.vdn import advantages, at_outputs
-from emulator.selectors.top_k import top_k
+from emulator.selectors.parts.draws import top_k
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.policies.train import EXPERTS, Recipe
 from emulator.scenario.model import (
-    Fleet,
+    FleetSection,
     ProtocolSection,
     Scenario,
     TaskSection,
@@ -36,7 +36,7 @@ def scenarios(
     return tuple(
         Scenario(
             name=f"pretrain-{name.replace('_', '-')}",
-            fleet=Fleet(devices=DEVICES),
+            fleet=FleetSection(devices=DEVICES),
             task=TaskSection(
                 name=task,
                 data=data,

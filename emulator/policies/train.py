@@ -7,7 +7,9 @@ before it starts, how many it took stands in the policy's manifest.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,13 +18,12 @@ import numpy as np
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
 from emulator.policies.store import Demonstrations, Policy, PolicyManifest
-from emulator.policies.training_cost import TrainingCost
 from emulator.runs.assemble import assemble
-from emulator.selectors.base import SELECTORS, Profiling, Selector
+from emulator.selectors.base import SELECTORS, Probe, Profiling, Selector
 from emulator.selectors.favor import Favor
 from emulator.selectors.fedmarl import FEATURES as FEDMARL_FEATURES
 from emulator.selectors.fedmarl import FedMarl
-from emulator.selectors.fedrank.state import FEATURES as FEDRANK_FEATURES
+from emulator.selectors.fedrank.selector import FEATURES as FEDRANK_FEATURES
 from emulator.selectors.neural.vdn import advantages
 from joulefleet.errors import ConfigError
 from joulefleet.seeds import generator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from emulator.selectors.neural.mlp import Mlp
 
     OnRound = Callable[[str, RoundOutcome], None]
+    from emulator.round.outcome import RoundOutcome
 
 EXPERTS = ("harmony_like", "oort", "fedmarl")
 """The paper's three, the first as a surrogate."""
@@ -273,3 +275,37 @@ def _manifest(
         # What nothing can be said about is no number, and none that a manifest may hold.
         results={name: round(value, 4) for name, value in results.items() if math.isfinite(value)},
     )
+
+
+@dataclass(slots=True)
+class TrainingCost:
+    """Local epochs and processor seconds, so far."""
+
+    client_epochs: int = 0
+    cpu_s: float = 0.0
+
+    def __add__(self, other: TrainingCost) -> TrainingCost:
+        return TrainingCost(self.client_epochs + other.client_epochs, self.cpu_s + other.cpu_s)
+
+    def count(self, outcome: RoundOutcome, scenario: Scenario, probe: Probe) -> None:
+        """Add a round's local epochs; ``probe`` is what its candidates did."""
+        chosen = int(outcome.chosen.sum())
+        epochs = scenario.protocol.local_epochs
+        if outcome.round == 0:
+            self.client_epochs += len(outcome.clients)
+        elif probe is Probe.EPOCH:
+            self.client_epochs += len(outcome.clients) + chosen * (epochs - 1)
+        else:
+            self.client_epochs += chosen * epochs
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the processor time of what happens inside."""
+        begin_s = _cpu_s()
+        yield
+        self.cpu_s += _cpu_s() - begin_s
+
+
+def _cpu_s() -> float:
+    """Processor time of this process and of the workers that have ended."""
+    return sum(os.times()[:4])

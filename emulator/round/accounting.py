@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 
 from emulator.round.outcome import Accounting, ClientCost, RoundCost
 
+PHASES = ("download", "probe", "train", "upload")
+"""Of a participant's work; waiting for the decision is in no accounting."""
+
 
 def round_costs(
     cost: ClientCost, chosen: NDArray[np.bool_], duration_s: float, *, probed: bool
@@ -31,22 +34,46 @@ def round_costs(
     Args:
         cost: Of each participant.
         chosen: Who was told to train.
-        duration_s: From the first download to the last update; what ``honest`` calls R_T.
+        duration_s: From the first download to the last update; what ``honest`` calls R_T. Where only the
+            phases are known, `honest_time_s` gives it.
         probed: Whether there were candidates beside the chosen.
     """
-    before_j = cost.download_j + cost.probe_j
-    after_j = cost.train_j + cost.upload_j
-    honest = RoundCost(duration_s, float((before_j + after_j).sum()))
+    # Whatever was spent counts, also by a device that trained on because nobody could tell it to stop.
+    honest = RoundCost(duration_s, _energy_j(cost, counted(Accounting.HONEST, np.ones_like(chosen))))
     if not probed:
         return dict.fromkeys(Accounting, honest)
     after_s = float((cost.download_s + cost.train_s + cost.upload_s)[chosen].max(initial=0.0))
-    return {
-        Accounting.HONEST: honest,
-        Accounting.SELECTED_ONLY: RoundCost(
-            float(cost.probe_s.max(initial=0.0)) + after_s, float((before_j + after_j)[chosen].sum())
-        ),
-        Accounting.FREE: RoundCost(after_s, float((cost.download_j + after_j)[chosen].sum())),
+    time_s = {
+        Accounting.SELECTED_ONLY: float(cost.probe_s.max(initial=0.0)) + after_s,
+        Accounting.FREE: after_s,
     }
+    others = {a: RoundCost(time_s[a], _energy_j(cost, counted(a, chosen))) for a in time_s}
+    return {Accounting.HONEST: honest, **others}
+
+
+def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_], *, probed: bool = True) -> float:
+    """R_T under ``honest`` of a round in which nobody was late or went away."""
+    if not probed:  # nobody waits for a choice
+        return float((cost.download_s + cost.train_s + cost.upload_s).max(initial=0.0))
+    probed_s, after_s = cost.download_s + cost.probe_s, (cost.train_s + cost.upload_s)[chosen]
+    return float(probed_s.max(initial=0.0)) + float(after_s.max(initial=0.0))
+
+
+def counted(accounting: Accounting, chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.bool_]]:
+    """Whose energy counts in R_E of a probing round, phase by phase (`PHASES`).
+
+    By phase, for those who have more than a probing round's costs: every candidate's epochs, say.
+    """
+    everybody = np.ones_like(chosen)
+    before = everybody if accounting is Accounting.HONEST else chosen
+    probe = np.zeros_like(chosen) if accounting is Accounting.FREE else before
+    return {"download": before, "probe": probe, "train": chosen, "upload": chosen}
+
+
+def _energy_j(cost: ClientCost, who: dict[str, NDArray[np.bool_]]) -> float:
+    part = {phase: np.where(who[phase], getattr(cost, f"{phase}_j"), 0.0) for phase in PHASES}
+    each_j = (part["download"] + part["probe"]) + (part["train"] + part["upload"])
+    return float(each_j[who["download"]].sum())  # whoever counts at all has received the model
 
 
 def vanilla_cost(cost: ClientCost, chosen: NDArray[np.bool_]) -> RoundCost:

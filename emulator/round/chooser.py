@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.round.outcome import RoundOutcome
-from emulator.round.rules import Protocol
+from emulator.round.rules import RoundRules
 from emulator.round.view import FIELDS, PRIVILEGED, ServerView
 from emulator.selectors.base import Selector
 from joulefleet.errors import ConfigError, JoulefleetError
@@ -25,17 +25,17 @@ class Chooser:
 
     Args:
         selector: Who chooses.
-        protocol: What is asked for.
+        rules: What is asked for.
         seed: Root of the generators it is handed.
 
     Attributes:
         overhead_s: Time on the wall that the selector took since `begin`.
     """
 
-    def __init__(self, selector: Selector, protocol: Protocol, seed: int) -> None:
+    def __init__(self, selector: Selector, rules: RoundRules, seed: int) -> None:
         _check_needs(selector)
         self.selector = selector
-        self._protocol = protocol
+        self._rules = rules
         self._seed = seed
         self.overhead_s = 0.0
 
@@ -48,7 +48,7 @@ class Chooser:
         # A stream of its own: methods that probe at random get the same candidates.
         rng = generator(self._seed, "candidates", view.round)
         with self._timed():
-            found = self.selector.candidates(view, self._protocol.candidates, rng)
+            found = self.selector.candidates(view, self._rules.candidates, rng)
         found = np.sort(np.asarray(found, np.int64))
         if np.any(found[1:] == found[:-1]) or not view.eligible[found].all():
             raise self._misbehaved("considers devices twice or that have not checked in")
@@ -59,14 +59,14 @@ class Chooser:
         if not len(candidates):  # all of them left during their probe
             return candidates, np.empty(0, np.int64)
         # 50 times 1.1 is a little more than 55 in floating point; that is no 56th device.
-        wanted = math.ceil(round(self._protocol.k * self._protocol.over_commit, 6))
+        wanted = math.ceil(round(self._rules.k * self._rules.over_commit, 6))
         rng = generator(self._seed, "selection", view.round)
         with self._timed():
             found = self.selector.select(view, candidates, wanted, rng)
             chosen = np.sort(np.asarray(found, np.int64))
             epochs = np.asarray(self.selector.epochs(view, chosen), np.int64)
         self.check(chosen, candidates, wanted)
-        most = self._protocol.local_epochs
+        most = self._rules.local_epochs
         if len(epochs) != len(chosen) or np.any((epochs < 1) | (epochs > most)):
             raise self._misbehaved(f"wants other than 1 to {most} epochs for each")
         return chosen, epochs
@@ -78,7 +78,7 @@ class Chooser:
             self.selector.observe(view, told)
 
     def check(self, chosen: Ids, candidates: Ids, wanted: int) -> None:
-        """Refuse a choice that the protocol does not allow."""
+        """Refuse a choice that the rules do not allow."""
         if np.any(chosen[1:] == chosen[:-1]) or not np.isin(chosen, candidates).all():
             raise self._misbehaved("chose devices twice or that are no candidates")
         if len(chosen) > wanted:

@@ -1,6 +1,6 @@
 """The round engine: selection, local training, aggregation and cost on a virtual clock.
 
-The clock counts integer nanoseconds. A run is a pure function of (world, trainer, selector, protocol, seed):
+The clock counts integer nanoseconds. A run is a pure function of (world, trainer, selector, rules, seed):
 nothing is drawn from a stream that is not named by its purpose and round, so a run can be stopped after any
 round (`state_dict`) and continued with the same result.
 """
@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.fleet.world import World
-from emulator.reporting import file_reports, probe_reports, round_reports
 from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser, check_size
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.phases import OpenRound, deadline_ns, finish, probe
-from emulator.round.reports import Reported
-from emulator.round.rules import Judging, Protocol
+from emulator.round.reports import Reported, file_reports, probe_reports, round_reports
+from emulator.round.rules import RewardRules, RoundRules
 from emulator.round.timeline import FORWARD_SHARE, Timeline
 from emulator.round.truth import Truth
 from emulator.round.view import ServerView
@@ -61,8 +60,8 @@ class Engine:
         world: Fleet, conditions, batteries, network.
         trainer: Trains for real, or stands in for it.
         selector: Chooses.
-        protocol: Rules.
-        judging: Reward.
+        rules: How rounds go.
+        reward_rules: How a round is rewarded.
         seed: Root of every random stream.
         classes: Number of classes.
         label_histogram: True share of each class on each device, for privileged selectors.
@@ -80,18 +79,18 @@ class Engine:
         world: World,
         trainer: Trainer,
         selector: Selector,
-        protocol: Protocol,
-        judging: Judging,
+        rules: RoundRules,
+        reward_rules: RewardRules,
         seed: int,
         *,
         classes: int,
         label_histogram: NDArray[np.float64] | None = None,
     ) -> None:
-        protocol.check(len(world.fleet))
+        rules.check(len(world.fleet))
         check_size(selector, len(world.fleet))
         self.world, self.trainer, self.selector = world, trainer, selector
-        self.protocol, self.judging = protocol, judging
-        self.chooser = Chooser(selector, protocol, seed)
+        self.rules, self.reward_rules = rules, reward_rules
+        self.chooser = Chooser(selector, rules, seed)
         self.reported = Reported(world.fleet.data_size, selector.needs, classes)
         self._truth = Truth(world, selector.needs, label_histogram)
         self._truth.register(self.reported)
@@ -100,12 +99,12 @@ class Engine:
         self.clock_ns = 0
         self.eligible = 0
         self.weights = trainer.initial()
-        self.score = trainer.evaluate(self.weights, judging.split)
+        self.score = trainer.evaluate(self.weights, reward_rules.split)
 
     @property
     def done(self) -> bool:
         """Whether every round has been played."""
-        return self.round >= self.protocol.rounds
+        return self.round >= self.rules.rounds
 
     def play(self) -> RoundOutcome:
         """The next round, or the profiling before the first.
@@ -141,7 +140,7 @@ class Engine:
             rejected = np.setdiff1d(np.arange(len(timeline.devices)), places)
             timeline.end(rejected, Fate.REJECTED)
         forward = before is Probe.NONE and "global_loss" in self.selector.needs
-        timeline = finish(timeline, self.protocol, places, epochs, before=before, forward=forward)
+        timeline = finish(timeline, self.rules, places, epochs, before=before, forward=forward)
         finished = places[timeline.under_way[places]]
         if forward:
             learning.measure_loss(finished)
@@ -167,7 +166,7 @@ class Engine:
         view = self._view(1, self.clock_ns, np.ones(len(everybody), bool))
         # Nobody is probed: that would be for a choice, whose accountings differ in whom they charge.
         opened = OpenRound(0, self.clock_ns, self.clock_ns, view, len(everybody), everybody, self.clock_ns)
-        closed_ns = deadline_ns(self.clock_ns, self.protocol.deadline_s)
+        closed_ns = deadline_ns(self.clock_ns, self.rules.deadline_s)
         timeline = Timeline(self.world, everybody, self.clock_ns, closed_ns, held=True)
         timeline.download(everybody)
         timeline.first_epoch(everybody, "probe")
@@ -216,14 +215,14 @@ class Engine:
         self.selector.load_state_dict(state["selector"])
 
     def _view(self, number: int, now_ns: int, eligible: NDArray[np.bool_]) -> ServerView:
-        budgets = self.judging.budgets
+        budgets = self.reward_rules.budgets
         return self.reported.view(
             eligible,
             round=number,
-            rounds=self.protocol.rounds,
+            rounds=self.rules.rounds,
             now_ns=now_ns,
-            k=self.protocol.k,
-            local_epochs=self.protocol.local_epochs,
+            k=self.rules.k,
+            local_epochs=self.rules.local_epochs,
             time_budget_s=budgets.time_s,
             energy_budget_j=budgets.energy_j,
         ).restricted(self.selector.needs)
@@ -231,7 +230,7 @@ class Engine:
     def _probe(self, opened: OpenRound) -> None:
         """Probe the candidates; those who cannot be chosen any more are left out."""
         devices, kind = opened.candidates, self.selector.probe
-        timeline = probe(self.world, self.protocol, kind, devices, opened.now_ns)
+        timeline = probe(self.world, self.rules, kind, devices, opened.now_ns)
         learning = self._learning(opened.number, devices)
         there = np.flatnonzero(timeline.under_way)
         if kind is Probe.EPOCH:
@@ -267,8 +266,8 @@ class Engine:
         before = self.score.accuracy
         if len(work.places) and len(work.finished):
             sizes = self.world.fleet.data_size[devices[work.finished]]
-            self.weights = work.learning.aggregate(work.finished, sizes, self.protocol.aggregation)
-            self.score = self.trainer.evaluate(self.weights, self.judging.split)
+            self.weights = work.learning.aggregate(work.finished, sizes, self.rules.aggregation)
+            self.score = self.trainer.evaluate(self.weights, self.reward_rules.split)
         reports = round_reports(
             timeline.cost,
             work.learning,
@@ -284,7 +283,7 @@ class Engine:
         probed = opened.probed is not None
         costs = round_costs(timeline.cost, chosen, (work.end_ns - opened.now_ns) * 1e-9, probed=probed)
         gain = self.score.accuracy - before
-        judged = costs[self.judging.accounting]
+        judged = costs[self.reward_rules.accounting]
         outcome = RoundOutcome(
             round=opened.number,
             start_ns=opened.start_ns,
@@ -297,7 +296,7 @@ class Engine:
             costs=costs,
             accuracy=self.score.accuracy,
             accuracy_gain=gain,
-            reward=self.judging.reward(gain * 100.0, judged, self.judging.budgets),
+            reward=self.reward_rules.reward(gain * 100.0, judged, self.reward_rules.budgets),
             global_weights=self.weights if self.selector.needs_weights else None,
         )
         self.round, self.clock_ns, self.eligible = opened.number, work.end_ns, opened.eligible

@@ -16,7 +16,7 @@ from emulator.fleet.conditions import NEVER_NS
 from emulator.fleet.world import World
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate
-from emulator.round.rules import Protocol
+from emulator.round.rules import RoundRules
 from emulator.round.timeline import Timeline
 from emulator.round.view import ServerView
 from emulator.selectors.base import Probe
@@ -58,17 +58,17 @@ def deadline_ns(start_ns: int, after_s: float | None) -> int:
     return NEVER_NS if after_s is None else start_ns + round(after_s * 1e9)
 
 
-def probe(world: World, protocol: Protocol, kind: Probe, devices: Ids, now_ns: int) -> Timeline:
+def probe(world: World, rules: RoundRules, kind: Probe, devices: Ids, now_ns: int) -> Timeline:
     """Candidates do their probe, and wait until the last of them has reported or gone."""
     # Probing is over when the round is, at the latest.
-    ends_ns = (deadline_ns(now_ns, after_s) for after_s in (protocol.probe_deadline_s, protocol.deadline_s))
+    ends_ns = (deadline_ns(now_ns, after_s) for after_s in (rules.probe_deadline_s, rules.deadline_s))
     timeline = Timeline(world, devices, now_ns, min(ends_ns))
     everybody = np.arange(len(devices))
     timeline.download(everybody)
     if kind is Probe.EPOCH:
         timeline.first_epoch(everybody, "probe")
     elif kind is Probe.BATCH:
-        timeline.forward(everybody, "probe", samples=protocol.batch_size)
+        timeline.forward(everybody, "probe", samples=rules.batch_size)
     else:
         timeline.forward(everybody, "probe")
     decision_ns = int(timeline.t_ns.max(initial=now_ns))
@@ -79,7 +79,7 @@ def probe(world: World, protocol: Protocol, kind: Probe, devices: Ids, now_ns: i
 
 def finish(
     timeline: Timeline,
-    protocol: Protocol,
+    rules: RoundRules,
     places: Ids,
     epochs: Ids,
     *,
@@ -90,13 +90,13 @@ def finish(
 
     Args:
         timeline: Of all participants, up to the choice.
-        protocol: Deadline and over-commitment.
+        rules: Deadline and over-commitment.
         places: The chosen.
         epochs: Local epochs of each of them, the probe included.
         before: What they did before the choice.
         forward: Whether they first measure the loss of the model they received.
     """
-    timeline.close_at(deadline_ns(timeline.start_ns, protocol.deadline_s), Fate.DEADLINE)
+    timeline.close_at(deadline_ns(timeline.start_ns, rules.deadline_s), Fate.DEADLINE)
     count = np.zeros(len(timeline.devices), np.int64)
     count[places] = epochs - 1
 
@@ -111,16 +111,16 @@ def finish(
         line.upload(places)
         return line
 
-    if len(places) <= protocol.k:
+    if len(places) <= rules.k:
         return go(timeline)
     trial = go(timeline.fork())
     done_ns = np.sort(trial.t_ns[places[trial.under_way[places]]])
-    if len(done_ns) <= protocol.k:
+    if len(done_ns) <= rules.k:
         return trial
-    timeline.close_at(int(done_ns[protocol.k - 1]), Fate.SURPLUS)
+    timeline.close_at(int(done_ns[rules.k - 1]), Fate.SURPLUS)
     go(timeline)
     # Of those who finished in the same nanosecond as the last one wanted, the lower ids count.
     finished = places[timeline.under_way[places]]
     order = np.argsort(timeline.t_ns[finished], kind="stable")
-    timeline.end(finished[order[protocol.k :]], Fate.SURPLUS)
+    timeline.end(finished[order[rules.k :]], Fate.SURPLUS)
     return timeline

@@ -21,7 +21,7 @@ class Aggregation(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol:
+class RoundRules:
     """The rules of a run.
 
     Attributes:
@@ -63,7 +63,7 @@ class Protocol:
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class RewardRules:
     """How a round is rewarded.
 
     Attributes:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from emulator.fleet.conditions import NEVER_NS, Ids, Times
 from emulator.fleet.network import Transfer
-from emulator.fleet.slowdown import Progress, Work, compute, steady
+from emulator.fleet.slowdown import Computation, Progress, compute, steady
 from emulator.fleet.world import LONGEST_WAIT_NS, World
 from emulator.round.outcome import ClientCost, Fate
 
@@ -171,7 +171,7 @@ class Timeline:
         fleet = self._world.fleet
         ids = self.devices[places]
         profile = fleet.profile[ids]
-        work = Work(ids, profile, duration_s, energy_j, fleet.costs.base_w[profile])
+        work = Computation(ids, profile, duration_s, energy_j, fleet.costs.base_w[profile])
         limit_ns = self._limit_ns[places]
         progress = compute(work, self.t_ns[places], limit_ns, self._world.conditions, fleet.costs.curves)
         self._advance(places, progress, stage)

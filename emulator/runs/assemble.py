@@ -6,55 +6,34 @@ import hashlib
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from device_agents.workloads.tasks import Task, find_task
-from emulator.assembly.checks import SURROGATE, check_learnable, check_recorded
-from emulator.assembly.profiles import profiles_of
-from emulator.data.model import DataSet, Split
-from emulator.data.partition import Holdings, make_partition
+from device_agents.workloads.tasks import Task
 from emulator.fleet.batteries import Batteries
-from emulator.fleet.network import Link, Network
+from emulator.fleet.conditions import Conditions
+from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.state import FleetState, fleet_from_profiles
 from emulator.fleet.world import World
 from emulator.round.budgets import budgets_by_rule
 from emulator.round.engine import Engine
 from emulator.round.reward import REWARDS, Budgets
-from emulator.round.rules import Judging, Protocol
-from emulator.runs.fleet_inputs import conditions_of, recordings
-from emulator.scenario.model import Scenario, TaskSection
+from emulator.round.rules import RewardRules, RoundRules
+from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
+from emulator.runs.learners import Learners, learners_of, model_bytes_of, task_of
+from emulator.scenario.model import FleetSection, Scenario
 from emulator.selectors.base import SELECTORS, Selector
 from emulator.training.base import OpenTrainer, Trainer
+from emulator.training.surrogate import SURROGATE
 from joulefleet.errors import ConfigError
 from joulefleet.records import canonical_json
 from joulefleet.seeds import generator
 from power.profile.model import DeviceProfile
 
 TRAINING_SAMPLES = "training samples: task.held_out is 0"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Learners:
-    """The learning side of a scenario and a seed.
-
-    Attributes:
-        trainer: Trains.
-        data_size: Training samples of each device.
-        classes: Number of classes.
-        label_histogram: True share of each class on each device; ``None`` if unknown or not asked for.
-        facts: For the manifest.
-    """
-
-    trainer: Trainer
-    data_size: NDArray[np.int64]
-    classes: int
-    label_histogram: NDArray[np.float64] | None
-    facts: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,10 +81,10 @@ def assemble(
     )
     batteries = Batteries(fleet, conditions, **scenario.fleet.battery.model_dump())
     link = scenario.fleet.network
-    model_bytes = _model_bytes(learners.trainer, task, link)
+    model_bytes = model_bytes_of(learners.trainer, task, link)
     world = World(fleet, conditions, batteries, Network(fleet, conditions, link, model_bytes or 0))
     rounds = scenario.protocol
-    judging = judging_of(
+    reward_rules = reward_rules_of(
         scenario,
         lambda: budgets_by_rule(world, rounds.k, rounds.local_epochs, 0, generator(seed, "budgets")),
     )
@@ -113,8 +92,8 @@ def assemble(
         world,
         learners.trainer,
         chooser,
-        protocol_of(scenario, task),
-        judging,
+        rules_of(scenario, task),
+        reward_rules,
         seed,
         classes=learners.classes,
         label_histogram=learners.label_histogram,
@@ -125,7 +104,7 @@ def assemble(
         "selector": chooser.name,
         "selector_options": {name: _plain(value) for name, value in chooser.given_options.items()},
         "privileged": chooser.privileged,
-        "budgets": {"time_s": judging.budgets.time_s, "energy_j": judging.budgets.energy_j},
+        "budgets": {"time_s": reward_rules.budgets.time_s, "energy_j": reward_rules.budgets.energy_j},
         "trainer": learners.trainer.implementation,
         "model_bytes": model_bytes,
         "energy": scenario.energy,
@@ -137,20 +116,6 @@ def assemble(
         **learners.facts,
     }
     return Assembly(engine, facts)
-
-
-def task_of(section: TaskSection) -> Task:
-    """The task with the scenario's own settings."""
-    try:
-        task = find_task(section.name)
-    except ValueError as error:
-        raise ConfigError(f"task.name: {error}") from error
-    changes = {
-        name: value
-        for name in ("batch_size", "learning_rate", "momentum")
-        if (value := getattr(section, name)) is not None
-    }
-    return replace(task, **changes)
 
 
 def make_selector(scenario: Scenario) -> Selector:
@@ -169,13 +134,13 @@ def make_selector(scenario: Scenario) -> Selector:
     return kind(**section.options)
 
 
-def protocol_of(scenario: Scenario, task: Task) -> Protocol:
+def rules_of(scenario: Scenario, task: Task) -> RoundRules:
     """The rules of a scenario."""
     settings = scenario.protocol.model_dump(exclude={"candidates"})
-    return Protocol(**settings, candidates=scenario.candidates, batch_size=task.batch_size)
+    return RoundRules(**settings, candidates=scenario.candidates, batch_size=task.batch_size)
 
 
-def judging_of(scenario: Scenario, by_rule: Callable[[], tuple[float, float]]) -> Judging:
+def reward_rules_of(scenario: Scenario, by_rule: Callable[[], tuple[float, float]]) -> RewardRules:
     """How rounds are judged; ``by_rule`` gives T and E where the scenario does not."""
     section = scenario.reward
     time_s, energy_j = section.time_budget_s, section.energy_budget_j
@@ -184,91 +149,7 @@ def judging_of(scenario: Scenario, by_rule: Callable[[], tuple[float, float]]) -
         time_s, energy_j = time_s or rule_s, energy_j or rule_j
     scale = section.budget_scale
     budgets = Budgets(scale * time_s, scale * energy_j, section.alpha, section.beta)
-    return Judging(REWARDS.load(section.function), budgets, scenario.accounting, section.split)
-
-
-def learners_of(
-    scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrainer | None = None, *, labels: bool = True
-) -> Learners:
-    """The data of a scenario, shared out by the seed, and who trains on it; arguments as in `assemble`.
-
-    Only oracles ask for everybody's ``labels``; to count them takes long in a very large fleet.
-    """
-    section = scenario.task
-    if scenario.trainer.kind == SURROGATE:
-        from emulator.training.surrogate import SurrogateTrainer
-
-        sizes = np.full(scenario.fleet.devices, section.samples_per_device, np.int64)
-        trainer = SurrogateTrainer(sizes, task.classes, seed)
-        return Learners(trainer, sizes, task.classes, None, {"data": None})
-    from emulator.training.choose import open_trainer as on_this_machine
-
-    data, partition = data_of(section, scenario.fleet.devices, seed)
-    real = (open_trainer or on_this_machine)(
-        task,
-        data,
-        partition,
-        seed=seed,
-        implementation=scenario.trainer.kind,
-        workers=scenario.trainer.workers,
-        held_out=section.held_out,
-    )
-    shares = _label_shares(data, partition) if labels else None
-    sizes = partition.sizes - np.round(section.held_out * partition.sizes).astype(np.int64)
-    facts = {
-        "data": {"name": data.name, "note": data.note, "sha256": data.sha256()},
-        "partition": partition.manifest(),
-    }
-    return Learners(real, sizes, data.classes, shares, facts)
-
-
-def _label_shares(data: DataSet, partition: Holdings) -> NDArray[np.float64]:
-    counts = partition.label_counts(data.train.y, data.classes)
-    return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
-
-
-def data_of(section: TaskSection, devices: int, seed: int) -> tuple[DataSet, Holdings]:
-    """The data of a scenario as far as it uses them, and who has which."""
-    from emulator.data.sources import load_data_set
-
-    loaded = load_data_set(section.data or task_of(section).data_set, seed=seed)
-    data = _cut(loaded, section, seed)
-    return data, make_partition(section.partition, data.train, devices, seed, **section.options)
-
-
-def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
-    """The data as far as the scenario uses it."""
-
-    def cut(name: str, key: str, samples: int | None) -> Split:
-        split: Split = getattr(data, name)
-        if samples is None:
-            return split
-        if samples > len(split):
-            raise ConfigError(
-                f"task.{key} = {samples}, but {data.name} has {len(split)} samples for {name}",
-                hint="lower it, or leave it out to use all of them",
-            )
-        order = generator(seed, "samples in use", name).permutation(len(split))
-        return split.take(np.sort(order[:samples]))
-
-    return replace(
-        data,
-        train=cut("train", "train_samples", section.train_samples),
-        validation=cut("validation", "server_samples", section.server_samples),
-        test=cut("test", "server_samples", section.server_samples),
-    )
-
-
-def _model_bytes(trainer: Trainer, task: Task, link: Link) -> int | None:
-    """Size of the model on the wire; ``None`` where nobody built one and transfers are as measured."""
-    if trainer.implementation != SURROGATE:
-        return trainer.initial().nbytes
-    if link is Link.PROFILE:
-        return None
-    from emulator.training.layout import model_bytes
-
-    # What the surrogate passes around is one number, whatever the model.
-    return model_bytes(task)
+    return RewardRules(REWARDS.load(section.function), budgets, scenario.accounting, section.split)
 
 
 @lru_cache(maxsize=8)
@@ -306,3 +187,40 @@ def _trace_facts(scenario: Scenario) -> dict[str, Any]:
         return {"traces": None}
     found = recordings(scenario.fleet.traces)
     return {"traces": {"users": len(found.flat), "origin": found.origin, "sha256": found.sha256}}
+
+
+def check_recorded(fleet: FleetSection, conditions: Conditions) -> None:
+    """Refuse rules about what was not recorded of anybody.
+
+    Raises:
+        ConfigError: Throughput or battery levels count, and there are none.
+    """
+    if fleet.network is TransferSource.TRACE and not conditions.has_rates:
+        raise ConfigError(
+            'fleet.network = "trace", but no throughput was recorded',
+            hint='give traces with throughput, or write "profile" for transfers as measured with the devices',
+        )
+    if conditions.asks_level and not conditions.has_level.any():
+        raise ConfigError(
+            "fleet.traces.policy asks for the battery level, but none was recorded",
+            hint="give traces with levels, or leave the battery out of the policy: "
+            "a level that is modelled from the charger ends rounds, but does not enter a policy",
+        )
+
+
+def check_learnable(selector: Selector, trainer: Trainer, *, labels_known: bool) -> None:
+    """Refuse methods that would choose by what is not there, and so at random.
+
+    Raises:
+        ConfigError: The selector needs labels that nobody knows, or weights where nothing is trained.
+    """
+    lacking = {
+        "labels": "label_histogram" in selector.needs and not labels_known,
+        "weights": selector.needs_weights and trainer.implementation == SURROGATE,
+    }
+    for what in (name for name, lacks in lacking.items() if lacks):
+        raise ConfigError(
+            f"selector {selector.name!r} chooses by the devices' {what}, "
+            f"and the {trainer.implementation} trainer has none",
+            hint="train for real (leave trainer.kind out), or take another selector",
+        )

@@ -1,4 +1,7 @@
-"""The traces of a scenario: read or generated once, then replayed by every seed at its own offsets."""
+"""What a scenario's fleet is made of: device profiles, and traces.
+
+Traces are read or generated once, then replayed by every seed at its own offsets.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,18 @@ from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from device_agents.workloads.tasks import Task
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
-from emulator.scenario.model import Fleet, Traces
+from emulator.scenario.model import FleetSection, TracesSection
 from joulefleet.errors import ConfigError
 from joulefleet.records import read_record
 from joulefleet.seeds import stream_entropy
+from power.profile.model import DeviceProfile, load_profile
 from traces.replay.devices import DAY_NS, FleetRecipe
 from traces.replay.flat import FlatTraces, flatten
 from traces.replay.flat_store import FLAT_FILE, FlatRecord, open_flat
 from traces.replay.fleet import TraceFleet
-from traces.replay.policy_text import parse_policy
+from traces.replay.policy_parser import parse_policy
 from traces.storage.trace_set import TraceSet
 
 MIXED = "mixed"
@@ -39,7 +44,7 @@ class Recordings:
     sha256: str | None
 
 
-def recordings(traces: Traces) -> Recordings:
+def recordings(traces: TracesSection) -> Recordings:
     """The traces of a scenario."""
     if traces.source == "synthetic":
         return _generated(traces.model, traces.users, traces.days, traces.seed)
@@ -51,7 +56,7 @@ def recordings(traces: Traces) -> Recordings:
     return _stored(folder, TraceSet(folder).record.sha256())
 
 
-def conditions_of(fleet: Fleet, seed: int) -> Conditions:
+def conditions_of(fleet: FleetSection, seed: int) -> Conditions:
     """What happens to the devices of a scenario; the seed decides who replays whom from which day."""
     traces = fleet.traces
     if traces is None:
@@ -70,7 +75,7 @@ def conditions_of(fleet: Fleet, seed: int) -> Conditions:
     return Replayed(TraceFleet.made(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns)
 
 
-def _start_ns(traces: Traces, found: Recordings) -> int:
+def _start_ns(traces: TracesSection, found: Recordings) -> int:
     """When the run begins: that time of day, on the first day of the recordings, in the users' zone."""
     zone = _zone(traces, found.flat)
     first_s = int(found.flat.start_ns.min()) // 10**9
@@ -79,7 +84,7 @@ def _start_ns(traces: Traces, found: Recordings) -> int:
     return int(day.replace(hour=hour, minute=minute, second=0, microsecond=0).timestamp()) * 10**9
 
 
-def _zone(traces: Traces, flat: FlatTraces) -> ZoneInfo | None:
+def _zone(traces: TracesSection, flat: FlatTraces) -> ZoneInfo | None:
     """The one zone of all users, ``None`` if the recordings' own clock is to be used.
 
     Raises:
@@ -131,3 +136,37 @@ def _generated(model_name: str, users: int, days: int, seed: int) -> Recordings:
         flat = flatten(made)
         origin = made.record.provenance.origin.value
     return Recordings(flat, origin, model.sha256())
+
+
+def profiles_of(fleet: FleetSection, task: Task) -> list[DeviceProfile]:
+    """The profiles that are about the task's model.
+
+    Raises:
+        ConfigError: There is none (says what could be scaled from what is there), or a path leads nowhere.
+    """
+    if fleet.profiles == "reference":
+        from power.reference.fleet import reference_fleet
+
+        return list(reference_fleet(task.name))
+    found = [load_profile(path) for name in fleet.profiles for path in _files(Path(name))]
+    fitting = [profile for profile in found if profile.model == task.model]
+    if not fitting:
+        known = ", ".join(sorted({f"{profile.device}/{profile.model}" for profile in found})) or "none"
+        raise ConfigError(
+            f"no profile is about the model {task.model!r} of task {task.name!r}; there are {known}",
+            hint=f"`joulefleet profile scale PROFILE --task {task.name}` estimates one from another model's",
+        )
+    return fitting
+
+
+def _files(path: Path) -> list[Path]:
+    """A file itself, or those in a folder, such as `joulefleet profile export --out FOLDER` makes."""
+    if not path.exists():
+        raise ConfigError(
+            f"fleet.profiles: {path}: no such file or folder",
+            hint="paths are relative to the scenario file; `joulefleet profile export` writes some",
+        )
+    found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not found:
+        raise ConfigError(f"fleet.profiles: {path}: a folder without profiles (*.json)")
+    return found

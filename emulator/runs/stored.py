@@ -1,16 +1,23 @@
-"""Finished emulations read back and checked: what is cut, lost or not a number never becomes a table."""
+"""Stored emulations: checked when they are read back, and how to go on with one that is not whole.
+
+What is cut, lost or not a number never becomes a table.
+"""
 
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.round.outcome import Accounting
-from emulator.runs.emulation import EmulationRecord, Result
+from emulator.runs.batch import INDEX, read_index, resuming
+from emulator.runs.result import EmulationRecord, Result, run_of
 from joulefleet.errors import DataQualityError
+from joulefleet.runstore import RunStatus
+from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +26,7 @@ COSTS = (*(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accou
 PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "upload"))
 COLUMNS = {"rounds": ("round", "test_accuracy", *COSTS), "clients": ("device", "chosen", "fate", *PARTS)}
 """Without which no table or figure can be made."""
+ANEW = "play it anew"
 
 
 def checked_rounds(result: Result) -> pd.DataFrame:
@@ -82,3 +90,23 @@ def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame) -> N
         raise DataQualityError(
             f"{path}: participants spent {spent_j:.6g} J in all, their rounds cost {cost_j:.6g} J"
         )
+
+
+def how_to_go_on(folder: Path) -> str:
+    """A command that plays what is missing of the run to which a folder belongs, and what it does."""
+    path = run_of(folder)
+    if path is None:
+        return ANEW
+    record = read_run(path)
+    whole = record.status is RunStatus.COMPLETE
+    if record.command[1:3] == ("experiment", "run"):
+        command = shlex.join(word for word in record.command if word != "--resume")
+        if whole:
+            return f"`{command} --reuse {path}` takes over the rest and plays these anew"
+        return f"`{command} --resume` continues it"
+    if (path / INDEX).is_file() and not whole:
+        return f"`{resuming(path, read_index(path))}` continues it"
+    if record.kind == "federation" and not whole:
+        return f"`joulefleet bench federate SCENARIO --resume {path}`, with its scenario, continues it"
+    # The demo plays its experiment itself; a run made from Python has no command of ours.
+    return f"`{shlex.join(record.command)}` plays it anew" if record.command[1:2] == ("demo",) else ANEW

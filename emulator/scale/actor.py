@@ -1,4 +1,4 @@
-"""`Resident`: what a Ray actor is: data and model stay, clients' states stay until the round ends."""
+"""`TrainingActor`: what a Ray actor is: data and model stay, clients' states stay until the round ends."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class NotJoined(Exception):
-    """A call reached an actor that was started anew since the last one; the crew hands it to another."""
+    """A call reached an actor that was started anew since the last one; the pool hands it to another."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class RoundStart:
     """A round as the server began it; ``serial`` tells it from an earlier one of the same number."""
 
     serial: int
@@ -38,7 +38,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class ActorAnswer(Generic[T]):
     """What a call found, and the processor time that it took."""
 
     value: T
@@ -46,14 +46,14 @@ class Answer(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class ActorLocation:
     """Where an actor runs."""
 
     node_id: str
     process: int
 
 
-class Resident:
+class TrainingActor:
     """One thread of training.
 
     Every call says how far its clients are in the round. A client that is not there (this process is a new
@@ -65,10 +65,10 @@ class Resident:
 
     def __init__(self) -> None:
         self._joined: TableTrainer | None = None
-        self._begun: Begun | None = None
+        self._begun: RoundStart | None = None
         self._epochs: dict[int, int] = {}
 
-    def join(self, task: Task, clients: ClientData, implementation: str) -> Whereabouts:
+    def join(self, task: Task, clients: ClientData, implementation: str) -> ActorLocation:
         """Get ready to work.
 
         Args:
@@ -92,30 +92,30 @@ class Resident:
             held_out=clients.held_out,
         )
         self._begun = None
-        return Whereabouts(ray.get_runtime_context().get_node_id(), os.getpid())
+        return ActorLocation(ray.get_runtime_context().get_node_id(), os.getpid())
 
     def train(
-        self, begun: Begun, weights: NDArray[np.float32], jobs: Sequence[TrainJob]
-    ) -> Answer[list[LocalResult]]:
+        self, begun: RoundStart, weights: NDArray[np.float32], jobs: Sequence[TrainJob]
+    ) -> ActorAnswer[list[LocalResult]]:
         """Do the jobs; ``weights`` are those that the round began with."""
         started_s = time.process_time()
         self._catch_up(begun, weights, {job.client: job.epochs.start for job in jobs})
         found = self._train({job.client: len(job.epochs) for job in jobs})
-        return Answer(found, time.process_time() - started_s)
+        return ActorAnswer(found, time.process_time() - started_s)
 
     def rows(
-        self, begun: Begun, weights: NDArray[np.float32], epochs: Mapping[int, int]
-    ) -> Answer[NDArray[np.float32]]:
+        self, begun: RoundStart, weights: NDArray[np.float32], epochs: Mapping[int, int]
+    ) -> ActorAnswer[NDArray[np.float32]]:
         """The weights of clients after so many epochs, one row each."""
         started_s = time.process_time()
         self._catch_up(begun, weights, epochs)
         rows = self._trainer.weights(np.array(list(epochs), np.int64))
-        return Answer(rows, time.process_time() - started_s)
+        return ActorAnswer(rows, time.process_time() - started_s)
 
-    def score(self, weights: NDArray[np.float32], jobs: Sequence[ScoreJob]) -> Answer[list[Scored]]:
+    def score(self, weights: NDArray[np.float32], jobs: Sequence[ScoreJob]) -> ActorAnswer[list[Scored]]:
         """Score weights."""
         started_s = time.process_time()
-        return Answer(self._trainer.score(weights, jobs), time.process_time() - started_s)
+        return ActorAnswer(self._trainer.score(weights, jobs), time.process_time() - started_s)
 
     @property
     def _trainer(self) -> TableTrainer:
@@ -123,7 +123,7 @@ class Resident:
             raise NotJoined("this actor is a new one")
         return self._joined
 
-    def _catch_up(self, begun: Begun, weights: NDArray[np.float32], epochs: Mapping[int, int]) -> None:
+    def _catch_up(self, begun: RoundStart, weights: NDArray[np.float32], epochs: Mapping[int, int]) -> None:
         """Have these clients exactly so far in this round."""
         if begun != self._begun:
             self._trainer.begin(begun.round_number, weights, proximal_mu=begun.proximal_mu)

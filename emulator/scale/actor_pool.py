@@ -1,4 +1,4 @@
-"""`Crew`: Ray actors that take calls as they are free, and whose loss costs time only.
+"""`ActorPool`: Ray actors that take calls as they are free, and whose loss costs time only.
 
 Ray restarts an actor that died (``max_restarts``) on whatever node has room, and repeats there the request to
 join (``max_task_retries``). Its call goes to whoever is free in the meantime: a retry that waits for the same
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from emulator.scale.actor import NotJoined, Resident
+from emulator.scale.actor import NotJoined, TrainingActor
 from joulefleet.errors import ConfigError, JoulefleetError
 
 if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
-    from emulator.scale.actor import Answer, Whereabouts
+    from emulator.scale.actor import ActorAnswer, ActorLocation
     from emulator.training.client_data import ClientData
 
 ATTEMPTS = 4
@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A method of `Resident` and its arguments; ``home`` is the member that has the clients' states."""
+class ActorCall:
+    """A method of `TrainingActor` and its arguments; ``home`` is the member that has the clients' states."""
 
     method: str
     arguments: tuple[Any, ...]
@@ -42,14 +42,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class PoolAnswer:
     """An answer, and which member gave it."""
 
     member: int
-    answer: Answer[Any]
+    answer: ActorAnswer[Any]
 
 
-class Crew:
+class ActorPool:
     """Actors of one processor and one thread each.
 
     Args:
@@ -69,9 +69,9 @@ class Crew:
         self.lost = 0
         # Kept: a restarted actor needs it again.
         self._entry: tuple[Any, ...] = task, ray.put(clients), implementation
-        actor: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(Resident)
+        actor: Any = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(TrainingActor)
         self._actors = [actor.remote() for _ in range(size)]
-        self._present: dict[int, Whereabouts] = {}
+        self._present: dict[int, ActorLocation] = {}
         self._joining: dict[Any, int] = {}
         for member in range(size):
             self._ask_to_join(member)
@@ -80,11 +80,11 @@ class Crew:
         return len(self._actors)
 
     @property
-    def present(self) -> dict[int, Whereabouts]:
+    def present(self) -> dict[int, ActorLocation]:
         """The members that can work, as far as is known."""
         return dict(self._present)
 
-    def run(self, calls: Sequence[Call]) -> list[Answered]:
+    def run(self, calls: Sequence[ActorCall]) -> list[PoolAnswer]:
         """Answers in the order of the calls; started in their order, whoever is free takes the next.
 
         Raises:
@@ -146,7 +146,7 @@ class Crew:
 
         member, number = work.running.pop(reference)
         try:
-            work.answers[number] = Answered(member, ray.get(reference))
+            work.answers[number] = PoolAnswer(member, ray.get(reference))
         except (RayActorError, ObjectLostError, OutOfMemoryError) as error:
             self._left(member, error)
             work.again(number, error)
@@ -193,10 +193,10 @@ class Crew:
 class _Work:
     """Calls, and how far they are."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[ActorCall]) -> None:
         self.calls = calls
         self.running: dict[Any, tuple[int, int]] = {}  # reference: (member, call)
-        self.answers: dict[int, Answered] = {}
+        self.answers: dict[int, PoolAnswer] = {}
         self._waiting = list(range(len(calls)))
         self._attempts: dict[int, int] = {}
 
@@ -204,7 +204,7 @@ class _Work:
     def unfinished(self) -> bool:
         return len(self.answers) < len(self.calls)
 
-    def next_for(self, member: int, present: dict[int, Whereabouts]) -> int | None:
+    def next_for(self, member: int, present: dict[int, ActorLocation]) -> int | None:
         """The first call that this member has the clients of, or that nobody present has."""
         for place, number in enumerate(self._waiting):
             home = self.calls[number].home

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from emulator.scale.actor import Begun
-from emulator.scale.actor_pool import Answered, Call, Crew
+from emulator.scale.actor import RoundStart
+from emulator.scale.actor_pool import ActorCall, ActorPool, PoolAnswer
 from emulator.training.choose import resolved
 from emulator.training.client_data import ClientData
 from emulator.training.layout import Layout
@@ -33,7 +33,7 @@ _COLLECTED_BYTES = 32 * 2**20
 
 
 @dataclass(slots=True)
-class Spent:
+class RayUsage:
     """What training on Ray took so far.
 
     Attributes:
@@ -66,18 +66,18 @@ class RayTrainer(TableTrainer):
     def __init__(self, task: Task, clients: ClientData, implementation: str, workers: int) -> None:
         super().__init__(task, _layout(task), clients)
         self.implementation = implementation
-        self.spent = Spent()
-        self.crew = Crew(workers, task, clients, implementation)
+        self.spent = RayUsage()
+        self.pool = ActorPool(workers, task, clients, implementation)
         self._pieces = 1 if implementation == "batched" else _PIECES
         self._home: dict[int, int] = {}
-        self._begun = Begun(0, 0, 0.0)
+        self._begun = RoundStart(0, 0, 0.0)
         self._sent: tuple[NDArray[np.float32], Any] | None = None
         self._global: Any = None
 
     def begin(self, round_number: int, weights: NDArray[np.float32], *, proximal_mu: float = 0.0) -> None:
         """See `Trainer`."""
         super().begin(round_number, weights, proximal_mu=proximal_mu)
-        self._begun = Begun(self._begun.serial + 1, round_number, proximal_mu)
+        self._begun = RoundStart(self._begun.serial + 1, round_number, proximal_mu)
         self._global = self._reference(weights)
 
     def end(self) -> None:
@@ -95,7 +95,7 @@ class RayTrainer(TableTrainer):
             group = [job for job in longest_first if self._home.get(job.client) == home]
             pieces += [(home, piece) for piece in _dealt(group, self._pieces * self._width(home))]
         pieces.sort(key=lambda piece: -sum(length[job.client] for job in piece[1]))
-        calls = [Call("train", (self._begun, self._global, piece), home) for home, piece in pieces]
+        calls = [ActorCall("train", (self._begun, self._global, piece), home) for home, piece in pieces]
         results: dict[int, LocalResult] = {}
         for (_, piece), done in zip(pieces, self._run(calls), strict=True):
             self._home.update({job.client: done.member for job in piece})
@@ -107,8 +107,8 @@ class RayTrainer(TableTrainer):
     def run_scoring(self, jobs: Sequence[ScoreJob]) -> list[Scored]:
         """See `TableTrainer`."""
         reference = self._reference(self.scored_weights())
-        pieces = _dealt(range(len(jobs)), _PIECES * len(self.crew))
-        calls = [Call("score", (reference, [jobs[i] for i in piece])) for piece in pieces]
+        pieces = _dealt(range(len(jobs)), _PIECES * len(self.pool))
+        calls = [ActorCall("score", (reference, [jobs[i] for i in piece])) for piece in pieces]
         found: dict[int, Scored] = {}
         for piece, done in zip(pieces, self._run(calls), strict=True):
             found.update(zip(piece, done.answer.value, strict=True))
@@ -125,14 +125,16 @@ class RayTrainer(TableTrainer):
 
     def close(self) -> None:
         """See `Trainer`."""
-        self.crew.close()
+        self.pool.close()
         self._sent = self._global = None
 
     def _collected(self, clients: Sequence[int]) -> dict[int, NDArray[np.float32]]:
         groups: dict[int, dict[int, int]] = {}
         for client in clients:
             groups.setdefault(self._home[client], {})[client] = self._done[client]
-        calls = [Call("rows", (self._begun, self._global, group), home) for home, group in groups.items()]
+        calls = [
+            ActorCall("rows", (self._begun, self._global, group), home) for home, group in groups.items()
+        ]
         found: dict[int, NDArray[np.float32]] = {}
         for group, done in zip(groups.values(), self._run(calls), strict=True):
             self._home.update(dict.fromkeys(group, done.member))
@@ -140,12 +142,12 @@ class RayTrainer(TableTrainer):
             self.spent.received_bytes += done.answer.value.nbytes
         return found
 
-    def _run(self, calls: Sequence[Call]) -> list[Answered]:
+    def _run(self, calls: Sequence[ActorCall]) -> list[PoolAnswer]:
         self.spent.calls += len(calls)
-        return self.crew.run(calls)
+        return self.pool.run(calls)
 
     def _width(self, home: int | None) -> int:
-        return len(self.crew) if home is None else 1
+        return len(self.pool) if home is None else 1
 
     def _reference(self, weights: NDArray[np.float32]) -> Any:
         """Weights in the object store. What was scored last is mostly what the next round begins with."""

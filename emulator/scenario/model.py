@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from emulator.fleet.network import Link
+from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting
 from emulator.round.rules import Aggregation
 from joulefleet.config import ClosedModel
@@ -21,7 +21,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Traces(ClosedModel):
+class TracesSection(ClosedModel):
     """What happens to the phones while they train.
 
     Attributes:
@@ -69,7 +69,7 @@ class BatterySection(ClosedModel):
     initial: Share = 1.0
 
 
-class Fleet(ClosedModel):
+class FleetSection(ClosedModel):
     """The devices.
 
     Attributes:
@@ -87,9 +87,9 @@ class Fleet(ClosedModel):
     profiles: Literal["reference"] | tuple[str, ...] = "reference"
     mix: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     speed_spread: float = Field(default=0.0, ge=0)
-    traces: Traces | None = None
+    traces: TracesSection | None = None
     battery: BatterySection = BatterySection()
-    network: Link = Link.PROFILE
+    network: TransferSource = TransferSource.PROFILE
 
 
 class TaskSection(ClosedModel):
@@ -125,7 +125,7 @@ class TaskSection(ClosedModel):
 
 
 class ProtocolSection(ClosedModel):
-    """The rounds; see `emulator.round.rules.Protocol`.
+    """The rounds; see `emulator.round.rules.RoundRules`.
 
     Attributes:
         candidates: M, for methods that probe; ``all`` is the paper's reading, three times K the default (A3).
@@ -199,7 +199,7 @@ class Scenario(StoredRecord):
     accounting: Accounting = Accounting.HONEST
     energy: EnergyKind = "marginal"
     checkpoint_every: int = Field(default=1, ge=0)
-    fleet: Fleet = Fleet()
+    fleet: FleetSection = FleetSection()
     task: TaskSection = TaskSection()
     protocol: ProtocolSection = ProtocolSection()
     selector: SelectorSection = SelectorSection()

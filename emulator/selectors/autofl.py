@@ -31,10 +31,9 @@ import numpy as np
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
-from emulator.selectors.parts.draws import draw_uniform
-from emulator.selectors.parts.expected import epoch_s, round_j
+from emulator.selectors.parts.draws import draw_uniform, top_k
+from emulator.selectors.parts.estimates import epoch_s, round_j
 from emulator.selectors.parts.options import whole, within
-from emulator.selectors.top_k import top_k
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -166,7 +166,7 @@ SELECTORS: Registry[type[Selector]] = Registry(
             "Tabular Q-learning over device states (Kim and Wu 2021)",
         ),
         "class_coverage_oracle": (
-            "emulator.selectors.class_coverage_oracle:ClassCoverageOracle",
+            "emulator.selectors.oracles:ClassCoverageOracle",
             "Oracle: cohorts that cover all classes",
         ),
         "cpow_d": (
@@ -174,7 +174,7 @@ SELECTORS: Registry[type[Selector]] = Registry(
             "Power-of-Choice on the loss of one mini-batch (Cho et al. 2020)",
         ),
         "eafl": ("emulator.selectors.eafl:Eafl", "Oort times the charge left (Arouj and Abdelmoniem 2022)"),
-        "energy_oracle": ("emulator.selectors.energy_oracle:EnergyOracle", "Oracle: the cheapest devices"),
+        "energy_oracle": ("emulator.selectors.oracles:EnergyOracle", "Oracle: the cheapest devices"),
         "fed_cbs": (
             "emulator.selectors.fed_cbs:FedCbs",
             "Class-balanced cohorts from estimated labels (Zhang et al. 2023)",
@@ -212,7 +212,10 @@ SELECTORS: Registry[type[Selector]] = Registry(
             "emulator.selectors.fedrank.variants:Frozen",
             "FedRank's imitation alone, without online learning",
         ),
-        "fedrank_literal": ("emulator.selectors.fedrank.variants:Literal", "FedRank's equations as printed"),
+        "fedrank_literal": (
+            "emulator.selectors.fedrank.variants:AsPrinted",
+            "FedRank's equations as printed",
+        ),
         "fedrank_minus_i": (
             "emulator.selectors.fedrank.variants:WithoutImitation",
             "FedRank without imitation (-I)",
@@ -254,7 +257,7 @@ SELECTORS: Registry[type[Selector]] = Registry(
             "emulator.selectors.power_of_choice:RememberedPowerOfChoice",
             "Power-of-Choice on the last known loss (Cho et al. 2020)",
         ),
-        "speed_oracle": ("emulator.selectors.speed_oracle:SpeedOracle", "Oracle: the fastest devices"),
+        "speed_oracle": ("emulator.selectors.oracles:SpeedOracle", "Oracle: the fastest devices"),
         "tifl": ("emulator.selectors.tifl:TiFL", "Tiers of similar speed take turns (Chai et al. 2020)"),
     },
 )

@@ -20,10 +20,9 @@ import numpy as np
 from emulator.policies.store import load_policy
 from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.neural.adam import Adam
-from emulator.selectors.neural.blas_threads import one_blas_thread
-from emulator.selectors.neural.mlp import Mlp
+from emulator.selectors.neural.mlp import Mlp, one_blas_thread
+from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import text, whole, within, yes_or_no
-from emulator.selectors.top_k import top_k
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:

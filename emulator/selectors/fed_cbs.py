@@ -8,9 +8,9 @@ the m-th in proportion to 1/QCID(S + c)^beta_m, with beta_m = m as in the paper'
 Two registered methods:
 
 - ``fed_cbs``: label shares are estimated from the output bias of each device's last update (see
-  `emulator.selectors.parts.label_estimate`); a device that sent none counts as balanced.
+  `emulator.selectors.parts.estimates`); a device that sent none counts as balanced.
   Devices without data, and those that failed lately, are left out while there are others
-  (`emulator.selectors.parts.reliable`); so they are below.
+  (`emulator.selectors.parts.estimates`); so they are below.
 - ``fed_cbs_exact``: true histograms, which the publication gathers under homomorphic encryption. Nothing of
   the kind is reported here, so this one is ``privileged`` and shown as such.
 
@@ -28,9 +28,8 @@ import numpy as np
 from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
 from emulator.selectors.parts.draws import draw_weighted
-from emulator.selectors.parts.label_estimate import label_shares
+from emulator.selectors.parts.estimates import choose_reliable, label_shares
 from emulator.selectors.parts.options import within
-from emulator.selectors.parts.reliable import choose_reliable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

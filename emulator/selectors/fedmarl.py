@@ -23,13 +23,12 @@ import numpy as np
 from emulator.policies.store import load_policy
 from emulator.round.outcome import Accounting
 from emulator.selectors.base import Family, Probe, Selector
-from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
-from emulator.selectors.neural.mlp import Mlp
+from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.vdn import Transition, advantages
+from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
-from emulator.selectors.top_k import top_k
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -22,7 +22,7 @@ import numpy as np
 from emulator.round.view import ServerView
 from emulator.selectors.base import Family
 from emulator.selectors.fedavg import FedAvg
-from emulator.selectors.parts.expected import epoch_s
+from emulator.selectors.parts.estimates import epoch_s
 from emulator.selectors.parts.options import one_of, within
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ that minimises
         + energy_weight * max(0, e_i/E - 1)
 
 with q the label shares estimated from the output bias of each device's last update
-(`emulator.selectors.parts.label_estimate`), t and e what the device last reported for a round, T the time
+(`emulator.selectors.parts.estimates`), t and e what the device last reported for a round, T the time
 budget and E the energy budget of a round divided by K. Ties at random. Devices without data, and those that
-failed lately, are left out while there are others (`emulator.selectors.parts.reliable`).
+failed lately, are left out while there are others (`emulator.selectors.parts.estimates`).
 
 Switches:
     time_weight, energy_weight: Of the two budget terms; 1 by default.
@@ -27,10 +27,8 @@ import numpy as np
 
 from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
-from emulator.selectors.parts.expected import round_j, round_s
-from emulator.selectors.parts.label_estimate import label_shares
+from emulator.selectors.parts.estimates import choose_reliable, label_shares, round_j, round_s
 from emulator.selectors.parts.options import within
-from emulator.selectors.parts.reliable import choose_reliable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -24,10 +24,9 @@ import numpy as np
 
 from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Probe, Selector
-from emulator.selectors.parts.draws import draw_weighted, log_of
+from emulator.selectors.parts.draws import draw_weighted, log_of, top_k
+from emulator.selectors.parts.estimates import worth_asking
 from emulator.selectors.parts.options import whole
-from emulator.selectors.parts.reliable import worth_asking
-from emulator.selectors.top_k import top_k
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
-from emulator.selectors.top_k import top_k
+from emulator.selectors.parts.draws import top_k
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch import nn  # noqa: TID253
 
-from device_agents.workloads.loss import cross_entropy
 from device_agents.workloads.models import build
+from device_agents.workloads.tasks import cross_entropy
 from emulator.training.layout import Layout
 from emulator.training.local import LocalModel
 

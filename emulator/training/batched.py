@@ -16,9 +16,8 @@ import numpy as np
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch.func import functional_call, grad, vmap  # noqa: TID253
 
-from device_agents.workloads.loss import cross_entropy
 from device_agents.workloads.models import build
-from device_agents.workloads.tasks import batch_sizes
+from device_agents.workloads.tasks import batch_sizes, cross_entropy
 from emulator.training.layout import Layout, Place
 from emulator.training.local import LocalResult
 from emulator.training.pool import one_thread

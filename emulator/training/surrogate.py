@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from emulator.training.base import LocalResults, Score
 from joulefleet.seeds import generator
 
+SURROGATE = "surrogate"
+"""As `trainer.kind` of a scenario, and beside every number of its runs."""
 SPREAD = 0.3
 """Standard deviation of the devices' losses on a logarithmic scale."""
 
@@ -25,7 +27,7 @@ class SurrogateTrainer:
         seed: Root of the devices' losses.
     """
 
-    implementation = "surrogate"
+    implementation = SURROGATE
 
     def __init__(self, data_size: NDArray[np.int64], classes: int, seed: int) -> None:
         self._share = data_size / max(1, int(data_size.sum()))

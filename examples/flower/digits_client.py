@@ -9,7 +9,7 @@ from torch import nn
 
 from device_agents.workloads.models import build
 from device_agents.workloads.tasks import Task, batch_sizes
-from emulator.runs.assemble import data_of, task_of
+from emulator.runs.learners import data_of, task_of
 from emulator.scenario.model import Scenario
 from emulator.training.client_data import ClientData
 

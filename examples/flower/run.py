@@ -21,7 +21,7 @@ from joulefleet_flower.strategy import SelectingFedAvg
 
 from device_agents.workloads.models import build, initial_state
 from emulator.runs.assemble import make_selector
-from emulator.runs.batch import BatchIndex, Planned, plan, start
+from emulator.runs.batch import BatchEntry, BatchIndex, plan, start
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from joulefleet.errors import JoulefleetError
@@ -33,7 +33,7 @@ TIMEOUT_S = 600.0
 """So long a client's answer is waited for: Flower goes on waiting when its Ray has died."""
 
 
-def play(run: Run, index: BatchIndex, planned: Planned, grid: Grid) -> None:
+def play(run: Run, index: BatchIndex, planned: BatchEntry, grid: Grid) -> None:
     """One selector with one seed, from its first round to its last."""
     scenario, seed = index.scenario_of(planned), planned.seed
     task, clients = task_and_data(scenario.model_dump_json(), seed)

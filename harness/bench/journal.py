@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, ParamSpec
+from typing import Any, Literal, ParamSpec, Protocol
 
 from joulefleet.runstore import Journal, read_journal
 
@@ -20,6 +20,13 @@ Listener = Callable[[str, str, dict[str, object]], None]
 """Told an event, the job or round that it is about, and further facts."""
 
 P = ParamSpec("P")
+
+
+class Note(Protocol):
+    """Writes down what happened to a job or round."""
+
+    def __call__(self, event: str, name: str, /, **facts: object) -> None:
+        """An event, what it is about, and further facts."""
 
 
 def tell(listener: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from emulator.compare.titles import METRICS
+from emulator.compare.titles import METRICS, SHOWN
 from harness.cli.frame import Command, Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from emulator.compare.load import Compared
-
-SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "round_energy_j")
+    from emulator.compare.load import ComparedRuns
 
 
 @click.command("compare", cls=Command)
@@ -67,7 +65,7 @@ def compare(
     return Output(as_data(found), render)
 
 
-def _renderer(form: str) -> Callable[[Compared, Sequence[str]], str]:
+def _renderer(form: str) -> Callable[[ComparedRuns, Sequence[str]], str]:
     from emulator.compare import render
 
     forms = {

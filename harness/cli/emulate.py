@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from emulator.round.outcome import RoundOutcome
-    from emulator.runs.batch import BatchIndex, Planned
-    from emulator.runs.emulation import Result
+    from emulator.runs.batch import BatchEntry, BatchIndex
+    from emulator.runs.result import Result
     from emulator.scale.cluster import Cluster
     from harness.cli.progress import Advance
 
@@ -96,10 +96,10 @@ def emulate(
 
 
 def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accept: bool) -> Output:
-    from emulator.runs.batch import resume
+    from emulator.runs.batch import reopen
 
     with opened as cluster:
-        run, index = resume(path, accept_other_software=accept)
+        run, index = reopen(path, accept_other_software=accept)
         with run:
             return _played(run, index, cluster)
 
@@ -119,7 +119,7 @@ def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
     rounds = index.scenario.protocol.rounds
     with progress("emulating", rounds * len(index.planned)) as advance:
 
-        def on_round(planned: Planned, outcome: RoundOutcome) -> None:
+        def on_round(planned: BatchEntry, outcome: RoundOutcome) -> None:
             done = index.planned.index(planned) * rounds + outcome.round
             where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
             use = f"; {cluster.describe()}" if cluster else ""
@@ -139,7 +139,7 @@ def _played_on_ray(
     run: Any,
     index: BatchIndex,
     cluster: Cluster,
-    on_round: Callable[[Planned, RoundOutcome], None],
+    on_round: Callable[[BatchEntry, RoundOutcome], None],
     advance: Advance,
 ) -> list[Result]:
     """One emulation per processor where there are enough of them, else each one's clients spread over all."""
@@ -150,7 +150,7 @@ def _played_on_ray(
     if len(unfinished(run, index)) < cluster.cpus():
         return play(run, index, on_round, open_ray_trainer)
 
-    def on_done(planned: Planned, done: int, total: int) -> None:
+    def on_done(planned: BatchEntry, done: int, total: int) -> None:
         before = len(index.planned) - total
         note = f"{planned.selector} seed {planned.seed} finished; {cluster.describe()}"
         advance((before + done) * index.scenario.protocol.rounds, note)

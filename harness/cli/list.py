@@ -10,7 +10,7 @@ from harness.cli.frame import Group, Output
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from collections.abc import Iterator
 
     from joulefleet.registry import Entry
 
@@ -39,16 +39,14 @@ def selectors(name: str | None) -> Output:
     if name is not None:
         return _one_selector(name)
     rows = {name: _selector(entry) for name, entry in SELECTORS.entries().items()}
-
-    def render(console: Console) -> None:
-        for family in (*Family, UNLOADABLE):
-            members = {name: row for name, row in rows.items() if row["family"] == family}
-            if members:
-                console.print(f"[bold]{family}[/bold]")
-            for name, row in members.items():
-                _show_selector(console, name, row)
-
-    return Output(rows, render)
+    lines: list[str] = []
+    for family in (*Family, UNLOADABLE):
+        members = {name: row for name, row in rows.items() if row["family"] == family}
+        if members:
+            lines.append(click.style(family, bold=True))
+        for name, row in members.items():
+            lines += _selector_lines(name, row)
+    return Output(rows, "\n".join(lines))
 
 
 @list_group.command("scenarios")
@@ -59,15 +57,9 @@ def scenarios(name: str | None) -> Output:
 
     if name is not None:
         text = preset_text(name)
-        # Not through the console: it would wrap what is meant for a file.
-        return Output({"name": name, "toml": text}, lambda _: click.echo(text, nl=False))
+        return Output({"name": name, "toml": text}, text.removesuffix("\n"))
     rows = preset_summaries()
-
-    def render(console: Console) -> None:
-        for name, summary in rows.items():
-            console.print(f"{name:<38} {summary}", markup=False)
-
-    return Output(rows, render)
+    return Output(rows, "\n".join(f"{name:<38} {summary}" for name, summary in rows.items()))
 
 
 @list_group.command("tasks")
@@ -85,15 +77,12 @@ def tasks() -> Output:
         }
         for task in TASKS.values()
     }
-
-    def render(console: Console) -> None:
-        for name, task in TASKS.items():
-            size = " x ".join(map(str, task.input_shape)) + (" tokens" if task.vocabulary else "")
-            line = f"{task.model} on {task.data_set}: samples of {size} in {task.classes} classes"
-            console.print(f"{name:<26} {line}", markup=False)
-        console.print("`joulefleet list data` says where the data comes from", markup=False)
-
-    return Output(rows, render)
+    lines = []
+    for name, task in TASKS.items():
+        size = " x ".join(map(str, task.input_shape)) + (" tokens" if task.vocabulary else "")
+        what = f"{task.model} on {task.data_set}: samples of {size} in {task.classes} classes"
+        lines.append(f"{name:<26} {what}")
+    return Output(rows, "\n".join([*lines, "`joulefleet list data` says where the data comes from"]))
 
 
 @list_group.command("data")
@@ -111,17 +100,12 @@ def partitions() -> Output:
     from emulator.data.partition import PARTITIONS
 
     rows = {name: _partition(entry) for name, entry in PARTITIONS.entries().items()}
-
-    def render(console: Console) -> None:
-        from rich.markup import escape
-
-        for name, row in rows.items():
-            what = row.get("error", row["summary"])
-            console.print(f"{name:<16} {escape(what)}  [dim]({escape(row['source'])})[/dim]")
-            if row.get("options"):
-                console.print(f"{'':<16} [dim]{escape(_options_line(row['options']))}[/dim]")
-
-    return Output(rows, render)
+    lines = []
+    for name, row in rows.items():
+        lines.append(f"{name:<16} {row.get('error', row['summary'])}  {_dim(row['source'], brackets=True)}")
+        if row.get("options"):
+            lines.append(f"{'':<16} {_dim(_options_line(row['options']))}")
+    return Output(rows, "\n".join(lines))
 
 
 @list_group.command("commands")
@@ -130,12 +114,7 @@ def commands() -> Output:
     from harness.cli import READY
 
     rows = {name: summary for name, (_, summary) in sorted(READY.items())}
-
-    def render(console: Console) -> None:
-        for name, summary in rows.items():
-            console.print(f"{name:<12} {summary}", markup=False)
-
-    return Output(rows, render)
+    return Output(rows, "\n".join(f"{name:<12} {summary}" for name, summary in rows.items()))
 
 
 def _selector(entry: Entry) -> dict[str, Any]:
@@ -165,19 +144,14 @@ def _one_selector(name: str) -> Output:
     import inspect
 
     from emulator.selectors.base import SELECTORS
-    from emulator.selectors.listed_options import options_of
+    from emulator.selectors.parts.options import options_of
 
     selector = SELECTORS.load(name)
     options = options_of(selector)
     text = inspect.getdoc(inspect.getmodule(selector)) or inspect.getdoc(selector) or ""
     row = {**_selector(SELECTORS.entries()[name]), "options": options, "description": text}
-
-    def render(console: Console) -> None:
-        _show_selector(console, name, row)
-        console.print(f"  {'':<22} {_options_line(options)}", markup=False)
-        console.print(f"\n{text}", markup=False)
-
-    return Output(row, render)
+    lines = [*_selector_lines(name, row), f"  {'':<22} {_options_line(options)}", "", text]
+    return Output(row, "\n".join(lines))
 
 
 def _partition(entry: Entry) -> dict[str, Any]:
@@ -196,11 +170,9 @@ def _options_line(options: dict[str, Any]) -> str:
     return f"options: {', '.join(shown) or 'none'}"
 
 
-def _show_selector(console: Console, name: str, row: dict[str, Any]) -> None:
-    from rich.markup import escape
-
+def _selector_lines(name: str, row: dict[str, Any]) -> Iterator[str]:
     if "error" in row:
-        console.print(f"  {name:<22} {escape(row['error'])}")
+        yield f"  {name:<22} {row['error']}"
         return
     needs = [*row["needs"], *(["uploaded weights"] if row["needs_weights"] else [])]
     marks = [
@@ -209,24 +181,20 @@ def _show_selector(console: Console, name: str, row: dict[str, Any]) -> None:
         *([f"profiling: {row['profiling']}"] if row["profiling"] != "none" else []),
         f"needs: {', '.join(needs) or 'nothing'}",
     ]
-    console.print(
-        f"  {name:<22} {escape(row['summary'] or row['paper'])}  [dim]({escape(row['source'])})[/dim]"
-    )
-    lines = ["; ".join(marks)]
+    yield f"  {name:<22} {row['summary'] or row['paper']}  {_dim(row['source'], brackets=True)}"
+    about = ["; ".join(marks)]
     if row["paper"]:
-        lines += [f"paper: {row['paper']}", f"differs: {row['deviations'] or 'nowhere'}"]
-    for line in lines:
-        console.print(f"  {'':<22} [dim]{escape(line)}[/dim]")
+        about += [f"paper: {row['paper']}", f"differs: {row['deviations'] or 'nowhere'}"]
+    yield from (f"  {'':<22} {_dim(line)}" for line in about)
+
+
+def _dim(text: str, *, brackets: bool = False) -> str:
+    return click.style(f"({text})" if brackets else text, dim=True)
 
 
 def _entries(entries: dict[str, Entry], note: str = "") -> Output:
-    def render(console: Console) -> None:
-        for entry in entries.values():
-            console.print(f"{entry.name:<14} {entry.summary}  [dim]({entry.source})[/dim]")
-        if note:
-            console.print(note, markup=False)
-
+    lines = [f"{e.name:<14} {e.summary}  {_dim(e.source, brackets=True)}" for e in entries.values()]
     return Output(
         {e.name: {"summary": e.summary, "source": e.source, "target": e.target} for e in entries.values()},
-        render,
+        "\n".join([*lines, note] if note else lines),
     )

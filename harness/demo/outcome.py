@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from emulator.experiments import paper_probing as paper
 from emulator.experiments.numbers import as_data as experiment_data
+from emulator.experiments.paper import PAPER_SAVING
 from emulator.experiments.summary import MethodRow, summarise
 from emulator.round.outcome import Accounting
 from harness.demo.run import DemoResult
@@ -122,7 +123,7 @@ def _probing(result: DemoResult) -> dict[str, Any]:
                 for accounting, share in replayed.savings.items()
             },
         },
-        "paper": {"origin": Origin.LITERATURE.value, **paper.FIGURE},
+        "paper": {"origin": Origin.LITERATURE.value, **asdict(PAPER_SAVING)},
     }
 
 
@@ -172,5 +173,5 @@ def _savings(result: DemoResult) -> list[str]:
         pairs += [(replayed.time.mean, replayed.energy.mean)]
         formula, rounds = (f"{time:.0%}, {energy:.0%}" for time, energy in pairs)
         found.append(f"{accounting.value:<14} {formula:<12} {rounds:<16} [{result.replayed.origin.value}]")
-    said = f"{paper.TIME_SAVED:.1%}, {paper.ENERGY_SAVED:.1%}"
+    said = f"{PAPER_SAVING.time_saved:.1%}, {PAPER_SAVING.energy_saved:.1%}"
     return [*found, f"{'the paper':<14} {said}; accounting not stated [{Origin.LITERATURE.value}]"]

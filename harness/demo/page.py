@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from device_agents.protocol import Phase
-from emulator.compare.statistics import Interval
-from emulator.experiments import paper_probing as paper
+from emulator.experiments.paper import PAPER_SAVING
 from emulator.experiments.summary import summarise
 from emulator.round.outcome import Accounting
 from harness.demo.local_bench import DEVICES
@@ -15,13 +14,14 @@ from harness.demo.outcome import look_commands, next_commands
 from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
 from harness.demo.run import DemoResult
 from harness.probing.formula import COUNTED
-from harness.probing.predict import Interval as PredictedInterval
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
 from harness.report.page import Cell, Number, Page, Section, Table
 from harness.report.profile_tables import profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
+from joulefleet.interval import Interval
+from joulefleet.interval import Interval as PredictedInterval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import RunRecord
 from power.profile.model import DeviceProfile
@@ -138,7 +138,7 @@ def _probing(result: DemoResult) -> Section:
         ]
         for accounting in Accounting
     ]
-    said = (f"{100 * share:.1f}" for share in (paper.TIME_SAVED, paper.ENERGY_SAVED))
+    said = (f"{100 * share:.1f}" for share in (PAPER_SAVING.time_saved, PAPER_SAVING.energy_saved))
     rows.append(["the paper", *said, "", "", Origin.LITERATURE, "not stated, and neither is M"])
     text = (
         f"Without early exit (vanilla) all M = {CANDIDATES} candidates train all epochs and the server keeps "
@@ -153,11 +153,11 @@ def _probing(result: DemoResult) -> Section:
         *("accounting", "formula: time saved %", "energy saved %"),
         *("emulated rounds: time saved %", "energy saved %", "origin", "what is counted"),
     ]
-    caption = f"Means with 95 % intervals: of the profiles' errors; over seeds. {paper.REMARK}."
+    caption = f"Means with 95 % intervals: of the profiles' errors; over seeds. {PAPER_SAVING.remark}."
     vanilla = (
         ("formula", cell.vanilla_s.mean, cell.vanilla_j.mean, result.predicted.origin),
         ("emulated rounds", replayed.vanilla_s.mean, replayed.vanilla_j.mean, replayed.origin),
-        ("the paper", paper.VANILLA_S, paper.VANILLA_J, Origin.LITERATURE),
+        ("the paper", PAPER_SAVING.vanilla_s, PAPER_SAVING.vanilla_j, Origin.LITERATURE),
     )
     numbers = [
         (f"Vanilla round, {source}: {what}", Number(value, unit, its_origin))

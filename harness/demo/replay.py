@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator.experiments.plan import Cast, ExperimentPlan, Preset, Variant, make_plan
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, Traces
+from emulator.experiments.plan import ExperimentPlan, Preset, Variant, VariantPlan, make_plan
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TracesSection
 from harness.demo.size import DemoSize
 
 METHODS = ("fedavg", "oort", "fedrank")
@@ -25,11 +25,11 @@ def replay_plan(profiles: Sequence[Path], size: DemoSize) -> ExperimentPlan:
     """LeNet-5, the model that act 1 measured, on the embedded digits; costs from exactly these profiles."""
     scenario = Scenario(
         name="demo-replay",
-        fleet=Fleet(
+        fleet=FleetSection(
             devices=DEVICES,
             profiles=tuple(str(path) for path in profiles),
             speed_spread=SPEED_SPREAD,
-            traces=Traces(at_end="wrap", users=DEVICES, days=3),
+            traces=TracesSection(at_end="wrap", users=DEVICES, days=3),
         ),
         task=TaskSection(
             name="mnist-lenet5",
@@ -52,7 +52,7 @@ def replay_plan(profiles: Sequence[Path], size: DemoSize) -> ExperimentPlan:
         reductions=(_reduction(size),),
     )
     question = "FedRank against FedAvg and Oort on a fleet made of the profiles of act 1"
-    return make_plan("demo-replay", Preset.SMOKE, question, [Cast(variant, METHODS, size.seeds)])
+    return make_plan("demo-replay", Preset.SMOKE, question, [VariantPlan(variant, METHODS, size.seeds)])
 
 
 def _reduction(size: DemoSize) -> str:

@@ -11,21 +11,22 @@ from pathlib import Path
 from typing import Protocol
 
 from emulator.experiments import runner as experiment
-from emulator.experiments.plan import Planned
+from emulator.experiments.plan import PlanEntry
 from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
 from emulator.round.outcome import RoundOutcome
-from harness.bench.job.board import StatusBoard
+from emulator.runs.batch import play
 from harness.demo.local_bench import local_bench
 from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
 from harness.demo.size import FULL, DemoSize
-from harness.outputs import write_experiment
+from harness.outputs import OUTPUTS, write_experiment
 from harness.probing.predict import Prediction, Question, predict
 from harness.profiles.library import Stored, build_run_profiles
 from harness.report.page import REPORT_FILE
 from harness.results.stored_run import StoredRun
-from harness.rounds.bench_run.run import BenchFiles, View, sit
+from harness.rounds.bench_run.run import BenchFiles, View, run_bench
 from harness.rounds.bench_run.runner import Runner
+from harness.rounds.session import Session
 from joulefleet.errors import DataQualityError, JoulefleetError
 from joulefleet.runstore import Run, RunStore
 
@@ -144,16 +145,16 @@ def _bench(
         stopping() as stop,
         show("act 1, bench", len(files.jobs)) as advance,
     ):
-        path = _sat(files, root, stop, _view(advance))
+        path = _measure(files, root, stop, _view(advance))
     built = build_run_profiles(path)
     if built.problems:
         raise DataQualityError(f"{path}: {'; '.join(built.problems)}", hint=BUSY)
     return path, built.profiles
 
 
-def _sat(files: BenchFiles, root: Path, stop: threading.Event, view: View) -> Path:
+def _measure(files: BenchFiles, root: Path, stop: threading.Event, view: View) -> Path:
     try:
-        return sit(files, root, stop=stop, view=view).path
+        return run_bench(files, root, stop=stop, view=view, outputs=OUTPUTS).path
     except JoulefleetError as error:
         # Its own hint is to resume; but the emulated meters are gone when the demo is.
         error.hint = BUSY
@@ -161,12 +162,12 @@ def _sat(files: BenchFiles, root: Path, stop: threading.Event, view: View) -> Pa
 
 
 def _view(advance: Advance) -> View:
-    def view(runner: Runner, _board: StatusBoard, _run: Path) -> AbstractContextManager[None]:
-        def on_change(event: str, job: str, facts: dict[str, object]) -> None:
+    def view(session: Session, runner: Runner) -> AbstractContextManager[None]:
+        def listener(event: str, job: str, facts: dict[str, object]) -> None:
             what = str(facts["stage"]) if event == "stage" else event
-            advance(len(runner.tally.finished), f"{job} {what}".replace("_", " "))
+            advance(len(runner.outcomes.finished), f"{job} {what}".replace("_", " "))
 
-        runner.on_change = on_change
+        session.listener = listener
         return nullcontext()
 
     return view
@@ -182,12 +183,12 @@ def _replay(
         show("act 2, replay", size.rounds * len(plan.planned)) as advance,
     ):
 
-        def on_round(planned: Planned, outcome: RoundOutcome) -> None:
+        def on_round(planned: PlanEntry, outcome: RoundOutcome) -> None:
             before = plan.planned.index(planned) * size.rounds
             where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
             advance(before + outcome.round, f"{where}, accuracy {outcome.accuracy:.0%}")
 
-        experiment.play(run, plan, on_round)
+        play(run, plan, on_round)
     return run.path, write_experiment(run.path)
 
 

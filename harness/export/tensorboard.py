@@ -13,7 +13,7 @@ from harness.export.curves import Curves, RunCurves, run_curves
 from harness.results.stored_run import StoredRun
 from joulefleet.errors import MissingExtra
 from joulefleet.extras import install_hint
-from traces.new_folder import new_folder
+from joulefleet.records import new_folder
 
 EVENTS_FILE = "events.out.tfevents.0.joulefleet"
 """TensorBoard reads what has ``tfevents`` in its name."""

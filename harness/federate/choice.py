@@ -9,10 +9,10 @@ import numpy as np
 
 from emulator.round.chooser import Chooser
 from emulator.round.reports import Reported
+from harness.federate.participant import FederatedParticipant
 from harness.federate.registration import Registered
-from harness.federate.server import Report
 from harness.federate.setup import FederationSetup
-from harness.rounds.round import Participant
+from harness.rounds.server import Report
 from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ProbeChoice:
     """Called once in a round, from a participant's thread, when the probes are in.
 
     Args:
-        cast: Who and what takes part.
+        setup: Who and what takes part.
         chooser: Asks the selector.
         reported: What the server knows; the view shows it.
         registered: Stands in for an energy that the meter has not shown in time, nor in a round before.
@@ -38,14 +38,14 @@ class ProbeChoice:
 
     def __init__(
         self,
-        cast: FederationSetup,
+        setup: FederationSetup,
         chooser: Chooser,
         reported: Reported,
         registered: Registered,
         view: ServerView,
-        participants: Sequence[Participant],
+        participants: Sequence[FederatedParticipant],
     ) -> None:
-        self._cast = cast
+        self._setup = setup
         self._chooser = chooser
         self._reported = reported
         self._registered = registered
@@ -60,12 +60,12 @@ class ProbeChoice:
         ids = np.array(sorted(finite), np.int64)
         self._reported.put(ids, self._columns([finite[i] for i in ids.tolist()], ids))
         chosen, epochs = self._chooser.choose(self._view, ids)
-        if np.any(epochs != self._cast.protocol.local_epochs):
+        if np.any(epochs != self._setup.rules.local_epochs):
             raise JoulefleetError(
-                f"selector {self._cast.selector.name!r} asks for fewer epochs after the probe",
+                f"selector {self._setup.selector.name!r} asks for fewer epochs after the probe",
                 hint="agents go on to the end or stop; this method cannot be run on a bench",
             )
-        return frozenset(self._cast.devices[i] for i in chosen.tolist())
+        return frozenset(self._setup.devices[i] for i in chosen.tolist())
 
     def _columns(self, reports: list[Report], ids: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
         """What the server learns, by field of the view."""
@@ -75,6 +75,6 @@ class ProbeChoice:
         return {
             "loss": np.array([report.loss for report in reports]),
             "loss_rms": np.array([report.loss_rms for report in reports]),
-            "epoch_s": np.array([report.probe.duration_ns * 1e-9 for report in reports]),
+            "epoch_s": np.array([report.duration_s for report in reports]),
             "epoch_j": np.where(np.isnan(energy_j), known_j, energy_j),
         }

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator.round.accounting import honest_time_s
 from emulator.round.outcome import ClientCost, Fate
-from harness.federate.server import FederatedServer
+from harness.federate.participant import FederatedParticipant
 from harness.rounds.measured import client_cost
-from harness.rounds.round import Participant
+from harness.rounds.server import RoundServer
 from joulefleet.provenance import Origin, weakest
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Booked:
+class MeasuredCosts:
     """Measured parts of a round, one entry per participant.
 
     Attributes:
@@ -39,8 +40,10 @@ class Booked:
     notes: tuple[str, ...]
 
 
-def book(participants: Sequence[Participant], chosen: NDArray[np.bool_], *, probed: bool) -> Booked:
-    """Add up what was measured.
+def measured_costs(
+    participants: Sequence[FederatedParticipant], chosen: NDArray[np.bool_], *, probed: bool
+) -> MeasuredCosts:
+    """Add up what was measured of a round.
 
     Args:
         participants: As `play_round` left them.
@@ -52,8 +55,8 @@ def book(participants: Sequence[Participant], chosen: NDArray[np.bool_], *, prob
     known = [part for part in parts if part is not None]
     began_ns = min((part.began_ns for part in known), default=0)
     elapsed_ns = max((part.ended_ns for part in known), default=0) - began_ns
-    honest_s = honest_time_s(cost, chosen)
-    return Booked(
+    honest_s = honest_time_s(cost, chosen, probed=probed)
+    return MeasuredCosts(
         cost=cost,
         chosen=chosen,
         honest_s=honest_s,
@@ -63,20 +66,12 @@ def book(participants: Sequence[Participant], chosen: NDArray[np.bool_], *, prob
     )
 
 
-def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_]) -> float:
-    """R_T under honest accounting (`emulator.round.accounting`)."""
-    if not cost.probe_s.any():
-        return float((cost.download_s + cost.train_s + cost.upload_s).max(initial=0.0))
-    before_s = float((cost.download_s + cost.probe_s).max(initial=0.0))
-    return before_s + float((cost.train_s + cost.upload_s)[chosen].max(initial=0.0))
-
-
-def _origin(participants: Sequence[Participant]) -> Origin | None:
+def _origin(participants: Sequence[FederatedParticipant]) -> Origin | None:
     origins = [one.capture.provenance().origin for one in participants if one.capture is not None]
     return weakest(origins) if origins else None
 
 
-def fate_of(one: Participant, server: FederatedServer, *, finite: bool, in_time: bool) -> Fate:
+def fate_of(one: FederatedParticipant, server: RoundServer, *, finite: bool, in_time: bool) -> Fate:
     """How the round ended for a participant.
 
     Args:

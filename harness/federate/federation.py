@@ -7,31 +7,29 @@ those of the phases of that very round, from the power trace aligned with the de
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.reporting import file_reports, round_reports
 from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate, RoundOutcome
-from emulator.round.reports import Reported
+from emulator.round.reports import Reported, file_reports, round_reports
 from emulator.round.reward import Budgets
-from emulator.round.rules import Judging
-from emulator.runs.assemble import judging_of
+from emulator.round.rules import RewardRules
+from emulator.runs.assemble import reward_rules_of
 from emulator.selectors.base import Probe
 from emulator.training.base import Score
 from harness.bench.job.attempt import Bench
 from harness.federate.choice import ProbeChoice
-from harness.federate.costs import Booked, book, fate_of
+from harness.federate.costs import MeasuredCosts, fate_of, measured_costs
+from harness.federate.participant import FederatedParticipant, play_federated_round
 from harness.federate.registration import Registered
-from harness.federate.server import FederatedServer
 from harness.federate.setup import FederationSetup
 from harness.rounds.record import REGISTRATION, FederatedRoundRecord
-from harness.rounds.round import Note, Participant, play_round
+from harness.rounds.server import RoundServer
 from joulefleet.errors import DeviceError, NobodyLeft
 from joulefleet.provenance import Origin
 from joulefleet.seeds import generator
@@ -51,7 +49,7 @@ class _Open:
     number: int
     view: ServerView
     eligible: int
-    participants: list[Participant]
+    participants: list[FederatedParticipant]
     learning: RoundLearning
     choice: ProbeChoice | None
 
@@ -82,46 +80,43 @@ class Federation:
 
     Args:
         bench: Devices and meters.
-        cast: Who and what takes part.
-        note: Told what happens to each part.
+        setup: Who and what takes part.
 
     Attributes:
         round: Number of the last round played.
         clock_ns: Time that rounds took; the bench's own work between them is not in it.
         weights: The global model.
         score: Its score on the split that is rewarded.
-        out: Devices that failed too often in this sitting, and why.
+        out: Devices that failed too often in this session, and why.
     """
 
-    def __init__(self, bench: Bench, cast: FederationSetup, note: Note = lambda *_: None) -> None:
+    def __init__(self, bench: Bench, setup: FederationSetup) -> None:
         self._bench = bench
-        self._cast = cast
-        self._note = note
-        n = len(cast.devices)
-        self._size = np.array([cast.data.samples(i) for i in range(n)])
-        self.chooser = Chooser(cast.selector, cast.protocol, cast.seed)
-        self._reported = Reported(self._size, cast.selector.needs, cast.classes)
+        self._setup = setup
+        n = len(setup.devices)
+        self._size = np.array([setup.data.samples(i) for i in range(n)])
+        self.chooser = Chooser(setup.selector, setup.rules, setup.seed)
+        self._reported = Reported(self._size, setup.selector.needs, setup.classes)
         self._check_ins = np.zeros(n)
-        self._in_a_row = dict.fromkeys(cast.devices, 0)
-        self._last_end_s: dict[str, float] = {}
+        self._in_a_row = dict.fromkeys(setup.devices, 0)
         self._registered: Registered | None = None
-        self._judging: Judging | None = None
+        self._judging: RewardRules | None = None
         self.round = 0
         self.clock_ns = 0
-        self.weights = cast.uploads.initial()
-        self.score = cast.uploads.evaluate(self.weights, cast.scenario.reward.split)
+        self.weights = setup.uploads.initial()
+        self.score = setup.uploads.evaluate(self.weights, setup.scenario.reward.split)
         self.out: dict[str, str] = {}
 
     @property
     def unregistered(self) -> NDArray[np.int64]:
         """Devices with data of which the server does not know what a round takes them."""
         known = False if self._registered is None else self._registered.known()
-        return np.flatnonzero(self._cast.data.trainable() & ~np.asarray(known))
+        return np.flatnonzero(self._setup.data.trainable() & ~np.asarray(known))
 
     @property
     def done(self) -> bool:
         """Whether every round has been played."""
-        return self.round >= self._cast.protocol.rounds
+        return self.round >= self._setup.rules.rounds
 
     @property
     def budgets(self) -> Budgets:
@@ -130,29 +125,29 @@ class Federation:
 
     def measure_registration(self, stop: threading.Event) -> FederatedRoundRecord:
         """Those who are not registered play a round of their own; see `harness.federate.registration`."""
-        cast, ids = self._cast, self.unregistered
-        epochs = np.full(len(ids), cast.protocol.local_epochs)
-        participants = cast.participants(REGISTRATION, ids, epochs, self.weights)
-        server = cast.server(participants, None)
-        self._play_round(server, participants, stop)
+        setup, ids = self._setup, self.unregistered
+        epochs = np.full(len(ids), setup.rules.local_epochs)
+        participants = setup.participants(REGISTRATION, ids, epochs, self.weights)
+        server = setup.server(participants, None)
+        play_federated_round(self._bench, server, participants, stop)
         parts = {one.client: one.part for one in participants}
-        of_all = [parts.get(client) for client in range(len(cast.devices))]
-        found = Registered.measured(of_all, cast.protocol.local_epochs)
+        of_all = [parts.get(client) for client in range(len(setup.devices))]
+        found = Registered.measured(of_all, setup.rules.local_epochs)
         if self._registered is not None:
             found = self._registered.filled_by(found)
         if found.known().any():
             self.register(found)
-        return cast.record(REGISTRATION, participants, np.ones(len(participants), bool), probed=False)
+        return setup.record(REGISTRATION, participants, np.ones(len(participants), bool), probed=False)
 
     def register(self, registered: Registered) -> None:
         """The server learns what a round takes the devices."""
         if self._judging is None:  # later ones do not change what rounds are judged by
-            self._judging = judging_of(
-                self._cast.scenario,
+            self._judging = reward_rules_of(
+                self._setup.scenario,
                 lambda: registered.budgets(
-                    self._cast.protocol.k,
-                    self._cast.protocol.local_epochs,
-                    generator(self._cast.seed, "budgets"),
+                    self._setup.rules.k,
+                    self._setup.rules.local_epochs,
+                    generator(self._setup.seed, "budgets"),
                 ),
             )
         self._registered = registered
@@ -166,14 +161,14 @@ class Federation:
             KeyboardInterrupt: ``stop`` was set; the round does not count.
         """
         opened = self._open()
-        server = self._cast.server(opened.participants, opened.choice)
-        self._play_round(server, opened.participants, stop)
+        server = self._setup.server(opened.participants, opened.choice)
+        play_federated_round(self._bench, server, opened.participants, stop)
         self._count_failures(opened.participants)
         return self._close(opened, server)
 
     def test(self) -> Score:
         """For reports only; nothing is ever chosen or rewarded by it."""
-        return self._cast.uploads.evaluate(self.weights, "test")
+        return self._setup.uploads.evaluate(self.weights, "test")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that later rounds depend on, but for who is out."""
@@ -187,7 +182,7 @@ class Federation:
             "budgets": None if self._judging is None else asdict(self._judging.budgets),
             "reported": self._reported.state_dict(),
             "check_ins": self._check_ins.copy(),
-            "selector": self._cast.selector.state_dict(),
+            "selector": self._setup.selector.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -200,9 +195,9 @@ class Federation:
         self.weights, self.score = state["weights"], Score(state["loss"], state["accuracy"])
         self._reported.load_state_dict(state["reported"])
         self._check_ins[...] = state["check_ins"]
-        self._cast.selector.load_state_dict(state["selector"])
+        self._setup.selector.load_state_dict(state["selector"])
 
-    def _judged(self) -> Judging:
+    def _judged(self) -> RewardRules:
         if self._judging is None:
             raise DeviceError(
                 "not a single device could be asked what a round takes it",
@@ -212,9 +207,9 @@ class Federation:
 
     def _open(self) -> _Open:
         """Check-in, candidates, and the choice of a method that does not probe."""
-        cast, number = self._cast, self.round + 1
+        setup, number = self._setup, self.round + 1
         self.chooser.begin()
-        eligible = cast.data.trainable() & np.array([name not in self.out for name in cast.devices])
+        eligible = setup.data.trainable() & np.array([name not in self.out for name in setup.devices])
         eligible[self.unregistered] = False
         if not eligible.any():
             why = "; ".join(f"{name}: {reason}" for name, reason in self.out.items())
@@ -223,44 +218,37 @@ class Federation:
         self._reported.put(np.arange(len(eligible)), {"check_ins": self._check_ins / number})
         view = self._view(number, eligible)
         ids = self.chooser.candidates(view)
-        probed = cast.selector.probe is Probe.EPOCH
-        epochs = np.full(len(ids), cast.protocol.local_epochs)
+        probed = setup.selector.probe is Probe.EPOCH
+        epochs = np.full(len(ids), setup.rules.local_epochs)
         if not probed:
             ids, epochs = self.chooser.choose(view, ids)
-        learning = RoundLearning(cast.uploads, number, self.weights, ids, proximal_mu=0.0)
-        participants = cast.participants(number, ids, epochs, self.weights)
+        learning = RoundLearning(setup.uploads, number, self.weights, ids, proximal_mu=0.0)
+        participants = setup.participants(number, ids, epochs, self.weights)
         choice = None
         if probed and self._registered is not None:
-            choice = ProbeChoice(cast, self.chooser, self._reported, self._registered, view, participants)
+            choice = ProbeChoice(setup, self.chooser, self._reported, self._registered, view, participants)
         return _Open(number, view, int(eligible.sum()), participants, learning, choice)
 
     def _view(self, number: int, eligible: NDArray[np.bool_]) -> ServerView:
-        protocol, budgets = self._cast.protocol, self._judged().budgets
+        rules, budgets = self._setup.rules, self._judged().budgets
         return self._reported.view(
             eligible,
             round=number,
-            rounds=protocol.rounds,
+            rounds=rules.rounds,
             now_ns=self.clock_ns,
-            k=protocol.k,
-            local_epochs=protocol.local_epochs,
+            k=rules.k,
+            local_epochs=rules.local_epochs,
             time_budget_s=budgets.time_s,
             energy_budget_j=budgets.energy_j,
-        ).restricted(self._cast.selector.needs)
+        ).restricted(self._setup.selector.needs)
 
-    def _play_round(
-        self, server: FederatedServer, participants: list[Participant], stop: threading.Event
-    ) -> None:
-        play_round(self._bench, server, participants, stop, self._note, self._last_end_s)
-        now_s = time.monotonic()
-        self._last_end_s |= {one.device: now_s for one in participants}
-
-    def _count_failures(self, participants: list[Participant]) -> None:
+    def _count_failures(self, participants: list[FederatedParticipant]) -> None:
         for one in participants:
             self._in_a_row[one.device] = self._in_a_row[one.device] + 1 if one.error is not None else 0
-            if self._in_a_row[one.device] >= self._cast.settings.retry.attempts:
+            if self._in_a_row[one.device] >= self._setup.settings.retry.attempts:
                 self.out[one.device] = one.reason
 
-    def _close(self, opened: _Open, server: FederatedServer) -> Played:
+    def _close(self, opened: _Open, server: RoundServer) -> Played:
         """Aggregate, evaluate, charge, and tell the server and the selector."""
         participants, learning = opened.participants, opened.learning
         finite = self._take_in(opened, server)
@@ -272,24 +260,24 @@ class Federation:
         )
         told = server.chosen or frozenset()  # nobody, if no probe came in
         chosen = np.array([not opened.probed or one.device in told for one in participants], bool)
-        booked = book(participants, chosen, probed=opened.probed)
+        measured = measured_costs(participants, chosen, probed=opened.probed)
         finished = np.flatnonzero([fate is Fate.FINISHED for fate in fates])
         before = self.score.accuracy
         if len(finished):
             self._aggregate(learning, participants, finished)
-        outcome = self._outcome(opened, booked, fates, finished, self.score.accuracy - before)
-        record = self._cast.record(
-            opened.number, participants, chosen, probed=opened.probed, notes=booked.notes
+        outcome = self._outcome(opened, measured, fates, finished, self.score.accuracy - before)
+        record = self._setup.record(
+            opened.number, participants, chosen, probed=opened.probed, notes=measured.notes
         )
-        self.round, self.clock_ns = opened.number, self.clock_ns + booked.elapsed_ns
+        self.round, self.clock_ns = opened.number, self.clock_ns + measured.elapsed_ns
         file_reports(self._reported, outcome.clients, outcome.reports)
         self._reported.count(opened.number, outcome.clients[chosen], outcome.clients[finished])
         self._reported.count_failures(outcome.clients, outcome.failed)
         self.chooser.observe(opened.view, outcome)
-        self._cast.uploads.end()
-        return Played(outcome, record, booked.origin, opened.eligible)
+        self._setup.uploads.end()
+        return Played(outcome, record, measured.origin, opened.eligible)
 
-    def _take_in(self, opened: _Open, server: FederatedServer) -> list[bool]:
+    def _take_in(self, opened: _Open, server: RoundServer) -> list[bool]:
         """File losses and updates; tells for each participant whether they are all numbers."""
         finite = []
         for place, one in enumerate(opened.participants):
@@ -299,36 +287,38 @@ class Federation:
                 opened.learning.loss[place] = report.loss
                 opened.learning.loss_rms[place] = report.loss_rms
             if one.error is None and one.model is not None:
-                row = self._cast.data.row(one.model)
+                row = self._setup.data.row(one.model)
                 ok = ok and bool(np.isfinite(row).all())
-                self._cast.uploads.put(one.client, row)
+                self._setup.uploads.put(one.client, row)
             finite.append(ok)
         return finite
 
-    def _aggregate(self, learning: RoundLearning, participants: list[Participant], finished: Ids) -> None:
+    def _aggregate(
+        self, learning: RoundLearning, participants: list[FederatedParticipant], finished: Ids
+    ) -> None:
         sizes = self._size[[participants[place].client for place in finished.tolist()]]
-        self.weights = learning.aggregate(finished, sizes, self._cast.protocol.aggregation)
-        self.score = self._cast.uploads.evaluate(self.weights, self._judged().split)
+        self.weights = learning.aggregate(finished, sizes, self._setup.rules.aggregation)
+        self.score = self._setup.uploads.evaluate(self.weights, self._judged().split)
 
     def _outcome(
-        self, opened: _Open, booked: Booked, fates: tuple[Fate, ...], finished: Ids, gain: float
+        self, opened: _Open, measured: MeasuredCosts, fates: tuple[Fate, ...], finished: Ids, gain: float
     ) -> RoundOutcome:
-        cast, judging = self._cast, self._judged()
+        setup, judging = self._setup, self._judged()
         there = np.flatnonzero([one.error is None for one in opened.participants])
-        epochs = np.array([0 if opened.probed else one.local.epochs for one in opened.participants], float)
-        costs = round_costs(booked.cost, booked.chosen, booked.honest_s, probed=opened.probed)
+        epochs = np.array([0 if opened.probed else one.epochs for one in opened.participants], float)
+        costs = round_costs(measured.cost, measured.chosen, measured.honest_s, probed=opened.probed)
         return RoundOutcome(
             round=opened.number,
             start_ns=self.clock_ns,
-            duration_ns=booked.elapsed_ns,
+            duration_ns=measured.elapsed_ns,
             clients=np.array([one.client for one in opened.participants], np.int64),
-            chosen=booked.chosen,
+            chosen=measured.chosen,
             fates=fates,
-            cost=booked.cost,
+            cost=measured.cost,
             reports=round_reports(
-                booked.cost,
+                measured.cost,
                 opened.learning,
-                cast.selector,
+                setup.selector,
                 measured=there if opened.probed else finished,
                 finished=finished,
                 epochs=epochs,
@@ -338,5 +328,5 @@ class Federation:
             accuracy=self.score.accuracy,
             accuracy_gain=gain,
             reward=judging.reward(gain * 100.0, costs[judging.accounting], judging.budgets),
-            global_weights=self.weights if cast.selector.needs_weights else None,
+            global_weights=self.weights if setup.selector.needs_weights else None,
         )

@@ -64,9 +64,9 @@ class FleetData:
 
     def model(self, row: NDArray[np.float32]) -> bytes:
         """Global weights as the devices take them."""
-        from device_agents.payload.tensors import pack
+        from device_agents.payload.tensors import pack_arrays
 
-        return pack(_named(row, self._layout, self._like))
+        return pack_arrays(_named(row, self._layout, self._like))
 
     def row(self, model: dict[str, NDArray[Any]]) -> NDArray[np.float32]:
         """A device's weights as the server takes them."""
@@ -80,10 +80,10 @@ class FleetData:
 
 
 def _prepare(task: Task, trainer: TableTrainer, device: int, backend: str, cache: Path) -> _Prepared:
-    from device_agents.payload.tensors import pack
+    from device_agents.payload.tensors import pack_arrays
 
     x, y = trainer.clients.training(device)
-    shard = pack({"x": np.asarray(x, task.input_dtype), "y": np.asarray(y, np.int64)})
+    shard = pack_arrays({"x": np.asarray(x, task.input_dtype), "y": np.asarray(y, np.int64)})
     graphs: dict[int, bytes] = {}
     if backend == "onnxruntime" and batch_sizes(task, len(y)):
         from device_agents.onnx_export.cache import GraphCache

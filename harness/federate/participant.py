@@ -1,55 +1,34 @@
-"""One device's part of a federated round: a job of the bench with real data, decided by the server."""
+"""One device's part of a federated round: real data, energy while the meter still records, weights kept."""
 
 from __future__ import annotations
 
-import math
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from device_agents.job import Job
-from device_agents.protocol import ProbeDone
-from device_agents.session.running_job import JobResult
-from harness.bench.job.attempt import Attempt
-from harness.bench.job.workload import Workload, agent_job
-from harness.federate.server import FederatedServer, Report
+from harness.bench.job.attempt import Bench
+from harness.bench.job.ending import Stopped
+from harness.bench.job.failures import ends_the_run
+from harness.bench.job.hooks import SoFar
+from harness.bench.job.workload import Assignment
+from harness.evidence.capture import Capture, open_capture
+from harness.rounds.measured import MeasuredPart, read_part
+from harness.rounds.round import Participant, RoundJob, fail, play_round
+from harness.rounds.server import RoundServer
+from joulefleet.errors import DataQualityError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from device_agents.protocol import ProbeDone
+    from device_agents.session.running_job import JobResult
     from power.model import SampleBlock
     from power.profile.model import EnergyKind
 
-
 LAG_S = 2.0
 """How long to wait for samples of a moment that has just passed: an instrument's link lags behind."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocalWork:
-    """What a device is to train in a round.
-
-    Attributes:
-        work: Weights, data and step.
-        samples: Of the data.
-        epochs: In all, the first included.
-        seed: Of the order of the data.
-        learning_rate: Of SGD.
-        momentum: Of SGD.
-        energy: Which energy is reported.
-    """
-
-    work: Workload
-    samples: int
-    epochs: int
-    seed: int
-    learning_rate: float
-    momentum: float
-    energy: EnergyKind
 
 
 class EnergySoFar:
@@ -87,67 +66,101 @@ class EnergySoFar:
         return float(end_j - begin_j) / ((end_ns - start_ns) * 1e-9)
 
 
-@dataclass(slots=True)
-class Participation(Attempt):
-    """Like any job of the bench, but the data are real, the server decides and the weights are kept.
+class FederatedParticipant(Participant):
+    """A client of a federation in a round.
+
+    Args:
+        job: Its part.
+        assignment: What it trains.
+        client: Its number in the partition.
+        epochs: That it trains if it is chosen, the first included.
+        energy: Which energy is reported and charged.
+        load_only_s: How long a background load runs alone before the first epoch.
 
     Attributes:
-        server: Decides.
-        local: What is trained.
-        model: The weights that came back; None if the device was told to stop.
+        model: The weights that it sent; None if it was told to stop.
+        capture: What was measured.
+        part: The same in seconds and joules.
     """
 
-    server: FederatedServer = field(kw_only=True)
-    local: LocalWork = field(kw_only=True)
-    model: dict[str, NDArray[Any]] | None = None
-    _power: EnergySoFar = field(default_factory=EnergySoFar)
+    def __init__(
+        self,
+        job: RoundJob,
+        assignment: Assignment,
+        *,
+        client: int,
+        epochs: int,
+        energy: EnergyKind,
+        load_only_s: float,
+    ) -> None:
+        super().__init__(job, assignment)
+        self.client = client
+        self.epochs = epochs
+        self.energy = energy
+        self._load_only_s = load_only_s
+        self.model: dict[str, NDArray[Any]] | None = None
+        self.capture: Capture | None = None
+        self.part: MeasuredPart | None = None
+        self.power = EnergySoFar()
 
-    def _order(self, cpus: int | None) -> tuple[Job, Workload]:
-        local = self.local
-        order = agent_job(self.bench.plan, self.job, local.work, local.samples, cpus, self._device.limits)
-        changes = {
-            "epochs": local.epochs,
-            "seed": local.seed,
-            "learning_rate": local.learning_rate,
-            "momentum": local.momentum,
-        }
-        return order.model_copy(update=changes), local.work
+    def see(self, block: SampleBlock) -> None:
+        """Samples of its meter, as they come in."""
+        self.power(block)
 
-    def _listener(self) -> Callable[[SampleBlock], None]:
-        shown = Attempt._listener(self)
+    def take(self, result: JobResult) -> None:
+        """Its weights came back."""
+        self.model = result.model
 
-        def both(block: SampleBlock) -> None:
-            self._power(block)
-            shown(block)
-
-        return both
-
-    def _decide(self, probe: ProbeDone) -> bool:
-        heard_ns = time.monotonic_ns()
-        board, device = self.bench.board, self.job.cell.device
-        board.set(device, phase="wait", epoch=1)
-        # Nobody waits for a meter that lags behind if nothing is decided by what it shows.
-        energy_j = self._energy_j(probe, heard_ns) if self.server.chooses else math.nan
-        going_on = self.server.decide(device, Report(probe, energy_j), self.ending)
-        board.set(device, phase="epoch" if going_on else "stopped")
-        return going_on
-
-    def _energy_j(self, probe: ProbeDone, heard_ns: int) -> float:
+    def epoch_j(self, probe: ProbeDone, so_far: SoFar) -> float:
         """Of the first epoch, which ended when its report left: the fastest clock exchange tells the way."""
-        way_ns = min(ping.round_trip_ns for ping in self._pings) // 2
-        end_ns = heard_ns - way_ns
+        way_ns = min(ping.round_trip_ns for ping in so_far.pings) // 2
+        end_ns = so_far.heard_ns - way_ns
         start_ns = end_ns - probe.duration_ns
-        power_w = self._power.mean_w(start_ns, end_ns)
-        if self.local.energy != "gross":
-            power_w -= self._power.mean_w(*self._baseline_ns(start_ns))
+        power_w = self.power.mean_w(start_ns, end_ns)
+        if self.energy != "gross":
+            power_w -= self.power.mean_w(*self._baseline_ns(start_ns, so_far))
         return power_w * probe.duration_ns * 1e-9
 
-    def _baseline_ns(self, start_ns: int) -> tuple[int, int]:
+    def _baseline_ns(self, start_ns: int, so_far: SoFar) -> tuple[int, int]:
         """When it was idle or, for marginal energy, with its load alone: right before the first epoch."""
-        if self.local.energy == "marginal" and self.job.cell.load.cpu_share:
-            return start_ns - round(self.bench.plan.timing.load_only_s * 1e9), start_ns
-        idle = self._idle[0]
+        if self.energy == "marginal" and self.job.cell.load.cpu_share:
+            return start_ns - round(self._load_only_s * 1e9), start_ns
+        idle = so_far.idle[0]
         return idle.start_ns, idle.end_ns
 
-    def _take(self, result: JobResult) -> None:
-        self.model = result.model
+    def read(self) -> None:
+        """Seconds and joules of its part, which did not fail.
+
+        Raises:
+            DataQualityError: The capture has no energy of the kind that is charged.
+        """
+        if self.attempt is not None:
+            capture = open_capture(self.attempt.folder)
+            self.part, self.capture = read_part(capture, self.energy), capture
+
+
+def play_federated_round(
+    bench: Bench, server: RoundServer, participants: Sequence[FederatedParticipant], stop: threading.Event
+) -> None:
+    """Run all parts. Who fails is left out, with its evidence put aside; the others go on.
+
+    Raises:
+        KeyboardInterrupt: ``stop`` was set; nothing of the round counts.
+        StorageError: Nothing can be stored.
+    """
+    play_round(bench, server, participants, stop)
+    for one in participants:
+        if one.error is None and not stop.is_set():
+            try:
+                one.read()
+            except DataQualityError as error:  # this participant's failure, not the round's
+                fail(bench, one, error)
+        if one.error is not None or stop.is_set():
+            one.put_aside(Stopped("the run was stopped"))
+    if stop.is_set():
+        raise KeyboardInterrupt
+    fatal = [one.error for one in participants if one.error is not None and ends_the_run(one.error)]
+    if fatal:
+        raise fatal[0]
+    if server.failure is not None:
+        raise server.failure

@@ -38,12 +38,10 @@ class Registered:
         cls, profiles: Sequence[DeviceProfile], samples: NDArray[np.int64], energy: EnergyKind
     ) -> Self:
         """From one profile per device, an epoch in proportion to its samples as in the emulator."""
-        costs = profile_costs(profiles, energy)
+        costs = profile_costs(profiles, energy, missing="costs_nothing")
         work = samples / costs.samples
-        # As in the emulator, a transfer that was not profiled costs nothing.
-        down_s, down_j = np.nan_to_num(costs.download_s), np.nan_to_num(costs.download_j)
-        up_s, up_j = np.nan_to_num(costs.upload_s), np.nan_to_num(costs.upload_j)
-        return cls(work * costs.epoch_s, work * costs.epoch_j, down_s + up_s, down_j + up_j)
+        comm_s, comm_j = costs.download_s + costs.upload_s, costs.download_j + costs.upload_j
+        return cls(work * costs.epoch_s, work * costs.epoch_j, comm_s, comm_j)
 
     @classmethod
     def measured(cls, parts: Sequence[MeasuredPart | None], local_epochs: int) -> Self:

@@ -7,10 +7,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from device_agents.job import SyncPattern
 from emulator.scenario.model import Scenario
-from harness.bench.plan import Abort, Cooldown, JobTiming, Plan, PlannedLoad, Retry
-from harness.probing.plan import NO_LOAD, RoundTiming
+from harness.bench.plan import Plan, PlannedLoad
+from harness.rounds.settings import NO_LOAD, RoundSettings, RoundTiming
 from joulefleet.config import ClosedModel, load_toml
 
 
@@ -49,7 +48,7 @@ class Condition(ClosedModel):
         return self
 
 
-class FederateSettings(ClosedModel):
+class FederateSettings(RoundSettings):
     """How a scenario is played on a bench.
 
     Attributes:
@@ -63,50 +62,22 @@ class FederateSettings(ClosedModel):
         timing: How long what is not training lasts.
         cooldown: Rest of a device before each round.
         abort: When a device's part is ended at once.
-        retry: ``attempts`` is how many rounds in a row a device may fail before it is out of this sitting.
+        retry: ``attempts`` is how many rounds in a row a device may fail before it is out of this session.
         conditions: What changes on the way.
     """
 
-    devices: tuple[str, ...] = ()
     backend: Literal["torch", "onnxruntime"] = "onnxruntime"
-    threads: int = Field(default=0, ge=0, le=1024)
-    quiet: bool = True
-    telemetry_hz: float = Field(default=2.0, gt=0, le=5)
-    sync_pattern: bool = True
-    sync: SyncPattern = SyncPattern()
     timing: FederateTiming = FederateTiming()
-    cooldown: Cooldown = Cooldown()
-    abort: Abort = Abort()
-    retry: Retry = Retry()
     conditions: tuple[Condition, ...] = ()
 
     def plan(self, scenario: Scenario) -> Plan:
         """What the bench has to know to measure one device's part of a round."""
-        return Plan(
+        return self.job_plan(
             name="federate",
-            devices=self.devices,
             models=(scenario.task.name,),
             backends=(self.backend,),
-            loads=(NO_LOAD,),
             local_epochs=scenario.protocol.local_epochs,
             batch_size=scenario.task.batch_size or 0,
-            threads=self.threads,
-            warmup_epochs=0,  # a round finds the device as it is
-            quiet=self.quiet,
-            telemetry_hz=self.telemetry_hz,
-            sync_pattern=self.sync_pattern,
-            sync=self.sync,
-            # A device has to wait for the decision as long as the server waits for the others.
-            timing=JobTiming(
-                idle_s=self.timing.idle_s,
-                settle_s=self.timing.settle_s,
-                load_only_s=self.timing.load_only_s,
-                decision_wait_s=self.timing.report_timeout_s,
-                deadline_s=self.timing.deadline_s,
-            ),
-            cooldown=self.cooldown,
-            abort=self.abort,
-            retry=self.retry,
         )
 
     def load(self, device: str, number: int) -> PlannedLoad:

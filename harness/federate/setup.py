@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from emulator.round.rules import Protocol
+from emulator.round.rules import RoundRules
+from emulator.runs.assemble import make_selector, rules_of
+from emulator.runs.learners import learners_of, task_of
 from emulator.scenario.model import Scenario
 from emulator.selectors.base import Selector
+from harness.bench.job.workload import Assignment
 from harness.bench.matrix import Cell
+from harness.federate.files import FederateFiles
 from harness.federate.fleet_data import FleetData
-from harness.federate.participant import LocalWork
-from harness.federate.server import Choose, FederatedServer
+from harness.federate.participant import FederatedParticipant
 from harness.federate.settings import FederateSettings
 from harness.federate.uploads import Uploads
-from harness.probing.schedule import RoundJob
 from harness.rounds.record import REGISTRATION, FederatedRoundRecord, PartRecord
-from harness.rounds.round import Participant
+from harness.rounds.round import RoundJob
+from harness.rounds.server import Choose, RoundServer
 from joulefleet.seeds import torch_seed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from emulator.training.table import TableTrainer
 
     Ids = NDArray[np.int64]
 
@@ -45,16 +51,43 @@ class FederationSetup:
     seed: int
     devices: tuple[str, ...]
     settings: FederateSettings
-    protocol: Protocol
+    rules: RoundRules
     data: FleetData
     uploads: Uploads
     selector: Selector
     classes: int
     facts: dict[str, Any]
 
+    @classmethod
+    def of(cls, files: FederateFiles, selector: Selector | None = None, cache: Path | None = None) -> Self:
+        """What a person wrote, with data and models ready.
+
+        Args:
+            files: What to play.
+            selector: An object instead of the selector that the scenario names.
+            cache: Folder of exported graphs; by default the user's.
+        """
+        scenario, seed = files.scenario, files.seed
+        task = task_of(scenario.task)
+        learners = learners_of(scenario, task, seed)
+        trainer = cast("TableTrainer", learners.trainer)  # the surrogate, which has no data, was refused
+        backend = files.settings.backend
+        return cls(
+            scenario=scenario,
+            seed=seed,
+            devices=files.devices,
+            settings=files.settings,
+            rules=rules_of(scenario, task),
+            data=FleetData(task, trainer, len(files.devices), backend, cache),
+            uploads=Uploads(trainer, backend),
+            selector=make_selector(scenario) if selector is None else selector,
+            classes=learners.classes,
+            facts=learners.facts,
+        )
+
     def participants(
         self, number: int, ids: Ids, epochs: Ids, weights: NDArray[np.float32]
-    ) -> list[Participant]:
+    ) -> list[FederatedParticipant]:
         """Who trains what in a round, from these global weights."""
         task, model = self.data.task, self.data.model(weights)
         label, repetition = ("registration", 1) if number == REGISTRATION else ("federate", number)
@@ -63,22 +96,28 @@ class FederationSetup:
             device = self.devices[client]
             cell = Cell(device, task.name, self.settings.backend, self.settings.load(device, number))
             job = RoundJob(number * len(self.devices) + client + 1, cell, repetition, label=label)
-            local = LocalWork(
-                work=self.data.workload(client, model),
-                samples=self.data.samples(client),
-                epochs=count,
-                seed=torch_seed(self.seed, "federate data", client, number),
-                learning_rate=task.learning_rate,
-                momentum=task.momentum,
-                energy=self.scenario.energy,
+            changes = {
+                "epochs": count,
+                "seed": torch_seed(self.seed, "federate data", client, number),
+                "learning_rate": task.learning_rate,
+                "momentum": task.momentum,
+            }
+            found.append(
+                FederatedParticipant(
+                    job,
+                    Assignment(self.data.workload(client, model), self.data.samples(client), changes),
+                    client=client,
+                    epochs=count,
+                    energy=self.scenario.energy,
+                    load_only_s=self.settings.timing.load_only_s,
+                )
             )
-            found.append(Participant(client, job, local))
         return found
 
-    def server(self, participants: list[Participant], choose: Choose | None) -> FederatedServer:
+    def server(self, participants: list[FederatedParticipant], choose: Choose | None) -> RoundServer:
         """The server of a round."""
         timing = self.settings.timing
-        return FederatedServer(
+        return RoundServer(
             [one.device for one in participants],
             choose,
             start_timeout_s=timing.start_timeout_s,
@@ -88,7 +127,7 @@ class FederationSetup:
     def record(
         self,
         number: int,
-        participants: list[Participant],
+        participants: list[FederatedParticipant],
         chosen: NDArray[np.bool_],
         *,
         probed: bool,
@@ -100,7 +139,7 @@ class FederationSetup:
                 device=one.device,
                 client=one.client,
                 job=one.job.name,
-                epochs=one.local.epochs,
+                epochs=one.epochs,
                 chosen=bool(is_chosen),
                 capture_sha256=None if one.capture is None else one.capture.record.sha256(),
                 failure=one.reason,

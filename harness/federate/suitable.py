@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from emulator.assembly.checks import SURROGATE
 from emulator.round.view import PRIVILEGED
-from emulator.scenario.model import Fleet, Scenario
+from emulator.scenario.model import FleetSection, Scenario
 from emulator.selectors.base import Probe, Profiling, Selector
+from emulator.training.surrogate import SURROGATE
 from harness.bench.matrix import plan_devices
 from harness.federate.settings import FederateSettings
 from harness.inventory import Inventory
@@ -67,7 +67,7 @@ def on_bench(scenario: Scenario, devices: int) -> Scenario:
         protocol = protocol.model_copy(update={"candidates": min(candidates, devices)})
     trainer = scenario.trainer.model_copy(update={"workers": 1})  # the server only scores models here
     return scenario.model_copy(
-        update={"fleet": Fleet(devices=devices), "protocol": protocol, "trainer": trainer}
+        update={"fleet": FleetSection(devices=devices), "protocol": protocol, "trainer": trainer}
     )
 
 

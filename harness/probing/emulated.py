@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.round.accounting import round_costs
+from emulator.round.accounting import honest_time_s, round_costs, vanilla_cost
 from emulator.round.outcome import Accounting, RoundCost
-from harness.federate.costs import honest_time_s
 from harness.probing.expected import RunRound
 from harness.probing.replay import ReplayedRound, replay
 from power.profile.model import DeviceProfile, EnergyKind
@@ -59,7 +58,9 @@ def emulate_rounds(
     for played in rounds:
         mine = [by_device[device] for device in played.candidates]
         chosen = np.array([device in played.chosen for device in played.candidates])
-        vanilla.append(_vanilla(mine, chosen, local_epochs, energy))
+        everybody = np.ones_like(chosen)
+        whole = replay(_round(mine, everybody, local_epochs, probed=False), energy)
+        vanilla.append(vanilla_cost(whole, chosen))
         cost = replay(_round(mine, chosen, local_epochs, probed=True), energy)
         probing.append(round_costs(cost, chosen, honest_time_s(cost, chosen), probed=True))
     vanilla_s, vanilla_j = _mean(vanilla)
@@ -85,17 +86,6 @@ def _round(
         model_bytes=0,  # transfers take what they took when they were profiled
         probed=probed,
     )
-
-
-def _vanilla(
-    profiles: Sequence[DeviceProfile], chosen: NDArray[np.bool_], local_epochs: int, energy: EnergyKind
-) -> RoundCost:
-    """Everybody trains all epochs, then the chosen upload."""
-    everybody = np.ones(len(profiles), bool)
-    cost = replay(_round(profiles, everybody, local_epochs, probed=False), energy)
-    time_s = (cost.download_s + cost.train_s).max() + cost.upload_s[chosen].max()
-    energy_j = (cost.download_j + cost.train_j).sum() + cost.upload_j[chosen].sum()
-    return RoundCost(float(time_s), float(energy_j))
 
 
 def _mean(costs: Sequence[RoundCost]) -> tuple[float, float]:

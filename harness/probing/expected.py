@@ -14,14 +14,16 @@ import numpy as np
 
 from emulator.round.outcome import Accounting
 from harness.evidence.capture import Capture
-from harness.probing.formula import CandidateCosts, RoundBothWays, both_ways
-from harness.probing.predict import WORLDS, Interval
+from harness.probing.formula import RoundBothWays, both_ways
+from harness.probing.predict import WORLDS
 from harness.probing.profile_costs import draw_worlds, mean_costs
 from harness.profiles.build import build_profile
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator
+from power.profile.cost_arrays import PhaseCosts
 from power.profile.model import DeviceProfile, EnergyKind
 
 
@@ -113,7 +115,7 @@ class Expectation:
             savings={accounting: saving(accounting) for accounting in Accounting},
         )
 
-    def _count(self, costs: CandidateCosts, rounds: Sequence[RunRound]) -> list[RoundBothWays]:
+    def _count(self, costs: PhaseCosts, rounds: Sequence[RunRound]) -> list[RoundBothWays]:
         found = []
         for run_round in rounds:
             which = np.array([self._place[device] for device in run_round.candidates])

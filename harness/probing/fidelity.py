@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agents.protocol import Phase
-from emulator.round.accounting import round_costs
+from emulator.round.accounting import honest_time_s, round_costs
 from emulator.round.outcome import Accounting, ClientCost
-from emulator.runs.emulation import RECORD, EmulationRecord
+from emulator.runs.result import RECORD, EmulationRecord
 from harness.evidence.capture import Capture
-from harness.federate.costs import honest_time_s
 from harness.probing.fidelity_model import (
     DEVICE,
     IDLE_BELOW,
@@ -222,10 +221,10 @@ class _Comparison:
         return replace(one, measured_cpu_s=record.epochs_cpu_s, predicted_cpu_s=predicted_s)
 
     def _of_round(self, both: _BothWays) -> ComparedWork:
-        places = tuple(range(len(both.parts)))
+        places, probed = tuple(range(len(both.parts))), both.record.probed
         spans = [both.spans(place)[DEVICE] for place in places]
         measured, predicted = (
-            round_costs(cost, both.chosen, honest_time_s(cost, both.chosen), probed=both.record.probed)[
+            round_costs(cost, both.chosen, honest_time_s(cost, both.chosen, probed=probed), probed=probed)[
                 Accounting.HONEST
             ]
             for cost in (both.measured, both.predicted)

@@ -10,13 +10,14 @@ Waiting for the server's choice is stated beside the accountings: the paper's fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.round.accounting import round_costs, vanilla_cost
+from emulator.round.accounting import honest_time_s, round_costs, vanilla_cost
 from emulator.round.outcome import Accounting, ClientCost, RoundCost
+from power.profile.cost_arrays import PhaseCosts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,28 +29,6 @@ COUNTED = {
     Accounting.FREE: "nothing of the probe: download, the other epochs and upload of the chosen",
 }
 """What is in the numbers, for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateCosts:
-    """Seconds and joules of each candidate's phases; ``epoch`` is one epoch after the probe."""
-
-    download_s: NDArray[np.float64]
-    probe_s: NDArray[np.float64]
-    epoch_s: NDArray[np.float64]
-    upload_s: NDArray[np.float64]
-    download_j: NDArray[np.float64]
-    probe_j: NDArray[np.float64]
-    epoch_j: NDArray[np.float64]
-    upload_j: NDArray[np.float64]
-    wait_w: NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.probe_s)
-
-    def taken(self, which: NDArray[np.int64]) -> CandidateCosts:
-        """Some of the candidates, in that order; one may come several times."""
-        return CandidateCosts(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +48,15 @@ class RoundBothWays:
     probing_wait_j: float
 
 
-def both_ways(costs: CandidateCosts, chosen: NDArray[np.bool_], local_epochs: int) -> RoundBothWays:
+def both_ways(costs: PhaseCosts, chosen: NDArray[np.bool_], local_epochs: int) -> RoundBothWays:
     """One round with ``local_epochs`` epochs, the probe included."""
     later = local_epochs - 1
     probed_s = costs.download_s + costs.probe_s
     trained_s = probed_s + later * costs.epoch_s
     everybody = np.ones_like(chosen)
     vanilla = vanilla_cost(_client_cost(costs, everybody, later), chosen)
-    done_s = _longest(probed_s) + _longest((later * costs.epoch_s + costs.upload_s)[chosen])
-    probing = round_costs(_client_cost(costs, chosen, later), chosen, done_s, probed=True)
+    cost = _client_cost(costs, chosen, later)
+    probing = round_costs(cost, chosen, honest_time_s(cost, chosen), probed=True)
     return RoundBothWays(
         vanilla=vanilla,
         probing=probing,
@@ -86,7 +65,7 @@ def both_ways(costs: CandidateCosts, chosen: NDArray[np.bool_], local_epochs: in
     )
 
 
-def _client_cost(costs: CandidateCosts, going_on: NDArray[np.bool_], later: int) -> ClientCost:
+def _client_cost(costs: PhaseCosts, going_on: NDArray[np.bool_], later: int) -> ClientCost:
     """The round as the emulator sees it: who does not go on neither trains on nor uploads."""
     probed_s = costs.download_s + costs.probe_s
     wait_s = _longest(probed_s) - probed_s

@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from emulator.round.outcome import Accounting
-from harness.probing.formula import CandidateCosts, both_ways
+from harness.probing.formula import both_ways
 from harness.probing.profile_costs import draw_worlds, mean_costs
 from joulefleet.errors import ConfigError
+from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator
+from power.profile.cost_arrays import PhaseCosts
 from power.profile.model import DeviceProfile, EnergyKind
 
 if TYPE_CHECKING:
@@ -61,16 +63,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean over rounds and its 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
+class PredictedSaving:
     """What probing takes under one accounting, and what it saves against vanilla, as shares.
 
     Attributes:
@@ -96,7 +89,7 @@ class PredictedCell:
     vanilla_j: Interval
     vanilla_wait_j: Interval
     probing_wait_j: Interval
-    savings: dict[Accounting, Saving]
+    savings: dict[Accounting, PredictedSaving]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +162,12 @@ def _require_enough_devices(profiles: Sequence[DeviceProfile], candidates: int) 
 
 
 def _cell(
-    means: CandidateCosts, worlds: Sequence[CandidateCosts], m: int, k: int, epochs: int, question: Question
+    means: PhaseCosts, worlds: Sequence[PhaseCosts], m: int, k: int, epochs: int, question: Question
 ) -> PredictedCell:
     rng = generator(question.seed, "rounds", m, k)
     rounds = [rng.choice(len(means), m, replace=not question.distinct) for _ in range(ROUNDS)]
 
-    def counted(costs: CandidateCosts, n: int) -> NDArray[np.float64]:
+    def counted(costs: PhaseCosts, n: int) -> NDArray[np.float64]:
         rows = [_numbers(costs, drawn, k, epochs, question.rule) for drawn in rounds[:n]]
         return np.array(rows).T
 
@@ -187,7 +180,7 @@ def _cell(
         vanilla_wait_j=draws.mean(VANILLA_WAIT_J),
         probing_wait_j=draws.mean(PROBING_WAIT_J),
         savings={
-            accounting: Saving(
+            accounting: PredictedSaving(
                 time_s=draws.mean(FIRST_SAVING + 2 * i),
                 energy_j=draws.mean(FIRST_SAVING + 2 * i + 1),
                 time_saved=draws.saved(FIRST_SAVING + 2 * i, VANILLA_S),
@@ -236,7 +229,7 @@ class _Draws:
 
 
 def _numbers(
-    costs: CandidateCosts, drawn: NDArray[np.int64], k: int, local_epochs: int, rule: Rule
+    costs: PhaseCosts, drawn: NDArray[np.int64], k: int, local_epochs: int, rule: Rule
 ) -> list[float]:
     """One round: vanilla time and energy, waiting both ways, then time and energy by accounting."""
     of_round = costs.taken(drawn)
@@ -255,7 +248,7 @@ def _numbers(
     ]
 
 
-def _choose(costs: CandidateCosts, k: int, rule: Rule) -> NDArray[np.bool_]:
+def _choose(costs: PhaseCosts, k: int, rule: Rule) -> NDArray[np.bool_]:
     """Who goes on. Candidates come in random order, so the first ones are anyone."""
     chosen = np.zeros(len(costs), np.bool_)
     if rule == "random":

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.probing.formula import CandidateCosts
 from harness.profiles.scale import relative_sd
+from power.profile.cost_arrays import PhaseCosts, missing_costs, phase_costs
 from power.profile.model import DeviceProfile, EnergyKind, PhaseCost, Quantity
 
 if TYPE_CHECKING:
@@ -18,49 +18,22 @@ if TYPE_CHECKING:
 NOTHING = Quantity(mean=0.0)
 
 
-def mean_costs(profiles: Sequence[DeviceProfile], kind: EnergyKind) -> tuple[CandidateCosts, list[str]]:
-    """Means of all profiles as arrays, and what had to be left out."""
-    notes = []
-
-    def transfer(name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        costs: list[PhaseCost | None] = [getattr(profile, name) for profile in profiles]
-        if any(cost is None for cost in costs):
-            notes.append(f"{name} is not in all profiles and counts as nothing where it is not")
-        return (
-            np.array([cost.duration_s.mean if cost else 0.0 for cost in costs]),
-            np.array([cost.energy_j(kind).mean if cost else 0.0 for cost in costs]),
-        )
-
-    download_s, download_j = transfer("download")
-    upload_s, upload_j = transfer("upload")
-    return CandidateCosts(
-        download_s=download_s,
-        probe_s=np.array([profile.probe.duration_s.mean for profile in profiles]),
-        epoch_s=np.array([profile.epoch.duration_s.mean for profile in profiles]),
-        upload_s=upload_s,
-        download_j=download_j,
-        probe_j=np.array([profile.probe.energy_j(kind).mean for profile in profiles]),
-        epoch_j=np.array([profile.epoch.energy_j(kind).mean for profile in profiles]),
-        upload_j=upload_j,
-        wait_w=np.array([_wait_w(profile, kind, notes) for profile in profiles]),
-    ), list(dict.fromkeys(notes))
-
-
-def _wait_w(profile: DeviceProfile, kind: EnergyKind, notes: list[str]) -> float:
-    waiting_w = profile.waiting_w(kind)
-    if waiting_w is None:
-        notes.append("power while waiting is not in all profiles and counts as nothing where it is not")
-        return 0.0
-    return waiting_w
+def mean_costs(profiles: Sequence[DeviceProfile], kind: EnergyKind) -> tuple[PhaseCosts, list[str]]:
+    """Means of all profiles as arrays, and what counts as nothing because it is not in them."""
+    notes = [
+        f"{part} is not in all profiles and counts as nothing where it is not"
+        for part in missing_costs(profiles)
+    ]
+    return phase_costs(profiles, kind, missing="costs_nothing"), notes
 
 
 def draw_worlds(
     profiles: Sequence[DeviceProfile],
-    means: CandidateCosts,
+    means: PhaseCosts,
     kind: EnergyKind,
     worlds: int,
     rng: np.random.Generator,
-) -> list[CandidateCosts]:
+) -> list[PhaseCosts]:
     """Costs that are off by as much as the profiles say they may be, some times over."""
     training = _Errors.of([profile.epoch for profile in profiles], kind)
     down = _Errors.of([profile.download for profile in profiles], kind)
@@ -71,7 +44,7 @@ def draw_worlds(
         down_s, down_j = down.draw(rng)
         up_s, up_j = up.draw(rng)
         found.append(
-            CandidateCosts(
+            PhaseCosts(
                 download_s=means.download_s * down_s,
                 probe_s=means.probe_s * train_s,
                 epoch_s=means.epoch_s * train_s,

@@ -14,7 +14,7 @@ import numpy as np
 
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import AlwaysThere
-from emulator.fleet.network import Link, Network
+from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.state import FleetState
 from emulator.fleet.world import World
 from emulator.round.outcome import ClientCost
@@ -110,7 +110,8 @@ def _world(wanted: ReplayedRound, energy: EnergyKind) -> World:
     n = len(wanted.profiles)
     origin = replayed_origin(wanted.profiles)
     index = np.arange(n, dtype=np.int16)
-    fleet = FleetState(profile_costs(wanted.profiles, energy), index, np.ones(n), wanted.samples, origin)
+    costs = profile_costs(wanted.profiles, energy, missing="costs_nothing")
+    fleet = FleetState(costs, index, np.ones(n), wanted.samples, origin)
     conditions = Steady(wanted.load, wanted.link_bps)
-    network = Network(fleet, conditions, Link.TRACE, wanted.model_bytes)
+    network = Network(fleet, conditions, TransferSource.TRACE, wanted.model_bytes)
     return World(fleet, conditions, Batteries(fleet, conditions), network)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from emulator.round.accounting import round_costs
+from emulator.round.accounting import counted, honest_time_s, round_costs, vanilla_cost
 from emulator.round.outcome import Accounting, ClientCost
 from harness.rounds.measured import MeasuredPart, client_cost
 from harness.rounds.record import ProbingRoundRecord
 from joulefleet.errors import DataQualityError
-from power.energy.uncertainty import Part
+from joulefleet.interval import student_factor
 from power.profile.model import Quantity
 
 if TYPE_CHECKING:
@@ -65,15 +65,12 @@ class MeasuredRound:
 
     def vanilla_s(self, chosen: NDArray[np.bool_]) -> float:
         """Slowest candidate through all epochs, then the slowest upload of the chosen."""
-        trained_s = self.seconds("download") + self.seconds("probe") + self.seconds("train")
-        return float(trained_s.max() + self.seconds("upload")[chosen].max())
+        return vanilla_cost(self.client_cost(), chosen).time_s
 
     def probing_s(self) -> dict[Accounting, float]:
         """Duration of a probing round by accounting."""
-        chosen = self.mask(self.record.chosen)
-        probed_s = self.seconds("download") + self.seconds("probe")
-        after_s = (self.seconds("train") + self.seconds("upload"))[chosen]
-        costs = round_costs(self.client_cost(), chosen, float(probed_s.max() + after_s.max()), probed=True)
+        chosen, cost = self.mask(self.record.chosen), self.client_cost()
+        costs = round_costs(cost, chosen, honest_time_s(cost, chosen), probed=True)
         return {accounting: cost.time_s for accounting, cost in costs.items()}
 
     def energy(self, weights: dict[str, NDArray[np.float64]]) -> RoundEnergy:
@@ -116,10 +113,7 @@ def vanilla_weights(chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]
 
 def probing_weights(accounting: Accounting, chosen: NDArray[np.bool_]) -> dict[str, NDArray[np.float64]]:
     """What a probing round counts; the same as `emulator.round.accounting`, by phase."""
-    everybody, kept = np.ones(len(chosen)), chosen.astype(float)
-    before = everybody if accounting is Accounting.HONEST else kept
-    probe = np.zeros(len(chosen)) if accounting is Accounting.FREE else before
-    return {"download": before, "probe": probe, "train": kept, "upload": kept}
+    return {phase: who.astype(float) for phase, who in counted(accounting, chosen).items()}
 
 
 def wait_weights(m: int) -> dict[str, NDArray[np.float64]]:
@@ -180,10 +174,9 @@ class PairedSeries:
         if n < 2:
             return Quantity(mean=self.mean, n=n)
         sd = float(self.values.std(ddof=1))
-        repeats = Part(standard_j=sd / math.sqrt(n), dof=float(n - 1))
+        repeats = student_factor(n - 1) * (sd / math.sqrt(n))
         instruments = [float(np.linalg.norm(moved)) for moved in self.limits.values()]
-        clock = Part(standard_j=self.clock)
-        half_width = math.hypot(repeats.half_width_j, clock.half_width_j, *instruments)
+        half_width = math.hypot(repeats, student_factor(None) * self.clock, *instruments)
         return Quantity(mean=self.mean, n=n, sd=sd, half_width_95=half_width)
 
 

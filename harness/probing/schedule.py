@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from harness.bench.matrix import BenchJob, Cell, plan_devices
+from harness.bench.matrix import Cell, plan_devices
 from harness.bench.matrix import fingerprint as bench_fingerprint
 from harness.inventory import Inventory
-from harness.probing.plan import NO_LOAD, Keep, ProbingPlan
+from harness.probing.plan import Keep, ProbingPlan
+from harness.rounds.round import RoundJob
+from harness.rounds.settings import NO_LOAD
 from joulefleet.errors import ConfigError
 from joulefleet.records import canonical_json
 from joulefleet.seeds import generator
-
-
-@dataclass(frozen=True, slots=True)
-class RoundJob(BenchJob):
-    """One candidate's part of a round; ``label`` says of which."""
-
-    label: str = field(kw_only=True)
-
-    @property
-    def name(self) -> str:
-        """Name of its folder."""
-        return f"{self.number:04d}_{self.cell.device}_{self.label}_rep{self.repetition}"
 
 
 @dataclass(frozen=True, slots=True)

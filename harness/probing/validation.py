@@ -20,7 +20,7 @@ from harness.probing.expected import (
     reserved,
 )
 from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.run import INVENTORY_FILE, PLAN_FILE
+from harness.probing.run import PLAN_FILE
 from harness.probing.savings import (
     MeasuredRound,
     PairedSeries,
@@ -33,6 +33,7 @@ from harness.probing.savings import (
 from harness.probing.schedule import expand_rounds, kept
 from harness.rounds.measured import read_part
 from harness.rounds.record import PROBING, open_probing_round, read_probing_rounds
+from harness.rounds.session import INVENTORY_FILE
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import read_journal

@@ -13,9 +13,9 @@ from harness.profiles.curve import fit_curve
 from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import combine
-from power.energy.measurement import Evidence
-from power.energy.uncertainty import Session
-from power.profile.model import DeviceProfile, LoadLevel, PhaseCost, Quantity, Thermal, TransferCost
+from power.energy.measurement import MeasuredWindow
+from power.energy.uncertainty import MeasuredRecording
+from power.profile.model import DeviceProfile, MeasuredLoad, PhaseCost, Quantity, Thermal, TransferCost
 
 SHORTEST_WAIT_S = 0.05
 CLOCKS_IN_A_WAIT = 20.0
@@ -151,10 +151,10 @@ class _Builder:
             self.notes.append("no wait for the decision was long enough to tell its power")
         return found
 
-    def load_levels(self, levels: Sequence[Level]) -> tuple[LoadLevel, ...]:
+    def load_levels(self, levels: Sequence[Level]) -> tuple[MeasuredLoad, ...]:
         """An epoch beside every background load, the one without included."""
         name = self.level.background.name or "none"
-        found = [LoadLevel(name=name, kind="none", load=0.0, epoch=self.epoch())]
+        found = [MeasuredLoad(name=name, kind="none", load=0.0, epoch=self.epoch())]
         for level in levels[1:]:
             background = level.background
             captures = level.captures
@@ -162,7 +162,7 @@ class _Builder:
             epochs = [c.later_epochs() if self.local_epochs > 1 else c.probes() for c in captures]
             try:
                 found.append(
-                    LoadLevel(
+                    MeasuredLoad(
                         name=name,
                         kind=background.kind,
                         load=background.load,
@@ -184,7 +184,9 @@ class _Builder:
         return tuple(dict.fromkeys([*self.notes, *problems]))
 
 
-def _cost(captures: Sequence[CutCapture], found: Sequence[tuple[Evidence, ...]], what: str) -> PhaseCost:
+def _cost(
+    captures: Sequence[CutCapture], found: Sequence[tuple[MeasuredWindow, ...]], what: str
+) -> PhaseCost:
     """Duration and energies of some windows, by capture.
 
     Beside a background load the marginal energy is what exceeds the load's own power; without one it is the
@@ -214,11 +216,11 @@ def _cost(captures: Sequence[CutCapture], found: Sequence[tuple[Evidence, ...]],
     )
 
 
-def _seconds(windows: Sequence[Evidence]) -> list[float]:
+def _seconds(windows: Sequence[MeasuredWindow]) -> list[float]:
     return [evidence.energy.duration_s for evidence in windows]
 
 
-def _net(sessions: Sequence[Session]) -> Quantity | None:
+def _net(sessions: Sequence[MeasuredRecording]) -> Quantity | None:
     """Over the sessions that have a baseline."""
     known = [session for session in sessions if session.baseline is not None]
     return quantities.energy(known, net=True) if known else None
@@ -232,13 +234,13 @@ def _reasons(captures: Sequence[CutCapture]) -> str:
     return "; ".join(sorted(problems)) or "none was run"
 
 
-def _long_enough(evidence: Evidence, capture: CutCapture) -> bool:
+def _long_enough(evidence: MeasuredWindow, capture: CutCapture) -> bool:
     least_s = max(SHORTEST_WAIT_S, CLOCKS_IN_A_WAIT * capture.record.clock.sync_uncertainty_s)
     return evidence.energy.duration_s >= least_s
 
 
-def _power(sessions: Sequence[Session]) -> Quantity | None:
-    return quantities.power(sessions) if any(session.evidence for session in sessions) else None
+def _power(sessions: Sequence[MeasuredRecording]) -> Quantity | None:
+    return quantities.power(sessions) if any(session.windows for session in sessions) else None
 
 
 def _thermal(levels: Sequence[Level]) -> Thermal:

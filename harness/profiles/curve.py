@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from power.profile.load_curve import LoadPoint, interpolate
-from power.profile.model import LoadLevel, Quantity
+from power.profile.model import MeasuredLoad, Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ SAME_LOAD_DIGITS = 9
 """Loads are products of worker counts and shares: what differs less than this is the same load."""
 
 
-def fit_curve(levels: Sequence[LoadLevel]) -> tuple[tuple[LoadPoint, ...], tuple[str, ...]]:
+def fit_curve(levels: Sequence[MeasuredLoad]) -> tuple[tuple[LoadPoint, ...], tuple[str, ...]]:
     """The curve through levels that differ in CPU load, the first of them without any; and notes on it.
 
     Every level tells a slowdown. Where its marginal energy is not known or not positive, the energy factor is
@@ -49,7 +49,7 @@ def fit_curve(levels: Sequence[LoadLevel]) -> tuple[tuple[LoadPoint, ...], tuple
     return points, (*_notes_on_loads(usable), *_notes_on_energy(usable))
 
 
-def _energy_factors(levels: Sequence[LoadLevel], loads: Sequence[float]) -> NDArray[np.float64]:
+def _energy_factors(levels: Sequence[MeasuredLoad], loads: Sequence[float]) -> NDArray[np.float64]:
     if _marginal(levels[0]) is None:
         return np.ones(len(loads))
     known = [(level.load, quantity) for level in levels if (quantity := _marginal(level)) is not None]
@@ -57,12 +57,12 @@ def _energy_factors(levels: Sequence[LoadLevel], loads: Sequence[float]) -> NDAr
     return interpolate(energies.loads, _monotone(energies.values, energies.weights).tolist(), loads)
 
 
-def _marginal(level: LoadLevel) -> Quantity | None:
+def _marginal(level: MeasuredLoad) -> Quantity | None:
     quantity = level.epoch.marginal_j
     return quantity if quantity is not None and quantity.mean > 0 else None
 
 
-def _notes_on_loads(levels: Sequence[LoadLevel]) -> Iterator[str]:
+def _notes_on_loads(levels: Sequence[MeasuredLoad]) -> Iterator[str]:
     for load, same in groupby(levels, key=lambda level: round(level.load, SAME_LOAD_DIGITS)):
         names = [repr(level.name) for level in same]
         if len(names) > 1:
@@ -70,7 +70,7 @@ def _notes_on_loads(levels: Sequence[LoadLevel]) -> Iterator[str]:
             yield f"backgrounds {which} ask for the same load of {load:.0%}: the curve has their mean"
 
 
-def _notes_on_energy(levels: Sequence[LoadLevel]) -> Iterator[str]:
+def _notes_on_energy(levels: Sequence[MeasuredLoad]) -> Iterator[str]:
     if _marginal(levels[0]) is None:
         yield "without load no marginal energy is known: under load it is taken to be the same"
         return

@@ -12,8 +12,8 @@ from device_agents.protocol import Phase
 from harness.evidence.capture import Capture, Phased
 from joulefleet.errors import DataQualityError
 from power.energy.baseline import Baseline, measure_baseline
-from power.energy.measurement import Evidence, gather
-from power.energy.uncertainty import Session
+from power.energy.measurement import MeasuredWindow, measure_windows
+from power.energy.uncertainty import MeasuredRecording
 from power.energy.windows import Window
 
 
@@ -56,7 +56,7 @@ class Epoch:
 
     round: int
     epoch: int
-    evidence: Evidence
+    evidence: MeasuredWindow
     throttled: bool
 
     @property
@@ -100,15 +100,15 @@ class CutCapture:
             for number, phase, evidence in zip(numbers, phases, found, strict=True)
         ]
 
-    def probes(self) -> tuple[Evidence, ...]:
+    def probes(self) -> tuple[MeasuredWindow, ...]:
         """First epochs that may be used."""
         return tuple(e.evidence for e in self.epochs if e.usable and e.epoch == 1)
 
-    def later_epochs(self) -> tuple[Evidence, ...]:
+    def later_epochs(self) -> tuple[MeasuredWindow, ...]:
         """Second and later epochs that may be used."""
         return tuple(e.evidence for e in self.epochs if e.usable and e.epoch > 1)
 
-    def rounds(self, local_epochs: int) -> tuple[Evidence, ...]:
+    def rounds(self, local_epochs: int) -> tuple[MeasuredWindow, ...]:
         """Rounds of which all ``local_epochs`` epochs may be used: the epochs together."""
         found = []
         for number in dict.fromkeys(epoch.round for epoch in self.epochs):
@@ -117,13 +117,13 @@ class CutCapture:
                 found.append(together([epoch.evidence for epoch in epochs], f"round {number}"))
         return tuple(found)
 
-    def every(self, kind: Phase) -> tuple[Evidence, ...]:
+    def every(self, kind: Phase) -> tuple[MeasuredWindow, ...]:
         """Every stretch of another phase, also those whose energy is not known."""
         return self._gather(
             [_window(phase, kind.value) for phase in self.capture.phases() if phase.phase is kind]
         )
 
-    def phase(self, kind: Phase) -> tuple[Evidence, ...]:
+    def phase(self, kind: Phase) -> tuple[MeasuredWindow, ...]:
         """Every valid stretch of another phase."""
         return tuple(evidence for evidence in self.every(kind) if evidence.energy.valid)
 
@@ -144,14 +144,16 @@ class CutCapture:
         phases = [phase for phase in self.capture.phases() if phase.phase is Phase.LOAD]
         return self._measure([_window(phase, "background load alone") for phase in phases[-1:]])
 
-    def idle(self) -> tuple[Evidence, ...]:
+    def idle(self) -> tuple[MeasuredWindow, ...]:
         """The idle time before and after."""
         found = self._gather([Window(w.start_ns, w.end_ns, "idle") for w in self.record.idle])
         return tuple(evidence for evidence in found if evidence.energy.valid)
 
-    def session(self, evidence: Sequence[Evidence], baseline: Baseline | None = None) -> Session:
-        """Windows of this capture as a session of `power.energy.uncertainty`."""
-        return Session(tuple(evidence), self.capture.recording.record.info.accuracy, baseline)
+    def session(
+        self, evidence: Sequence[MeasuredWindow], baseline: Baseline | None = None
+    ) -> MeasuredRecording:
+        """Windows of this capture for `power.energy.uncertainty`."""
+        return MeasuredRecording(tuple(evidence), self.capture.recording.record.info.accuracy, baseline)
 
     def _measure(self, windows: Sequence[Window]) -> Baseline | None:
         if not windows:
@@ -162,29 +164,29 @@ class CutCapture:
             self.problems.append(f"{self.record.capture_id}: {error.message}")
             return None
 
-    def _gather(self, windows: Sequence[Window]) -> tuple[Evidence, ...]:
+    def _gather(self, windows: Sequence[Window]) -> tuple[MeasuredWindow, ...]:
         return gather_phases(self.capture, windows)
 
 
-def gather_phases(capture: Capture, windows: Sequence[Window]) -> tuple[Evidence, ...]:
+def gather_phases(capture: Capture, windows: Sequence[Window]) -> tuple[MeasuredWindow, ...]:
     """Integrate phases of a capture. One that lies between two samples has the power that they show."""
     recording, by_s = capture.recording, capture.record.clock.window_uncertainty_s
     reach_ns = math.ceil(1e9 / recording.record.info.rate_hz)
-    found = list(gather(recording, windows, sync_uncertainty_s=by_s)) if windows else []
+    found = list(measure_windows(recording, windows, sync_uncertainty_s=by_s)) if windows else []
     between = [i for i, one in enumerate(found) if not one.energy.n_samples and one.energy.duration_s > 0]
     around = [Window(windows[i].start_ns - reach_ns, windows[i].end_ns + reach_ns) for i in between]
-    wider = gather(recording, around, sync_uncertainty_s=by_s) if around else ()
+    wider = measure_windows(recording, around, sync_uncertainty_s=by_s) if around else ()
     for i, one in zip(between, wider, strict=True):
         if one.energy.valid:
             found[i] = _narrowed(one, windows[i])
     return tuple(found)
 
 
-def _narrowed(wider: Evidence, window: Window) -> Evidence:
+def _narrowed(wider: MeasuredWindow, window: Window) -> MeasuredWindow:
     """The share of a window that a shorter one has of its time."""
     energy = wider.energy
     share = window.duration_s / energy.duration_s
-    return Evidence(
+    return MeasuredWindow(
         energy=replace(
             energy,
             label=window.label,
@@ -217,7 +219,7 @@ def _window(phase: Phased, label: str) -> Window:
     return Window(phase.start_ns, phase.end_ns, label)
 
 
-def together(parts: Sequence[Evidence], label: str) -> Evidence:
+def together(parts: Sequence[MeasuredWindow], label: str) -> MeasuredWindow:
     """Several windows as one that lasts as long as they do together; what lies between is left out.
 
     The clock's error moves all of them alike, so its effects add; noise and losses are independent.
@@ -226,7 +228,7 @@ def together(parts: Sequence[Evidence], label: str) -> Evidence:
     start_ns = energies[0].start_ns
     ranges_j = [energy.range_energy_j for energy in energies]
     ranges_vs = [energy.range_volt_s for energy in energies]
-    return Evidence(
+    return MeasuredWindow(
         energy=replace(
             energies[0],
             label=label,

@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness.evidence.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
-from harness.profiles.build import build_profile
-from harness.profiles.cells import by_cell
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import SourceRef
 from joulefleet.runstore import RunStore
 from power.profile.model import DeviceProfile, load_profile, save_profile
 from power.reference import reference_fleet
+
+if TYPE_CHECKING:
+    from harness.evidence.capture import Capture
 
 PROFILES = "profiles"
 FAILED = "failed"
@@ -45,6 +46,8 @@ def captures_in(folder: Path) -> list[Capture]:
     Raises:
         DataQualityError: There is none, or one is no longer what was recorded.
     """
+    from harness.evidence.capture import CAPTURE_FILE, open_capture, verify_capture
+
     files = sorted(
         path for path in folder.rglob(CAPTURE_FILE) if FAILED not in path.relative_to(folder).parts
     )
@@ -77,6 +80,10 @@ def build_run_profiles(run: Path) -> Built:
     Raises:
         DataQualityError: The run has no capture, or one was changed.
     """
+    # Here, not at the top: listing profiles integrates nothing, and scipy alone takes longer than a list may.
+    from harness.profiles.build import build_profile
+    from harness.profiles.cells import by_cell
+
     folder = run / PROFILES
     profiles, problems = [], []
     for key, captures in by_cell(captures_in(run)).items():
@@ -115,6 +122,8 @@ def verifier(run: Path) -> Callable[[SourceRef], bool]:
 
 
 def _whole_captures(run: Path) -> Iterable[tuple[str, str]]:
+    from harness.evidence.capture import CAPTURE_FILE, open_capture, verify_capture
+
     for file in run.rglob(CAPTURE_FILE):
         try:
             capture = open_capture(file.parent)

@@ -15,9 +15,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
-from power.energy.uncertainty import EnergyInterval, Session, combine, gross_interval, net_interval
+from joulefleet.interval import NORMAL_95, student_factor, student_half_width
+from power.energy.uncertainty import (
+    EnergyBudget,
+    MeasuredRecording,
+    combined_half_width_j,
+    gross_energy,
+    net_energy,
+)
 from power.profile.model import Quantity
 
 if TYPE_CHECKING:
@@ -29,10 +35,10 @@ BOOTSTRAP_SEED = 20240607
 """Any number: the same data must give the same interval."""
 
 
-def energy(sessions: Sequence[Session], *, net: bool) -> Quantity:
+def energy(sessions: Sequence[MeasuredRecording], *, net: bool) -> Quantity:
     """Gross or net energy over the sessions that have windows."""
-    used = [session for session in sessions if session.evidence]
-    interval = net_interval(used) if net else gross_interval(used)
+    used = [session for session in sessions if session.windows]
+    interval = net_energy(used) if net else gross_energy(used)
     return Quantity(
         mean=interval.value_j,
         n=interval.sessions if interval.sessions > 1 else interval.n,
@@ -41,13 +47,13 @@ def energy(sessions: Sequence[Session], *, net: bool) -> Quantity:
     )
 
 
-def power(sessions: Sequence[Session]) -> Quantity:
+def power(sessions: Sequence[MeasuredRecording]) -> Quantity:
     """Mean power over windows of any length: energy over time, and its interval."""
-    used = [session for session in sessions if session.evidence]
-    interval = gross_interval(used)
+    used = [session for session in sessions if session.windows]
+    interval = gross_energy(used)
     rest = {name: part for name, part in interval.parts.items() if name != "repeats"}
     mean_s = float(np.mean([_durations_s(session).mean() for session in used]))
-    systematic_w = combine(rest) / mean_s
+    systematic_w = combined_half_width_j(rest) / mean_s
     single = used[0] if len(used) == 1 else None
     values_w = _powers_w(single) if single else np.array([_mean_power_w(session) for session in used])
     n = len(values_w)
@@ -74,12 +80,12 @@ def scattered(by_capture: Sequence[Sequence[float]]) -> Quantity:
     )
 
 
-def _half_width_j(interval: EnergyInterval, sessions: Sequence[Session], *, net: bool) -> float:
+def _half_width_j(interval: EnergyBudget, sessions: Sequence[MeasuredRecording], *, net: bool) -> float:
     if len(sessions) < BOOTSTRAP_FROM:
         return interval.half_width_j
     means_j = np.array([_values_j(session, net=net).mean() for session in sessions])
     rest = {name: part for name, part in interval.parts.items() if name != "repeats"}
-    return math.hypot(combine(rest), _scatter(means_j, len(sessions)))
+    return math.hypot(combined_half_width_j(rest), _scatter(means_j, len(sessions)))
 
 
 def _scatter(values: NDArray[np.float64], captures: int) -> float:
@@ -87,34 +93,33 @@ def _scatter(values: NDArray[np.float64], captures: int) -> float:
     n = len(values)
     if n < 2:
         return 0.0
-    student = float(stdtrit(n - 1, 0.975))
     if captures < BOOTSTRAP_FROM:
-        return student * float(values.std(ddof=1)) / math.sqrt(n)
+        return student_half_width(values)
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     means = rng.choice(values, (RESAMPLES, n)).mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
     # Resampling has the variance of n values, not of n - 1, and a normal's tails, not Student's.
-    return float(high - low) / 2 * math.sqrt(n / (n - 1)) * student / float(ndtri(0.975))
+    return float(high - low) / 2 * math.sqrt(n / (n - 1)) * student_factor(n - 1) / NORMAL_95
 
 
-def _values_j(session: Session, *, net: bool) -> NDArray[np.float64]:
-    values = np.array([e.energy.energy_j or 0.0 for e in session.evidence])
+def _values_j(session: MeasuredRecording, *, net: bool) -> NDArray[np.float64]:
+    values = np.array([e.energy.energy_j or 0.0 for e in session.windows])
     if not net or session.baseline is None:
         return values
-    middles_ns = [(e.energy.start_ns + e.energy.end_ns) // 2 for e in session.evidence]
+    middles_ns = [(e.energy.start_ns + e.energy.end_ns) // 2 for e in session.windows]
     idle_w = np.array([session.baseline.power_at(middle_ns) for middle_ns in middles_ns])
     result: NDArray[np.float64] = values - idle_w * _durations_s(session)
     return result
 
 
-def _durations_s(session: Session) -> NDArray[np.float64]:
-    return np.array([evidence.energy.duration_s for evidence in session.evidence])
+def _durations_s(session: MeasuredRecording) -> NDArray[np.float64]:
+    return np.array([window.energy.duration_s for window in session.windows])
 
 
-def _powers_w(session: Session) -> NDArray[np.float64]:
-    return np.array([e.energy.energy_j or 0.0 for e in session.evidence]) / _durations_s(session)
+def _powers_w(session: MeasuredRecording) -> NDArray[np.float64]:
+    return np.array([e.energy.energy_j or 0.0 for e in session.windows]) / _durations_s(session)
 
 
-def _mean_power_w(session: Session) -> float:
-    total_j = math.fsum(evidence.energy.energy_j or 0.0 for evidence in session.evidence)
+def _mean_power_w(session: MeasuredRecording) -> float:
+    total_j = math.fsum(window.energy.energy_j or 0.0 for window in session.windows)
     return total_j / float(_durations_s(session).sum())

@@ -27,12 +27,12 @@ from typing import TypeVar
 import numpy as np
 
 from joulefleet.errors import ConfigError
+from joulefleet.interval import NORMAL_95
 from joulefleet.provenance import Origin, weakest
 from power.profile.model import DeviceProfile, PhaseCost, Quantity, TransferCost
 from power.reference import reference_facts
 
 OWN_ERROR_FROM = 3
-_NORMAL_95 = 1.959963984540054
 _C = TypeVar("_C", bound=PhaseCost)
 
 
@@ -211,14 +211,14 @@ def _quantity(quantity: Quantity, ratio: Ratio) -> Quantity:
 def relative_sd(quantity: Quantity) -> float:
     """What is known of a quantity's own error, as a standard deviation of its logarithm."""
     if quantity.factor_95 is not None:
-        return math.log(quantity.factor_95) / _NORMAL_95
+        return math.log(quantity.factor_95) / NORMAL_95
     if quantity.half_width_95 is None or not quantity.mean:
         return 0.0
-    return quantity.half_width_95 / abs(quantity.mean) / _NORMAL_95
+    return quantity.half_width_95 / abs(quantity.mean) / NORMAL_95
 
 
 def _factor(log_sd: float) -> float:
-    return math.exp(_NORMAL_95 * log_sd)
+    return math.exp(NORMAL_95 * log_sd)
 
 
 def _require_one_device(profiles: Sequence[DeviceProfile]) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from emulator.compare.load import BASELINE, Loaded, load_emulations
+from emulator.compare.load import BASELINE, LoadedRun, load_emulations
 from emulator.compare.render import interval_text
-from emulator.experiments.plan import Planned, Variant
+from emulator.experiments.plan import PlanEntry, Variant
 from emulator.experiments.render import basis
 from emulator.experiments.results import FinishedRun
 from emulator.experiments.summary import Runs, VariantSummary, summary_of
@@ -66,11 +66,11 @@ def emulation_page(path: Path) -> Page:
     )
 
 
-def _runs(loaded: Sequence[Loaded]) -> Runs:
+def _runs(loaded: Sequence[LoadedRun]) -> Runs:
     found: dict[str, dict[int, FinishedRun]] = {}
     for one in loaded:
         record = one.result.record
-        planned = Planned(variant=record.scenario.name, selector=record.selector, seed=one.seed)
+        planned = PlanEntry(variant=record.scenario.name, selector=record.selector, seed=one.seed)
         rounds = one.rounds.sort_values("round").reset_index(drop=True)
         found.setdefault(one.method, {})[one.seed] = FinishedRun(planned, record, rounds, one.path)
     return found
@@ -142,7 +142,7 @@ def _fact(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _facts(run: RunRecord, loaded: Sequence[Loaded]) -> dict[str, str]:
+def _facts(run: RunRecord, loaded: Sequence[LoadedRun]) -> dict[str, str]:
     return {
         "run": run.run_id,
         "command": " ".join(run.command),

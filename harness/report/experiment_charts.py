@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.compare.statistics import Interval
 from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
-from emulator.experiments.curves import Axis, Curves, along
+from emulator.experiments.curves import CurveAxis, MethodCurves, along
 from emulator.experiments.summary import MethodRow, Runs, VariantSummary
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.round.outcome import Accounting
 from emulator.selectors.base import shown_name
 from harness.report.charts import Chart, HeatMap, Series, StackedBars
+from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 EMULATED = Origin.EMULATED.value
 AXES = {
-    Axis.ROUND: ("rounds", "round"),
-    Axis.TIME: ("virtual time", "virtual time (s): sum of R_T, honest"),
-    Axis.ENERGY: ("energy", "energy of all devices (J), honest"),
+    CurveAxis.ROUND: ("rounds", "round"),
+    CurveAxis.TIME: ("virtual time", "virtual time (s): sum of R_T, honest"),
+    CurveAxis.ENERGY: ("energy", "energy of all devices (J), honest"),
 }
 LEARNING = {
     "reward": ("Reward of each round", "reward (points)"),
@@ -79,7 +79,7 @@ def learning_charts(runs: Runs) -> list[Chart]:
     return found
 
 
-def _chart(curves: Curves, title: str, x_label: str, y_label: str, scale: float) -> Chart:
+def _chart(curves: MethodCurves, title: str, x_label: str, y_label: str, scale: float) -> Chart:
     series = [
         Series(shown_name(method), curve.mean * scale, low=curve.low * scale, high=curve.high * scale)
         for method, curve in curves.methods.items()

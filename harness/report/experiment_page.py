@@ -18,10 +18,10 @@ from emulator.experiments.render import (
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import VariantSummary, summarise
 from emulator.experiments.switches import switches
-from emulator.experiments.vanilla_table import HEADER as VANILLA_HEADER
-from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
-from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
-from emulator.experiments.vanilla_table import vanilla_rows
+from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
+from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
+from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
+from emulator.experiments.vanilla import vanilla_rows
 from emulator.selectors.base import shown_name
 from harness.report.experiment_charts import accuracy_charts, energy_bars, learning_charts, selection_map
 from harness.report.experiment_tables import (

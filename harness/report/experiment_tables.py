@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from emulator.compare.load import BASELINE
-from emulator.compare.statistics import Interval
 from emulator.experiments.behaviour import DROPPED, ENERGY_PARTS, Behaviour
 from emulator.experiments.render import main_row
 from emulator.experiments.summary import MethodRow
 from emulator.round.outcome import Accounting
 from harness.report.page import Cell, Table
+from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
 PAPER_COLUMNS = 3

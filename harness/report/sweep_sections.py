@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from emulator.compare.load import BASELINE
 from emulator.experiments.behaviour import behaviour
-from emulator.experiments.plan import Swept
+from emulator.experiments.plan import SweptQuantity
 from emulator.experiments.render import HEADER, LEGEND, TARGET_HEADER, basis, target_row
 from emulator.experiments.summary import VariantSummary
-from emulator.experiments.vanilla_table import HEADER as VANILLA_HEADER
-from emulator.experiments.vanilla_table import NOTE as VANILLA_NOTE
-from emulator.experiments.vanilla_table import PAPER as VANILLA_PAPER
-from emulator.experiments.vanilla_table import vanilla_rows
+from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
+from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
+from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
+from emulator.experiments.vanilla import vanilla_rows
 from emulator.selectors.base import shown_name
 from harness.report.experiment_charts import SweepPoint, energy_bars, sweep_charts
 from harness.report.experiment_tables import energy_table, main_cells, with_badges
@@ -22,7 +22,7 @@ from joulefleet.provenance import Origin
 CAPTION = f"{VANILLA_NOTE}. {VANILLA_PAPER}."
 
 
-def _series(summaries: Sequence[VariantSummary]) -> list[Swept]:
+def _series(summaries: Sequence[VariantSummary]) -> list[SweptQuantity]:
     return list(dict.fromkeys(one.variant.swept for one in summaries if one.variant.swept))
 
 
@@ -31,7 +31,7 @@ def sweep_sections(summaries: Sequence[VariantSummary]) -> list[Section]:
     return [section for swept in _series(summaries) for section in _sweep(swept, summaries)]
 
 
-def _sweep(swept: Swept, summaries: Sequence[VariantSummary]) -> list[Section]:
+def _sweep(swept: SweptQuantity, summaries: Sequence[VariantSummary]) -> list[Section]:
     """A series, a section for each method: its own variants, and the one they start from if it has it too."""
     own = [one for one in summaries if one.variant.swept == swept]
     bases = [one for one in summaries if one.variant.name == own[0].variant.baseline]
@@ -43,7 +43,7 @@ def _sweep(swept: Swept, summaries: Sequence[VariantSummary]) -> list[Section]:
     ]
 
 
-def _series_of(title: str, swept: Swept, summaries: Sequence[VariantSummary], method: str) -> Section:
+def _series_of(title: str, swept: SweptQuantity, summaries: Sequence[VariantSummary], method: str) -> Section:
     points = _points(swept, summaries, method)
     spent = {f"{p.value:g}": behaviour(p.summary.runs[method]) for p in points}
     saved = [
@@ -71,7 +71,7 @@ def _series_of(title: str, swept: Swept, summaries: Sequence[VariantSummary], me
     return Section(title, f"{LEGEND}. {basis(points[0].summary)}.", charts=charts, tables=tables)
 
 
-def _points(swept: Swept, summaries: Sequence[VariantSummary], method: str) -> list[SweepPoint]:
+def _points(swept: SweptQuantity, summaries: Sequence[VariantSummary], method: str) -> list[SweepPoint]:
     found = [
         SweepPoint(swept.value(one.variant.scenario), row, one)
         for one in summaries

@@ -6,14 +6,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from device_agents.protocol import Phase
 from harness.evidence.capture import Capture
 from harness.profiles.epochs import CutCapture, Epoch
+from harness.rounds.record import read_probing_rounds
 from joulefleet.provenance import Origin, weakest
 from power.energy.index import EnergyIndex
-from power.energy.uncertainty import gross_interval, net_interval
+from power.energy.uncertainty import gross_energy, net_energy
 from power.energy.windows import Window, WindowEnergy
 
 if TYPE_CHECKING:
@@ -80,6 +82,17 @@ JOBS = {
     "since_utc": str,
     "error": str,
 }
+
+PROBING_ROUNDS = {
+    "round": int,
+    "repetition": int,
+    "m": int,
+    "k": int,
+    "candidates": str,
+    "chosen": str,
+    "jobs": str,
+}
+"""``k`` is missing in vanilla rounds; names are separated by commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +203,9 @@ def _epoch(job: JobCapture, epoch: Epoch) -> Row:
         "start_s": job.seconds(energy.start_ns),
         "duration_s": energy.duration_s,
         "energy_j": energy.energy_j,
-        "energy_half_width_95_j": gross_interval([session]).half_width_j if energy.valid else None,
+        "energy_half_width_95_j": gross_energy([session]).half_width_j if energy.valid else None,
         "mean_power_w": energy.mean_power_w,
-        "net_j": net_interval([session]).value_j if energy.valid and cut.baseline else None,
+        "net_j": net_energy([session]).value_j if energy.valid and cut.baseline else None,
         "throttled": epoch.throttled,
         "usable": epoch.usable,
         "problems": "; ".join(energy.problems),
@@ -244,3 +257,20 @@ def _markers(job: JobCapture) -> Iterator[Row]:
 def job_table(jobs: Sequence[JobLine]) -> RunTable:
     """One row per job, whatever became of it."""
     return RunTable("jobs", JOBS, [{"job": job.name, **asdict(job)} for job in jobs])
+
+
+def probing_round_table(run: Path) -> RunTable:
+    """One row per finished round of a probing run: who took part, who went on, where their captures are."""
+    rows = [
+        {
+            "round": record.number,
+            "repetition": record.repetition,
+            "m": record.m,
+            "k": record.k,
+            "candidates": ",".join(record.candidates),
+            "chosen": ",".join(record.chosen),
+            "jobs": ",".join(record.jobs),
+        }
+        for record in read_probing_rounds(run)
+    ]
+    return RunTable("rounds", PROBING_ROUNDS, rows)

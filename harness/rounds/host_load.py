@@ -49,7 +49,7 @@ def _tables(run: Path) -> list[str]:
 
 
 class HostLoadLog:
-    """Reads the host's processors now and then, one table per sitting. Use as a context manager."""
+    """Reads the host's processors now and then, one table per session. Use as a context manager."""
 
     def __init__(self, run: Run, *, period_s: float = PERIOD_S) -> None:
         self._table = run.table(f"{TABLE}-{len(_tables(run.path)) + 1}", _schema())
@@ -87,7 +87,7 @@ class Contention:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostReadings:
-    """Those of one sitting, by host-monotonic time."""
+    """Those of one session, by host-monotonic time."""
 
     t_ns: NDArray[np.int64]
     ticks: NDArray[np.int64]
@@ -108,13 +108,13 @@ class HostReadings:
 
 @dataclass(frozen=True, slots=True)
 class HostLoad:
-    """The readings of a run, one entry per sitting."""
+    """The readings of a run, one entry per session."""
 
-    sittings: tuple[HostReadings, ...]
+    sessions: tuple[HostReadings, ...]
 
     @classmethod
     def read(cls, run: Path) -> Self:
-        """Of all sittings of a run."""
+        """Of all sessions of a run."""
         tables = [read_table(run, name) for name in _tables(run)]
         return cls(
             tuple(HostReadings(*(table.column(name).to_numpy() for name in COLUMNS)) for table in tables)
@@ -122,5 +122,5 @@ class HostLoad:
 
     def between(self, start_ns: int, end_ns: int) -> Contention | None:
         """As `HostReadings.between`; None too if two fit: the clock begins anew when the host boots."""
-        found = [load for one in self.sittings if (load := one.between(start_ns, end_ns)) is not None]
+        found = [load for one in self.sessions if (load := one.between(start_ns, end_ns)) is not None]
         return found[0] if len(found) == 1 else None

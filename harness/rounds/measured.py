@@ -15,8 +15,8 @@ from harness.evidence.capture import Capture, Phased
 from harness.profiles.epochs import CutCapture, gather_phases
 from joulefleet.errors import DataQualityError
 from power.energy.baseline import Baseline
-from power.energy.measurement import Evidence
-from power.energy.uncertainty import exposure_of, idle_over, limits_of
+from power.energy.measurement import MeasuredWindow
+from power.energy.uncertainty import error_limits, error_sensitivities, idle_energy
 from power.energy.windows import Window
 from power.profile.model import EnergyKind
 
@@ -85,7 +85,7 @@ def read_part(capture: Capture, energy: EnergyKind) -> MeasuredPart:
                 for e in found if not e.energy.valid]  # fmt: skip
     if capture.record.throttled_epochs:
         problems.append(f"{name}: throttled in {len(capture.record.throttled_epochs)} epochs, which count")
-    limits = limits_of(capture.recording.record.info.accuracy)
+    limits = error_limits(capture.recording.record.info.accuracy)
     info = capture.recording.record.info
     return MeasuredPart(
         device=name,
@@ -119,16 +119,16 @@ def phase_name(phase: Phased) -> str | None:
 
 
 def _reading(
-    found: Sequence[Evidence], limits: NDArray[np.float64], baseline: Baseline | None
+    found: Sequence[MeasuredWindow], limits: NDArray[np.float64], baseline: Baseline | None
 ) -> PhaseReading:
     """Windows of one phase together. Time is known even where energy is not."""
     energy_j, exposure = 0.0, np.zeros_like(limits)
     valid = [evidence for evidence in found if evidence.energy.valid]
     for evidence in valid:
         energy_j += evidence.energy.energy_j or 0.0
-        exposure += exposure_of(evidence.energy)
+        exposure += error_sensitivities(evidence.energy)
         if baseline is not None:
-            idle_j, idle_exposure = idle_over(baseline, evidence.energy)
+            idle_j, idle_exposure = idle_energy(baseline, evidence.energy)
             energy_j -= idle_j
             exposure -= idle_exposure
     earlier_j = math.fsum(evidence.earlier_j for evidence in valid)

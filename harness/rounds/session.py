@@ -1,50 +1,205 @@
-"""Taking up a run again: what is finished stays, what was torn apart is put aside, the rest is done."""
+"""One session at a run on the bench: opened anew or resumed, noted in its journal, described at its end.
+
+`joulefleet bench run`, `probing validate` and `bench federate` differ in what they do in between.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import logging
+import shlex
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.bench.job.failures import AttemptRecord, attempts_before, killed_record, put_aside
-from harness.bench.journal import JOBS, JOURNAL, BenchJournal, job_histories
-from harness.bench.matrix import BenchJob
-from harness.evidence.capture import CAPTURE_FILE, MARKERS_FILE, open_capture
+from harness.bench.job.attempt import Bench
+from harness.bench.job.board import StatusBoard
+from harness.bench.job.failures import attempts_before, killed_record, put_aside
+from harness.bench.journal import JOBS, JOURNAL, BenchJournal, Listener, job_histories, tell
+from harness.bench.matrix import plan_devices
+from harness.bench.plan import Plan
+from harness.evidence.salvage import salvage
+from harness.inventory import Inventory
+from harness.rounds.host_load import HostLoadLog
 from joulefleet.errors import JoulefleetError
-from joulefleet.records import file_sha256
+from joulefleet.records import write_atomic
+from joulefleet.runstore import Run, RunStatus, RunStore
+from joulefleet.runstore.run import read_run
+
+log = logging.getLogger(__name__)
+
+INVENTORY_FILE = "devices.toml"
 
 
-def finished_jobs(run: Path, jobs: Sequence[BenchJob]) -> dict[str, Path]:
-    """The jobs whose capture is whole, with their folders."""
-    folders = {job.name: run / JOBS / job.name for job in jobs}
-    return {name: folder for name, folder in folders.items() if is_whole(folder)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """What a person wrote for a run on the bench, read and checked.
+
+    Attributes:
+        kind: Of the run.
+        name: Part of the run's folder.
+        config: Text of each file, by the name under which the run keeps it.
+        words: The command that begins such a run.
+        fingerprint: Hash of what decides the results.
+        bench_plan: How the jobs of the run are measured.
+        inventory_path: Where the devices are listed; beside it lie the pinned host keys.
+        inventory: The devices.
+    """
+
+    kind: str
+    name: str
+    config: Mapping[str, str]
+    words: tuple[str, ...]
+    fingerprint: str
+    bench_plan: Plan
+    inventory_path: Path
+    inventory: Inventory
+
+    def command(self, run: Path) -> str:
+        """The command that takes a run up again."""
+        return shlex.join(["joulefleet", *self.words, "--resume", str(run)])
 
 
-def is_whole(folder: Path) -> bool:
-    """Whether a folder holds a capture that belongs together."""
-    if not (folder / CAPTURE_FILE).exists():
-        return False
+def texts(paths: Mapping[str, Path | None]) -> dict[str, str]:
+    """What stands in some files, by the names under which a run keeps them; None is passed over."""
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items() if path is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutputs:
+    """What layers above write beside the evidence; a failure there costs no evidence.
+
+    Attributes:
+        of_capture: Given the folder of each new capture.
+        of_run: Given the run's folder at the end of the session, also if that failed.
+    """
+
+    of_capture: Callable[[Path], object] = lambda _: None
+    of_run: Callable[[Path], object] = lambda _: None
+
+
+NO_OUTPUTS = RunOutputs()
+
+
+class Session:
+    """A run that is open.
+
+    Attributes:
+        run: The run.
+        bench: What its jobs share.
+        listener: Told what happens to which job or round; may be replaced.
+    """
+
+    def __init__(self, run: Run, files: RunFiles, outputs: RunOutputs, listener: Listener) -> None:
+        self.run = run
+        self.listener = listener
+        self._journal = BenchJournal(run.journal(JOURNAL))
+        self.bench = Bench(
+            run=run.path,
+            run_id=run.record.run_id,
+            plan=files.bench_plan,
+            inventory=files.inventory,
+            inventory_path=files.inventory_path,
+            board=StatusBoard(plan_devices(files.bench_plan, files.inventory)),
+            note=self._note_job,
+            on_capture=outputs.of_capture,
+        )
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.run.path
+
+    def note(self, event: str, name: str = "", /, **facts: object) -> None:
+        """Something happened to a round, or to the run."""
+        about = {"round": name} if name else {}
+        self._journal.write(event, **about, **facts)
+        tell(self.listener, event, name, facts)
+
+    def _note_job(self, event: str, name: str, /, **facts: object) -> None:
+        self._journal.write(event, job=name, **facts)
+        tell(self.listener, event, name, facts)
+
+    def put_aside_unfinished(self, whole: Container[str]) -> None:
+        """Put every job aside that a kill has left half done: those that are not among ``whole``."""
+        histories = job_histories(self.path / f"{JOURNAL}.jsonl")
+        for folder in job_folders(self.path):
+            name = folder.name
+            if name in whole:
+                continue
+            stage = histories[name].stage if name in histories else ""
+            record = killed_record(name, attempts_before(self.path, name) + 1, stage)
+            put_aside(self.path, folder, record)
+            self._journal.write("killed", job=name, attempt=record.attempt, stage=stage)
+
+    def close(self) -> None:
+        """No more notes."""
+        self._journal.close()
+
+
+@contextlib.contextmanager
+def open_session(
+    files: RunFiles,
+    root: Path,
+    *,
+    resume: Path | None = None,
+    outputs: RunOutputs = NO_OUTPUTS,
+    listener: Listener = lambda *_: None,
+) -> Iterator[Session]:
+    """Open a run, or take one up again, for as long as the context lasts.
+
+    Args:
+        files: What a person wrote.
+        root: Folder of runs, for a new one.
+        resume: A run to take up again.
+        outputs: What is written beside the evidence.
+        listener: Told what happens to which job or round.
+
+    Raises:
+        ConfigError: The run to resume was begun with something else.
+    """
+    path: Path | None = None
     try:
-        capture = open_capture(folder)
-    except JoulefleetError:
-        return False
-    return (
-        capture.recording.record.sha256() == capture.record.recording_sha256
-        and file_sha256(folder / MARKERS_FILE) == capture.record.markers_sha256
-    )
+        with _open(files, root, resume) as run:
+            path = run.path
+            (path / JOBS).mkdir(exist_ok=True)
+            tell(listener, "run", str(path), {})
+            with contextlib.closing(Session(run, files, outputs, listener)) as session, HostLoadLog(run):
+                yield session
+    finally:
+        # Last of all, when the run is closed, and also when it failed: that is when people look.
+        if path is not None:
+            _describe(path, outputs)
 
 
-def take_up(run: Path, journal: BenchJournal) -> None:
-    """Put every attempt aside that a kill has left half done. Call with the run locked and salvaged."""
-    histories = job_histories(run / f"{JOURNAL}.jsonl")
-    for folder in sorted(p for p in (run / JOBS).glob("*") if p.is_dir()):
-        if is_whole(folder):
-            continue
-        name = folder.name
-        stage = histories[name].stage if name in histories else ""
-        record = killed_record(name, attempts_before(run, name) + 1, stage)
-        put_aside(run, folder, record)
-        _note(journal, record)
+def _open(files: RunFiles, root: Path, resume: Path | None) -> Run:
+    if resume is None:
+        return RunStore(root).create(
+            files.name, kind=files.kind, config=files.config, fingerprint=files.fingerprint
+        )
+    record = read_run(resume)
+    if record.status is RunStatus.RUNNING and record.fingerprint == files.fingerprint:
+        salvage(resume)  # it was killed; refused if it is alive
+    run = RunStore(resume.parent).resume(resume, fingerprint=files.fingerprint)
+    _keep_inventory(resume / "config", files.config[INVENTORY_FILE])
+    return run
 
 
-def _note(journal: BenchJournal, record: AttemptRecord) -> None:
-    journal.write("killed", job=record.job, attempt=record.attempt, stage=record.stage)
+def _keep_inventory(config: Path, text: str) -> None:
+    """Keep every inventory that a run was resumed with, where it differs: addresses may have changed."""
+    known = sorted(config.glob("devices*.toml"))
+    if all(path.read_text(encoding="utf-8") != text for path in known):
+        write_atomic(config / f"devices-{len(known) + 1}.toml", text.encode())
+
+
+def _describe(path: Path, outputs: RunOutputs) -> None:
+    """Page and tables; a failure here must not hide how the run ended."""
+    try:
+        outputs.of_run(path)
+    except JoulefleetError as error:
+        log.warning("%s: no page was made: %s; `joulefleet report %s` tries again", path, error, path)
+
+
+def job_folders(run: Path) -> list[Path]:
+    """Of all jobs that are finished or were begun."""
+    return sorted(path for path in (run / JOBS).glob("*") if path.is_dir())

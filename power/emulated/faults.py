@@ -1,9 +1,10 @@
-"""Faults on demand: what an emulated instrument shall do wrong, and when."""
+"""Faults on demand: what an emulated instrument does wrong, and when."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -50,14 +51,40 @@ def parse_fault(text: str) -> Fault:
     return Fault(FaultKind(match[1]), float(match[2]), float(match[3] or 1.0))
 
 
+def parse_faults(what: str, texts: Iterable[str], possible: Collection[FaultKind]) -> tuple[Fault, ...]:
+    """The faults of one instrument.
+
+    Raises:
+        ConfigError: It cannot have one of them.
+    """
+    faults = tuple(parse_fault(text) for text in texts)
+    for fault in faults:
+        if fault.kind not in possible:
+            raise ConfigError(
+                f"{what} has no fault {fault.kind.value!r}", hint=f"it has: {', '.join(sorted(possible))}"
+            )
+    return faults
+
+
 class FaultPlan:
-    """Hands each fault out once, when its time has come."""
+    """Hands each fault out once, when its time has come, and counts the packets that still get one."""
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self._todo = sorted(faults, key=lambda fault: fault.at_s)
+        self._packets: Counter[FaultKind] = Counter()
 
     def due(self, elapsed_s: float) -> list[Fault]:
         """The faults whose time has come since the last call."""
         n = sum(fault.at_s <= elapsed_s for fault in self._todo)
         due, self._todo = self._todo[:n], self._todo[n:]
         return due
+
+    def damage(self, kind: FaultKind, packets: int) -> None:
+        """So many more of the next packets get this fault."""
+        self._packets[kind] += packets
+
+    def hits(self, kind: FaultKind) -> bool:
+        """Whether the next packet gets this fault; it is counted off."""
+        hit = self._packets[kind] > 0
+        self._packets[kind] -= hit
+        return hit

@@ -5,14 +5,20 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from power.emulated.faults import Fault, FaultKind, FaultPlan
-from power.emulated.hvpm_front_end import REFERENCE, ZERO, hvpm_front_end, lvpm_front_end
-from power.emulated.hvpm_queue import QUEUE_DEPTH, ObservationQueue
+from power.emulated.hvpm_front_end import (
+    QUEUE_DEPTH,
+    REFERENCE,
+    ZERO,
+    ObservationQueue,
+    hvpm_front_end,
+    lvpm_front_end,
+)
 from power.emulated.hvpm_registers import LVPM_RESISTOR_OFFSET, Registers
 from power.emulated.hvpm_variant import HvpmVariant
 from power.emulated.options import EmulatorOptions
@@ -55,7 +61,7 @@ _UNREAD_NS: Final = 1_000_000_000
 
 
 @dataclass(slots=True)
-class Sampling:
+class HvpmSampling:
     """One run, from Start to Stop.
 
     Attributes:
@@ -63,7 +69,6 @@ class Sampling:
         calibration_period: Samples from one calibration to the next.
         limit: Samples after which the unit stops by itself.
         queue: What the host has not read yet.
-        faulty: Packets that still get each fault.
         to_drop: Samples that are still to be dropped on purpose.
     """
 
@@ -75,7 +80,6 @@ class Sampling:
     packets: int = 0
     stalled_until_ns: int = 0
     to_drop: int = 0
-    faulty: dict[FaultKind, int] = field(default_factory=dict)
 
 
 class EmulatedHvpm(Emulator):
@@ -99,7 +103,7 @@ class EmulatedHvpm(Emulator):
         self._truth = TruthLog(options.truth) if options.truth else None
         self._counts = {"samples": 0, "packets": 0, "lost_packets": 0, "dropped": 0, "discarded_bytes": 0}
         self._lock = threading.RLock()
-        self._sampling: Sampling | None = None
+        self._sampling: HvpmSampling | None = None
         self._server = UsbSocketServer(self)
 
     @property
@@ -182,7 +186,7 @@ class EmulatedHvpm(Emulator):
         depth = PATIENT_DEPTH if self._variant.patient else QUEUE_DEPTH
         wrap = sum(f.amount for f in self._variant.faults if f.kind is FaultKind.DROP_COUNTER_WRAP)
         before_wrap = 0x10000 - round(wrap / 2) if wrap else 0
-        self._sampling = Sampling(
+        self._sampling = HvpmSampling(
             pacer=Pacer(SAMPLE_RATE_HZ, self._skew_ppm, now_ns),
             calibration_period=max(2, round(calibration_ms * SAMPLE_RATE_HZ / 1000)),
             limit=limit,
@@ -195,7 +199,7 @@ class EmulatedHvpm(Emulator):
         self._sampling = None
         self._registers.sampling = False
 
-    def _make(self, run: Sampling, now_ns: int, *, at_once: bool = False) -> None:
+    def _make(self, run: HvpmSampling, now_ns: int, *, at_once: bool = False) -> None:
         """Begin the faults and take the samples that are due, unless it is too early to bother."""
         elapsed_ns = now_ns - run.pacer.start_ns
         for fault in run.plan.due(elapsed_ns * 1e-9):
@@ -209,7 +213,7 @@ class EmulatedHvpm(Emulator):
         elif first >= run.limit and not len(run.queue):
             self._stop()  # the host has got the number of samples it asked for
 
-    def _measure(self, run: Sampling, first: int, t_ns: NDArray[np.int64]) -> None:
+    def _measure(self, run: HvpmSampling, first: int, t_ns: NDArray[np.int64]) -> None:
         current_a, voltage_v = self._signal.sample(t_ns)
         word = self._registers[Opcode.MAIN_VOLTAGE]
         if self._variant.load == "main" and word != self._first_voltage_word:
@@ -229,7 +233,7 @@ class EmulatedHvpm(Emulator):
         for t, row in zip(t_ns[dropped:].tolist(), rows[dropped:], strict=True):
             run.queue.add(t, row.tobytes())
 
-    def _forget_unread(self, run: Sampling, until_ns: int) -> None:
+    def _forget_unread(self, run: HvpmSampling, until_ns: int) -> None:
         """What the host did not read in time is lost."""
         before = run.queue.dropped
         run.queue.host_was_away(until_ns)
@@ -237,7 +241,7 @@ class EmulatedHvpm(Emulator):
         self._counts["dropped"] += lost
         self._counts["discarded_bytes"] += 18 * lost
 
-    def _begin(self, fault: Fault, run: Sampling, now_ns: int) -> None:
+    def _begin(self, fault: Fault, run: HvpmSampling, now_ns: int) -> None:
         if fault.kind is FaultKind.STALL:
             run.stalled_until_ns = now_ns + round(fault.amount * 1e9)
         elif fault.kind is FaultKind.DISCONNECT:
@@ -247,9 +251,9 @@ class EmulatedHvpm(Emulator):
         elif fault.kind is FaultKind.RECALIBRATE:
             self._front_end.drift()
         else:
-            run.faulty[fault.kind] = run.faulty.get(fault.kind, 0) + round(fault.amount)
+            run.plan.damage(fault.kind, round(fault.amount))
 
-    def _packet(self, run: Sampling, now_ns: int) -> bytes | None:
+    def _packet(self, run: HvpmSampling, now_ns: int) -> bytes | None:
         """The next packet, if there is one now."""
         if now_ns < run.stalled_until_ns:
             return None
@@ -259,26 +263,18 @@ class EmulatedHvpm(Emulator):
         while len(run.queue) >= FULL_PACKET or (len(run.queue) and run.pacer.next_index >= run.limit):
             observations = run.queue.take(FULL_PACKET, time.monotonic_ns())
             flags = run.packets & 0x0F | (0x20 if self._registers[Opcode.MAIN_VOLTAGE] else 0)
-            if _use(run.faulty, FaultKind.OVER_CURRENT):
+            if run.plan.hits(FaultKind.OVER_CURRENT):
                 flags |= 0x10
             dropped = 0xFFFF if run.packets < PACKETS_WITHOUT_COUNT else run.queue.dropped & 0xFFFF
             run.packets += 1
-            if _use(run.faulty, FaultKind.LOST_PACKETS):
+            if run.plan.hits(FaultKind.LOST_PACKETS):
                 self._counts["lost_packets"] += 1
                 continue
             self._counts["packets"] += 1
             header = dropped.to_bytes(2, "little") + bytes([flags, len(observations)])
             packet = header + b"".join(observations)
-            return packet[: len(packet) // 2] if _use(run.faulty, FaultKind.TRUNCATED_FRAME) else packet
+            return packet[: len(packet) // 2] if run.plan.hits(FaultKind.TRUNCATED_FRAME) else packet
         return None
-
-
-def _use(left: dict[FaultKind, int], kind: FaultKind) -> bool:
-    """Whether a packet gets this fault; counts it off."""
-    if left.get(kind, 0) <= 0:
-        return False
-    left[kind] -= 1
-    return True
 
 
 def _is_reset(request: ControlRequest) -> bool:

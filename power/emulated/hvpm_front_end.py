@@ -1,11 +1,12 @@
-"""The analogue side of an emulated Monsoon on USB: amperes and volts to the 18 bytes of an observation.
+"""The analogue side of an emulated Monsoon on USB: amperes and volts to observations, and their queue.
 
 Written from the protocol's description and not from our decoder, which it serves to test.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ ZERO, REFERENCE = 0x10, 0x30
 
 
 @dataclass(slots=True)
-class Converter:
+class HvpmConverter:
     """One channel in one range.
 
     Attributes:
@@ -59,7 +60,7 @@ class FrontEnd:
         load: Number of the channel that the load is connected to; the others carry nothing.
     """
 
-    converters: tuple[Converter, ...]
+    converters: tuple[HvpmConverter, ...]
     main_volt: float
     usb_volt: float
     load: int
@@ -103,7 +104,7 @@ def hvpm_front_end(load: str) -> FrontEnd:
     of 1.1 uA, the coarse one at 12 A in steps of 0.2 mA.
     """
     unsigned = [
-        Converter(3000 + 10 * i, 36_000 + 10 * i, reference_a, offset, 0, 0xFFFF)
+        HvpmConverter(3000 + 10 * i, 36_000 + 10 * i, reference_a, offset, 0, 0xFFFF)
         for i, (reference_a, offset) in enumerate([(6.4, 15), (36.5e-3, 15), (0.6, 0), (14e-3, 0)])
     ]
     aux = [_signed(reference_a) for reference_a in (0.25, 3.1e-3)]
@@ -120,6 +121,68 @@ def lvpm_front_end(load: str, resistor_offset: int) -> FrontEnd:
     return FrontEnd((*main, *usb, *aux), 2 * 62.5e-6, 2 * 62.5e-6, CHANNELS.index(load))
 
 
-def _signed(reference_a: float) -> Converter:
+def _signed(reference_a: float) -> HvpmConverter:
     """Zero at 120 (the vendor's package takes a zero of 0 for no value), reference at 20000."""
-    return Converter(120, 20_000, reference_a, 0, -0x8000, 0x7FFF)
+    return HvpmConverter(120, 20_000, reference_a, 0, -0x8000, 0x7FFF)
+
+
+QUEUE_DEPTH = 16
+"""Measurements, 3.2 ms (API.pdf, StartSampling)."""
+
+
+@dataclass(slots=True)
+class ObservationQueue:
+    """The unit's 16-measurement queue: what a host that comes late finds, and what it has lost.
+
+    The emulator makes samples in bursts and may itself be late on a busy machine; a real unit is not. So the
+    queue is not filled by what has been made, but by the time the host stayed away: from the answer to its
+    last read until it asked again. While a read waits for an answer nothing can be lost.
+
+    Attributes:
+        depth: How many the unit can hold.
+        dropped: How many did not fit so far.
+        away_since_ns: From when on no read has been waiting, as far as was accounted for.
+    """
+
+    depth: int = QUEUE_DEPTH
+    dropped: int = 0
+    away_since_ns: int = 0
+    _waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
+    _fill: int = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, t_ns: int, observation: bytes) -> None:
+        """A new observation, taken at host time ``t_ns``."""
+        self._waiting.append((t_ns, observation))
+
+    def host_was_away(self, until_ns: int) -> None:
+        """Account for the time up to ``until_ns`` in which no read was waiting."""
+        missed = 0
+        for t_ns, _ in reversed(self._waiting):
+            if t_ns <= self.away_since_ns:
+                break
+            missed += t_ns <= until_ns
+        self._fill += missed
+        self.away_since_ns = max(self.away_since_ns, until_ns)
+        if self._fill > self.depth:
+            self._drop(until_ns, min(missed, self._fill - self.depth))
+            self._fill = self.depth
+
+    def take(self, count: int, now_ns: int) -> list[bytes]:
+        """Hand out the oldest observations; the host is away from now on."""
+        self.away_since_ns = now_ns
+        taken = [self._waiting.popleft()[1] for _ in range(min(count, len(self._waiting)))]
+        self._fill = max(0, self._fill - len(taken))
+        return taken
+
+    def _drop(self, until_ns: int, count: int) -> None:
+        """The queue is full: it is the newest that find no place."""
+        later: list[tuple[int, bytes]] = []
+        while self._waiting and self._waiting[-1][0] > until_ns:
+            later.append(self._waiting.pop())
+        for _ in range(count):
+            self._waiting.pop()
+        self.dropped += count
+        self._waiting.extend(reversed(later))

@@ -101,7 +101,7 @@ class Registers:
         return self._words[opcode] & 0xFFFFFFFF
 
     def _write(self, opcode: Opcode, request: ControlRequest) -> bytes:
-        # The same 24 bits travel twice; a client that puts them together wrongly shall find out here.
+        # The same 24 bits travel twice; a client that puts them together wrongly fails here.
         word = int.from_bytes(request.data, "little")
         agrees = request.value | (request.index >> 8) << 16 == word & 0xFFFFFF
         if len(request.data) != 4 or not agrees or self.sampling or opcode in _READ_ONLY:

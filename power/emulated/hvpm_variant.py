@@ -8,7 +8,7 @@ from typing import Final, Literal, Self
 import numpy as np
 
 from joulefleet.errors import ConfigError
-from power.emulated.faults import Fault, FaultKind, parse_fault
+from power.emulated.faults import Fault, FaultKind, parse_faults
 from power.emulated.options import EmulatorOptions, parse_signal
 from power.wire.hvpm_control import SAMPLE_RATE_HZ, HardwareModel
 
@@ -37,7 +37,7 @@ class HvpmVariant:
         forbidden: The host may not open it, as without a udev rule.
         serial: Serial number.
         voltage_v: Output voltage in the beginning: that of the load model, or its mean.
-        faults: What shall go wrong.
+        faults: What goes wrong.
     """
 
     model: HardwareModel
@@ -72,19 +72,8 @@ class HvpmVariant:
             forbidden="forbidden" in words,
             serial=_serial_number(options.serial),
             voltage_v=float(np.mean(getattr(parse_signal(options.signal), "voltage_v", 4.0))),
-            faults=_applicable(options.faults),
+            faults=parse_faults("monsoon-hvpm", options.faults, _FAULTS),
         )
-
-
-def _applicable(texts: tuple[str, ...]) -> tuple[Fault, ...]:
-    faults = tuple(parse_fault(text) for text in texts)
-    for fault in faults:
-        if fault.kind not in _FAULTS:
-            raise ConfigError(
-                f"monsoon-hvpm: no fault {fault.kind.value!r} in this protocol",
-                hint=f"possible: {', '.join(sorted(kind.value for kind in _FAULTS))}",
-            )
-    return faults
 
 
 def _serial_number(text: str) -> int:

@@ -10,9 +10,17 @@ import time
 from collections.abc import Iterator
 
 from joulefleet.errors import ConfigError
-from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_fault
-from power.emulated.ina219_board import CALIBRATION, SHUNT_OHM, Board, Reading, config_for_rate
-from power.emulated.ina219_sketches import FREE_RUNNING_HZ, RATE_HZ, loose_lines
+from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_faults
+from power.emulated.ina219_board import (
+    CALIBRATION,
+    FREE_RUNNING_HZ,
+    RATE_HZ,
+    SHUNT_OHM,
+    ChipReading,
+    EmulatedBoard,
+    config_for_rate,
+    loose_lines,
+)
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import Emulator
@@ -28,7 +36,7 @@ from power.wire.ina219_frames import (
     VERSION,
     Counters,
     Header,
-    Pong,
+    PongLine,
     counters_line,
     data_line,
     header_line,
@@ -54,10 +62,10 @@ class EmulatedIna219(Emulator):
     def __init__(self, options: EmulatorOptions, *, clock_start_us: int = 0) -> None:
         self._options = options
         self._format = _parse_variant(options.variant)
-        self._faults = FaultPlan(_supported(parse_fault(text)) for text in options.faults)
+        self._faults = FaultPlan(parse_faults("an INA219", options.faults, _FAULTS))
         self._truth = TruthLog(options.truth) if options.truth is not None else None
         boot_ns = time.monotonic_ns()
-        self._board = Board(
+        self._board = EmulatedBoard(
             options.build_signal(),
             config_for_rate(options.rate_hz) if self._format is None else Config.from_word(POWER_ON_CONFIG),
             boot_ns,
@@ -73,7 +81,6 @@ class EmulatedIna219(Emulator):
         self._run_ns: int | None = None if waits else boot_ns
         self._run = 0
         self._seq = 0
-        self._damage: dict[FaultKind, int] = dict.fromkeys(_LINE_FAULTS, 0)
         self._silent_until_ns = 0
         self._counters_ns = 0
         self._samples = self._lost = self._damaged = self._resets = self._resets_before = 0
@@ -137,7 +144,7 @@ class EmulatedIna219(Emulator):
         elif command == ASK_COUNTERS:
             self._port.write(counters_line(self._counters()))
         elif command.startswith(b"?P ") and command[3:-1].isdigit():
-            self._port.write(pong_line(Pong(int(command[3:-1]), clock_us, clock_us)))
+            self._port.write(pong_line(PongLine(int(command[3:-1]), clock_us, clock_us)))
         elif command == STOP:
             self._run_ns = None
         elif command == RUN:
@@ -169,7 +176,7 @@ class EmulatedIna219(Emulator):
     def _counters(self) -> Counters:
         return Counters(overruns=0, i2c_errors=0, resets=self._resets - self._resets_before, late=0)
 
-    def _readings(self, run_ns: int, now_ns: int) -> Iterator[Reading]:
+    def _readings(self, run_ns: int, now_ns: int) -> Iterator[ChipReading]:
         """Every reading due by now: each conversion once, or for a sketch at its own pace."""
         while True:
             if self._format is None:
@@ -183,20 +190,20 @@ class EmulatedIna219(Emulator):
             self._seq += 1
             self._samples += 1
 
-    def _line(self, reading: Reading) -> bytes:
+    def _line(self, reading: ChipReading) -> bytes:
         """A reading as bytes, damaged as the faults want it."""
         clock_us = self._board.clock_us(reading.t_ns)
         if self._format is not None:
             line = loose_lines(self._format, reading, clock_us // 1000)
         else:
             line = data_line(self._seq, clock_us, reading.shunt_raw, reading.bus_raw, reading.flags)
-        if self._take_damage(FaultKind.LOST_PACKETS) or reading.t_ns < self._silent_until_ns:
+        if self._faults.hits(FaultKind.LOST_PACKETS) or reading.t_ns < self._silent_until_ns:
             self._lost += 1
             return b""
-        if self._take_damage(FaultKind.BAD_CHECKSUM):
+        if self._faults.hits(FaultKind.BAD_CHECKSUM):
             self._damaged += 1
             line = line[:2] + bytes([line[2] ^ 0x01]) + line[3:]
-        if self._take_damage(FaultKind.TRUNCATED_FRAME):
+        if self._faults.hits(FaultKind.TRUNCATED_FRAME):
             self._damaged += 1
             line = line[: len(line) // 2]
         if self._format is None and reading.t_ns - self._counters_ns >= COUNTERS_PERIOD_NS:
@@ -204,15 +211,9 @@ class EmulatedIna219(Emulator):
             line += counters_line(self._counters())
         return line
 
-    def _take_damage(self, kind: FaultKind) -> bool:
-        if self._damage[kind] <= 0:
-            return False
-        self._damage[kind] -= 1
-        return True
-
     def _start(self, fault: Fault, t_ns: int) -> None:
         if fault.kind in _LINE_FAULTS:
-            self._damage[fault.kind] += int(fault.amount)
+            self._faults.damage(fault.kind, int(fault.amount))
         elif fault.kind is FaultKind.STALL:
             self._silent_until_ns = t_ns + int(fault.amount * 1e9)
         elif fault.kind is FaultKind.CHIP_RESET:
@@ -226,12 +227,3 @@ def _parse_variant(variant: str) -> CsvFormat | None:
     if variant not in list(CsvFormat):
         raise ConfigError(f"ina219 has no variant {variant!r}", hint=f"known: {known_formats()}")
     return CsvFormat(variant)
-
-
-def _supported(fault: Fault) -> Fault:
-    if fault.kind not in _FAULTS:
-        raise ConfigError(
-            f"an INA219 has no fault {fault.kind.value}",
-            hint=f"it has: {', '.join(sorted(kind.value for kind in _FAULTS))}",
-        )
-    return fault

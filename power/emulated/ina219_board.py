@@ -1,4 +1,4 @@
-"""The circuit around an emulated INA219: load, shunt, chip, and the microcontroller's clock."""
+"""The circuit around an emulated INA219: load, shunt, chip, the controller's clock, and what it prints."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING
 
 from power.emulated.ina219_chip import Ina219Chip
 from power.emulated.signals import Signal, TruthLog
+from power.wire.ina219_csv_rows import CsvFormat
 from power.wire.ina219_frames import Flags
-from power.wire.ina219_registers import BusBits, Config, Register, adc_setting, calibration_word
+from power.wire.ina219_registers import (
+    BUS_LSB_V,
+    BUS_SHIFT,
+    SHUNT_LSB_V,
+    BusBits,
+    Config,
+    Register,
+    adc_setting,
+    calibration_word,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +44,7 @@ def config_for_rate(rate_hz: float) -> Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ChipReading:
     """What the microcontroller read from the chip.
 
     Attributes:
@@ -52,7 +62,7 @@ class Reading:
     flags: int
 
 
-class Board:
+class EmulatedBoard:
     """Load, shunt and chip; the microcontroller reads the chip's registers and keeps it set up.
 
     Args:
@@ -104,7 +114,7 @@ class Board:
         """What a sharp load does."""
         self.chip.power_on_reset(t_ns)
 
-    def read(self, t_ns: int) -> Reading:
+    def read(self, t_ns: int) -> ChipReading:
         """As the sketch does: bus, shunt, power (clears CNVR), calibration (0 after a reset)."""
         bus_raw = self.chip.read(Register.BUS, t_ns)
         shunt_raw = _signed(self.chip.read(Register.SHUNT, t_ns))
@@ -118,7 +128,7 @@ class Board:
             flags |= Flags.CAL_LOST
             self.set_up(t_ns)
             self._set_up_again = True
-        return Reading(t_ns, shunt_raw, bus_raw, current_raw, int(flags))
+        return ChipReading(t_ns, shunt_raw, bus_raw, current_raw, int(flags))
 
     def _inputs(self, t_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         current_a, voltage_v = self._signal.sample(t_ns)
@@ -129,3 +139,34 @@ class Board:
 
 def _signed(word: int) -> int:
     return word - 0x10000 if word & 0x8000 else word
+
+
+RATE_HZ = {CsvFormat.ADAFRUIT: 0.5, CsvFormat.ALL: 2.0}
+"""Readings per second: Adafruit's example waits 2 s, luca-bondi's 0.5 s."""
+
+FREE_RUNNING_HZ = 100.0
+
+_CURRENT_LSB_MA = 0.04096 / (CALIBRATION * SHUNT_OHM) * 1e3
+
+
+def loose_lines(csv_format: CsvFormat, reading: ChipReading, millis: int) -> bytes:
+    """A reading as other people's sketches print it; ``Serial.print`` of a float gives two decimals."""
+    bus_v = (reading.bus_raw >> BUS_SHIFT) * BUS_LSB_V
+    shunt_mv = reading.shunt_raw * SHUNT_LSB_V * 1e3
+    load_v = bus_v + shunt_mv * 1e-3
+    current_ma = reading.current_raw * _CURRENT_LSB_MA
+    if csv_format is CsvFormat.MILLIS_LOAD:
+        text = f"{millis},{load_v:.2f},{current_ma:.2f}"
+    elif csv_format is CsvFormat.MILLIS_ALL:
+        text = f"{millis},{bus_v:.2f},{shunt_mv:.2f},{load_v:.2f},{current_ma:.2f}"
+    elif csv_format is CsvFormat.ALL:
+        text = f"{bus_v:.2f},{shunt_mv:.2f},{load_v:.2f},{current_ma:.2f}"
+    elif csv_format is CsvFormat.MILLIS_CURRENT:
+        text = f"{millis} {current_ma:.2f}"
+    else:
+        text = (
+            f"Bus Voltage:   {bus_v:.2f} V\r\nShunt Voltage: {shunt_mv:.2f} mV\r\n"
+            f"Load Voltage:  {load_v:.2f} V\r\nCurrent:       {current_ma:.2f} mA\r\n"
+            f"Power:         {bus_v * current_ma:.2f} mW\r\n"
+        )
+    return text.encode() + b"\r\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.errors import ConfigError
-from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_fault
+from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_faults
 from power.emulated.options import EmulatorOptions
 from power.emulated.pacer import Pacer
 from power.emulated.pty_port import PtyPort
@@ -46,22 +46,20 @@ CALIBRATION_S = 1.0
 FINE_LIMIT = 30_000
 """Reading at which the fine range gives way to the coarse one (from the vendor's library for USB)."""
 
-_FAULTS = {
+_PACKET_FAULTS = {
     FaultKind.BAD_CHECKSUM,
     FaultKind.TRUNCATED_FRAME,
     FaultKind.LOST_PACKETS,
     FaultKind.OVER_CURRENT,
-    FaultKind.STALL,
-    FaultKind.DISCONNECT,
-    FaultKind.RECALIBRATE,
 }
+_FAULTS = {*_PACKET_FAULTS, FaultKind.STALL, FaultKind.DISCONNECT, FaultKind.RECALIBRATE}
 
 _HARDWARE_REVISIONS = {"": 2, "revision-1": 1}
 """By variant; the first revision has half the voltage step."""
 
 
 @dataclass(slots=True)
-class Converter:
+class LvpmConverter:
     """The instrument's analogue side: amperes and volts to counts, and the readings that calibrate them.
 
     The counts are of our choosing. With these the fine range ends at 41 mA in steps of 2.8 µA, the coarse
@@ -106,7 +104,7 @@ class Converter:
 
 
 @dataclass(slots=True)
-class Sampling:
+class LvpmSampling:
     """One run of sampling, from Start to Stop."""
 
     pacer: Pacer
@@ -114,7 +112,6 @@ class Sampling:
     sequence: int = 0
     next_calibration_s: float = 0.0
     waiting: list[NDArray[np.float64]] = field(default_factory=list)  # rows of (amperes, volts)
-    faulty: dict[FaultKind, int] = field(default_factory=dict)  # packets that still get each fault
 
 
 class EmulatedLvpm(Emulator):
@@ -126,16 +123,16 @@ class EmulatedLvpm(Emulator):
 
     def __init__(self, options: EmulatorOptions) -> None:
         self._options = options
-        self._faults = _applicable(options.faults)
+        self._faults = parse_faults("an LVPM", options.faults, _FAULTS)
         self._rate_hz = options.rate_hz or 5000.0
         self._fields = _initial_status(options.serial, self._rate_hz, options.variant)
         self._signal: Signal = options.build_signal()
         self._truth = TruthLog(options.truth) if options.truth else None
-        self._converter = Converter(self.status.voltage_step_v)
+        self._converter = LvpmConverter(self.status.voltage_step_v)
         self._port = PtyPort()
         self._received = b""
         self._to_send: list[bytes] = []
-        self._sampling: Sampling | None = None
+        self._sampling: LvpmSampling | None = None
         self._set_voltage_v: float | None = None
         self.output_on = True
         self._counts = {"samples": 0, "packets": 0, "lost_packets": 0}
@@ -181,7 +178,7 @@ class EmulatedLvpm(Emulator):
             self._set(body[1], body[2])
         elif body[:1] == b"\x02" and self._sampling is None:
             pacer = Pacer(self._rate_hz, self._options.skew_ppm, now_ns)
-            self._sampling = Sampling(pacer, FaultPlan(self._faults))
+            self._sampling = LvpmSampling(pacer, FaultPlan(self._faults))
             for _ in range(CALIBRATIONS_AT_START - 1):
                 self._calibrate(self._sampling)
         elif body[:1] == b"\x03":
@@ -200,7 +197,7 @@ class EmulatedLvpm(Emulator):
         elif what == 0x10:
             self._fields["usbPassthroughMode"] = value
 
-    def _sample(self, run: Sampling, now_ns: int) -> None:
+    def _sample(self, run: LvpmSampling, now_ns: int) -> None:
         _, t_ns = run.pacer.due(now_ns)
         if not len(t_ns):
             return
@@ -220,7 +217,7 @@ class EmulatedLvpm(Emulator):
             self._data_packet(run, (first + start) / self._rate_hz, waiting[start : start + PACKET_SAMPLES])
         run.waiting = [waiting[whole:]]
 
-    def _data_packet(self, run: Sampling, elapsed_s: float, load: NDArray[np.float64]) -> None:
+    def _data_packet(self, run: LvpmSampling, elapsed_s: float, load: NDArray[np.float64]) -> None:
         for fault in run.faults.due(elapsed_s):
             self._begin_fault(run, fault)
         if elapsed_s >= run.next_calibration_s:
@@ -228,7 +225,7 @@ class EmulatedLvpm(Emulator):
             run.next_calibration_s += CALIBRATION_S
         self._packet(run, DATA, self._converter.measure(load[:, 0], load[:, 1]))
 
-    def _begin_fault(self, run: Sampling, fault: Fault) -> None:
+    def _begin_fault(self, run: LvpmSampling, fault: Fault) -> None:
         if fault.kind is FaultKind.DISCONNECT:
             self._port.close()
         elif fault.kind is FaultKind.RECALIBRATE:
@@ -237,18 +234,16 @@ class EmulatedLvpm(Emulator):
         elif fault.kind is FaultKind.STALL:
             # The instrument has no memory to speak of: what it cannot send is lost.
             packets = round(fault.amount * self._rate_hz / PACKET_SAMPLES)
-            run.faulty[FaultKind.LOST_PACKETS] = run.faulty.get(FaultKind.LOST_PACKETS, 0) + packets
+            run.faults.damage(FaultKind.LOST_PACKETS, packets)
         else:
-            run.faulty[fault.kind] = run.faulty.get(fault.kind, 0) + int(fault.amount)
+            run.faults.damage(fault.kind, int(fault.amount))
 
-    def _calibrate(self, run: Sampling) -> None:
+    def _calibrate(self, run: LvpmSampling) -> None:
         for kind in (ZERO_CALIBRATION, REFERENCE_CALIBRATION):
             self._packet(run, kind, self._converter.calibration(kind))
 
-    def _packet(self, run: Sampling, kind: int, measurements: NDArray[np.void]) -> None:
-        hit = {fault for fault, left in run.faulty.items() if left > 0}
-        for fault in hit:
-            run.faulty[fault] -= 1
+    def _packet(self, run: LvpmSampling, kind: int, measurements: NDArray[np.void]) -> None:
+        hit = {kind for kind in _PACKET_FAULTS if run.faults.hits(kind)}
         flags = run.sequence | self.output_on * FLAG_OUTPUT_ON
         flags |= (FaultKind.OVER_CURRENT in hit) * FLAG_OVER_CURRENT
         run.sequence = (run.sequence + 1) % SEQUENCE_MODULUS
@@ -264,16 +259,6 @@ class EmulatedLvpm(Emulator):
             frame = frame[: len(frame) // 2]
         self._counts["packets"] += 1
         self._to_send.append(frame)
-
-
-def _applicable(texts: tuple[str, ...]) -> list[Fault]:
-    faults = [parse_fault(text) for text in texts]
-    for fault in faults:
-        if fault.kind not in _FAULTS:
-            raise ConfigError(
-                f"an LVPM has no fault {fault.kind}", hint=f"it has {', '.join(sorted(_FAULTS))}"
-            )
-    return faults
 
 
 def _initial_status(serial: str, rate_hz: float, variant: str) -> dict[str, int]:

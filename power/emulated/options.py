@@ -83,7 +83,9 @@ def parse_signal(text: str) -> Signal:
     if kind == "constant":
         return signals.constant(number.get("current", 0.25), volts)
     if kind == "step":
-        return signals.Step(number.get("before", 0.1), number.get("after", 0.5), volts, number.get("at", 1.0))
+        return signals.StepSignal(
+            number.get("before", 0.1), number.get("after", 0.5), volts, number.get("at", 1.0)
+        )
     if kind == "square":
         return signals.Square(
             number.get("low", 0.1),
@@ -103,7 +105,7 @@ def _recorded(folder: Path) -> Signal:
     import numpy as np
 
     from power.emulated.signals import Recorded
-    from power.recording import open_recording
+    from power.recording.reader import open_recording
 
     blocks = list(open_recording(folder).blocks())
     t_ns = np.concatenate([b.t_ns for b in blocks])

@@ -46,7 +46,7 @@ class Emulator(ABC):
         """Counters: at least ``samples`` and ``discarded_bytes``."""
 
 
-def build(kind: str, options: EmulatorOptions) -> Emulator:
+def build_emulator(kind: str, options: EmulatorOptions) -> Emulator:
     """Make an emulated instrument by kind."""
     if kind not in EMULATORS:
         raise ConfigError(f"no emulator for {kind!r}", hint=f"known: {', '.join(EMULATORS)}")
@@ -56,7 +56,7 @@ def build(kind: str, options: EmulatorOptions) -> Emulator:
 
 
 def serve(emulator: Emulator, stop: threading.Event) -> None:
-    """Step until told to stop."""
+    """Step until ``stop`` is set."""
     while not stop.is_set():
         emulator.step(time.monotonic_ns())
         stop.wait(STEP_S)
@@ -65,7 +65,7 @@ def serve(emulator: Emulator, stop: threading.Event) -> None:
 @contextlib.contextmanager
 def in_thread(kind: str, options: EmulatorOptions) -> Iterator[Emulator]:
     """An emulated instrument that runs in a thread of this process."""
-    emulator = build(kind, options)
+    emulator = build_emulator(kind, options)
     stop = threading.Event()
     thread = threading.Thread(target=serve, args=(emulator, stop), name=f"emulated-{kind}", daemon=True)
     thread.start()
@@ -116,7 +116,7 @@ class EmulatorProcess:
 
 def main(kind: str, options: EmulatorOptions) -> None:
     """Serve until standard input ends; the address goes out first, the counters last, one JSON line each."""
-    emulator = build(kind, options)
+    emulator = build_emulator(kind, options)
     stop = threading.Event()
     print(json.dumps({"address": emulator.address}), flush=True)  # noqa: T201 - the protocol of this process
 

@@ -23,7 +23,7 @@ class Signal(Protocol):
 
 @dataclass(slots=True)
 class Square:
-    """Two levels in turn, starting low at the first sample. ``Constant`` and ``Step`` are special cases.
+    """Two levels in turn, starting low at the first sample. A step and a constant are special cases.
 
     Attributes:
         low_a: Current in the low part, amperes.
@@ -50,8 +50,8 @@ class Square:
 
 
 @dataclass(slots=True)
-class Step:
-    """One level, then for good another."""
+class StepSignal:
+    """One level, then another until the end."""
 
     before_a: float
     after_a: float
@@ -67,9 +67,9 @@ class Step:
         return current, np.full(len(t_ns), self.voltage_v)
 
 
-def constant(current_a: float, voltage_v: float) -> Step:
-    """The same current for ever."""
-    return Step(current_a, current_a, voltage_v)
+def constant(current_a: float, voltage_v: float) -> StepSignal:
+    """The same current all the time."""
+    return StepSignal(current_a, current_a, voltage_v)
 
 
 @dataclass(slots=True)

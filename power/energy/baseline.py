@@ -2,7 +2,7 @@
 
 Idle power fluctuates on all time scales, so its mean is known less well than independent samples would
 make it. An idle interval is cut into equal parts, and `power.energy.noise` tells from them what averages out
-and what does not (`power.flicker` says what the latter does to averages). Two things are asked:
+and what does not. Two things are asked:
 
 - How much does idle power move, for whatever reason? From the mean of each part. It limits a net energy.
 - How much does the instrument move? From the median of each part, which the short bursts of a device that
@@ -19,12 +19,11 @@ import numpy as np
 
 from joulefleet.errors import DataQualityError
 from power.energy.index import EnergyIndex
-from power.energy.noise import Series, SlowNoise, Variance, slow_noise, total
+from power.energy.noise import PowerSeries, SlowNoise, Variance, flicker_factor, slow_noise, total
 from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
-from power.flicker import flicker_factor
-from power.recording import Recording
+from power.recording.reader import Recording
 
-PARTS = 32
+IDLE_PARTS = 32
 """Into how many parts an idle interval is cut: five octaves of averaging time."""
 
 
@@ -39,8 +38,8 @@ class IdleInterval:
     """
 
     energy: WindowEnergy
-    means: Series
-    medians: Series
+    means: PowerSeries
+    medians: PowerSeries
 
     @property
     def power_w(self) -> float:
@@ -147,19 +146,19 @@ def measure_baseline(
 
 
 def _idle(index: EnergyIndex, window: Window) -> IdleInterval:
-    edges = np.linspace(window.start_ns, window.end_ns, PARTS + 1).astype(np.int64).tolist()
+    edges = np.linspace(window.start_ns, window.end_ns, IDLE_PARTS + 1).astype(np.int64).tolist()
     parts = [Window(a, b, window.label) for a, b in pairwise(edges)]
     whole, *measured = index.integrate([window, *parts])
     problems = _problems(whole, measured)
     if problems:
         raise DataQualityError(
             f"idle interval {window.label!r}: {'; '.join(problems)}",
-            hint=f"an idle interval needs at least {2 * PARTS} samples and the same care as a window",
+            hint=f"an idle interval needs at least {2 * IDLE_PARTS} samples and the same care as a window",
         )
     means_w = np.array([part.mean_power_w for part in measured], np.float64)
     medians_w = np.array([np.median(index.power_w(part.start_ns, part.end_ns)) for part in parts])
-    part_s = window.duration_s / PARTS
-    return IdleInterval(whole, Series(means_w, part_s), Series(medians_w, part_s))
+    part_s = window.duration_s / IDLE_PARTS
+    return IdleInterval(whole, PowerSeries(means_w, part_s), PowerSeries(medians_w, part_s))
 
 
 def _problems(whole: WindowEnergy, parts: Sequence[WindowEnergy]) -> tuple[str, ...]:

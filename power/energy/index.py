@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from power.energy.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results
-from power.recording import Recording
-from power.recording.channels import POWER, Channels, antiderivative, exact_ns, piece
+from power.energy.integration import antiderivative, exact_ns, piece
+from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy, WindowSums, window_energies
+from power.recording.channels import POWER, RangeChannels
+from power.recording.reader import Recording
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class EnergyIndex:
         info, index, timebase = recording.record.info, recording.index, recording.record.timebase
         self.recording = recording
         self.policy = policy
-        self.channels = Channels.of(info.accuracy)
+        self.channels = RangeChannels.of(info.accuracy)
         self.first_ns = timebase.to_host_ns(index["first_tick"])
         self.last_ns = timebase.to_host_ns(index["last_tick"])
         self.between_ns = self.first_ns[1:] - self.last_ns[:-1]
@@ -86,7 +87,7 @@ class EnergyIndex:
     def integrate(self, windows: Sequence[Window]) -> tuple[WindowEnergy, ...]:
         """Energy of each window."""
         record = self.recording.record
-        return results(windows, self.tally(windows), record.info, self.policy, record.findings)
+        return window_energies(windows, self.sums(windows), record.info, self.policy, record.findings)
 
     def power_w(self, start_ns: int, end_ns: int) -> NDArray[np.float64]:
         """The power of each sample from a time up to, but not including, another."""
@@ -99,11 +100,11 @@ class EnergyIndex:
             found.append(self.channels.values(block.current_a[inside], block.voltage_v[inside])[POWER])
         return np.concatenate(found)
 
-    def tally(self, windows: Sequence[Window]) -> Tally:
+    def sums(self, windows: Sequence[Window]) -> WindowSums:
         """The sums of every window."""
         n = len(windows)
         if not n or not len(self.first_ns):
-            return Tally.zero(len(self.channels.names), n)
+            return WindowSums.zero(len(self.channels.names), n)
         given_ns = np.array([w.start_ns for w in windows] + [w.end_ns for w in windows], np.int64)
         t_ns = np.clip(given_ns, self.first_ns[0], self.last_ns[-1])
         batch = np.searchsorted(self.first_ns, t_ns, side="right") - 1
@@ -116,7 +117,7 @@ class EnergyIndex:
         known = np.maximum(self.lost, 0)
         bridged_s = self._gap_time_to(t_ns, batch, (known > 0).astype(np.float64))
         lost_s = self._gap_time_to(t_ns, batch, known / (known + 1.0))
-        return Tally(
+        return WindowSums(
             integrals=integrals[:, n:] - integrals[:, :n],
             n_samples=np.maximum(rows[n:] - rows[:n], 0),
             first_index=number[:n],
@@ -228,6 +229,7 @@ class EnergyIndex:
         self, gaps: NDArray[np.bool_], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """Whether each window overlaps one of these gaps."""
+        # More gaps have begun before the window's end than are over at its start.
         begun = np.searchsorted(self.last_ns[:-1][gaps], end_ns)
         over = np.searchsorted(self.first_ns[1:][gaps], start_ns, side="right")
         return np.asarray(begun > over)

@@ -2,33 +2,25 @@
 
 Between two samples power is taken as linear, also where a window begins or ends between them and where
 lost samples leave a gap short enough to be bridged. Times are those of the sample clock. `integrate` works
-on any stream of blocks; `integrate_recording` gives the same for a recording on disk from its index,
-without reading it whole.
+on any stream of blocks; `power.energy.index` gives the same for a recording on disk without reading it
+whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from power.energy.index import integrate_recording
-from power.energy.windows import DEFAULT_POLICY, GapPolicy, Tally, Window, WindowEnergy, results
+from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy, WindowSums, window_energies
 from power.model import Finding, InstrumentInfo, SampleBlock
-from power.recording.channels import Channels, antiderivative, exact_ns
+from power.recording.channels import RangeChannels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "DEFAULT_POLICY",
-    "GapPolicy",
-    "Window",
-    "WindowEnergy",
-    "integrate",
-    "integrate_recording",
-]
+_ROUNDED_NS = 1.5  # three roundings: of the sample's time, and of the two that the line goes through
 
 
 def integrate(
@@ -55,7 +47,7 @@ def integrate(
     for block in blocks:
         if len(block):
             intake.add(block)
-    return results(windows, intake.in_given_order(), info, policy, findings)
+    return window_energies(windows, intake.in_given_order(), info, policy, findings)
 
 
 class _Intake:
@@ -66,9 +58,9 @@ class _Intake:
         self._starts = np.array([windows[i].start_ns for i in self._order], np.int64)
         self._ends = np.array([windows[i].end_ns for i in self._order], np.int64)
         self._latest_ends = np.maximum.accumulate(self._ends) if len(windows) else self._ends
-        self._channels = Channels.of(info.accuracy)
+        self._channels = RangeChannels.of(info.accuracy)
         self._longest_s = policy.longest_bridge_s(info.rate_hz)
-        self._tally = Tally.zero(len(self._channels.names), len(windows))
+        self._sums = WindowSums.zero(len(self._channels.names), len(windows))
         self._last_ns: int | None = None
         self._last_values = np.empty((0, 0))
 
@@ -84,9 +76,9 @@ class _Intake:
             joined = np.concatenate((self._last_values, values), axis=1)
         self._integrate(origin_ns, x_ns, joined)
         self._count(t_ns, block.first_index)
-        first_ns = int(t_ns[0]) if self._tally.span_ns is None else self._tally.span_ns[0]
+        first_ns = int(t_ns[0]) if self._sums.span_ns is None else self._sums.span_ns[0]
         self._last_ns, self._last_values = int(t_ns[-1]), values[:, -1:]
-        self._tally.span_ns = (first_ns, self._last_ns)
+        self._sums.span_ns = (first_ns, self._last_ns)
 
     def _active(self, from_ns: int, to_ns: int) -> slice:
         """The windows that may overlap a stretch of time."""
@@ -103,12 +95,13 @@ class _Intake:
         overlap_s = np.clip(overlap_ns, 0, None) * 1e-9
         bridgeable = (next_ns - self._last_ns) * 1e-9 <= self._longest_s
         if not bridgeable:
-            self._tally.broken[at] |= overlap_ns > 0
+            self._sums.broken[at] |= overlap_ns > 0
         if dropped is None:
-            self._tally.unknown[at] |= overlap_ns > 0
+            self._sums.unknown[at] |= overlap_ns > 0
         else:
-            self._tally.bridged_s[at] += overlap_s
-            self._tally.lost_s[at] += overlap_s * (dropped / (dropped + 1))
+            self._sums.bridged_s[at] += overlap_s
+            # Between the samples around k lost ones lie k + 1 periods.
+            self._sums.lost_s[at] += overlap_s * (dropped / (dropped + 1))
         return bridgeable
 
     def _integrate(self, origin_ns: int, x_ns: NDArray[np.float64], values: NDArray[np.float64]) -> None:
@@ -118,19 +111,52 @@ class _Intake:
         start = np.clip(self._starts[at] - origin_ns, 0, x_ns[-1])
         end = np.maximum(np.clip(self._ends[at] - origin_ns, 0, x_ns[-1]), start)
         integrals = antiderivative(x_ns, values, np.concatenate((start, end)))
-        self._tally.integrals[:, at] += integrals[:, len(start) :] - integrals[:, : len(start)]
+        self._sums.integrals[:, at] += integrals[:, len(start) :] - integrals[:, : len(start)]
 
     def _count(self, t_ns: NDArray[np.int64], first_index: int) -> None:
         at = self._active(int(t_ns[0]), int(t_ns[-1]))
         low = np.searchsorted(t_ns, self._starts[at])
         high = np.maximum(np.searchsorted(t_ns, self._ends[at]), low)
-        some, none_before = high > low, self._tally.n_samples[at] == 0
-        self._tally.first_index[at] = np.where(
-            some & none_before, first_index + low, self._tally.first_index[at]
+        some, none_before = high > low, self._sums.n_samples[at] == 0
+        self._sums.first_index[at] = np.where(
+            some & none_before, first_index + low, self._sums.first_index[at]
         )
-        self._tally.last_index[at] = np.where(some, first_index + high - 1, self._tally.last_index[at])
-        self._tally.n_samples[at] += high - low
+        self._sums.last_index[at] = np.where(some, first_index + high - 1, self._sums.last_index[at])
+        self._sums.n_samples[at] += high - low
 
-    def in_given_order(self) -> Tally:
+    def in_given_order(self) -> WindowSums:
         """The sums in the order in which the windows were given."""
-        return self._tally.taken(np.argsort(self._order, kind="stable"))
+        return self._sums.taken(np.argsort(self._order, kind="stable"))
+
+
+def exact_ns(t_ns: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Time of each sample after the first without the rounding of ``t_ns`` to whole nanoseconds.
+
+    A timebase is straight between its knots, so the ticks tell where the samples lie on the line from the
+    first to the last. Times that do not lie on it, because a knot bends it, are taken as they are.
+    """
+    since: NDArray[np.float64] = (t_ns - t_ns[0]).astype(np.float64)
+    if len(ticks) < 3 or ticks[-1] == ticks[0]:
+        return since
+    straight: NDArray[np.float64] = (ticks - ticks[0]) * (since[-1] / float(ticks[-1] - ticks[0]))
+    return straight if float(np.abs(straight - since).max()) <= _ROUNDED_NS else since
+
+
+def antiderivative(
+    x_ns: NDArray[np.float64], values: NDArray[np.float64], at_ns: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Integral from the first sample up to each time inside them, per channel, unit times seconds."""
+    width = np.diff(x_ns)
+    whole = np.zeros(values.shape)
+    np.cumsum((values[:, :-1] + values[:, 1:]) * (width / 2), axis=1, out=whole[:, 1:])
+    j = np.clip(np.searchsorted(x_ns, at_ns, side="right") - 1, 0, len(x_ns) - 2)
+    return (whole[:, j] + piece(values[:, j], values[:, j + 1], at_ns - x_ns[j], width[j])) * 1e-9
+
+
+def piece(
+    left: NDArray[np.float64], right: NDArray[np.float64], part: NDArray[Any], width: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Integral over the first ``part`` of a straight line of this width; nothing where it has no width."""
+    share = part / np.where(width > 0, width, 1)
+    area: NDArray[np.float64] = part * (left + (right - left) * (share / 2))
+    return area

@@ -16,8 +16,8 @@ import numpy as np
 
 from power.energy.index import EnergyIndex
 from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
-from power.recording import Recording
 from power.recording.channels import fast_noise
+from power.recording.reader import Recording
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ POOL_BATCHES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class MeasuredWindow:
     """A window's energy and what limits its knowledge.
 
     Attributes:
@@ -45,13 +45,13 @@ class Evidence:
     loss_j: float
 
 
-def gather(
+def measure_windows(
     recording: Recording,
     windows: Sequence[Window],
     *,
     sync_uncertainty_s: float,
     policy: GapPolicy = DEFAULT_POLICY,
-) -> tuple[Evidence, ...]:
+) -> tuple[MeasuredWindow, ...]:
     """Integrate windows and collect what their uncertainty needs.
 
     Args:
@@ -65,7 +65,7 @@ def gather(
     energies = [index.integrate([w.moved(shift) for w in windows]) for shift in (0, -by_ns, by_ns)]
     noise = _FastNoise(index)
     return tuple(
-        Evidence(
+        MeasuredWindow(
             energy=energy,
             earlier_j=_change(energy, earlier, sync_uncertainty_s),
             later_j=_change(energy, later, sync_uncertainty_s),

@@ -3,10 +3,20 @@
 ::
 
     A(tau) = white / tau + flicker        half the mean square step between neighbouring means over tau
+
+What does not average out is flicker noise, with a spectral density h/f. It has no mean to return to, but
+differences of its averages have a variance::
+
+    variance = -h * sum_ij w_i w_j L_ij        for weights w that add up to zero
+
+where ``L_ij`` is the mean of ln|s - t| over s in interval i and t in interval j. A net energy is such a
+difference, between the work and idle. For a gross energy the difference is to the whole recording: the mean
+of the noise over the recording is an offset, which the instrument's limits account for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,7 +49,7 @@ def total(variances: Sequence[Variance]) -> Variance:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PowerSeries:
     """Power in consecutive parts of equal length, of something that should be constant."""
 
     power_w: NDArray[np.float64]
@@ -59,7 +69,7 @@ class SlowNoise:
     flicker: Variance
 
 
-def slow_noise(series: Sequence[Series]) -> SlowNoise:
+def slow_noise(series: Sequence[PowerSeries]) -> SlowNoise:
     """Fit white and flicker noise to the Allan variances of some series of consecutive means.
 
     Each Allan variance is a chi-square estimate, so its weight is its count over the square of what is
@@ -74,6 +84,7 @@ def slow_noise(series: Sequence[Series]) -> SlowNoise:
     for _ in range(_ITERATIONS):
         weight = count / (2 * expected**2)
         parts, variances = _non_negative_fit(design, allan, weight)
+        # A floor: where the fit expects nothing, the weight would be infinite.
         expected = np.maximum(design @ parts, 1e-6 * allan.max())
     # A chi-square of n degrees of freedom has the relative variance 2 / n.
     white, flicker = (
@@ -83,7 +94,7 @@ def slow_noise(series: Sequence[Series]) -> SlowNoise:
     return SlowNoise(white, flicker)
 
 
-def _allan(series: Series) -> Iterator[tuple[float, float, float]]:
+def _allan(series: PowerSeries) -> Iterator[tuple[float, float, float]]:
     """Averaging times in octaves, the overlapping Allan variance at each, and its degrees of freedom.
 
     The degrees of freedom are those for white noise of the power, that is for "white FM" in the language of
@@ -120,3 +131,35 @@ def _fit(
     """Coefficients and their covariance."""
     inverse: NDArray[np.float64] = np.linalg.inv(design.T @ (design * weight[:, None])).astype(np.float64)
     return inverse @ (design.T @ (weight * y)), inverse
+
+
+ALLAN_OF_H = 2 * math.log(2)
+"""Allan variance of flicker noise over its h, the same at every averaging time."""
+
+TimeSpan = tuple[float, float]
+
+
+def flicker_factor(intervals: Sequence[TimeSpan], weights: Sequence[float]) -> float:
+    """Variance of a weighted sum of averages, per unit of the flicker's Allan variance.
+
+    Args:
+        intervals: Start and end of each average, in any unit of time.
+        weights: Weight of each; they add up to zero.
+    """
+    summed = sum(
+        wi * wj * _mean_log_distance(a, b)
+        for a, wi in zip(intervals, weights, strict=True)
+        for b, wj in zip(intervals, weights, strict=True)
+    )
+    return max(0.0, -summed / ALLAN_OF_H)
+
+
+def _mean_log_distance(a: TimeSpan, b: TimeSpan) -> float:
+    area = _twice_integrated_log(b[1] - a[0]) + _twice_integrated_log(b[0] - a[1])
+    area -= _twice_integrated_log(b[0] - a[0]) + _twice_integrated_log(b[1] - a[1])
+    return area / ((a[1] - a[0]) * (b[1] - b[0]))
+
+
+def _twice_integrated_log(x: float) -> float:
+    """The second antiderivative of ln|x|."""
+    return x * x / 2 * (math.log(abs(x)) - 1.5) if x else 0.0

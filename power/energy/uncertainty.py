@@ -45,24 +45,20 @@ from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field
-from scipy.special import ndtri, stdtrit
 
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError
+from joulefleet.interval import NORMAL_95, Interval, student_factor
 from power.energy.baseline import Baseline
-from power.energy.measurement import Evidence
+from power.energy.measurement import MeasuredWindow
 from power.energy.noise import Variance, total
 from power.energy.windows import WindowEnergy
 from power.model import Accuracy
 
-LEVEL = 0.95
-_UPPER = (1 + LEVEL) / 2
-_NORMAL_95 = float(ndtri(_UPPER))
-
 METHOD = "95 % half widths of the parts, by Student's t, added in squares"
 
 
-class Part(ClosedModel):
+class UncertaintyPart(ClosedModel):
     """One part of an uncertainty.
 
     Attributes:
@@ -76,12 +72,11 @@ class Part(ClosedModel):
     @property
     def half_width_j(self) -> float:
         """Half of the 95 % interval that this part alone would make."""
-        factor = _NORMAL_95 if self.dof is None else float(stdtrit(self.dof, _UPPER))
-        return factor * self.standard_j
+        return student_factor(self.dof) * self.standard_j
 
 
-class EnergyInterval(ClosedModel):
-    """An energy with its 95 % interval.
+class EnergyBudget(ClosedModel):
+    """An energy with its 95 % interval and the parts that make it up: an uncertainty budget.
 
     Attributes:
         value_j: Best estimate.
@@ -97,7 +92,7 @@ class EnergyInterval(ClosedModel):
 
     value_j: float
     half_width_j: float = Field(ge=0)
-    parts: dict[str, Part]
+    parts: dict[str, UncertaintyPart]
     n: int = Field(ge=1)
     sessions: int = Field(ge=1)
     sd_j: float | None = Field(default=None, ge=0)
@@ -105,28 +100,33 @@ class EnergyInterval(ClosedModel):
     method: str = METHOD
     notes: tuple[str, ...] = ()
 
+    @property
+    def interval(self) -> Interval:
+        """The energy and its interval alone, joules."""
+        return Interval.around(self.value_j, self.half_width_j)
+
     def without(self, part: str) -> Self:
         """The same interval with one part left out: what that part is worth."""
         rest = {name: value for name, value in self.parts.items() if name != part}
-        return self.model_copy(update={"parts": rest, "half_width_j": combine(rest)})
+        return self.model_copy(update={"parts": rest, "half_width_j": combined_half_width_j(rest)})
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """Windows of the same work in one recording, with one clock fit.
+class MeasuredRecording:
+    """Windows of the same work in one recording, with one clock fit: one session of measuring.
 
     Attributes:
-        evidence: The windows, in the order of time.
+        windows: In the order of time.
         accuracy: What the instrument's maker, or a calibration, states.
         baseline: Idle power around the work; needed for a net energy.
     """
 
-    evidence: tuple[Evidence, ...]
+    windows: tuple[MeasuredWindow, ...]
     accuracy: Accuracy
     baseline: Baseline | None = None
 
 
-def gross_interval(sessions: Sequence[Session]) -> EnergyInterval:
+def gross_energy(sessions: Sequence[MeasuredRecording]) -> EnergyBudget:
     """Energy drawn in a window, or on average in repeated windows, whatever the device used it for.
 
     Raises:
@@ -135,7 +135,7 @@ def gross_interval(sessions: Sequence[Session]) -> EnergyInterval:
     return _interval(sessions, net=False)
 
 
-def net_interval(sessions: Sequence[Session]) -> EnergyInterval:
+def net_energy(sessions: Sequence[MeasuredRecording]) -> EnergyBudget:
     """Gross energy minus idle power times duration.
 
     Raises:
@@ -149,32 +149,32 @@ def net_interval(sessions: Sequence[Session]) -> EnergyInterval:
     return _interval(sessions, net=True)
 
 
-def combine(parts: Mapping[str, Part]) -> float:
+def combined_half_width_j(parts: Mapping[str, UncertaintyPart]) -> float:
     """Half width of the 95 % interval that several parts make."""
     return math.hypot(*(part.half_width_j for part in parts.values()))
 
 
-def _interval(sessions: Sequence[Session], *, net: bool) -> EnergyInterval:
-    views = [_View(session, net=net) for session in sessions if session.evidence]
-    n = sum(len(view.evidence) for view in views)
+def _interval(sessions: Sequence[MeasuredRecording], *, net: bool) -> EnergyBudget:
+    views = [_View(session, net=net) for session in sessions if session.windows]
+    n = sum(len(view.windows) for view in views)
     if not n:
         raise DataQualityError("no window to compute an energy from")
     single = views[0] if len(views) == 1 else None
     repetitions = single.values_j if single is not None else np.array([v.values_j.mean() for v in views])
     parts = {
-        "instrument": Part(standard_j=_instrument_j(views)),
-        "clock": Part(standard_j=float(np.mean([view.clock_j for view in views]))),
+        "instrument": UncertaintyPart(standard_j=_instrument_j(views)),
+        "clock": UncertaintyPart(standard_j=float(np.mean([view.clock_j for view in views]))),
     }
-    if single is not None:
+    if single is not None:  # between sessions these parts are in the scatter already
         parts |= single.parts_within(net=net)
     sd_j = None
     if len(repetitions) > 1:
         sd_j = float(repetitions.std(ddof=1))
         count = len(repetitions)
-        parts["repeats"] = Part(standard_j=sd_j / math.sqrt(count), dof=float(count - 1))
-    return EnergyInterval(
+        parts["repeats"] = UncertaintyPart(standard_j=sd_j / math.sqrt(count), dof=float(count - 1))
+    return EnergyBudget(
         value_j=float(repetitions.mean()),
-        half_width_j=combine(parts),
+        half_width_j=combined_half_width_j(parts),
         parts=parts,
         n=n,
         sessions=len(views),
@@ -190,20 +190,20 @@ def _instrument_j(views: Sequence[_View]) -> float:
     Sessions with the same accuracy statement are taken to share one instrument.
     """
     variance = 0.0
-    for accuracy in {view.accuracy for view in views}:
-        exposure = sum(view.exposure for view in views if view.accuracy == accuracy) / len(views)
-        variance += float(np.sum((exposure * limits_of(accuracy) / _NORMAL_95) ** 2))
+    for accuracy in dict.fromkeys(view.accuracy for view in views):  # in order: a set's varies by process
+        sensitivity = sum(view.sensitivity for view in views if view.accuracy == accuracy) / len(views)
+        variance += float(np.sum((sensitivity * error_limits(accuracy) / NORMAL_95) ** 2))
     return math.sqrt(variance)
 
 
-def limits_of(accuracy: Accuracy) -> np.ndarray:
-    """95 % limits in the order of `exposure_of`."""
+def error_limits(accuracy: Accuracy) -> np.ndarray:
+    """95 % limits in the order of `error_sensitivities`."""
     gains = [part.gain_rel for part in accuracy.current]
     offsets = [part.offset_a for part in accuracy.current]
     return np.array([*gains, *offsets, accuracy.voltage_gain_rel, accuracy.voltage_offset_v])
 
 
-def exposure_of(energy: WindowEnergy) -> np.ndarray:
+def error_sensitivities(energy: WindowEnergy) -> np.ndarray:
     """How much the energy changes per unit of each error: by range, then for voltage."""
     total = [energy.energy_j or 0.0, energy.charge_c or 0.0]
     return np.array([*energy.range_energy_j, *energy.range_volt_s, *total])
@@ -212,41 +212,41 @@ def exposure_of(energy: WindowEnergy) -> np.ndarray:
 class _View:
     """A session as gross or net energies."""
 
-    def __init__(self, session: Session, *, net: bool) -> None:
-        for evidence in session.evidence:
-            if not evidence.energy.valid:
+    def __init__(self, session: MeasuredRecording, *, net: bool) -> None:
+        for window in session.windows:
+            if not window.energy.valid:
                 raise DataQualityError(
-                    f"window {evidence.energy.label!r}: {'; '.join(evidence.energy.problems)}",
+                    f"window {window.energy.label!r}: {'; '.join(window.energy.problems)}",
                     hint="leave it out, or repeat the measurement",
                 )
-        self.evidence = session.evidence
+        self.windows = session.windows
         self.accuracy = session.accuracy
         self.baseline = session.baseline
-        self.duration_s = float(np.mean([e.energy.duration_s for e in self.evidence]))
-        exposures = np.array([exposure_of(e.energy) for e in self.evidence])
-        values = np.array([e.energy.energy_j or 0.0 for e in self.evidence])
+        self.duration_s = float(np.mean([e.energy.duration_s for e in self.windows]))
+        sensitivities = np.array([error_sensitivities(e.energy) for e in self.windows])
+        values = np.array([e.energy.energy_j or 0.0 for e in self.windows])
         if net and self.baseline is not None:
-            idle = [idle_over(self.baseline, e.energy) for e in self.evidence]
+            idle = [idle_energy(self.baseline, e.energy) for e in self.windows]
             values = values - [power_j for power_j, _ in idle]
-            exposures = exposures - [exposure for _, exposure in idle]
+            sensitivities = sensitivities - [sensitivity for _, sensitivity in idle]
         self.values_j = values
-        self.exposure = exposures.mean(axis=0)
+        self.sensitivity = sensitivities.mean(axis=0)
 
     @property
     def clock_j(self) -> float:
         """Standard uncertainty of the mean energy from one time error common to all windows."""
-        earlier = float(np.mean([e.earlier_j for e in self.evidence]))
-        later = float(np.mean([e.later_j for e in self.evidence]))
+        earlier = float(np.mean([e.earlier_j for e in self.windows]))
+        later = float(np.mean([e.later_j for e in self.windows]))
         return math.sqrt((earlier**2 + later**2) / 2)
 
-    def parts_within(self, *, net: bool) -> dict[str, Part]:
+    def parts_within(self, *, net: bool) -> dict[str, UncertaintyPart]:
         """What is known about the session beyond the scatter of its windows."""
-        windows = [e.energy for e in self.evidence]
+        windows = [e.energy for e in self.windows]
         noise = []
         parts = {}
-        if len(self.evidence) == 1:
-            noise.append(Variance((self.evidence[0].noise_j / self.duration_s) ** 2))
-            parts["loss"] = Part(standard_j=self.evidence[0].loss_j)
+        if len(self.windows) == 1:
+            noise.append(Variance((self.windows[0].noise_j / self.duration_s) ** 2))
+            parts["loss"] = UncertaintyPart(standard_j=self.windows[0].loss_j)
         if self.baseline is not None and net:
             parts["baseline"] = self._part(self.baseline.idle_variance(windows))
         elif self.baseline is not None:
@@ -254,21 +254,21 @@ class _View:
         parts["noise"] = self._part(total(noise))
         return parts
 
-    def _part(self, power: Variance) -> Part:
-        return Part(standard_j=self.duration_s * math.sqrt(power.w2), dof=power.dof)
+    def _part(self, power: Variance) -> UncertaintyPart:
+        return UncertaintyPart(standard_j=self.duration_s * math.sqrt(power.w2), dof=power.dof)
 
 
-def idle_over(baseline: Baseline, energy: WindowEnergy) -> tuple[float, np.ndarray]:
-    """Idle energy over a window and its exposure to the instrument's errors."""
+def idle_energy(baseline: Baseline, energy: WindowEnergy) -> tuple[float, np.ndarray]:
+    """Idle energy over a window and its sensitivity to the instrument's errors."""
     weights = baseline.weights_at((energy.start_ns + energy.end_ns) // 2)
     scales = [
         weight * energy.duration_s / interval.energy.duration_s
         for weight, interval in zip(weights, baseline.intervals, strict=True)
     ]
-    exposure = np.sum(
-        [s * exposure_of(i.energy) for s, i in zip(scales, baseline.intervals, strict=True)], axis=0
+    sensitivity = np.sum(
+        [s * error_sensitivities(i.energy) for s, i in zip(scales, baseline.intervals, strict=True)], axis=0
     )
-    return float(exposure[-2]), exposure
+    return float(sensitivity[-2]), sensitivity
 
 
 def _notes(views: Sequence[_View], repetitions: np.ndarray, *, n: int, net: bool) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ def _notes(views: Sequence[_View], repetitions: np.ndarray, *, n: int, net: bool
         notes.append("no idle interval after the work: a drift of idle power cannot be seen")
     if len(views) == 1 and _resemble_neighbours(repetitions):
         notes.append("neighbouring windows resemble each other: repeat in separate sessions")
-    notes += [note for view in views for e in view.evidence for note in e.energy.notes]
+    notes += [note for view in views for e in view.windows for note in e.energy.notes]
     return tuple(dict.fromkeys(notes))
 
 
@@ -290,4 +290,4 @@ def _resemble_neighbours(values: np.ndarray) -> bool:
     off = values - values.mean()
     if len(values) < 8 or not off.any():
         return False
-    return float(off[1:] @ off[:-1] / (off @ off)) > _NORMAL_95 / math.sqrt(len(values))
+    return float(off[1:] @ off[:-1] / (off @ off)) > NORMAL_95 / math.sqrt(len(values))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
 from joulefleet.config import ClosedModel
-from power.model import Finding, InstrumentInfo, Loss, Severity
-from power.recording.channels import CURRENT, POWER, Channels
+from power.model import ONE_LOST_PERIODS, Finding, InstrumentInfo, Loss, Severity
+from power.recording.channels import CURRENT, POWER, RangeChannels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-ONE_LOST_PERIODS = 2.5
-"""A single lost sample leaves two periods between its neighbours, give or take jitter: always bridged."""
 
 LOSS_UNKNOWN = "the instrument cannot tell whether samples were lost"
 
@@ -53,7 +50,7 @@ class GapPolicy(ClosedModel):
     max_lost_fraction: float = Field(default=0.001, ge=0, le=1)
 
     def longest_bridge_s(self, rate_hz: float) -> float:
-        """The longest gap that is bridged at this sample rate."""
+        """The longest gap that is bridged at this sample rate; that of a single lost sample always is."""
         return max(self.bridge_up_to_s, ONE_LOST_PERIODS / rate_hz)
 
 
@@ -107,7 +104,7 @@ class WindowEnergy:
 
 
 @dataclass(slots=True)
-class Tally:
+class WindowSums:
     """Sums for many windows at once, in the order of the windows.
 
     Attributes:
@@ -130,7 +127,7 @@ class Tally:
     span_ns: tuple[int, int] | None = None
 
     @classmethod
-    def zero(cls, n_channels: int, n_windows: int) -> Tally:
+    def zero(cls, n_channels: int, n_windows: int) -> WindowSums:
         """Nothing seen yet."""
         return cls(
             integrals=np.zeros((n_channels, n_windows)),
@@ -143,35 +140,27 @@ class Tally:
             unknown=np.zeros(n_windows, np.bool_),
         )
 
-    def taken(self, order: NDArray[np.int64]) -> Tally:
+    def taken(self, order: NDArray[np.int64]) -> WindowSums:
         """The same with the windows in another order."""
-        return Tally(
-            integrals=self.integrals[:, order],
-            n_samples=self.n_samples[order],
-            first_index=self.first_index[order],
-            last_index=self.last_index[order],
-            bridged_s=self.bridged_s[order],
-            lost_s=self.lost_s[order],
-            broken=self.broken[order],
-            unknown=self.unknown[order],
-            span_ns=self.span_ns,
-        )
+        # All but the first field (one row per channel) and the last (of the whole recording).
+        by_window = {f.name: getattr(self, f.name)[order] for f in fields(self)[1:-1]}
+        return replace(self, integrals=self.integrals[:, order], **by_window)
 
 
-def results(
+def window_energies(
     windows: Sequence[Window],
-    tally: Tally,
+    sums: WindowSums,
     info: InstrumentInfo,
     policy: GapPolicy,
     findings: tuple[Finding, ...],
 ) -> tuple[WindowEnergy, ...]:
     """Sums as results, each with its problems."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    judge = _Judge(tally, policy, policy.longest_bridge_s(info.rate_hz), errors)
-    range_j, range_vs = Channels.of(info.accuracy).by_range(tally.integrals)
-    energy_j, charge_c = tally.integrals[[POWER, CURRENT]].tolist()
-    loss_known = (~tally.unknown & (info.loss is Loss.COUNTED)).tolist()
-    n_samples, bridged_s = tally.n_samples.tolist(), tally.bridged_s.tolist()
+    judge = _Judge(sums, policy, policy.longest_bridge_s(info.rate_hz), errors)
+    range_j, range_vs = RangeChannels.of(info.accuracy).by_range(sums.integrals)
+    energy_j, charge_c = sums.integrals[[POWER, CURRENT]].tolist()
+    loss_known = (~sums.unknown & (info.loss is Loss.COUNTED)).tolist()
+    n_samples, bridged_s = sums.n_samples.tolist(), sums.bridged_s.tolist()
     found = []
     for i, window in enumerate(windows):
         unusable, doubtful = judge.problems(i, window)
@@ -199,21 +188,21 @@ def results(
 class _Judge:
     """Says what is wrong with a window."""
 
-    tally: Tally
+    sums: WindowSums
     policy: GapPolicy
     longest_bridge_s: float
     errors: Sequence[Finding]
 
     def lost_fraction(self, i: int, window: Window) -> float:
         """Share of the window's time that lost samples stand for."""
-        return float(self.tally.lost_s[i]) / window.duration_s if window.end_ns > window.start_ns else 0.0
+        return float(self.sums.lost_s[i]) / window.duration_s if window.end_ns > window.start_ns else 0.0
 
     def problems(self, i: int, window: Window) -> tuple[list[str], list[str]]:
         """What makes the energy unknowable, and what makes it unfit for use."""
         unusable = self._outside(window)
-        if not unusable and self.tally.broken[i]:
+        if not unusable and self.sums.broken[i]:
             unusable.append(f"a gap longer than {self.longest_bridge_s:g} s lies inside")
-        if not unusable and not self.tally.n_samples[i]:
+        if not unusable and not self.sums.n_samples[i]:
             unusable.append("no sample lies inside")
         doubtful = []
         lost = self.lost_fraction(i, window)
@@ -227,9 +216,9 @@ class _Judge:
     def _outside(self, window: Window) -> list[str]:
         if window.end_ns <= window.start_ns:
             return ["the window does not end after it starts"]
-        if self.tally.span_ns is None:
+        if self.sums.span_ns is None:
             return ["the recording holds no sample"]
-        first_ns, last_ns = self.tally.span_ns
+        first_ns, last_ns = self.sums.span_ns
         found = []
         if window.start_ns < first_ns:
             found.append(f"starts {(first_ns - window.start_ns) * 1e-9:.6g} s before the first sample")
@@ -239,6 +228,6 @@ class _Judge:
 
     def _touches(self, finding: Finding, i: int) -> bool:
         """Whether a finding concerns the window; one without samples may lie next to it."""
-        if not self.tally.n_samples[i]:
+        if not self.sums.n_samples[i]:
             return True
-        return finding.touches(int(self.tally.first_index[i]), int(self.tally.last_index[i]))
+        return finding.touches(int(self.sums.first_index[i]), int(self.sums.last_index[i]))

@@ -27,7 +27,7 @@ _BYTE_ORDER_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class CsvChunk:
     """Some rows that are all numbers, and the line of the file that each came from."""
 
     values: NDArray[np.float64]
@@ -70,7 +70,7 @@ class NumberFile:
         self._width = len(names)
         return [name.strip() for name in names]
 
-    def chunks(self, file: BinaryIO) -> Iterator[Chunk]:
+    def chunks(self, file: BinaryIO) -> Iterator[CsvChunk]:
         """The rows, some thousands at a time."""
         lines: list[bytes] = []
         first = 2
@@ -95,19 +95,19 @@ class NumberFile:
             return b""
         return line
 
-    def _parse(self, lines: list[bytes], first: int) -> Chunk:
+    def _parse(self, lines: list[bytes], first: int) -> CsvChunk:
         if not self.decimals:
             self.decimals = self._count_decimals(lines)
         values = self._parse_fast(lines)
         if values is not None:
-            return Chunk(values, np.arange(first, first + len(lines)))
+            return CsvChunk(values, np.arange(first, first + len(lines)))
         rows, numbers = [], []
         for number, line in enumerate(lines, start=first):
             row = self._parse_line(line, number)
             if row is not None:
                 rows.append(row)
                 numbers.append(number)
-        return Chunk(np.array(rows, np.float64).reshape(-1, self._width), np.array(numbers, np.int64))
+        return CsvChunk(np.array(rows, np.float64).reshape(-1, self._width), np.array(numbers, np.int64))
 
     def _parse_fast(self, lines: list[bytes]) -> NDArray[np.float64] | None:
         """All lines at once; None if anything about them is unusual."""

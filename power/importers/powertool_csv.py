@@ -17,6 +17,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from joulefleet.errors import DataQualityError, StorageError
 from joulefleet.records import file_sha256, storage_error
-from power.importers.csv_numbers import Chunk, NumberFile
+from power.importers.csv_numbers import CsvChunk, NumberFile
 from power.model import (
     Accuracy,
     FindingLog,
@@ -32,10 +33,11 @@ from power.model import (
     Loss,
     RangeAccuracy,
     SampleBlock,
+    SampleClock,
     Severity,
-    Timing,
 )
-from power.recording import RecordingRecord, RecordingWriter
+from power.recording.records import RecordingRecord
+from power.recording.writer import RecordingWriter
 from power.timebase import Timebase
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class _Column:
     position: int
     scale: float
 
-    def of(self, chunk: Chunk) -> NDArray[np.float64]:
+    def of(self, chunk: CsvChunk) -> NDArray[np.float64]:
         values: NDArray[np.float64] = chunk.values[:, self.position] * self.scale
         return values
 
@@ -137,7 +139,7 @@ def _columns(path: Path, header: list[str], channel: Channel) -> dict[str, _Colu
     return found
 
 
-def _checked(path: Path, chunks: Iterator[Chunk], time: _Column) -> Iterator[Chunk]:
+def _checked(path: Path, chunks: Iterator[CsvChunk], time: _Column) -> Iterator[CsvChunk]:
     """The chunks, as long as a recording can hold their times: from zero on, and increasing."""
     last_s = -np.inf
     for chunk in chunks:
@@ -173,7 +175,7 @@ def _wrong_time(where: str, t_s: float, step_s: float) -> DataQualityError:
 
 def _import(
     rows: NumberFile,
-    chunks: Iterator[Chunk],
+    chunks: Iterator[CsvChunk],
     columns: Mapping[str, _Column],
     folder: Path,
     accuracy: Accuracy | None,
@@ -190,7 +192,7 @@ def _import(
         rate_hz=1 / period_s,
         tick_hz=TICK_HZ,
         uniform_ticks=False,
-        timing=Timing.INSTRUMENT,
+        timing=SampleClock.INSTRUMENT,
         loss=Loss.UNKNOWN,
         accuracy=accuracy or _resolution_only(half_step),
         facts=facts,
@@ -198,13 +200,11 @@ def _import(
     writer = RecordingWriter(folder, info, None, started_ns=0)
     blocks = _Blocks(period_s)
     power = _PowerCheck(half_step)
-    chunk: Chunk | None = first
     try:
-        while chunk is not None:
+        for chunk in chain([first], chunks):
             power.add(chunk, columns)
             for block in blocks.of(chunk, columns):
                 writer.append(block)
-            chunk = next(chunks, None)
     except BaseException:
         writer.abandon()
         raise
@@ -238,7 +238,7 @@ class _Blocks:
         self.last_tick = 0
         self.missing = 0
 
-    def of(self, chunk: Chunk, columns: Mapping[str, _Column]) -> Iterator[SampleBlock]:
+    def of(self, chunk: CsvChunk, columns: Mapping[str, _Column]) -> Iterator[SampleBlock]:
         t_s = columns["time"].of(chunk)
         current_a, voltage_v = columns["current"].of(chunk), columns["voltage"].of(chunk)
         ticks = np.rint(t_s * TICK_HZ).astype(np.int64)
@@ -276,7 +276,7 @@ class _PowerCheck:
         self._n = 0
         self._product_w = self._column_w = self._bound_w = 0.0
 
-    def add(self, chunk: Chunk, columns: Mapping[str, _Column]) -> None:
+    def add(self, chunk: CsvChunk, columns: Mapping[str, _Column]) -> None:
         if "power" not in columns:
             return
         current_a, voltage_v = columns["current"].of(chunk), columns["voltage"].of(chunk)

@@ -6,6 +6,9 @@ the readings, as in every recording (`power.recording.checks`), and with what th
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 from pydantic import Field
 
 from joulefleet.config import ClosedModel, validate
@@ -18,14 +21,44 @@ from joulefleet.errors import (
     UnsafeOutput,
 )
 from power.meter import MeterConfig
-from power.meters.ina219_accuracy import ina219_accuracy
 from power.meters.ina219_link import ClockReading, Ina219Link
 from power.meters.serial_port import SerialPort, is_real_serial
 from power.meters.streaming import StreamingMeter
-from power.model import InstrumentInfo, Severity
+from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.wire.ina219 import Ina219Decoder, SyncEdge
 from power.wire.ina219_frames import RUN, STOP, Header
-from power.wire.ina219_registers import ABSOLUTE_MAX_V, MODE_SHUNT_AND_BUS_CONTINUOUS
+from power.wire.ina219_registers import ABSOLUTE_MAX_V, BUS_LSB_V, MODE_SHUNT_AND_BUS_CONTINUOUS, SHUNT_LSB_V
+
+Grade = Literal["A", "B"]
+
+# Texas Instruments SBOS448G section 7.5, maxima: over -25 to 85 degC where the sheet states them so.
+_CURRENT_ERROR_REL = {"A": 0.010, "B": 0.005}
+_OFFSET_V = {
+    "A": {1: 100e-6, 2: 125e-6, 4: 150e-6, 8: 200e-6},
+    "B": {1: 50e-6, 2: 75e-6, 4: 75e-6, 8: 100e-6},
+}
+_BUS_ERROR_REL = 0.010
+
+
+def ina219_accuracy(grade: Grade, pga: int, shunt_ohm: float, shunt_tolerance: float) -> Accuracy:
+    """What the data sheet and the shunt's tolerance allow; independent limits are combined in quadrature.
+
+    Args:
+        grade: Of the chip.
+        pga: Gain divider 1, 2, 4 or 8.
+        shunt_ohm: Shunt resistance.
+        shunt_tolerance: Its relative tolerance.
+    """
+    gain_rel = math.hypot(_CURRENT_ERROR_REL[grade], shunt_tolerance)
+    offset_v = math.hypot(_OFFSET_V[grade][pga], SHUNT_LSB_V / 2)
+    return Accuracy(
+        current=(RangeAccuracy(name=f"pga/{pga}", gain_rel=gain_rel, offset_a=offset_v / shunt_ohm),),
+        voltage_gain_rel=_BUS_ERROR_REL,
+        voltage_offset_v=BUS_LSB_V / 2,
+        source=f"TI SBOS448G 7.5, INA219{grade}, maxima over temperature, PGA/{pga};"
+        f" shunt {shunt_ohm:g} ohm, tolerance {shunt_tolerance:.2%}; half a step for the converter",
+    )
+
 
 DEFAULT_BAUD = 500_000
 """Exact on a 16 MHz AVR, where 230400 is 3.5 % off (ATmega328P data sheet, table of UBRR settings)."""
@@ -172,7 +205,7 @@ def _check_header(config: MeterConfig, header: Header) -> None:
     settings = header.settings
     if settings.mode != MODE_SHUNT_AND_BUS_CONTINUOUS:
         raise MeterError(
-            f"{where}: the chip is in mode {settings.mode}, which does not convert shunt and bus for ever",
+            f"{where}: chip mode {settings.mode} does not convert shunt and bus continuously",
             hint="set mode 7 in the sketch",
         )
     # The chip may be 10 % slow (SBOS448G 7.5); a nominal period further off is a mistake in the sketch.

@@ -16,16 +16,14 @@ from pydantic import Field, model_validator
 
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import ConfigError, MeterProtocolError, MeterSilent
-from power.energy.windows import ONE_LOST_PERIODS
 from power.meter import MeterConfig
-from power.meters.ina219 import check_config
-from power.meters.ina219_accuracy import Grade, ina219_accuracy
+from power.meters.ina219 import Grade, check_config, ina219_accuracy
 from power.meters.serial_port import SerialPort, is_real_serial
 from power.meters.streaming import StreamingMeter
-from power.model import Accuracy, InstrumentInfo, Loss, Severity, Timing
+from power.model import ONE_LOST_PERIODS, Accuracy, InstrumentInfo, Loss, SampleClock, Severity
+from power.wire.decoder import LineBuffer
 from power.wire.ina219_csv import MAX_LINE, SHUNT_TOLERANCE, TICK_HZ, CsvScale, Ina219CsvDecoder
-from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader, known_formats, recognise
-from power.wire.line_buffer import LineBuffer
+from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row, known_formats, recognise
 
 LIBRARY_SHUNT_OHM = 0.1
 """The resistance that the common libraries compute with (Adafruit's ``setCalibration_32V_2A``)."""
@@ -180,7 +178,7 @@ def _recognise(lines: list[bytes], options: Ina219CsvOptions) -> CsvFormat | Non
 
 def _rate_hz(lines: list[tuple[float, bytes]], csv_format: CsvFormat) -> float | None:
     """Readings per second, by the sketch's clock or by when they arrived; None if too few came."""
-    reader = RowReader(csv_format)
+    reader = CsvRowReader(csv_format)
     rows = [(at_s, row) for at_s, line in lines if isinstance(row := reader.read(line), Row)]
     if csv_format.has_clock:
         steps = sorted(_clock_steps([row for _, row in rows]))
@@ -236,7 +234,7 @@ def _info(port: str, options: Ina219CsvOptions, heard: Heard) -> InstrumentInfo:
         rate_hz=heard.rate_hz,
         tick_hz=TICK_HZ,
         uniform_ticks=False,
-        timing=Timing.HOST,
+        timing=SampleClock.HOST,
         loss=Loss.UNKNOWN,
         accuracy=_accuracy(options, heard.format),
         facts=_facts(options, heard.format),

@@ -16,7 +16,7 @@ from power.wire.ina219_frames import (
     STOP,
     Counters,
     Header,
-    Pong,
+    PongLine,
     Refused,
     parse_line,
     ping,
@@ -28,11 +28,11 @@ ANSWER_S = 0.5
 
 PINGS = 16
 
-Frame = TypeVar("Frame", Header, Pong, Counters)
+Frame = TypeVar("Frame", Header, PongLine, Counters)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[Frame]):
+class BoardAnswer(Generic[Frame]):
     """A frame, the bytes from its first one on, and when the last of them had arrived."""
 
     frame: Frame
@@ -72,7 +72,7 @@ class Ina219Link:
         wanted: type[Frame],
         accept: Callable[[Frame], bool] = lambda frame: True,
         timeout_s: float = ANSWER_S,
-    ) -> Answer[Frame] | None:
+    ) -> BoardAnswer[Frame] | None:
         """Send a command and wait for a frame; other frames that come meanwhile are dropped."""
         self._port.write(command)
         deadline = time.monotonic() + timeout_s
@@ -86,7 +86,7 @@ class Ina219Link:
                 line, _, rest = buffer.partition(b"\n")
                 frame = parse_line(line)
                 if isinstance(frame, wanted) and accept(frame):
-                    return Answer(frame, buffer, arrival_ns)
+                    return BoardAnswer(frame, buffer, arrival_ns)
                 if isinstance(frame, Refused) and frame.code == "bad_header":
                     self._refusal = frame.reason
                 buffer = rest
@@ -131,7 +131,7 @@ class Ina219Link:
 
     def _ping(self, nonce: int) -> ClockReading | None:
         sent_ns = time.monotonic_ns()
-        answer = self.ask(ping(nonce), Pong, lambda pong: pong.nonce == nonce)
+        answer = self.ask(ping(nonce), PongLine, lambda pong: pong.nonce == nonce)
         if answer is None:
             return None
         held_us = (answer.frame.t_tx_us - answer.frame.t_rx_us) % (1 << 32)

@@ -1,9 +1,8 @@
 """Replay: a stored recording as a meter, in real time or as fast as the reader wants it.
 
 Sample times move to the present by one constant and are never stretched, so energy stays what it was;
-``speed`` only decides when a sample is handed out. A replay is second-hand evidence: its kind says
-``replay:``, which makes whatever is computed from it `imported` at most, and what an emulated instrument
-had recorded stays emulated.
+``speed`` only decides when a sample is handed out. Its kind says ``replay:``, which makes
+whatever is computed from it `imported` at most, and what an emulated instrument had recorded stays emulated.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +20,9 @@ from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import ConfigError, MeterError
 from power.meter import MeterConfig, RawSink
 from power.model import Finding, InstrumentInfo, SampleBlock
-from power.recording import SECOND_HAND, Recording, block_part, open_recording
+from power.recording.reader import Recording, open_recording
+from power.recording.records import SECOND_HAND
+from power.recording.writer import block_part
 from power.timebase import Timebase
 
 PORTION_S = 0.1
@@ -105,14 +107,7 @@ class ReplayMeter:
             self._wait(began_ns, int(block.t_ns[-1]) - first_ns)
             if self._stop.is_set():
                 return
-            yield SampleBlock(
-                t_ns=block.t_ns + (began_ns - first_ns),
-                ticks=block.ticks,
-                current_a=block.current_a,
-                voltage_v=block.voltage_v,
-                first_index=block.first_index,
-                dropped_before=block.dropped_before,
-            )
+            yield replace(block, t_ns=block.t_ns + (began_ns - first_ns))
 
     def _portions(self) -> Iterator[SampleBlock]:
         rows = max(1, round(PORTION_S * self._speed * self._info.rate_hz)) if self._speed else None
@@ -129,7 +124,7 @@ class ReplayMeter:
 
 
 def replayed_info(recording: Recording) -> InstrumentInfo:
-    """The instrument of a recording as a replay may show it: never more than second-hand."""
+    """The instrument of a recording as a replay may show it: never more than imported."""
     info = recording.record.info
     kind = info.kind if info.kind.startswith(SECOND_HAND) else f"replay:{info.kind}"
     facts = {**info.facts, "replay_of_sha256": recording.record.sha256()}

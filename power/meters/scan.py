@@ -24,9 +24,9 @@ class FoundInstrument:
 
     Attributes:
         port: What goes into ``port`` of its configuration; empty for USB, where ``serial`` names it.
-        kind: What it is, if that can be told; the kind of meter that fits.
+        kind: What it is, if that is known; the kind of meter that fits.
         certain: Whether it said so itself; otherwise the kind is a guess from the USB adapter.
-        serial: Serial number, if the system knows it or USB tells it.
+        serial: Serial number, if the system knows it or USB gives it.
         problem: Why it cannot be used.
     """
 

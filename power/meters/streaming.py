@@ -13,7 +13,7 @@ from typing import Self
 
 from joulefleet.errors import MeterError, MeterSilent
 from power.meter import MeterConfig, RawSink
-from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity, Timing
+from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, SampleClock, Severity
 from power.timebase import Timebase, TimebaseFitter, clock_tolerance_ppm
 from power.wire.decoder import Decoder
 
@@ -65,7 +65,7 @@ class StreamingMeter(ABC):
     @property
     def stall_s(self) -> float:
         """The longest silence that is a pause; a sketch may print a reading every few seconds only."""
-        return self.info.patience_s(STALL_S)
+        return self.info.timeout_s(STALL_S)
 
     @property
     def complete_after_ticks(self) -> int:
@@ -130,7 +130,7 @@ class StreamingMeter(ABC):
             self._arrived.set()
 
     def _stalled(self, seconds: float, goes_on: bool) -> MeterSilent:
-        """Why the stream ends: for good, or because nobody was there to read it.
+        """Why the stream ends: the instrument is silent, or this program did not read it in time.
 
         What follows a pause cannot be placed in time: the instruments' counters of what was lost wrap after
         seconds, and the host's clock stands still while the machine sleeps.
@@ -152,7 +152,7 @@ class StreamingMeter(ABC):
         on its own, because its arrival is its time.
         """
         reads = [self._pending.popleft() for _ in range(len(self._pending))]
-        if not reads or self.info.timing is Timing.HOST:
+        if not reads or self.info.timing is SampleClock.HOST:
             return reads
         return [(reads[-1][0], b"".join(data for _, data in reads))]
 

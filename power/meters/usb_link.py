@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -271,3 +273,28 @@ def usb_error(wanted: UsbId, where: str, error: Exception) -> MeterError:
     if code == errno.ETIMEDOUT:
         return MeterProtocolError(f"{place}: no answer", hint="power-cycle the instrument")
     return MeterProtocolError(f"{place}: {error}", hint="power-cycle the instrument")
+
+
+# A Monsoon holds 3.2 ms of samples, less than a thread's usual turn of the interpreter (5 ms).
+_lock = threading.Lock()
+_readers = 0
+_usual_s = sys.getswitchinterval()
+
+
+def shorten_switch_interval(interval_s: float) -> None:
+    """Lower the interpreter's switch interval; each call needs one of `restore_switch_interval`."""
+    global _readers, _usual_s  # noqa: PLW0603 - the interval belongs to the process, not to a meter
+    with _lock:
+        if _readers == 0:
+            _usual_s = sys.getswitchinterval()
+        _readers += 1
+        sys.setswitchinterval(min(sys.getswitchinterval(), interval_s))
+
+
+def restore_switch_interval() -> None:
+    """The interval as it was, once the last reader is done."""
+    global _readers  # noqa: PLW0603
+    with _lock:
+        _readers -= 1
+        if _readers == 0:
+            sys.setswitchinterval(_usual_s)

@@ -1,9 +1,13 @@
-"""Profiles as tables: one row per profile, so that a million devices need only the number of theirs."""
+"""Profiles as arrays: one entry per profile, so that a million devices need only the number of theirs.
+
+A cost that a profile lacks is refused, unless the caller says that it costs nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +18,8 @@ from power.profile.model import DeviceProfile, EnergyKind, PhaseCost
 
 Array = NDArray[np.float64]
 
+Missing = Literal["refuse", "costs_nothing"]
+"""What to do about a transfer or a waiting power that a profile lacks."""
 
 CURVE_STEPS = 1024
 """Steps of the common grid of loads; linear between them, which is off by less than a millionth of the factor
@@ -45,23 +51,42 @@ class LoadCurves:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProfileCosts:
-    """What each profile's device takes, without background load.
+class PhaseCosts:
+    """Seconds and joules of each device's phases without background load, and its watts while it waits.
+
+    Attributes:
+        probe_s: The first local epoch.
+        epoch_s: Any later one.
+        wait_w: Power while waiting awake, as the kind of energy counts it.
+    """
+
+    download_s: Array
+    probe_s: Array
+    epoch_s: Array
+    upload_s: Array
+    download_j: Array
+    probe_j: Array
+    epoch_j: Array
+    upload_j: Array
+    wait_w: Array
+
+    def __len__(self) -> int:
+        return len(self.probe_s)
+
+    def taken(self, which: NDArray[np.int64]) -> PhaseCosts:
+        """Some of the devices, in that order; one may come several times."""
+        return PhaseCosts(**{field.name: getattr(self, field.name)[which] for field in fields(PhaseCosts)})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileCosts(PhaseCosts):
+    """All that an emulation asks of profiles.
 
     Attributes:
         names: What each profile is about.
-        samples: Training samples behind ``first_*`` and ``epoch_*``.
-        first_s: Duration of the first local epoch, seconds.
-        first_j: Its energy, joules.
-        epoch_s: Duration of any later local epoch.
-        epoch_j: Its energy.
-        download_s: Receiving the model; NaN if not measured.
-        download_j: Its energy, likewise.
-        upload_s: Sending the update, likewise.
-        upload_j: Its energy, likewise.
-        base_w: Power within ``first_j`` and ``epoch_j`` that is not the training's own, but drawn for as long
+        samples: Training samples behind ``probe_*`` and ``epoch_*``.
+        base_w: Power within ``probe_j`` and ``epoch_j`` that is not the training's own, but drawn for as long
             as it takes: where a load slows the training, there is more of it.
-        wait_w: Power while waiting awake, as ``energy`` counts it; 0 if not measured.
         idle_w: Power of the idle phone; 0 if not measured.
         capacity_j: Of the battery; infinite if there is none or it is not known.
         charge_w: Of the charger; 0 if there is none.
@@ -73,16 +98,7 @@ class ProfileCosts:
 
     names: tuple[str, ...]
     samples: Array
-    first_s: Array
-    first_j: Array
-    epoch_s: Array
-    epoch_j: Array
-    download_s: Array
-    download_j: Array
-    upload_s: Array
-    upload_j: Array
     base_w: Array
-    wait_w: Array
     idle_w: Array
     capacity_j: Array
     charge_w: Array
@@ -97,31 +113,33 @@ class ProfileCosts:
         return self.idle_w if self.energy == "gross" else np.zeros_like(self.idle_w)
 
 
-def profile_costs(profiles: Sequence[DeviceProfile], energy: EnergyKind = "marginal") -> ProfileCosts:
-    """Tabulate profiles.
+def phase_costs(
+    profiles: Sequence[DeviceProfile], energy: EnergyKind = "marginal", *, missing: Missing = "refuse"
+) -> PhaseCosts:
+    """The phases of some profiles.
 
     Raises:
-        ConfigError: There is none, or one has no energy of the wanted kind.
+        DataQualityError: A profile has no energy of the wanted kind, or lacks a cost that may not be missing.
+    """
+    return PhaseCosts(**_phases(profiles, energy, missing))
+
+
+def profile_costs(
+    profiles: Sequence[DeviceProfile], energy: EnergyKind = "marginal", *, missing: Missing = "refuse"
+) -> ProfileCosts:
+    """Everything of some profiles.
+
+    Raises:
+        ConfigError: There is none.
+        DataQualityError: As in `phase_costs`, or how a load changes the wanted energy is not known.
     """
     if not profiles:
         raise ConfigError("a fleet needs at least one device profile", hint="`joulefleet demo` makes one")
-
-    def column(phase: str, quantity: str) -> Array:
-        return np.array([_mean(profile, phase, quantity, energy) for profile in profiles])
-
     return ProfileCosts(
+        **_phases(profiles, energy, missing),
         names=tuple(profile.label for profile in profiles),
         samples=np.array([float(profile.samples) for profile in profiles]),
-        first_s=column("probe", "duration_s"),
-        first_j=column("probe", "energy"),
-        epoch_s=column("epoch", "duration_s"),
-        epoch_j=column("epoch", "energy"),
-        download_s=column("download", "duration_s"),
-        download_j=column("download", "energy"),
-        upload_s=column("upload", "duration_s"),
-        upload_j=column("upload", "energy"),
         base_w=np.array([_base_w(profile, energy) for profile in profiles]),
-        wait_w=np.array([_wait_w(profile, energy) for profile in profiles]),
         idle_w=np.array([p.idle_power_w.mean if p.idle_power_w else 0.0 for p in profiles]),
         capacity_j=np.array([p.battery.capacity_j if p.battery else np.inf for p in profiles]),
         charge_w=np.array([p.battery.charge_w if p.battery else 0.0 for p in profiles]),
@@ -132,19 +150,48 @@ def profile_costs(profiles: Sequence[DeviceProfile], energy: EnergyKind = "margi
     )
 
 
-def _mean(profile: DeviceProfile, phase: str, quantity: str, energy: EnergyKind) -> float:
+def missing_costs(profiles: Sequence[DeviceProfile]) -> tuple[str, ...]:
+    """What some of the profiles lack and `Missing` is about, in words."""
+    parts = {"download": "download", "upload": "upload", "wait_power_w": "power while waiting"}
+    return tuple(text for name, text in parts.items() if any(getattr(p, name) is None for p in profiles))
+
+
+def _phases(profiles: Sequence[DeviceProfile], energy: EnergyKind, missing: Missing) -> dict[str, Array]:
+    columns = {}
+    for phase in ("download", "probe", "epoch", "upload"):
+        costs = [_phase(profile, phase, energy, missing) for profile in profiles]
+        columns[f"{phase}_s"] = np.array([duration_s for duration_s, _ in costs])
+        columns[f"{phase}_j"] = np.array([energy_j for _, energy_j in costs])
+    columns["wait_w"] = np.array([_wait_w(profile, energy, missing) for profile in profiles])
+    return columns
+
+
+def _phase(profile: DeviceProfile, phase: str, energy: EnergyKind, missing: Missing) -> tuple[float, float]:
     cost: PhaseCost | None = getattr(profile, phase)
     if cost is None:
-        return float("nan")
-    if quantity == "duration_s":
-        return cost.duration_s.mean
+        nothing = _nothing(profile, phase, missing)
+        return nothing, nothing
     try:
-        return cost.energy_j(energy).mean
+        return cost.duration_s.mean, cost.energy_j(energy).mean
     except DataQualityError as error:
-        raise ConfigError(
+        raise DataQualityError(
             f"profile {profile.label} has no {energy} energy of its {phase}",
             hint='measure its idle power, or charge everything it draws with `energy = "gross"`',
         ) from error
+
+
+def _wait_w(profile: DeviceProfile, energy: EnergyKind, missing: Missing) -> float:
+    wait_w = profile.waiting_w(energy)
+    return _nothing(profile, "power while waiting", missing) if wait_w is None else wait_w
+
+
+def _nothing(profile: DeviceProfile, part: str, missing: Missing) -> float:
+    """0, if the caller said so."""
+    if missing == "refuse":
+        raise DataQualityError(
+            f"profile {profile.label} has no {part}", hint="measure it, or say that it costs nothing"
+        )
+    return 0.0
 
 
 def _base_w(profile: DeviceProfile, energy: EnergyKind) -> float:
@@ -153,20 +200,13 @@ def _base_w(profile: DeviceProfile, energy: EnergyKind) -> float:
         return 0.0
     epoch = profile.epoch
     if epoch.marginal_j is None:
-        raise ConfigError(
+        raise DataQualityError(
             f"profile {profile.label} has a load curve, but no marginal energy of its epoch: "
-            f"how a load changes its {energy} energy cannot be told",
+            f"how a load changes its {energy} energy is not known",
             hint="measure its idle power; the curve is about the energy beyond it",
         )
     beside_j = epoch.energy_j(energy).mean - epoch.marginal_j.mean
     return max(0.0, beside_j / epoch.duration_s.mean) if epoch.duration_s.mean > 0 else 0.0
-
-
-def _wait_w(profile: DeviceProfile, energy: EnergyKind) -> float:
-    try:
-        return profile.waiting_w(energy) or 0.0
-    except DataQualityError as error:
-        raise ConfigError(error.message, hint=error.hint) from error
 
 
 def _curves(profiles: Sequence[DeviceProfile]) -> LoadCurves:

@@ -1,4 +1,4 @@
-"""How much slower and how much dearer training gets beside a background load: a monotone curve.
+"""How much longer and how much more energy training takes beside a background load: a monotone curve.
 
 Between its points a curve is PCHIP (Fritsch and Carlson 1980), which never overshoots: monotone points give a
 monotone curve. Beyond the first and the last point it stays at their value, because nothing was measured
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from pydantic import Field
 
 from joulefleet.config import ClosedModel
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
 
@@ -35,6 +35,8 @@ class LoadPoint(ClosedModel):
 
 def interpolate(x: Sequence[float], y: Sequence[float], at: ArrayLike) -> NDArray[np.float64]:
     """PCHIP through points of increasing ``x``, constant outside; 1 everywhere without points."""
+    import numpy as np  # not at the top: profiles are also listed, where nothing is computed
+
     where = np.asarray(at, np.float64)
     if not x:
         return np.ones(where.shape)

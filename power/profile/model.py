@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError, StorageError
+from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, Provenance, Sha256, SourceRef, weakest
 from joulefleet.records import StoredRecord, read_record, write_record
 from power.profile.load_curve import LoadPoint, interpolate
@@ -21,20 +22,6 @@ from power.profile.load_curve import LoadPoint, interpolate
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
-
-__all__ = [
-    "Battery",
-    "DeviceProfile",
-    "EnergyKind",
-    "LoadLevel",
-    "LoadPoint",
-    "PhaseCost",
-    "Quantity",
-    "Thermal",
-    "TransferCost",
-    "load_profile",
-    "save_profile",
-]
 
 EnergyKind = Literal["gross", "net", "marginal"]
 
@@ -56,6 +43,14 @@ class Quantity(ClosedModel):
     sd: float | None = Field(default=None, ge=0)
     half_width_95: float | None = Field(default=None, ge=0)
     factor_95: float | None = Field(default=None, ge=1)
+
+    @property
+    def interval(self) -> Interval:
+        """The mean and its interval alone; NaN where that is not known."""
+        if self.factor_95 is not None:
+            low, high = sorted((self.mean / self.factor_95, self.mean * self.factor_95))
+            return Interval(self.mean, low, high)
+        return Interval.around(self.mean, self.half_width_95)
 
 
 class PhaseCost(ClosedModel):
@@ -105,7 +100,7 @@ class TransferCost(PhaseCost):
     bytes: int | None = Field(default=None, ge=0)
 
 
-class LoadLevel(ClosedModel):
+class MeasuredLoad(ClosedModel):
     """One background load as it was measured: a point behind the load curve.
 
     Attributes:
@@ -194,7 +189,7 @@ class DeviceProfile(StoredRecord):
     idle_power_w: Quantity | None = None
     wait_power_w: Quantity | None = None
     load_curve: tuple[LoadPoint, ...] = ()
-    load_levels: tuple[LoadLevel, ...] = ()
+    load_levels: tuple[MeasuredLoad, ...] = ()
     thermal: Thermal | None = None
     battery: Battery | None = None
     notes: tuple[str, ...] = ()

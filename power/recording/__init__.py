@@ -12,35 +12,6 @@ A recording is a folder::
 Samples stay an Arrow stream so that a window of a day-long recording is read without the day (ADR-0004).
 """
 
-from power.recording.reader import Recording, open_recording, verify_hashes
-from power.recording.records import (
-    BATCH_SAMPLES,
-    OPENING_FILE,
-    RAW_FILE,
-    RECORDING_FILE,
-    SALVAGE_HINT,
-    SECOND_HAND,
-    RecordingOpening,
-    RecordingRecord,
-    data_hashes,
-)
-from power.recording.salvage import salvage_recording
-from power.recording.writer import RecordingWriter, block_part
+from joulefleet.lazy import names_of_stub
 
-__all__ = [
-    "BATCH_SAMPLES",
-    "OPENING_FILE",
-    "RAW_FILE",
-    "RECORDING_FILE",
-    "SALVAGE_HINT",
-    "SECOND_HAND",
-    "Recording",
-    "RecordingOpening",
-    "RecordingRecord",
-    "RecordingWriter",
-    "block_part",
-    "data_hashes",
-    "open_recording",
-    "salvage_recording",
-    "verify_hashes",
-]
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

@@ -3,6 +3,11 @@
 Errors of an instrument differ between its ranges (a Monsoon's fine and coarse shunt), so an uncertainty
 needs to know how much of an energy was read in which. A sample belongs to the range that its current
 falls into. Each channel is a value per sample; all of them are integrated in the same way.
+
+The index of a recording (``blocks.parquet``) has one row per stored batch with the integral of each channel:
+enough to integrate over the batch without its samples. Sums are over ticks, not seconds, because the final
+mapping from ticks to time is known only at the end. They are made of the values as stored (32-bit), so that
+the index and a full read agree.
 """
 
 from __future__ import annotations
@@ -13,18 +18,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from power.model import Accuracy
 
 POWER, CURRENT, VOLTAGE = 0, 1, 2
-_ROUNDED_NS = 1.5  # three roundings: of the sample's time, and of the two that the line goes through
 _MAD_TO_SD = 0.6745  # the median of |x| of a standard normal distribution
 _SECOND_DIFFERENCE_GAIN = 6.0  # the variance of x[i+1] - 2 x[i] + x[i-1] is 6 times that of white x
 
 
 @dataclass(frozen=True, slots=True)
-class Channels:
+class RangeChannels:
     """The channels of an instrument.
 
     Attributes:
@@ -69,41 +74,9 @@ class Channels:
         found = []
         for total, first_above in ((POWER, 3), (VOLTAGE, 4)):
             above = np.vstack([integrals[total], integrals[first_above::2], np.zeros(integrals.shape[1])])
+            # What was read above one bound and not above the next belongs to the range between them.
             found.append([tuple(row) for row in (above[:-1] - above[1:]).T.tolist()])
         return found[0], found[1]
-
-
-def exact_ns(t_ns: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Time of each sample after the first without the rounding of ``t_ns`` to whole nanoseconds.
-
-    A timebase is straight between its knots, so the ticks tell where the samples lie on the line from the
-    first to the last. Times that do not lie on it, because a knot bends it, are taken as they are.
-    """
-    since: NDArray[np.float64] = (t_ns - t_ns[0]).astype(np.float64)
-    if len(ticks) < 3 or ticks[-1] == ticks[0]:
-        return since
-    straight: NDArray[np.float64] = (ticks - ticks[0]) * (since[-1] / float(ticks[-1] - ticks[0]))
-    return straight if float(np.abs(straight - since).max()) <= _ROUNDED_NS else since
-
-
-def antiderivative(
-    x_ns: NDArray[np.float64], values: NDArray[np.float64], at_ns: NDArray[Any]
-) -> NDArray[np.float64]:
-    """Integral from the first sample up to each time inside them, per channel, unit times seconds."""
-    width = np.diff(x_ns)
-    whole = np.zeros(values.shape)
-    np.cumsum((values[:, :-1] + values[:, 1:]) * (width / 2), axis=1, out=whole[:, 1:])
-    j = np.clip(np.searchsorted(x_ns, at_ns, side="right") - 1, 0, len(x_ns) - 2)
-    return (whole[:, j] + piece(values[:, j], values[:, j + 1], at_ns - x_ns[j], width[j])) * 1e-9
-
-
-def piece(
-    left: NDArray[np.float64], right: NDArray[np.float64], part: NDArray[Any], width: NDArray[Any]
-) -> NDArray[np.float64]:
-    """Integral over the first ``part`` of a straight line of this width; nothing where it has no width."""
-    share = part / np.where(width > 0, width, 1)
-    area: NDArray[np.float64] = part * (left + (right - left) * (share / 2))
-    return area
 
 
 def fast_noise(power_w: NDArray[np.float64]) -> tuple[float, float]:
@@ -117,3 +90,50 @@ def fast_noise(power_w: NDArray[np.float64]) -> tuple[float, float]:
         return float(steps @ steps), 0.0
     sd = float(np.median(np.abs(np.diff(steps)))) / _MAD_TO_SD
     return float(steps @ steps), sd * sd / _SECOND_DIFFERENCE_GAIN
+
+
+def index_schema(channels: RangeChannels) -> pa.Schema:
+    """The columns of ``blocks.parquet``."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("first_index", pa.int64()),
+            ("first_tick", pa.int64()),
+            ("last_tick", pa.int64()),
+            ("rows", pa.int32()),
+            ("dropped_before", pa.int64()),  # null: the instrument cannot tell
+            ("first_ns", pa.int64()),  # provisional host time, replaced by the final timebase
+            ("last_ns", pa.int64()),
+            ("offset", pa.int64()),  # where the batch begins in samples.arrows, bytes
+            ("first_current_a", pa.float32()),  # the outermost samples, which join neighbouring batches
+            ("first_voltage_v", pa.float32()),
+            ("last_current_a", pa.float32()),
+            ("last_voltage_v", pa.float32()),
+            ("step_w2", pa.float64()),  # sum of squared steps of power from sample to sample
+            ("noise_w2", pa.float64()),  # variance of the white noise in the power
+            # power_ticks (W x tick), charge_ticks (A x tick), voltage_ticks (V x tick), then by range:
+            *((f"{name}_ticks", pa.float64()) for name in channels.names),
+        ]
+    )
+
+
+def index_sums(
+    channels: RangeChannels,
+    ticks: NDArray[np.int64],
+    current_a: NDArray[np.float32],
+    voltage_v: NDArray[np.float32],
+) -> dict[str, list[Any]]:
+    """The part of an index row that is computed from the samples."""
+    values = channels.values(current_a, voltage_v)
+    step_w2, noise_w2 = fast_noise(values[POWER])
+    integrals = np.asarray(np.trapezoid(values, ticks, axis=1))
+    return {
+        "first_current_a": [current_a[0]],
+        "first_voltage_v": [voltage_v[0]],
+        "last_current_a": [current_a[-1]],
+        "last_voltage_v": [voltage_v[-1]],
+        "step_w2": [step_w2],
+        "noise_w2": [noise_w2],
+        **{f"{name}_ticks": [float(x)] for name, x in zip(channels.names, integrals, strict=True)},
+    }

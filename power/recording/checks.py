@@ -26,7 +26,7 @@ second when it averages) takes hundreds of equal pairs of readings to get here. 
 converter or a synthetic load without noise does it at once."""
 
 FLAT_SAMPLES = 100
-"""And at least so many samples, so that an instrument with one reading per second is not accused."""
+"""And at least so many samples, so that an instrument with one reading per second is not suspected."""
 
 RATE_OFFSET_PPM = 100.0
 """Quartz is within 100 ppm of its frequency over temperature and age; more is a resonator or another sample
@@ -215,7 +215,7 @@ class _FlatRun:
 
 
 def rate_offset_ppm(timebase: Timebase, info: InstrumentInfo) -> tuple[float, float]:
-    """How far the sample clock is off its nominal rate, and how much of that a slow link may have feigned."""
+    """How far the sample clock is off its nominal rate, and how much of that a slow link may explain."""
     unsure_ppm = timebase.residual_ns / (timebase.host_ns[-1] - timebase.host_ns[0]) * 1e6
     if not _is_judged(timebase):
         unsure_ppm = max(unsure_ppm, clock_tolerance_ppm(info))
@@ -223,7 +223,7 @@ def rate_offset_ppm(timebase: Timebase, info: InstrumentInfo) -> tuple[float, fl
 
 
 def rate_limit_ppm(info: InstrumentInfo) -> float:
-    """How far off its nominal rate the clock of an instrument may be before that is worth a word."""
+    """How far off its nominal rate the clock of an instrument may be before a finding says so."""
     is_quartz = clock_tolerance_ppm(info) <= QUARTZ_TOLERANCE_PPM
     return RATE_OFFSET_PPM if is_quartz else RESONATOR_OFFSET_PPM
 
@@ -242,7 +242,7 @@ def merge_findings(of_meter: tuple[Finding, ...], of_checks: tuple[Finding, ...]
     """Both, without what the checks found again: the meter knows more about it.
 
     An error goes only if the meter says the very same: a replay, for one, may be checked against other
-    limits than those of which its recording tells.
+    limits than those stored with its recording.
     """
     known = {finding.code for finding in of_meter}
     said = {(finding.code, finding.message) for finding in of_meter}

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.records import storage_error
-from power.energy.windows import Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from power.model import SampleBlock
-    from power.recording import Recording
+    from power.recording.reader import Recording
 
 
-def write_csv(recording: Recording, path: Path, window: Window) -> int:
-    """Write the samples from the start of a window up to its end, its end included.
+def write_samples_csv(recording: Recording, path: Path, start_ns: int, end_ns: int) -> int:
+    """Write the samples from a time up to another, both included.
 
     Lines that begin with ``#`` say where the samples come from. ``time_s`` counts from the recording's first
     sample. ``lost_before`` is how many samples are missing right before a row, empty where the instrument
@@ -42,7 +41,7 @@ def write_csv(recording: Recording, path: Path, window: Window) -> int:
             try:
                 file.write("".join(f"# {line}\n" for line in _about(recording)).encode())
                 with csv.CSVWriter(file, schema) as writer:
-                    for batch in _batches(recording, window, schema):
+                    for batch in _batches(recording, start_ns, end_ns, schema):
                         writer.write_batch(batch)
                         rows += batch.num_rows
             except BaseException:
@@ -62,21 +61,21 @@ def _about(recording: Recording) -> Iterator[str]:
     yield f"started: {record.started_utc.isoformat()}"
 
 
-def _batches(recording: Recording, window: Window, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(recording: Recording, start_ns: int, end_ns: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     first_ns = None
     for block in recording.blocks():
         first_ns = int(block.t_ns[0]) if first_ns is None else first_ns
-        if block.t_ns[-1] < window.start_ns:
+        if block.t_ns[-1] < start_ns:
             continue
-        if block.t_ns[0] > window.end_ns:
+        if block.t_ns[0] > end_ns:
             return
-        yield _batch(block, window, first_ns, schema)
+        yield _batch(block, (start_ns, end_ns), first_ns, schema)
 
 
-def _batch(block: SampleBlock, window: Window, first_ns: int, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(block: SampleBlock, span_ns: tuple[int, int], first_ns: int, schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
-    inside = (block.t_ns >= window.start_ns) & (block.t_ns <= window.end_ns)
+    inside = (block.t_ns >= span_ns[0]) & (block.t_ns <= span_ns[1])
     lost = np.zeros(len(block), np.int64)
     lost[0] = block.dropped_before or 0
     is_unknown = np.zeros(len(block), bool)

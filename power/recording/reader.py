@@ -12,11 +12,7 @@ import numpy as np
 
 from joulefleet.errors import StorageError
 from joulefleet.records import read_record, storage_error
-from joulefleet.runstore.table import (
-    numbers,
-    read_table,
-    stream_schema,
-)
+from joulefleet.runstore.table import numbers, read_table, stream_schema
 from power.model import SampleBlock
 from power.recording.records import (
     OPENING_FILE,

@@ -13,8 +13,9 @@ from joulefleet.records import storage_error
 from joulefleet.runstore.run import RunLock
 from power.meter import MeterConfig, PowerMeter
 from power.model import Finding, SampleBlock, Severity
-from power.recording import OPENING_FILE, SALVAGE_HINT, RecordingRecord, RecordingWriter, block_part
 from power.recording.checks import SampleChecks, finite_rows, merge_findings
+from power.recording.records import OPENING_FILE, SALVAGE_HINT, RecordingRecord
+from power.recording.writer import RecordingWriter, block_part
 
 FIRST_SAMPLE_S = 30.0
 """Longest wait for the first sample: an HVPM calibrates for some 6 s before it delivers one. More for an
@@ -54,7 +55,7 @@ def record(
     with _hold(folder):
         writer = RecordingWriter(folder, meter.info, config, started_ns=time.monotonic_ns())
         intake = _Intake(writer, SampleChecks(meter.info, config), on_block)
-        limit = _TimeLimit(seconds, stop, first_sample_s=meter.info.patience_s(FIRST_SAMPLE_S))
+        limit = _TimeLimit(seconds, stop, first_sample_s=meter.info.timeout_s(FIRST_SAMPLE_S))
         failure: BaseException | None = None
         try:
             _stream(meter, intake, limit)

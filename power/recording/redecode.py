@@ -16,7 +16,8 @@ from joulefleet.errors import StorageError
 from joulefleet.registry import Registry
 from joulefleet.runstore.table import iter_batches, table_path
 from power.model import Finding, InstrumentInfo
-from power.recording import RAW_FILE, Recording
+from power.recording.reader import Recording
+from power.recording.records import RAW_FILE
 from power.wire.decoder import Decoded, Decoder
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def ina219_csv_decoder(info: InstrumentInfo) -> Decoder:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RedecodeComparison:
     """Stored samples against those decoded again.
 
     Attributes:
@@ -108,7 +109,7 @@ def raw_portions(recording: Recording) -> Iterator[tuple[bytes, int]]:
             yield rest, arrival_ns
 
 
-def compare(recording: Recording) -> Comparison:
+def compare_with_raw(recording: Recording) -> RedecodeComparison:
     """Decode the raw bytes again and compare every sample bit for bit."""
     info = recording.record.info
     decoder = DECODERS.load(info.kind)(info)
@@ -122,7 +123,7 @@ def compare(recording: Recording) -> Comparison:
         if first_difference is None and not np.array_equal(stored, decoded):
             first_difference = block.first_index + _first_unequal(stored, decoded)
     n_decoded = again.taken + again.count_rest()
-    return Comparison(recording.record.n_samples, n_decoded, first_difference, decoder.findings)
+    return RedecodeComparison(recording.record.n_samples, n_decoded, first_difference, decoder.findings)
 
 
 class _Rows:

@@ -12,13 +12,10 @@ import numpy as np
 
 from joulefleet.errors import StorageError
 from joulefleet.records import storage_error, write_record
-from joulefleet.runstore.table import (
-    TableWriter,
-)
+from joulefleet.runstore.table import TableWriter
 from power.meter import MeterConfig
 from power.model import Finding, InstrumentInfo, SampleBlock
-from power.recording.batch_index import index_schema, index_sums
-from power.recording.channels import Channels
+from power.recording.channels import RangeChannels, index_schema, index_sums
 from power.recording.records import (
     BATCH_SAMPLES,
     FLUSH_S,
@@ -61,7 +58,7 @@ class RecordingWriter:
         )
         write_record(folder / OPENING_FILE, self.opening)
         self._samples = TableWriter(folder, "samples", _samples_schema(info.uniform_ticks), keep_stream=True)
-        self._channels = Channels.of(info.accuracy)
+        self._channels = RangeChannels.of(info.accuracy)
         self._blocks = TableWriter(folder, "blocks", index_schema(self._channels))
         self._raw: _RawWriter | None = None
         self._pending: list[SampleBlock] = []

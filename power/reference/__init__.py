@@ -1,6 +1,5 @@
 """The reference fleet: phone profiles from published facts, for when nobody has measured yet."""
 
-from power.reference.facts import reference_facts
-from power.reference.fleet import reference_fleet
+from joulefleet.lazy import names_of_stub
 
-__all__ = ["reference_facts", "reference_fleet"]
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

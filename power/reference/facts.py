@@ -18,7 +18,7 @@ from joulefleet.records import StoredRecord
 Family = Literal["convolution", "depthwise", "recurrent"]
 
 
-class Source(ClosedModel):
+class FactSource(ClosedModel):
     """Where facts were taken from, and what was done with them."""
 
     title: str
@@ -93,7 +93,7 @@ class PowerFacts(ClosedModel):
     asleep_w: float = Field(gt=0)
 
 
-class Link(ClosedModel):
+class RadioLink(ClosedModel):
     """One direction of a radio: power = base + slope x rate, at the median rate of the measurement."""
 
     base_w: float = Field(gt=0)
@@ -105,8 +105,8 @@ class Link(ClosedModel):
 class Radio(ClosedModel):
     """Both directions; the power is that of the radio, above an idle phone."""
 
-    download: Link
-    upload: Link
+    download: RadioLink
+    upload: RadioLink
 
 
 class TaskFacts(ClosedModel):
@@ -163,7 +163,7 @@ class PhoneFacts(ClosedModel):
 class ReferenceFacts(StoredRecord):
     """Everything that the reference fleet is computed from."""
 
-    sources: dict[str, Source]
+    sources: dict[str, FactSource]
     speed: Speed
     power: PowerFacts
     radios: dict[str, Radio]

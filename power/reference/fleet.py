@@ -1,7 +1,7 @@
 """Phone profiles computed from published facts: provenance ``literature``, with the error that implies.
 
-The formulas are few and plain, because the facts bear no more. `power.reference.facts` says where each number
-came from.
+The formulas are few and plain, because the facts support no more. `power.reference.facts` says where each
+number came from.
 
 - Time of a batch: overhead of the framework, overhead per parameter, arithmetic. All three were fitted to
   on-device training of four networks and an LSTM on one SoC; other SoCs go by their AI-Benchmark score.
@@ -17,20 +17,20 @@ import math
 from functools import cache
 
 from joulefleet.errors import ConfigError
+from joulefleet.interval import NORMAL_95
 from joulefleet.provenance import Origin, Provenance
 from power.profile.load_curve import LoadPoint
 from power.profile.model import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
 from power.reference.facts import (
-    Link,
     PhoneFacts,
     PowerFacts,
+    RadioLink,
     ReferenceFacts,
     TaskFacts,
     reference_facts,
 )
 
 BACKEND = "published"
-_NORMAL_95 = 1.959963984540054
 _LOADS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 BASIS = (
@@ -113,7 +113,7 @@ def _device_log_sd(facts: ReferenceFacts, phone: PhoneFacts) -> float:
     return math.hypot(facts.speed.device_log_sd, phone.score_log_sd or 0.0, predicted)
 
 
-def _transfer(link: Link, size: int, power: PowerFacts) -> TransferCost:
+def _transfer(link: RadioLink, size: int, power: PowerFacts) -> TransferCost:
     duration_s = size * 8 / link.rate_bit_s
     radio_w = link.base_w + link.slope_j_per_bit * link.rate_bit_s
     log_sd = link.sd_w / radio_w
@@ -138,4 +138,4 @@ def _fair_share(load: float) -> LoadPoint:
 
 def _ratio(mean: float, log_sd: float) -> Quantity:
     """A value that is known up to a factor."""
-    return Quantity(mean=mean, factor_95=math.exp(_NORMAL_95 * log_sd))
+    return Quantity(mean=mean, factor_95=math.exp(NORMAL_95 * log_sd))

@@ -9,20 +9,20 @@ import numpy as np
 
 from power.model import Finding, FindingLog, Severity
 from power.wire.decoder import Decoded
-from power.wire.hvpm_calibration import RangeCalibration
 from power.wire.hvpm_continuity import Continuity
-from power.wire.hvpm_observations import Observations, cut_observations
 from power.wire.hvpm_packets import (
     INVALID,
     MEASUREMENT,
     OUTPUT_ON,
     OVER_CURRENT,
     REFERENCE_CALIBRATION,
+    Observations,
     Packets,
+    cut_observations,
     find_confirmed,
     find_packets,
 )
-from power.wire.hvpm_scaling import COARSE_OFFSET_A, FINE_OFFSET_A, ChannelScale
+from power.wire.hvpm_scaling import COARSE_OFFSET_A, FINE_OFFSET_A, ChannelScale, HvpmRangeCalibration
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,8 +48,8 @@ class HvpmDecoder:
 
     def __init__(self, scale: ChannelScale) -> None:
         self._scale = scale
-        self._coarse = RangeCalibration(scale.coarse, COARSE_OFFSET_A)
-        self._fine = RangeCalibration(scale.fine, FINE_OFFSET_A)
+        self._coarse = HvpmRangeCalibration(scale.coarse, COARSE_OFFSET_A)
+        self._fine = HvpmRangeCalibration(scale.fine, FINE_OFFSET_A)
         self._findings = FindingLog()
         self._continuity = Continuity(self._findings)
         self._rest = b""

@@ -109,7 +109,10 @@ class HardwareModel(IntEnum):
 
 
 class UsbPassthrough(IntEnum):
-    """`Opcode.USB_PASSTHROUGH`; ``AUTO`` is off while the unit samples."""
+    """Whether the USB port at the front is connected through; ``AUTO`` is off while the unit samples.
+
+    The same numbers in `Opcode.USB_PASSTHROUGH` and in the LVPM's own command.
+    """
 
     OFF = 0
     ON = 1
@@ -202,7 +205,7 @@ def current_limit_raw(model: HardwareModel, current_a: float) -> int:
     The scale of the LVPM falls, that of the HVPM rises.
     """
     share = current_a / MODEL_LIMITS[model].current_max_a
-    # A share that is a whole step may come out a hair below it in binary.
+    # A share that is a whole step may come out slightly below it in binary.
     if model is HardwareModel.HVPM:
         return _HV_LIMIT_ZERO + int(_HV_LIMIT_SPAN * share + 1e-6)
     return _LV_LIMIT_SPAN - int(_LV_LIMIT_SPAN * share + 1e-6)

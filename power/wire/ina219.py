@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from power.model import Finding, FindingLog, Severity
-from power.wire.decoder import Decoded
+from power.wire.decoder import Decoded, LineBuffer
 from power.wire.ina219_frames import (
     MAX_LINE,
     Conversion,
@@ -30,8 +30,7 @@ from power.wire.ina219_frames import (
     parse_line,
 )
 from power.wire.ina219_registers import BUS_LSB_V, BUS_SHIFT, SHUNT_LSB_V
-from power.wire.ina219_track import Track
-from power.wire.line_buffer import LineBuffer
+from power.wire.ina219_track import SampleTrack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +70,7 @@ class Ina219Decoder:
         self._log = FindingLog()
         self._lines = LineBuffer(MAX_LINE)
         self._overlong_seen = 0
-        self._track: Track | None = None
+        self._track: SampleTrack | None = None
         self._last_sample = -1
         self._sync_edges: deque[SyncEdge] = deque(maxlen=SYNC_EDGES_KEPT)
         self._sync_high: bool | None = None
@@ -127,14 +126,14 @@ class Ina219Decoder:
         return decoded + self._take(np.array(frames, np.int64))
 
     def _begin(self, header: Header) -> None:
-        """A header opens the run, repeats what is known, or tells of a restart."""
+        """A header opens the run, repeats what is known, or shows a restart."""
         if self.header is not None and self.header.run == header.run:
             return
         if self._track is not None and self._track.index >= 0:
             self._restart()
             return
         self.header = header
-        self._track = Track(header.period_us, header.t_us)
+        self._track = SampleTrack(header.period_us, header.t_us)
 
     def _restart(self) -> None:
         self.restarted = True

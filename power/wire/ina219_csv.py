@@ -14,12 +14,66 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from power.energy.windows import ONE_LOST_PERIODS
-from power.model import Finding, FindingLog, Severity
-from power.wire.decoder import Decoded
-from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader
-from power.wire.ina219_csv_shunt import ShuntCheck
-from power.wire.line_buffer import LineBuffer
+from power.model import ONE_LOST_PERIODS, Finding, FindingLog, Severity
+from power.wire.decoder import Decoded, LineBuffer
+from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row
+from power.wire.ina219_registers import SHUNT_LSB_V
+
+ROUNDING_V = 3 * SHUNT_LSB_V
+"""Per line: the chip's steps of shunt voltage and of current, and the two decimals printed of each."""
+
+
+@dataclass(slots=True)
+class ShuntCheck:
+    """Whether the current that a sketch prints fits the shunt voltage beside it and the shunt's resistance.
+
+    A sketch computes the current with the resistance that is set in its library (0.1 ohm unless someone
+    changed it). On a board with another shunt every current is wrong by the same factor, and no single line
+    shows it. These are sums over all lines, also because one line may mix two conversions.
+
+    Attributes:
+        shunt_ohm: What the user says the shunt has; None does not check.
+        tolerance: How far the user says that may be off, relative.
+    """
+
+    shunt_ohm: float | None
+    tolerance: float
+    _lines: int = 0
+    _shunt_v: float = 0.0
+    _current_a: float = 0.0
+    _magnitude_a: float = 0.0
+    _largest_a: float = 0.0
+
+    def add(self, row: Row) -> None:
+        """Take a line over, if it has the shunt voltage."""
+        if self.shunt_ohm is None or row.shunt_v is None:
+            return
+        self._lines += 1
+        self._shunt_v += row.shunt_v
+        self._current_a += row.current_a
+        self._magnitude_a += abs(row.current_a)
+        self._largest_a = max(self._largest_a, abs(row.current_a))
+
+    def findings(self) -> tuple[Finding, ...]:
+        """The contradiction, if there is one; it concerns every sample."""
+        if self.shunt_ohm is None or not self._lines:
+            return ()
+        # An edge of the load may lie between the two conversions of one line; further edges cancel out.
+        allowed_v = self.shunt_ohm * (self.tolerance * self._magnitude_a + self._largest_a)
+        off_v = self._shunt_v - self.shunt_ohm * self._current_a
+        if abs(off_v) <= allowed_v + self._lines * ROUNDING_V:
+            return ()
+        implied = f"{self._shunt_v / self._current_a:.4g} ohm" if self._current_a else "none"
+        return (
+            Finding(
+                code="shunt_contradiction",
+                severity=Severity.ERROR,
+                message=f"the sketch's currents and shunt voltages fit a shunt of {implied}, not"
+                f" shunt_ohm = {self.shunt_ohm:g}: correct the option, or the resistance in the sketch",
+                count=self._lines,
+            ),
+        )
+
 
 MAX_LINE = 200
 """Longest line; the longest of the known formats has 50 bytes."""
@@ -146,7 +200,7 @@ class Ina219CsvDecoder:
         self._log = FindingLog()
         self._lines = LineBuffer(MAX_LINE)
         self._overlong_seen = 0
-        self._reader = RowReader(csv_format, torn=csv_format is CsvFormat.ADAFRUIT)
+        self._reader = CsvRowReader(csv_format, torn=csv_format is CsvFormat.ADAFRUIT)
         self._clock = MillisClock(self._log, self._pause_us)
         self._last_tick: int | None = None
         # An Adafruit line is torn or whole, never another valid line.

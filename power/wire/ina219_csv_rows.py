@@ -87,7 +87,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class RowReader:
+class CsvRowReader:
     """Reads the lines of one format; a reading of the Adafruit format takes several lines.
 
     Attributes:
@@ -144,7 +144,7 @@ def recognise(lines: Iterable[bytes]) -> CsvFormat | None:
     """
     found = list(lines)
     for csv_format in CsvFormat:
-        reader = RowReader(csv_format)
+        reader = CsvRowReader(csv_format)
         rows = 0
         for line in found:
             outcome = reader.read(line)

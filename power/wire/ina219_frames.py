@@ -60,7 +60,8 @@ class Header(BaseModel):
     """What ``#H`` says. Unknown keys are let through: a later sketch may add some within the version.
 
     Attributes:
-        proto: Name of the protocol.
+        proto: Name of the protocol. Before the hyphen may stand an earlier name of this project: old
+            recordings and boards can still be read.
         ver: Version of the protocol.
         fw: Version of the sketch.
         uid: Serial number of the board.
@@ -79,7 +80,7 @@ class Header(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
 
-    proto: Literal["joulefleet-ina219"]
+    proto: str = Field(pattern=r"^[a-z]+-ina219$")
     ver: Literal[1]
     fw: str = Field(max_length=32)
     uid: str = Field(max_length=32)
@@ -118,7 +119,7 @@ class Conversion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pong:
+class PongLine:
     """Answer to a ping: the microcontroller's clock when the question came and when the answer left."""
 
     nonce: int
@@ -185,7 +186,7 @@ def header_line(header: Header) -> bytes:
     return seal(b"#H" + json.dumps(header.model_dump(), separators=(",", ":")).encode())
 
 
-def pong_line(pong: Pong) -> bytes:
+def pong_line(pong: PongLine) -> bytes:
     """Answer to a ping."""
     return seal(b"P,%d,%d,%d" % (pong.nonce, pong.t_rx_us, pong.t_tx_us))
 
@@ -217,7 +218,7 @@ def parse_conversions(lines: bytes) -> NDArray[np.int64] | None:
     return rows if ((rows >= np.array(_LOWEST)) & (rows <= np.array(_HIGHEST))).all() else None
 
 
-def parse_line(line: bytes) -> Conversion | Header | Pong | Counters | Refused:
+def parse_line(line: bytes) -> Conversion | Header | PongLine | Counters | Refused:
     """Read one line, without its newline."""
     match = _CONVERSION.fullmatch(line)
     if match is None or crc16(match[1]) != int(match[7], 16):
@@ -228,7 +229,7 @@ def parse_line(line: bytes) -> Conversion | Header | Pong | Counters | Refused:
     return frame
 
 
-def _parse_other(line: bytes) -> Header | Pong | Counters | Refused:
+def _parse_other(line: bytes) -> Header | PongLine | Counters | Refused:
     sealed = _SEALED.fullmatch(line)
     if sealed is None:
         return Refused("malformed_line", "no checksum at its end")
@@ -238,7 +239,7 @@ def _parse_other(line: bytes) -> Header | Pong | Counters | Refused:
     if body.startswith(b"#H"):
         return _parse_header(body[2:])
     if match := _PONG.fullmatch(body):
-        return Pong(*(int(value) for value in match.groups()))
+        return PongLine(*(int(value) for value in match.groups()))
     if match := _COUNTERS.fullmatch(body):
         return Counters(*(int(value) for value in match.groups()))
     return Refused("malformed_line", "a kind of line this version does not know")

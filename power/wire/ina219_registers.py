@@ -85,7 +85,7 @@ class Config:
         pga: Gain divider 1, 2, 4 or 8: full scale 40, 80, 160 or 320 mV.
         bus_adc: Resolution and averaging of the bus voltage.
         shunt_adc: The same of the shunt voltage.
-        mode: 7 converts shunt and bus in turn for ever.
+        mode: 7 converts shunt and bus in turn, continuously.
     """
 
     bus_range_v: int

@@ -44,7 +44,7 @@ class Placed:
     jumps: int = 0
 
 
-class Track:
+class SampleTrack:
     """Follows one run. A frame must fit the one before in number and time, or be confirmed by its successors.
 
     A 16-bit checksum lets one damaged line in 65,536 through. One such line with a number far ahead must

@@ -23,7 +23,7 @@ COARSE_NOISE_A = 2e-3
 
 
 @dataclass(slots=True)
-class RangeCalibration:
+class LvpmRangeCalibration:
     """One measuring range.
 
     Attributes:
@@ -70,9 +70,11 @@ def _mean(window: deque[int]) -> float:
 class Calibration:
     """Both ranges of the main channel."""
 
-    fine: RangeCalibration = field(default_factory=lambda: RangeCalibration(FINE_REFERENCE_A, FINE_NOISE_A))
-    coarse: RangeCalibration = field(
-        default_factory=lambda: RangeCalibration(COARSE_REFERENCE_A, COARSE_NOISE_A)
+    fine: LvpmRangeCalibration = field(
+        default_factory=lambda: LvpmRangeCalibration(FINE_REFERENCE_A, FINE_NOISE_A)
+    )
+    coarse: LvpmRangeCalibration = field(
+        default_factory=lambda: LvpmRangeCalibration(COARSE_REFERENCE_A, COARSE_NOISE_A)
     )
 
     @property

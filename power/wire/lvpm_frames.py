@@ -12,10 +12,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
+
+from power.wire.hvpm_control import UsbPassthrough
 
 VOLTAGE_MIN_V = 2.01
 VOLTAGE_MAX_V = 4.55
@@ -35,14 +36,6 @@ FLAG_OUTPUT_ON = 0x20
 FLAGS_RESERVED = 0xC0
 
 DATA, ZERO_CALIBRATION, REFERENCE_CALIBRATION = 0, 1, 2
-
-
-class UsbPassthrough(IntEnum):
-    """Whether the USB port at the front is connected through; ``AUTO`` is off while sampling."""
-
-    OFF = 0
-    ON = 1
-    AUTO = 2
 
 
 def encode_frame(body: bytes) -> bytes:
@@ -66,7 +59,7 @@ def voltage_code(voltage_v: float) -> int:
     """
     if not VOLTAGE_MIN_V <= voltage_v <= VOLTAGE_MAX_V:
         raise ValueError(f"{voltage_v:g} V is outside {VOLTAGE_MIN_V} to {VOLTAGE_MAX_V} V")
-    return int((voltage_v - 2.0) * 100 + 1e-6)  # 3.7 - 2.0 is a hair below 1.7 in binary
+    return int((voltage_v - 2.0) * 100 + 1e-6)  # 3.7 - 2.0 is slightly below 1.7 in binary
 
 
 def setting_v(code: int) -> float:

@@ -10,7 +10,7 @@ from tests.conftest import missing
 
 USER = "joulefleet-test"
 PASSWORD = 'p4ss w0rd: of a "test" device'
-_HASH = "$6$joulefleet$IbxbgLPp1w/8mljVfGO5q1PsgbC4nMIFN1NGzSUx5DSK/M1Ah1VQ65fF5GQTlDrZ5ylEau5AVOWCxGVz.M0AQ."
+_HASH = "$6$joulefleet$FB3r7PFRrMdbqMqCCX5/WkR/iN9rjfNOdDwebsGDOqqNXQzVtLeicOllZfPy34BrdRzhQciXfNTFWQnv1Ml4w0"
 """Of ``PASSWORD``, by ``openssl passwd -6 -salt joulefleet``."""
 
 # The arguments are the two files and the command: no name or path is ever part of the script.

@@ -65,6 +65,6 @@ def a_model(value: float = 0.01) -> bytes:
     """Weights for the softmax workload."""
     import numpy as np
 
-    from device_agents.payload.tensors import pack
+    from device_agents.payload.tensors import pack_arrays
 
-    return pack({"weights": np.full(650, value)})
+    return pack_arrays({"weights": np.full(650, value)})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from device_agents.job import BlobRef
-from device_agents.payload.tensors import pack
+from device_agents.payload.tensors import pack_arrays
 from device_agents.session.agent_session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.workloads.models import initial_state
@@ -54,7 +54,7 @@ def test_torch_trains_a_task_and_the_probe_is_its_first_epoch(session: AgentSess
 
 def test_torch_starts_from_the_model_and_shard_that_it_is_given(session: AgentSession) -> None:
     x, y = synthetic_shard(TASK, 80, np.random.default_rng(4))
-    model, shard = pack(initial_state(TASK, 7)), pack({"x": x, "y": y})
+    model, shard = pack_arrays(initial_state(TASK, 7)), pack_arrays({"x": x, "y": y})
     job = softmax(backend="torch", **LENET, model=BlobRef.of(model), shard=BlobRef.of(shard))
     result = session.run_round(job, blobs={"model": model, "shard": shard})
     expected, loss = torch_here(x, y, np.random.default_rng(job.seed))
@@ -65,7 +65,7 @@ def test_torch_starts_from_the_model_and_shard_that_it_is_given(session: AgentSe
 
 
 def test_a_model_of_another_task_is_refused(session: AgentSession) -> None:
-    model = pack(initial_state(find_task("shakespeare-lstm"), 0))
+    model = pack_arrays(initial_state(find_task("shakespeare-lstm"), 0))
     with pytest.raises(DeviceError, match=r"mnist-lenet5 with backend torch: .*state_dict"):
         session.run_round(softmax(backend="torch", **LENET, model=BlobRef.of(model)), blobs={"model": model})
 
@@ -88,7 +88,7 @@ main()
 def test_onnxruntime_trains_the_same_without_torch_on_the_device(tmp_path: Path) -> None:
     from device_agents.onnx_export.step import export_step
 
-    blobs = {"model": pack(initial_state(TASK, 7))}
+    blobs = {"model": pack_arrays(initial_state(TASK, 7))}
     blobs |= {f"graph-{size}": export_step(TASK, size) for size in set(batch_sizes(TASK, 80))}
     refs = {name: BlobRef.of(data) for name, data in blobs.items()}
     graphs = {int(name.partition("-")[2]): ref for name, ref in refs.items() if name != "model"}

@@ -19,7 +19,7 @@ import pytest
 from device_agents.deploy.bundle import build_bundle
 from device_agents.deploy.install import Installation, start_agent
 from device_agents.job import SyncPattern
-from device_agents.payload.tensors import unpack
+from device_agents.payload.tensors import unpack_arrays
 from device_agents.protocol import EpochMarker, Phase, ProbeDone
 from device_agents.session.agent_session import AgentSession
 from device_agents.session.job_record import JobRecord
@@ -180,4 +180,4 @@ def test_the_cable_is_pulled_in_every_phase(tmp_path: Path, sshd: str, policy: s
             assert ended == [1, 2, 3], phase
             assert outcome.result is not None
             trained = read_model(outcome.result, MODEL)["weights"]
-            assert not np.array_equal(trained, unpack(MODEL)["weights"]), phase
+            assert not np.array_equal(trained, unpack_arrays(MODEL)["weights"]), phase

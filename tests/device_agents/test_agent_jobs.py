@@ -10,7 +10,7 @@ import pytest
 
 from device_agents.deploy.bundle import build_bundle
 from device_agents.job import BackgroundLoad, BlobRef, SyncPattern
-from device_agents.payload.tensors import pack, unpack
+from device_agents.payload.tensors import pack_arrays, unpack_arrays
 from device_agents.protocol import EpochMarker, Phase, Telemetry
 from device_agents.session.agent_session import AgentSession
 from device_agents.transport import LocalTransport
@@ -69,7 +69,7 @@ def test_download_and_upload_are_phases_with_their_bytes(tmp_path: Path) -> None
     assert order.index(Phase.DOWNLOAD) < order.index(Phase.EPOCH) < order.index(Phase.UPLOAD)
     assert result.done.uploaded
     assert result.done.result == BlobRef.of(fetched)
-    assert unpack(fetched)["weights"].tobytes() == weights(result.model)
+    assert unpack_arrays(fetched)["weights"].tobytes() == weights(result.model)
 
 
 def test_the_downloaded_model_is_the_one_that_is_trained(tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_an_early_exit_uploads_nothing(tmp_path: Path) -> None:
     ("model", "message"),
     [
         (b"no tensors at all", "header"),
-        (pack({"weights": np.zeros(3)}), "one array `weights`"),
-        (pack({"other": np.zeros(650)}), "one array `weights`"),
+        (pack_arrays({"weights": np.zeros(3)}), "one array `weights`"),
+        (pack_arrays({"other": np.zeros(650)}), "one array `weights`"),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused_by_the_device(
@@ -110,7 +110,7 @@ def test_a_model_that_does_not_fit_is_refused_by_the_device(
 
 def test_a_shard_is_sent_once_and_again_only_if_the_copy_is_damaged(tmp_path: Path) -> None:
     rng = np.random.default_rng(9)
-    shard = pack({"x": rng.random((500, 64)), "y": rng.integers(0, 10, 500)})
+    shard = pack_arrays({"x": rng.random((500, 64)), "y": rng.integers(0, 10, 500)})
     job = softmax(samples=500, shard=BlobRef.of(shard), upload=True)
     sent: list[str] = []
     results = []
@@ -140,7 +140,7 @@ def session_loss_on_synthetic(tmp_path: Path) -> float | None:
 
 
 def test_a_shard_of_another_size_is_refused(tmp_path: Path) -> None:
-    shard = pack({"x": np.zeros((10, 64)), "y": np.zeros(10, np.int64)})
+    shard = pack_arrays({"x": np.zeros((10, 64)), "y": np.zeros(10, np.int64)})
     with session_on(tmp_path) as session, pytest.raises(DeviceError, match="a shard of"):
         session.run_round(softmax(samples=500, shard=BlobRef.of(shard)), blobs={"shard": shard})
 
@@ -314,7 +314,7 @@ def test_a_disk_that_fills_up_during_a_job(small_disk: Callable[[], Path]) -> No
 
 def test_a_shard_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:
     rng = np.random.default_rng(9)
-    shard = pack({"x": rng.random((500, 64)), "y": rng.integers(0, 10, 500)})
+    shard = pack_arrays({"x": rng.random((500, 64)), "y": rng.integers(0, 10, 500)})
     limited = ["prlimit", "--fsize=100000", "--", *AGENT, "--state", str(tmp_path)]
     with LocalTransport().open(limited) as channel:
         session = AgentSession(channel)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agents.payload.tensors import unpack
+from device_agents.payload.tensors import unpack_arrays
 from device_agents.protocol import EpochMarker, Phase
 from device_agents.session.agent_session import AgentSession
 from device_agents.session.job_record import JobRecord
@@ -104,7 +104,7 @@ def test_cut_and_told_to_finish(tmp_path: Path, phase: str) -> None:
     assert record.decision is not None
     assert record.decision.by == ("host" if phase in ("epochs", "upload") else "policy")
     assert result is not None
-    assert not np.array_equal(read_model(result, MODEL)["weights"], unpack(MODEL)["weights"])
+    assert not np.array_equal(read_model(result, MODEL)["weights"], unpack_arrays(MODEL)["weights"])
 
 
 def test_cut_in_the_middle_of_a_blob(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_the_result_after_a_lost_link_is_that_of_an_undisturbed_run(tmp_path: Pa
     assert record.end.loss == whole.done.loss
     assert result is not None
     assert whole.model is not None
-    assert unpack(result)["weights"].tobytes() == whole.model["weights"].tobytes()
+    assert unpack_arrays(result)["weights"].tobytes() == whole.model["weights"].tobytes()
 
 
 def test_an_orphan_can_be_watched_and_cancelled(tmp_path: Path) -> None:

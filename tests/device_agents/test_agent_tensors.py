@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from device_agents.payload.tensors import MAX_HEADER_BYTES, pack, unpack
+from device_agents.payload.tensors import MAX_HEADER_BYTES, pack_arrays, unpack_arrays
 
 DTYPES = ["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"]
 
@@ -35,8 +35,8 @@ def equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
 @settings(deadline=None)
 @given(some_arrays)
 def test_what_is_packed_comes_back_and_the_library_reads_it(arrays: dict[str, np.ndarray]) -> None:
-    data = pack(arrays)
-    assert equal(unpack(data), arrays)
+    data = pack_arrays(arrays)
+    assert equal(unpack_arrays(data), arrays)
     theirs = safetensors.numpy.load(data)
     assert equal(dict(sorted(theirs.items())), dict(sorted(arrays.items())))
 
@@ -44,20 +44,20 @@ def test_what_is_packed_comes_back_and_the_library_reads_it(arrays: dict[str, np
 @settings(deadline=None)
 @given(some_arrays)
 def test_what_the_library_writes_is_read(arrays: dict[str, np.ndarray]) -> None:
-    ours = unpack(safetensors.numpy.save(arrays, metadata={"made by": "the library"}))
+    ours = unpack_arrays(safetensors.numpy.save(arrays, metadata={"made by": "the library"}))
     assert equal(dict(sorted(ours.items())), dict(sorted(arrays.items())))
 
 
 def test_views_and_foreign_byte_order_are_written_as_what_they_show() -> None:
     view = np.arange(12.0).reshape(3, 4).T[::2]
-    arrays = unpack(pack({"view": view, "big": np.arange(3, dtype=">i4")}))
+    arrays = unpack_arrays(pack_arrays({"view": view, "big": np.arange(3, dtype=">i4")}))
     assert np.array_equal(arrays["view"], view)
     assert arrays["big"].tolist() == [0, 1, 2]
 
 
 def test_objects_do_not_travel() -> None:
     with pytest.raises(ValueError, match="do not travel"):
-        pack({"evil": np.array([object()])})
+        pack_arrays({"evil": np.array([object()])})
 
 
 def forged(header: object, body: bytes = bytes(16)) -> bytes:
@@ -89,11 +89,11 @@ def forged(header: object, body: bytes = bytes(16)) -> bytes:
 )
 def test_what_is_not_the_layout_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"header|shape|bytes"):
-        unpack(data)
+        unpack_arrays(data)
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_garbage_is_an_error_never_a_crash(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        unpack(struct.pack("<Q", len(data)) + data)
+        unpack_arrays(struct.pack("<Q", len(data)) + data)

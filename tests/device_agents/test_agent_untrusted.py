@@ -9,7 +9,7 @@ import pytest
 
 from device_agents.job import BlobRef
 from device_agents.payload.link.wire import MAX_JOURNAL_BYTES
-from device_agents.payload.tensors import pack
+from device_agents.payload.tensors import pack_arrays
 from device_agents.protocol import JobStatus
 from device_agents.session.agent_session import AgentSession
 from device_agents.session.job_record import read_job
@@ -148,8 +148,8 @@ sys.stdout.buffer.write({data!r}); sys.stdout.buffer.flush(); hear(); done("j")
         (one_upload(a_model() + b"x"), "1 bytes behind the last array"),
         (one_upload(a_model(), sha256="0" * 64), "arrived damaged"),
         (one_upload(b"\x80\x04]q\x00."), "do not parse"),  # a pickle
-        (one_upload(pack({"weights": np.zeros(3)})), "other weights than it was given"),
-        (one_upload(pack({"../../evil": np.zeros(3)})), "other weights than it was given"),
+        (one_upload(pack_arrays({"weights": np.zeros(3)})), "other weights than it was given"),
+        (one_upload(pack_arrays({"../../evil": np.zeros(3)})), "other weights than it was given"),
     ],
 )
 def test_weights_that_are_not_what_was_asked_for(program: str, message: str) -> None:

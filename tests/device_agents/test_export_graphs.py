@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
+from device_agents.onnx_export import cache
 from device_agents.onnx_export.cache import GraphCache
 from device_agents.onnx_export.graph import IR_VERSION, OPSET, OnnxGraph, Value
 from device_agents.onnx_export.step import export_step
@@ -52,6 +53,17 @@ def test_whatever_changes_the_graph_changes_its_name(tmp_path: Path) -> None:
         graphs.step(replace(TASK, classes=11), 4),
     }
     assert len(paths) == 4
+
+
+def test_the_name_depends_on_every_source_that_makes_the_graph() -> None:
+    sources = cache.sources()
+    for name in (
+        "onnx_export/ops.py",
+        "onnx_export/pooling.py",
+        "workloads/tasks.py",
+        "workloads/models/lenet5.py",
+    ):
+        assert len(sources[name]) == 64
 
 
 def test_a_model_of_ones_own_is_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +149,7 @@ def test_an_operator_without_an_onnx_form_is_named(monkeypatch: pytest.MonkeyPat
     task = replace(TASK, model="unexportable", input_shape=(2, 15, 13))
     with pytest.raises(JoulefleetError, match=r"aten\.erfinv\.default, which has no ONNX form") as caught:
         export_step(task, 4)
-    assert "onnx_ops.py" in caught.value.hint
+    assert "onnx_export/ops.py" in caught.value.hint
 
 
 def test_what_does_not_fit_the_graph_is_refused_before_the_first_step(step: bytes) -> None:

@@ -100,6 +100,18 @@ def test_every_file_is_python_3_9_and_imports_only_what_a_device_has(path: Path)
                 assert name.startswith("device_agents.workloads"), name
 
 
+def test_the_front_door_imports_nothing_before_a_name_is_used() -> None:
+    """It is shipped, too: the host's half of the package is not on the device."""
+    text = (REPOSITORY / "device_agents" / "__init__.py").read_text()
+    tree = ast.parse(text, feature_version=(3, 9))
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    program = (
+        "import sys; old = set(sys.modules); import device_agents.workloads; print(*set(sys.modules) - old)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY)
+    assert set(done.stdout.split()) == {"device_agents", "device_agents.workloads"}
+
+
 def test_the_grammar_check_can_fail() -> None:
     with pytest.raises(SyntaxError):
         ast.parse("match x:\n    case 1: pass", feature_version=(3, 9))

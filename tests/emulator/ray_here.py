@@ -78,7 +78,7 @@ def here(task: Task, **options: Any) -> list[np.ndarray]:
 def everybody(trainer: RayTrainer) -> None:
     """Wait until all actors are there, so that the test decides who is lost."""
     deadline_s = time.monotonic() + 60
-    while len(trainer.crew.present) < len(trainer.crew):
+    while len(trainer.pool.present) < len(trainer.pool):
         assert time.monotonic() < deadline_s, "not all actors started"
         trainer.score(trainer.initial(), [ScoreJob("training", 0)])
         time.sleep(0.1)  # leaves them a processor to start on

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from emulator.experiments.plan import Cast, ExperimentPlan, Preset, Swept, Variant, make_plan
-from emulator.experiments.runner import play, start
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, Traces, TrainerSection
+from emulator.experiments.plan import ExperimentPlan, Preset, SweptQuantity, Variant, VariantPlan, make_plan
+from emulator.experiments.runner import start
+from emulator.runs.batch import play
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TracesSection, TrainerSection
 
 METHODS = ("fedavg", "oort", "fedrank")
 
@@ -12,7 +13,7 @@ METHODS = ("fedavg", "oort", "fedrank")
 def variant(name: str = "plain", **changes: object) -> Variant:
     scenario = Scenario(
         name=name,
-        fleet=Fleet(devices=12, traces=Traces(at_end="wrap", users=12, days=2)),
+        fleet=FleetSection(devices=12, traces=TracesSection(at_end="wrap", users=12, days=2)),
         protocol=ProtocolSection(rounds=4, k=3, candidates=6, local_epochs=2),
         trainer=TrainerSection(kind="surrogate"),
     )
@@ -29,12 +30,17 @@ def variant(name: str = "plain", **changes: object) -> Variant:
 def small_plan(seeds: tuple[int, ...] = (0, 1)) -> ExperimentPlan:
     base = variant()
     more = variant(
-        "candidates-9", baseline="plain", swept=Swept(quantity="candidates", key="protocol.candidates")
+        "candidates-9",
+        baseline="plain",
+        swept=SweptQuantity(quantity="candidates", key="protocol.candidates"),
     )
     protocol = more.scenario.protocol.model_copy(update={"candidates": 9})
     more = more.model_copy(update={"scenario": more.scenario.model_copy(update={"protocol": protocol})})
-    casts = [Cast(base, METHODS[:1], seeds, METHODS[1:], seeds), Cast(more, ("fedrank",), seeds)]
-    return make_plan("small", Preset.SMOKE, "Does it work", casts)
+    plans = [
+        VariantPlan(base, METHODS[:1], seeds, METHODS[1:], seeds),
+        VariantPlan(more, ("fedrank",), seeds),
+    ]
+    return make_plan("small", Preset.SMOKE, "Does it work", plans)
 
 
 def played(root: Path, plan: ExperimentPlan) -> Path:

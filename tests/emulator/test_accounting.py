@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.round.accounting import round_costs
+from emulator.round.accounting import PHASES, counted, honest_time_s, round_costs, vanilla_cost
 from emulator.round.budgets import budgets_by_rule
 from emulator.round.outcome import Accounting, ClientCost, RoundCost
 from emulator.round.reward import CLIP, REWARDS, Budgets, literal, penalty, signed
@@ -17,7 +17,7 @@ BUDGETS = Budgets(time_s=10.0, energy_j=20.0)
 positive = st.floats(0.1, 1e4)
 
 
-def test_three_accountings_of_a_probed_round() -> None:
+def probed_round() -> tuple[ClientCost, np.ndarray]:
     """Three candidates, the last two chosen; numbers chosen so that no two sums agree."""
     numbers = {
         "download_s": [1, 2, 3], "probe_s": [40, 5, 6], "wait_s": [0, 34, 32], "train_s": [0, 70, 80],
@@ -26,10 +26,36 @@ def test_three_accountings_of_a_probed_round() -> None:
     }  # fmt: skip
     assert set(numbers) == set(COSTS)
     cost = ClientCost(**{name: np.array(values, float) for name, values in numbers.items()})
-    costs = round_costs(cost, np.array([False, True, True]), 131.0, probed=True)
+    return cost, np.array([False, True, True])
+
+
+def test_three_accountings_of_a_probed_round() -> None:
+    cost, chosen = probed_round()
+    costs = round_costs(cost, chosen, 131.0, probed=True)
     assert costs[Accounting.HONEST] == RoundCost(131.0, 600 + 6000 + 110000 + 1700000)
     assert costs[Accounting.SELECTED_ONLY] == RoundCost(40 + 93, 500 + 5000 + 110000 + 1700000)
     assert costs[Accounting.FREE] == RoundCost(93, 500 + 110000 + 1700000)
+
+
+def test_the_time_of_a_round_follows_from_its_phases() -> None:
+    """The slowest to report, then the slowest to send its update: 1 + 40 s, then 80 + 10 s."""
+    cost, chosen = probed_round()
+    assert honest_time_s(cost, chosen) == 131.0
+    assert honest_time_s(cost, np.zeros(3, bool)) == 41.0
+
+
+@pytest.mark.parametrize("accounting", list(Accounting))
+def test_whose_phases_count_makes_the_energy(accounting: Accounting) -> None:
+    cost, chosen = probed_round()
+    who = counted(accounting, chosen)
+    assert tuple(who) == PHASES
+    by_phase = sum(getattr(cost, f"{phase}_j")[mask].sum() for phase, mask in who.items())
+    assert round_costs(cost, chosen, 131.0, probed=True)[accounting].energy_j == by_phase
+
+
+def test_without_early_exit_everybody_trains_before_the_chosen_upload() -> None:
+    cost, chosen = probed_round()
+    assert vanilla_cost(cost, chosen) == RoundCost(3 + 6 + 80 + 10, 600 + 6000 + 110000 + 1700000)
 
 
 def test_without_probing_they_agree() -> None:

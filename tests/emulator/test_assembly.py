@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.fleet.network import Link
+from emulator.fleet.network import TransferSource
 from emulator.round.budgets import budgets_by_rule
 from emulator.runs.assemble import Assembly, assemble
 from emulator.scenario.model import (
-    Fleet,
+    FleetSection,
     ProtocolSection,
     Scenario,
     SelectorSection,
     TaskSection,
-    Traces,
+    TracesSection,
     TrainerSection,
 )
 from joulefleet.errors import ConfigError
@@ -36,10 +36,10 @@ from tests.emulator.worlds import (
 def seeded(selector: str, seed: int) -> Assembly:
     scenario = Scenario(
         name="seeded",
-        fleet=Fleet(
+        fleet=FleetSection(
             devices=12,
             speed_spread=0.3,
-            traces=Traces(policy="idle", at_end="wrap", start="12:00", users=6, days=2),
+            traces=TracesSection(policy="idle", at_end="wrap", start="12:00", users=6, days=2),
         ),
         task=TaskSection(name="digits-softmax", partition="dir_client"),
         protocol=ProtocolSection(k=2),
@@ -73,7 +73,7 @@ def test_the_seed_fixes_the_world_for_every_selector() -> None:
 def surrogate(selector: str = "fedavg", **fleet_settings: Any) -> Scenario:
     return Scenario(
         name="stand-in",
-        fleet=Fleet(devices=2, **fleet_settings),
+        fleet=FleetSection(devices=2, **fleet_settings),
         task=TaskSection(name="digits-mlp"),
         protocol=ProtocolSection(k=2, rounds=1),
         selector=SelectorSection(name=selector),
@@ -84,7 +84,7 @@ def surrogate(selector: str = "fedavg", **fleet_settings: Any) -> Scenario:
 def test_the_surrogate_sends_a_model_of_the_real_size(tmp_path: Path) -> None:
     """One megabit per second both ways."""
     folder = trace_set(tmp_path / "set", [user(rates=[(0, 1e6, 1e6), (86400, 1e6, 1e6)])])
-    scenario = surrogate(network="trace", traces=Traces(source=str(folder), at_end="wrap"))
+    scenario = surrogate(network="trace", traces=TracesSection(source=str(folder), at_end="wrap"))
     stand_in = assemble(scenario, 0)
     cost = stand_in.engine.play().cost
     trained = assemble(scenario.model_copy(update={"trainer": TrainerSection(workers=1)}), 0)
@@ -111,11 +111,11 @@ def test_a_policy_about_levels_that_nobody_recorded_is_refused(tmp_path: Path) -
     chosen = {"policy": "battery >= 30 %", "at_end": "wrap"}
     folder = trace_set(tmp_path / "chargers", people)
     with pytest.raises(ConfigError, match="asks for the battery level, but none was recorded") as caught:
-        assemble(surrogate(traces=Traces(source=str(folder), **chosen)), 0)
+        assemble(surrogate(traces=TracesSection(source=str(folder), **chosen)), 0)
     assert "modelled" in caught.value.hint
     read = [*people, user("c", battery=[(0, 0.9), (86400, 0.9)])]
     folder = trace_set(tmp_path / "levels", read)
-    assert assemble(surrogate(traces=Traces(source=str(folder), **chosen)), 0)
+    assert assemble(surrogate(traces=TracesSection(source=str(folder), **chosen)), 0)
 
 
 def test_registration_tells_the_speed_of_the_moment_and_nothing_of_later() -> None:
@@ -126,7 +126,7 @@ def test_registration_tells_the_speed_of_the_moment_and_nothing_of_later() -> No
         user("slow", rates=[(0, 1e6, 4e6), (86400, 1e6, 4e6)]),
         user("dead", rates=[(0, 0.0, 0.0), (86400, 0.0, 0.0)]),
     ]
-    place = world(state, replay(users), link=Link.TRACE, model_bytes=1_000_000)
+    place = world(state, replay(users), link=TransferSource.TRACE, model_bytes=1_000_000)
     made = engine(Prober(), place=place, devices=3, candidates=3)
     assert made.reported.fields["comm_s"] == pytest.approx([1.0, 8.0 + 2.0, 1.0])
     time_s, energy_j = budgets_by_rule(place, 3, 5, 0, np.random.default_rng(0))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emulator.fleet.conditions import Replayed
-from emulator.fleet.network import Link
+from emulator.fleet.network import TransferSource
 from emulator.fleet.world import LONGEST_WAIT_NS
 from emulator.round.outcome import Fate
 from emulator.round.timeline import FORWARD_SHARE, Timeline
@@ -90,7 +90,7 @@ def test_waiting_costs_what_it_takes_beyond_idling_and_may_be_left() -> None:
 @pytest.mark.parametrize(("energy", "wait_w"), [("gross", 0.4), ("net", 0.3), ("marginal", 0.3)])
 def test_waiting_and_stalling_are_charged_like_everything_else(energy: str, wait_w: float) -> None:
     state = fleet([profile()], [100], energy=energy)
-    place = world(state, replay([user(rates=[(0, 0.0, 0.0)])]), link=Link.TRACE)
+    place = world(state, replay([user(rates=[(0, 0.0, 0.0)])]), link=TransferSource.TRACE)
     line = Timeline(place, EVERYBODY.copy(), 0, 30 * SECOND_NS)
     line.wait_until(10 * SECOND_NS, EVERYBODY)
     line.download(EVERYBODY)
@@ -209,7 +209,7 @@ def test_an_empty_battery_takes_no_part() -> None:
 def test_transfers_take_the_recorded_throughput() -> None:
     """1 MB at 8 Mbit/s down and 2 Mbit/s up; the radio's power is the measured 0.5 W."""
     person = user(rates=[(0, 8e6, 2e6), (4.0, 8e6, 1e6)])
-    line = timeline(person, link=Link.TRACE, model_bytes=1_000_000)
+    line = timeline(person, link=TransferSource.TRACE, model_bytes=1_000_000)
     line.download(EVERYBODY)
     assert line.cost.download_s[0] == pytest.approx(1.0)
     assert line.cost.download_j[0] == pytest.approx(0.5)
@@ -222,14 +222,14 @@ def test_transfers_take_the_recorded_throughput() -> None:
 
 def test_unknown_throughput_falls_back_to_what_was_measured() -> None:
     person = user(rates=[(0, float("nan"), 2e6)])
-    line = timeline(person, link=Link.TRACE, model_bytes=1_000_000)
+    line = timeline(person, link=TransferSource.TRACE, model_bytes=1_000_000)
     line.download(EVERYBODY)
     assert line.cost.download_s[0] == pytest.approx(0.5)
 
 
 def test_each_direction_counts_for_itself() -> None:
     """A set that holds downloads only: uploads are as measured."""
-    line = timeline(user(rates=[(0, 8e6, float("nan"))]), link=Link.TRACE, model_bytes=1_000_000)
+    line = timeline(user(rates=[(0, 8e6, float("nan"))]), link=TransferSource.TRACE, model_bytes=1_000_000)
     line.download(EVERYBODY)
     assert line.cost.download_s[0] == pytest.approx(1.0)
     line.upload(EVERYBODY)
@@ -239,7 +239,7 @@ def test_each_direction_counts_for_itself() -> None:
 def test_a_stalled_transfer_is_tried_again_until_it_moves() -> None:
     """Nothing moves for 5 s: tried at 0, 1, 3 and 7 s, awake in between; then 1 s at the radio's power."""
     person = user(rates=[(0, 0.0, 2e6), (5.0, 8e6, 2e6)])
-    line = timeline(person, link=Link.TRACE, model_bytes=1_000_000)
+    line = timeline(person, link=TransferSource.TRACE, model_bytes=1_000_000)
     line.download(EVERYBODY)
     assert line.cost.download_s[0] == pytest.approx(8.0)
     assert line.cost.download_j[0] == pytest.approx(7 * 0.3 + 0.5)
@@ -248,14 +248,14 @@ def test_a_stalled_transfer_is_tried_again_until_it_moves() -> None:
 def test_a_stall_that_is_cut_short_was_at_awake_power() -> None:
     """Stalled until 7 s, when 1 s at the radio's power would begin."""
     person = user(rates=[(0, 0.0, 2e6), (5.0, 8e6, 2e6)])
-    line = whole_round(timeline(person, link=Link.TRACE, model_bytes=1_000_000, deadline_s=6.5))
+    line = whole_round(timeline(person, link=TransferSource.TRACE, model_bytes=1_000_000, deadline_s=6.5))
     assert line.fates() == (Fate.DEADLINE,)
     assert line.cost.download_j[0] == pytest.approx(6.5 * 0.3)
 
 
 def test_a_transfer_that_never_moves_ends_at_the_limit() -> None:
     person = user(rates=[(0, 0.0, 2e6)])
-    line = whole_round(timeline(person, link=Link.TRACE, deadline_s=20))
+    line = whole_round(timeline(person, link=TransferSource.TRACE, deadline_s=20))
     assert line.fates() == (Fate.DEADLINE,)
     assert line.t_ns.tolist() == [20 * SECOND_NS]
     assert line.cost.download_j[0] == pytest.approx(20 * 0.3)
@@ -265,7 +265,7 @@ def test_a_transfer_that_never_moves_ends_at_the_limit() -> None:
 def test_a_transfer_for_ever_ends_after_a_year_where_nothing_else_ends_it(bps: float) -> None:
     flat = flatten([user(rates=[(0, bps, bps)])])
     there = Replayed(TraceFleet.made(flat, FleetRecipe(devices=1)), "any")
-    place = world(fleet([profile()], [100]), there, link=Link.TRACE, model_bytes=1_000_000)
+    place = world(fleet([profile()], [100]), there, link=TransferSource.TRACE, model_bytes=1_000_000)
     line = whole_round(Timeline(place, EVERYBODY.copy(), 10 * SECOND_NS))
     assert line.fates() == (Fate.LEFT,)
     assert line.t_ns.tolist() == [10 * SECOND_NS + LONGEST_WAIT_NS]

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.fleet.slowdown import Work, compute
+from emulator.fleet.slowdown import Computation, compute
 from tests.emulator.worlds import SECOND_NS, fleet, profile, replay, user
 
 CURVE = ((0.0, 1.0, 1.0), (0.5, 1.5, 1.1), (1.0, 3.0, 1.5))
 
 
-def work(duration_s: float, energy_j: float, n: int = 1) -> Work:
-    return Work(
+def work(duration_s: float, energy_j: float, n: int = 1) -> Computation:
+    return Computation(
         np.arange(n), np.zeros(n, np.int16), np.full(n, duration_s), np.full(n, energy_j), np.zeros(n)
     )  # fmt: skip
 

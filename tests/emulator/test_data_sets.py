@@ -13,7 +13,7 @@ import pytest
 from emulator.data.images import _from_torchvision
 from emulator.data.model import DataSet, Split, image_data_set
 from emulator.data.partition import make_partition
-from emulator.data.sources import DATA_SETS, Source, data_folder, load_data_set
+from emulator.data.sources import DATA_SETS, DataSource, data_folder, load_data_set
 from emulator.data.text import ALPHABET, CLASSES, LENGTH, encode
 from joulefleet.errors import ConfigError, DataQualityError, MissingExtra, StorageError
 
@@ -108,7 +108,7 @@ def test_torchvision_reads_the_same_as_we_do(mnist_folder: Path) -> None:
     raw = mnist_folder / "MNIST" / "raw"
     for path in raw.glob("*.gz"):
         path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
-    source = Source(mnist_folder, download=False, seed=0)
+    source = DataSource(mnist_folder, download=False, seed=0)
     ours = load_data_set("mnist", folder=mnist_folder).train
     theirs = _from_torchvision(source, "MNIST", train=True)
     assert np.array_equal(theirs.x, ours.x)

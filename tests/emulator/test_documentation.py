@@ -9,18 +9,17 @@ import pytest
 
 from emulator.compare.load import compare_emulations
 from emulator.compare.render import rows
-from emulator.runs.batch import plan, play, start
-from emulator.runs.emulation import run
+from emulator.runs.batch import plan, play, run, start
 from emulator.runs.log import clients_schema, rounds_schema
 from emulator.scenario.load import preset_names
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "emulator.md").read_text(encoding="utf-8")
 ON_DISK = PAGE[PAGE.index("## On disk") : PAGE.index("## Your own")]
 SMALL = Scenario(
     name="small",
-    fleet=Fleet(devices=10),
+    fleet=FleetSection(devices=10),
     protocol=ProtocolSection(rounds=2, k=2),
     trainer=TrainerSection(kind="surrogate"),
 )

@@ -11,7 +11,7 @@ from emulator.round.outcome import Accounting, Fate
 from emulator.round.rules import Aggregation
 from emulator.selectors.base import Probe, Profiling
 from emulator.selectors.fedavg import FedAvg
-from joulefleet.errors import ConfigError, JoulefleetError, NobodyLeft
+from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, NobodyLeft
 from joulefleet.provenance import Origin, Provenance
 from power.profile.model import Battery
 from tests.emulator.tiny_trainer import TinyTrainer
@@ -103,7 +103,7 @@ def e_initial(e) -> float:
 def test_rewards_come_from_the_split_that_was_chosen() -> None:
     e = engine(rounds=2)
     tested = Engine(
-        e.world, e.trainer, FedAvg(), e.protocol, replace(e.judging, split="test"), 0, classes=10
+        e.world, e.trainer, FedAvg(), e.rules, replace(e.reward_rules, split="test"), 0, classes=10
     )  # fmt: skip
     assert e.play().accuracy == e.trainer.evaluate(e.weights, "validation").accuracy
     assert tested.play().accuracy == e.trainer.evaluate(tested.weights, "test").accuracy
@@ -544,11 +544,11 @@ def test_energy_of_the_wanted_kind_or_none() -> None:
     assert state.first_epoch(np.arange(1))[1] == pytest.approx([5.0])
     bare = profile()
     bare = bare.model_copy(update={"epoch": bare.epoch.model_copy(update={"marginal_j": None})})
-    with pytest.raises(ConfigError, match="no marginal energy of its epoch") as caught:
+    with pytest.raises(DataQualityError, match="no marginal energy of its epoch") as caught:
         fleet([bare], [100])
     assert "gross" in caught.value.hint
-    with pytest.raises(ConfigError, match="how a load changes its gross energy"):
+    with pytest.raises(DataQualityError, match="how a load changes its gross energy"):
         fleet([bare], [100], energy="gross")
     assert len(fleet([bare.model_copy(update={"load_curve": ()})], [100], energy="gross")) == 1
-    with pytest.raises(ConfigError, match="no idle power, so its waiting has no marginal energy"):
+    with pytest.raises(DataQualityError, match="no idle power, so its waiting has no marginal energy"):
         fleet([profile(idle_power_w=None)], [100])

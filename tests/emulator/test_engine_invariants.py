@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from emulator.round.engine import Engine
 from emulator.round.outcome import Accounting, Fate, RoundOutcome
 from emulator.round.reward import Budgets, signed
-from emulator.round.rules import Judging, Protocol
+from emulator.round.rules import RewardRules, RoundRules
 from emulator.selectors.base import Probe
 from emulator.selectors.fedavg import FedAvg
 from emulator.training.surrogate import SurrogateTrainer
@@ -57,7 +57,7 @@ def test_every_round_adds_up(
     sizes = np.full(DEVICES, 100)
     phones = [profile(), profile(1.0, 4.0, battery=Battery(capacity_j=200, charge_w=2))]
     place = world(fleet(phones, sizes, speed_spread=0.4), replay(users, policy))
-    rules = Protocol(
+    rules = RoundRules(
         rounds=5,
         k=2,
         candidates=4,
@@ -66,7 +66,7 @@ def test_every_round_adds_up(
         probe_deadline_s=probe_deadline_s,
         over_commit=over_commit,
     )
-    judging = Judging(signed, Budgets(time_s=5.0, energy_j=30.0))
+    judging = RewardRules(signed, Budgets(time_s=5.0, energy_j=30.0))
     engine = Engine(place, SurrogateTrainer(sizes, 10, 0), selector, rules, judging, 0, classes=10)
     while not engine.done:
         before_ns = engine.clock_ns
@@ -88,14 +88,14 @@ def check(outcome: RoundOutcome, engine: Engine, before_ns: int) -> None:
     assert (seconds <= honest.time_s + 1e-6).all()
     np.testing.assert_allclose((joules - cost.wait_j).sum(), honest.energy_j, rtol=1e-9, atol=1e-12)
     assert honest.energy_j + 1e-9 >= selected.energy_j >= free.energy_j - 1e-9
-    if engine.protocol.deadline_s is not None:
-        assert honest.time_s <= engine.protocol.deadline_s + 1e-6
+    if engine.rules.deadline_s is not None:
+        assert honest.time_s <= engine.rules.deadline_s + 1e-6
     assert not (cost.train_s[~chosen] > 0).any()
     assert set(fates[~chosen]) <= {Fate.REJECTED, Fate.LEFT, Fate.BATTERY, Fate.DEADLINE}
     assert set(fates[chosen]) <= {Fate.FINISHED, Fate.LEFT, Fate.BATTERY, Fate.DEADLINE, Fate.SURPLUS}
     assert ((cost.upload_s > 0) >= (fates == Fate.FINISHED)).all()
     if (fates == Fate.SURPLUS).any():
-        assert (fates == Fate.FINISHED).sum() == engine.protocol.k
+        assert (fates == Fate.FINISHED).sum() == engine.rules.k
     asked_ns = outcome.start_ns + outcome.duration_ns - round(honest.time_s * 1e9)
     leaves_ns = engine.world.conditions.leaves_at(asked_ns, outcome.clients)
     left = fates == Fate.LEFT

@@ -6,7 +6,7 @@ from emulator.experiments.catalogue import EXPERIMENTS, plan_experiment
 from emulator.experiments.designs.sizes import changed, full, smoke
 from emulator.experiments.effort import client_epochs, effort_of
 from emulator.experiments.paper import paper_table
-from emulator.experiments.plan import Cast, Preset, Variant, make_plan
+from emulator.experiments.plan import Preset, Variant, VariantPlan, make_plan
 from emulator.runs.assemble import assemble, make_selector
 from joulefleet.errors import ConfigError
 from tests.emulator.small_experiment import variant
@@ -105,7 +105,10 @@ def test_a_baseline_from_another_world_is_refused() -> None:
     other = other.model_copy(update={"scenario": changed(other.scenario, {"protocol.k": 2})})
     with pytest.raises(ValueError, match="differs from its baseline plain in what FedAvg depends on"):
         make_plan(
-            "small", Preset.SMOKE, "?", [Cast(variant(), ("fedavg",), (0,)), Cast(other, ("oort",), (0,))]
+            "small",
+            Preset.SMOKE,
+            "?",
+            [VariantPlan(variant(), ("fedavg",), (0,)), VariantPlan(other, ("oort",), (0,))],
         )
 
 

@@ -12,19 +12,20 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from emulator.compare.statistics import mean_interval
 from emulator.experiments.behaviour import behaviour, chosen_share, gini, jain
-from emulator.experiments.curves import GRID, Axis, along
+from emulator.experiments.curves import GRID, CurveAxis, along
 from emulator.experiments.numbers import as_csv
-from emulator.experiments.plan import Cast, Preset, make_plan
+from emulator.experiments.plan import Preset, VariantPlan, make_plan
 from emulator.experiments.render import as_markdown, as_text, curves_csv
 from emulator.experiments.results import load_experiment
-from emulator.experiments.runner import play, resume, start
+from emulator.experiments.runner import resume, start
 from emulator.experiments.summary import summarise
 from emulator.experiments.switches import switches
 from emulator.round.outcome import Accounting, RoundOutcome
-from emulator.runs.emulation import RECORD
+from emulator.runs.batch import play
+from emulator.runs.result import RECORD
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
+from joulefleet.interval import student_interval
 from tests.emulator.small_experiment import played, small_plan, variant
 from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table
 
@@ -61,7 +62,7 @@ def test_energy_and_speed_are_paired_with_fedavg_under_all_accountings(finished:
                 mine[f"energy_j_{accounting.value}"].sum() / base[f"energy_j_{accounting.value}"].sum()
             )
             speeds.append(base[f"time_s_{accounting.value}"].sum() / mine[f"time_s_{accounting.value}"].sum())
-        assert row.against.energy[accounting] == mean_interval(np.array(ratios))
+        assert row.against.energy[accounting] == student_interval(np.array(ratios))
         assert row.against.speed[accounting].mean == pytest.approx(np.mean(speeds))
     # Six candidates' epochs against none: honest energy holds what selected-only leaves out.
     assert row.against.energy[Accounting.HONEST].mean > row.against.energy[Accounting.SELECTED_ONLY].mean
@@ -105,7 +106,7 @@ def test_every_number_of_the_csv_says_what_it_rests_on(copy: Path) -> None:
 def test_methods_on_fewer_seeds_than_others_weaken_no_test(tmp_path: Path) -> None:
     base = variant()
     plan = make_plan(
-        "uneven", Preset.SMOKE, "?", [Cast(base, ("fedavg", "oort"), (0, 1, 2), ("fedrank",), (0, 1))]
+        "uneven", Preset.SMOKE, "?", [VariantPlan(base, ("fedavg", "oort"), (0, 1, 2), ("fedrank",), (0, 1))]
     )
     results = load_experiment(played(tmp_path, plan))
     rows = {row.method: row for row in summarise(results)[0].rows}
@@ -437,7 +438,7 @@ def test_curves_hold_the_last_model_and_end_with_the_shortest_run(finished: Path
     each = np.array([run.rounds["test_accuracy"] for run in runs["oort"].values()])
     assert by_round.methods["oort"].mean.tolist() == pytest.approx(each.mean(0).tolist())
     assert by_round.methods["oort"].low.tolist() == each.min(0).tolist()
-    by_time = along(runs, "test_accuracy", Axis.TIME)
+    by_time = along(runs, "test_accuracy", CurveAxis.TIME)
     assert by_time is not None
     assert len(by_time.x) == GRID
     for method, curve in by_time.methods.items():

@@ -15,13 +15,13 @@ from emulator.data import lazy_partition
 from emulator.data.partition import Partition, make_partition
 from emulator.round.view import ServerView
 from emulator.runs.assemble import assemble
-from emulator.runs.emulation import run
+from emulator.runs.batch import run
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.fed_cbs import PERFECT, FedCbs, qcid
 from emulator.selectors.harmony_like import HarmonyLike, divergence
 from emulator.selectors.parts.draws import draw_weighted
-from emulator.selectors.parts.label_estimate import label_shares
+from emulator.selectors.parts.estimates import label_shares
 from emulator.training.choose import open_trainer
 from joulefleet.errors import ConfigError
 from tests.emulator.plain_training import data_for, ids

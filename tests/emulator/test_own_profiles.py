@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from device_agents.workloads.tasks import find_task
-from emulator.assembly.profiles import profiles_of
 from emulator.runs.assemble import assemble
+from emulator.runs.fleet_inputs import profiles_of
 from emulator.scenario.load import load_scenario
-from emulator.scenario.model import Fleet
+from emulator.scenario.model import FleetSection
 from harness.profiles.exchange import export_profiles
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin
@@ -62,7 +62,7 @@ def test_a_folder_is_all_its_profiles(tmp_path: Path) -> None:
     assert len(export_profiles(phones, tmp_path / "phones")) == len(phones) == 34
     (tmp_path / "phones" / "README.txt").write_text("not a profile")
     own = written(tmp_path / "acme-one.json")
-    chosen = Fleet(profiles=(str(tmp_path / "phones"), str(own)))
+    chosen = FleetSection(profiles=(str(tmp_path / "phones"), str(own)))
     found = profiles_of(chosen, TASK)
     assert {profile.device for profile in found} == {phone.device for phone in phones} | {"acme-one"}
     assert len(found) == 35
@@ -74,7 +74,7 @@ def test_a_path_that_leads_nowhere_says_where_it_was_looked_for(tmp_path: Path) 
         profiles_of(load_scenario(tmp_path / "mine.toml").fleet, TASK)
     assert "relative to the scenario file" in caught.value.hint
     with pytest.raises(ConfigError, match="a folder without profiles"):
-        profiles_of(Fleet(profiles=(str(tmp_path),)), TASK)
+        profiles_of(FleetSection(profiles=(str(tmp_path),)), TASK)
 
 
 def test_the_sources_that_are_named_are_those_of_the_facts() -> None:

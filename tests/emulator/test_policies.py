@@ -26,7 +26,7 @@ from emulator.policies.store import (
 from emulator.policies.train import Recipe, check_experts, client_epochs, train_by_trying, train_fedrank
 from emulator.round.outcome import RoundOutcome
 from emulator.runs.assemble import assemble
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
 from emulator.selectors.base import SELECTORS, Profiling, Selector
 from emulator.selectors.favor import Favor
 from emulator.selectors.fedavg import FedAvg
@@ -35,13 +35,13 @@ from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import advantages
 from emulator.selectors.oort.selector import Oort
+from emulator.selectors.parts.draws import top_k
 from emulator.selectors.tifl import TiFL
-from emulator.selectors.top_k import top_k
 from joulefleet.errors import ConfigError, StorageError
 
 SMALL = Scenario(
     name="small",
-    fleet=Fleet(devices=20),
+    fleet=FleetSection(devices=20),
     task=TaskSection(name="digits-softmax", partition="dir_client", options={"alpha": 0.1}),
     protocol=ProtocolSection(rounds=6, k=3, candidates=9, local_epochs=2, test_every=0),
     trainer=TrainerSection(workers=1),

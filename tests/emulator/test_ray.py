@@ -63,7 +63,7 @@ def test_the_bits_are_those_of_training_here(
     before = replace(trainer.spent)
     assert_same(two_rounds(trainer), expected)
     assert trainer.implementation == "cpu"
-    assert len({where.node_id for where in trainer.crew.present.values()}) == 2
+    assert len({where.node_id for where in trainer.pool.present.values()}) == 2
     # The initial weights were sent before; then each round's once, though used for five things.
     assert trainer.spent.sent_bytes - before.sent_bytes == 2 * trainer.initial().nbytes
     assert trainer.spent.client_epochs - before.client_epochs == 2 * (6 + 5)
@@ -87,33 +87,33 @@ def test_nothing_is_left_in_the_object_store(cluster: Cluster, trainer: RayTrain
 def test_an_actor_killed_in_the_middle_of_a_round_changes_nothing(
     trainer: RayTrainer, expected: list[np.ndarray]
 ) -> None:
-    lost, threads = trainer.crew.lost, []
+    lost, threads = trainer.pool.lost, []
 
     def before(step: str) -> None:
         if step == "train 1":  # it has probed clients, and now gets the rest of their epochs
-            process = trainer.crew.present[trainer._home[4]].process
+            process = trainer.pool.present[trainer._home[4]].process
             threads.append(stop_and_lose(process, lambda: os.kill(process, signal.SIGKILL)))
 
     assert_same(two_rounds(trainer, before), expected)
     threads[0].join()
-    assert trainer.crew.lost == lost + 1
+    assert trainer.pool.lost == lost + 1
     everybody(trainer)  # Ray has started it again
 
 
 def test_a_lost_node_changes_nothing_though_nobody_has_room_for_its_actor(
     nodes: TwoNodes, trainer: RayTrainer, expected: list[np.ndarray]
 ) -> None:
-    lost, threads = trainer.crew.lost, []
+    lost, threads = trainer.pool.lost, []
 
     def before(step: str) -> None:
         if step == "probe 2":
-            processes = {where.node_id: where.process for where in trainer.crew.present.values()}
+            processes = {where.node_id: where.process for where in trainer.pool.present.values()}
             threads.append(stop_and_lose(processes[nodes.other_id], nodes.lose_the_other))
 
     assert_same(two_rounds(trainer, before), expected)
     threads[0].join()
-    assert trainer.crew.lost == lost + 1
-    assert len(trainer.crew.present) == 1
+    assert trainer.pool.lost == lost + 1
+    assert len(trainer.pool.present) == 1
     nodes.complete()
     everybody(trainer)  # on the new node, as after an autoscaler's work
 

@@ -10,11 +10,11 @@ import pytest
 
 from device_agents.workloads.tasks import TASKS, Task
 from emulator.round.outcome import RoundOutcome
-from emulator.runs.batch import Planned, plan, play, start
-from emulator.scale import actor_pool as crew
+from emulator.runs.batch import BatchEntry, plan, play, start
+from emulator.scale import actor_pool
 from emulator.scale.cluster import Cluster, connected
 from emulator.scale.ray_sweep import play_sweep
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
 from harness.cli import run as joulefleet
 from joulefleet.errors import ConfigError, JoulefleetError
 from tests.conftest import REPOSITORY
@@ -45,7 +45,7 @@ def test_the_bits_of_stacked_training(cluster: Cluster) -> None:
 def test_work_that_ends_every_actor_ends_the_run_and_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "ATTEMPTS", 2)
+    monkeypatch.setattr(actor_pool, "ATTEMPTS", 2)
     task = Task("ends", "tests.emulator.faulty_nets:Ends", "", (4,), 3)
     faulty = on_ray(task, implementation="cpu", workers=1)
     faulty.begin(1, faulty.initial())
@@ -70,7 +70,7 @@ def test_an_error_in_an_actor_comes_back_with_its_cause(cluster: Cluster) -> Non
 
 SMALL = Scenario(
     name="small",
-    fleet=Fleet(devices=12, speed_spread=0.3),
+    fleet=FleetSection(devices=12, speed_spread=0.3),
     task=TaskSection(name="digits-mlp"),
     protocol=ProtocolSection(rounds=3, k=3, candidates=6),
     trainer=TrainerSection(kind="cpu"),
@@ -100,7 +100,7 @@ def test_a_sweep_is_what_playing_one_by_one_is(cluster: Cluster, tmp_path: Path)
             assert names[0] == names[1]
 
 
-def _interrupt(planned: Planned, outcome: RoundOutcome) -> None:
+def _interrupt(planned: BatchEntry, outcome: RoundOutcome) -> None:
     if outcome.round == 2:
         raise InterruptedError
 

@@ -7,7 +7,7 @@ from emulator.round.engine import Engine
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.reports import Reported
 from emulator.runs.assemble import assemble
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TaskSection, TrainerSection
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
 from emulator.selectors.base import SELECTORS
 from tests.emulator.tiny_trainer import TinyTrainer
 from tests.emulator.worlds import engine
@@ -20,7 +20,7 @@ def late_fleet(deadline_s: float | None) -> Scenario:
     """Forty devices of very different speed; half of their rounds are too long."""
     return Scenario(
         name="late",
-        fleet=Fleet(devices=40, speed_spread=1.0),
+        fleet=FleetSection(devices=40, speed_spread=1.0),
         task=TaskSection(name="digits-softmax", partition="dir_client", options={"alpha": 0.1}),
         protocol=ProtocolSection(rounds=ROUNDS, k=4, local_epochs=2, test_every=0, deadline_s=deadline_s),
         trainer=TrainerSection(workers=1),

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from emulator.compare.load import method_name
-from emulator.fleet.network import Link
+from emulator.compare.load import compare_emulations, method_name
+from emulator.fleet.network import TransferSource
 from emulator.policies.store import any_policy, write_policy
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.batch import plan, play, read_index, start
-from emulator.runs.emulation import load_result, run
+from emulator.runs.batch import plan, play, read_index, run, run_all, start
 from emulator.runs.log import METRIC
+from emulator.runs.result import load_result
 from emulator.scenario.model import (
-    Fleet,
+    FleetSection,
     ProtocolSection,
     Scenario,
     SelectorSection,
-    Traces,
+    TracesSection,
     TrainerSection,
 )
 from emulator.selectors.eafl import Eafl
@@ -35,7 +35,7 @@ from tests.emulator.worlds import Prober
 
 SMALL = Scenario(
     name="small",
-    fleet=Fleet(devices=20, speed_spread=0.3),
+    fleet=FleetSection(devices=20, speed_spread=0.3),
     protocol=ProtocolSection(rounds=3, k=3, candidates=6),
     trainer=TrainerSection(kind="surrogate"),
 )
@@ -77,9 +77,9 @@ def test_the_record_is_enough_to_repeat_it(tmp_path: Path) -> None:
     assert record.rounds == 3
 
 
-@pytest.mark.parametrize("traces", [None, Traces(at_end="wrap", users=2, days=1)])
-def test_recorded_transfers_need_a_record(tmp_path: Path, traces: Traces | None) -> None:
-    fleet = SMALL.fleet.model_copy(update={"network": Link.TRACE, "traces": traces})
+@pytest.mark.parametrize("traces", [None, TracesSection(at_end="wrap", users=2, days=1)])
+def test_recorded_transfers_need_a_record(tmp_path: Path, traces: TracesSection | None) -> None:
+    fleet = SMALL.fleet.model_copy(update={"network": TransferSource.TRACE, "traces": traces})
     with pytest.raises(ConfigError, match="no throughput was recorded"):
         run(SMALL.model_copy(update={"fleet": fleet}), out=tmp_path)
 
@@ -163,7 +163,7 @@ def test_the_example_of_an_own_selector_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "energy_j_honest" in done.stdout
     (folder,) = tmp_path.iterdir()
-    assert load_result(folder).record.selector == "loss_per_joule"
+    assert load_result(folder / "loss_per_joule_s0").record.selector == "loss_per_joule"
 
 
 def test_methods_are_named_by_the_options_of_who_played(tmp_path: Path) -> None:
@@ -203,3 +203,21 @@ def test_a_selector_given_again_begins_again(tmp_path: Path) -> None:
     assert first.clients.equals(second.clients)
     own = run(SMALL, selector=Oort(), seed=1, out=tmp_path)
     assert own.clients.equals(first.clients)
+
+
+def test_several_selectors_and_seeds_as_one_run(tmp_path: Path) -> None:
+    """Their tables are joined, and the folder is one that the command line takes."""
+    found = run_all("quick", selectors=["fedavg", "oort"], seeds=[3, 4], out=tmp_path)
+    assert [(one.record.selector, one.record.seed) for one in found.results] == [
+        ("fedavg", 3), ("fedavg", 4), ("oort", 3), ("oort", 4),
+    ]  # fmt: skip
+    rounds = found.rounds
+    assert len(rounds) == sum(len(one.rounds) for one in found.results)
+    assert set(rounds["selector"]) == {"fedavg", "oort"}
+    alone = run("quick", seed=3, selector=FedAvg(), out=tmp_path)
+    same = rounds[(rounds["selector"] == "fedavg") & (rounds["seed"] == 3)]
+    assert same["energy_j"].tolist() == alone.rounds["energy_j"].tolist()
+    compared = compare_emulations(found.path)
+    assert "fedavg" in str(compared)
+    assert set(compared.frame()["method"]) == {"fedavg", "oort"}
+    assert compare_emulations([str(found.path)]).frame().equals(compared.frame())

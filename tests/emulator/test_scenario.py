@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.assembly.profiles import profiles_of
 from emulator.fleet.conditions import Conditions
 from emulator.policies.store import any_policy, write_policy
-from emulator.runs.assemble import assemble, make_selector, task_of
-from emulator.runs.emulation import run
-from emulator.runs.fleet_inputs import conditions_of, recordings
+from emulator.runs.assemble import assemble, make_selector
+from emulator.runs.batch import run
+from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
+from emulator.runs.learners import task_of
 from emulator.scenario.load import load_scenario, preset_names, preset_summaries
-from emulator.scenario.model import Fleet, Scenario, TaskSection, Traces
+from emulator.scenario.model import FleetSection, Scenario, TaskSection, TracesSection
 from emulator.selectors.base import SELECTORS
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError, NobodyLeft
@@ -176,8 +176,8 @@ def test_the_flat_form_of_a_trace_set_replays_the_same(tmp_path: Path) -> None:
     folder = trace_set(tmp_path / "people", [user("a", charging=[(0, 3600)]), user("b", charging=[(60, 90)])])
     write_flat(TraceSet(folder), tmp_path / "flat")
     rules = {"policy": "charging", "at_end": "wrap"}
-    both = [Traces(source=str(tmp_path / name), **rules) for name in ("people", "flat")]
-    stored, flat = (conditions_of(Fleet(devices=40, traces=traces), 0) for traces in both)
+    both = [TracesSection(source=str(tmp_path / name), **rules) for name in ("people", "flat")]
+    stored, flat = (conditions_of(FleetSection(devices=40, traces=traces), 0) for traces in both)
     for t_s in (0, 75, 4000):
         found = flat.eligible(t_s * SECOND_NS)
         np.testing.assert_array_equal(stored.eligible(t_s * SECOND_NS), found)
@@ -190,12 +190,12 @@ def test_the_flat_form_says_where_its_traces_come_from(tmp_path: Path) -> None:
     write_flat(found, tmp_path / "earlier")
     folders = {"people": "emulated", "told": "emulated", "earlier": "unknown"}
     for name, origin in folders.items():
-        assert recordings(Traces(source=str(tmp_path / name), at_end="wrap")).origin == origin, name
+        assert recordings(TracesSection(source=str(tmp_path / name), at_end="wrap")).origin == origin, name
 
 
 def test_a_profile_of_another_model_names_what_could_be_scaled(tmp_path: Path) -> None:
     save_profile(profile(), tmp_path / "phone.json")
-    chosen = Fleet(profiles=(str(tmp_path / "phone.json"),))
+    chosen = FleetSection(profiles=(str(tmp_path / "phone.json"),))
     with pytest.raises(ConfigError, match=r"'lenet5'.*phone/mlp") as caught:
         profiles_of(chosen, task_of(TaskSection()))
     assert "profile scale" in caught.value.hint
@@ -239,8 +239,8 @@ def test_the_start_is_on_the_users_clock(tmp_path: Path, form: Callable[[Path], 
     rules = {"policy": "charging", "shift": False, "jitter_s": 0, "at_end": "wrap"}
     for zone, hour in (("", 4), ("UTC", 4), ("Europe/Helsinki", 6), ("Asia/Shanghai", 12)):
         folder = trace_set(tmp_path / f"set{zone.replace('/', '')}", people, {"a": zone})
-        chosen = Traces(source=str(form(folder)), start=f"{hour:02}:10", **rules)
-        there = conditions_of(Fleet(devices=3, traces=chosen), 0)
+        chosen = TracesSection(source=str(form(folder)), start=f"{hour:02}:10", **rules)
+        there = conditions_of(FleetSection(devices=3, traces=chosen), 0)
         assert there.eligible(0).all(), zone
         assert not there.eligible(51 * 60 * SECOND_NS).any(), zone
         assert there.leaves_at(0, np.arange(3)).tolist() == [50 * 60 * SECOND_NS] * 3
@@ -253,8 +253,8 @@ def test_time_zones_that_do_not_fit_are_refused(tmp_path: Path, form: Callable[[
     several = form(trace_set(tmp_path / "two", [a, b], {"a": "Europe/Helsinki", "b": "Asia/Tokyo"}))
 
     def there(source: Path, zone: str = "") -> object:
-        traces = Traces(source=str(source), at_end="wrap", time_zone=zone)
-        return conditions_of(Fleet(devices=3, traces=traces), 0)
+        traces = TracesSection(source=str(source), at_end="wrap", time_zone=zone)
+        return conditions_of(FleetSection(devices=3, traces=traces), 0)
 
     with pytest.raises(ConfigError, match="recorded in Europe/Helsinki") as caught:
         there(folder, "America/New_York")
@@ -278,8 +278,8 @@ def test_a_flat_form_that_does_not_tell_its_zone_needs_one(tmp_path: Path) -> No
 
     def there(zone: str, start: str) -> Conditions:
         rules = {"policy": "charging", "shift": False, "jitter_s": 0, "at_end": "wrap"}
-        traces = Traces(source=str(flat), time_zone=zone, start=start, **rules)
-        return conditions_of(Fleet(devices=3, traces=traces), 0)
+        traces = TracesSection(source=str(flat), time_zone=zone, start=start, **rules)
+        return conditions_of(FleetSection(devices=3, traces=traces), 0)
 
     with pytest.raises(ConfigError, match="does not tell the users' time zone") as caught:
         there("", "12:10")

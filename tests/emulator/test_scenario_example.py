@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from emulator.scenario.load import load_scenario, preset_names, preset_text
-from emulator.scenario.model import Scenario, Traces
+from emulator.scenario.model import Scenario, TracesSection
 from harness.cli import run
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError
@@ -25,7 +25,7 @@ def keys(model: type[BaseModel], inside: str = "") -> set[str]:
     """Every key of a model and of the tables in it."""
     found = set()
     for name, field in model.model_fields.items():
-        kind = Traces if name == "traces" else field.annotation
+        kind = TracesSection if name == "traces" else field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             found |= keys(kind, f"{inside}{name}.")
         else:
@@ -54,7 +54,7 @@ def test_it_has_every_key_and_is_a_scenario_with_and_without_the_commented() -> 
 def test_its_values_are_the_defaults_or_the_comment_says_them() -> None:
     known = keys(Scenario)
     plain = Scenario(name="example").model_dump(mode="json")
-    plain["fleet"]["traces"] = Traces(at_end="wrap").model_dump(mode="json")
+    plain["fleet"]["traces"] = TracesSection(at_end="wrap").model_dump(mode="json")
     defaults = written(plain, known)
     others = {k: defaults[k] for k, v in written(tomllib.loads(TEXT), known).items() if v != defaults[k]}
     assert others.pop("task.batch_size") is others.pop("task.learning_rate") is None

@@ -84,7 +84,7 @@ class TellingAll(Chooser):
 def watched_engine(selector: Selector) -> Engine:
     """An engine that keeps nothing from a `Watched`."""
     run = busy_engine(Watched(selector))
-    run.chooser = TellingAll(run.selector, run.protocol, seed=1)
+    run.chooser = TellingAll(run.selector, run.rules, seed=1)
     return run
 
 
@@ -110,8 +110,8 @@ def busy_engine(selector: Selector) -> Engine:
         place,
         trainer,
         selector,
-        made.protocol,
-        made.judging,
+        made.rules,
+        made.reward_rules,
         1,
         classes=CLASSES,
         label_histogram=histogram,

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
-from emulator.fleet.network import Link, Network
+from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.state import FleetState, fleet_from_profiles
 from emulator.fleet.world import World
 from emulator.round.engine import Engine
 from emulator.round.outcome import RoundOutcome
 from emulator.round.reward import Budgets, signed
-from emulator.round.rules import Judging, Protocol
+from emulator.round.rules import RewardRules, RoundRules
 from emulator.selectors.base import Probe, Selector
 from emulator.selectors.fedavg import FedAvg
 from joulefleet.provenance import Origin, Provenance
@@ -133,7 +133,7 @@ def world(
     state: FleetState,
     conditions: Conditions | None = None,
     *,
-    link: Link = Link.PROFILE,
+    link: TransferSource = TransferSource.PROFILE,
     model_bytes: int = 1000,
     **battery: float,
 ) -> World:
@@ -164,7 +164,7 @@ def engine(
     budgets = Budgets(time_s=5.0, energy_j=30.0)
     chooser = FedAvg() if selector is None else selector
     return Engine(
-        place, trainer, chooser, Protocol(**settings), Judging(signed, budgets), seed, classes=CLASSES
+        place, trainer, chooser, RoundRules(**settings), RewardRules(signed, budgets), seed, classes=CLASSES
     )
 
 

@@ -33,7 +33,7 @@ from power.meters.safety import OutputControl
 from power.model import Severity
 from power.recording import Recording, open_recording
 from power.recording.recorder import record
-from power.recording.redecode import compare
+from power.recording.redecode import compare_with_raw
 from power.selftest import measure_load
 
 pytestmark = pytest.mark.hardware
@@ -93,7 +93,7 @@ def test_times_are_regular(recording: Recording) -> None:
 
 
 def test_raw_bytes_give_the_stored_samples(recording: Recording) -> None:
-    again = compare(recording)
+    again = compare_with_raw(recording)
     assert again.first_difference is None
     assert again.n_decoded == again.n_stored
 

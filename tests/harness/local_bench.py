@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from device_agents.transport.host_keys import fetch_host_key, trust
-from harness.bench.job.board import StatusBoard
 from harness.rounds.bench_run.runner import Runner
+from harness.rounds.session import Session
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.emulated.signals import process_tree
@@ -194,17 +194,15 @@ def local_bench(
 
 
 class Watch:
-    """A view for `sit` that does something when a device first reaches a stage: ``alpha_round=cut``."""
+    """A view for `run_bench` that does something when a device first reaches a stage: ``alpha_round=cut``."""
 
     def __init__(self, **on: Callable[[], object]) -> None:
         self._on = on
         self.finished = 0
         self.on_finished: Callable[[int], object] = lambda _: None
 
-    def __call__(
-        self, runner: Runner, _board: StatusBoard, _run: Path
-    ) -> contextlib.AbstractContextManager[None]:
-        runner.on_change = self._changed
+    def __call__(self, session: Session, _runner: Runner) -> contextlib.AbstractContextManager[None]:
+        session.listener = self._changed
         return contextlib.nullcontext()
 
     def _changed(self, event: str, job: str, facts: dict[str, object]) -> None:

@@ -333,16 +333,16 @@ def test_the_live_table_shows_every_device() -> None:
 
 
 def test_time_left_is_judged_by_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = SimpleNamespace(tally=JobOutcomes(), jobs=range(4), queue=SimpleNamespace(left=4))
+    runner = SimpleNamespace(outcomes=JobOutcomes(), jobs=range(4), queue=SimpleNamespace(left=4))
     now_s = [100.0]
     monkeypatch.setattr("harness.cli.bench.live.time", SimpleNamespace(monotonic=lambda: now_s[0]))
     eta = Eta(runner)  # type: ignore[arg-type]
     assert eta.text(stopping=False) == "0 of 4 jobs finished"
-    runner.tally.finished["a"] = Path()
+    runner.outcomes.finished["a"] = Path()
     runner.queue.left = 3
     now_s[0] = 160.0
     assert eta.text(stopping=False) == "1 of 4 jobs finished, 3:00 left at this pace"
-    runner.tally.failed["b"] = "x"
+    runner.outcomes.failed["b"] = "x"
     assert "1 failed" in eta.text(stopping=True)
     assert "stopping" in eta.text(stopping=True)
     assert clock(3723.4) == "1:02:03"

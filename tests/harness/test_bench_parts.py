@@ -25,9 +25,9 @@ from harness.bench.job.failures import (
     put_aside,
     retryable,
 )
+from harness.bench.job.hooks import Stage
 from harness.bench.job.metering import Metering
 from harness.bench.job.rest import cool, rest
-from harness.bench.job.stages import Stage
 from harness.bench.job.telemetry import read_heat
 from harness.bench.job.verify import device_findings
 from harness.bench.journal import BenchJournal, job_histories
@@ -36,8 +36,8 @@ from harness.bench.plan import Cooldown, Plan, Retry
 from harness.evidence.salvage import salvage
 from harness.inventory import Inventory, load_inventory
 from harness.rounds.bench_run.precision import relative_half_width
-from harness.rounds.bench_run.queue import JobQueue, meter_resource
-from harness.rounds.bench_run.retry import RetryPolicy, Verdict
+from harness.rounds.bench_run.queue import JobQueue
+from harness.rounds.retry import RetryPolicy, Verdict, meter_resource
 from joulefleet.config import parse_toml
 from joulefleet.errors import (
     ConfigError,
@@ -458,7 +458,7 @@ def test_a_run_with_a_damaged_recording_is_salvaged(tmp_path: Path) -> None:
 def test_the_journal_tells_where_each_job_is(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = BenchJournal(Journal(path))
-    journal.write("sitting", jobs=3)
+    journal.write("session", jobs=3)
     journal.write("stage", job="a", attempt=1, stage="round")
     journal.write("attempt_failed", job="a", attempt=1, stage="round", error="gone", again_in_s=1.0)
     journal.write("stage", job="b", attempt=1, stage="meter")

@@ -17,11 +17,11 @@ from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 
 from harness.cli import run as joulefleet
-from harness.outputs import write_outputs
-from harness.report import bench_charts, bench_page
+from harness.outputs import OUTPUTS, write_outputs
+from harness.report import bench_charts, bench_page, bench_sections
 from harness.report.page import ErrorBar, Number
 from harness.results.stored_run import StoredRun
-from harness.rounds.bench_run.run import read_files, sit
+from harness.rounds.bench_run.run import read_files, run_bench
 from joulefleet.errors import JoulefleetError
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunStore
@@ -48,7 +48,7 @@ def real_run(tmp_path_factory: pytest.TempPathFactory, sshd: str) -> Path:
     with local_bench(tmp_path_factory.mktemp("bench"), sshd, {"alpha": "monsoon-lvpm"}) as running:
         sections = {**FAST, "repetitions": "count = 1"}
         plan = running.write_plan(sections, local_epochs=2, samples=200_000)
-        return sit(read_files(plan, running.inventory), running.folder / "runs").path
+        return run_bench(read_files(plan, running.inventory), running.folder / "runs", outputs=OUTPUTS).path
 
 
 def charts_of(html: str) -> list[dict[str, Any]]:
@@ -141,8 +141,8 @@ def test_the_page_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             )
     monkeypatch.setattr(bench_charts, "PAGE_POINTS", 3000)
     monkeypatch.setattr(bench_charts, "MAX_JOBS", 2)
-    monkeypatch.setattr(bench_page, "MAX_JOBS", 2)
-    monkeypatch.setattr(bench_page, "MAX_ROWS", 10)
+    monkeypatch.setattr(bench_sections, "MAX_JOBS", 2)
+    monkeypatch.setattr(bench_sections, "MAX_ROWS", 10)
     html = bench_page.bench_page(StoredRun(run.path)).html()
     power = [chart for chart in charts_of(html) if chart["yLabel"] == "power (W)"]
     assert len(power) == 2

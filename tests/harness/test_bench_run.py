@@ -20,14 +20,15 @@ from device_agents.session.agent_session import Ping
 from device_agents.transport.ssh import SshTransport
 from harness.bench.estimate import DISK_B_PER_S
 from harness.bench.job.failures import AttemptRecord
-from harness.bench.job.stages import Stage
+from harness.bench.job.hooks import Stage
 from harness.cli import run as joulefleet
 from harness.clock import align, burst_runs
 from harness.evidence.capture import open_capture, verify_capture
+from harness.outputs import OUTPUTS
 from harness.profiles.library import Built, build_run_profiles, read
 from harness.results.overview import overview
 from harness.rounds.bench_run.precision import is_narrow
-from harness.rounds.bench_run.run import BenchFiles, Sitting, read_files, sit
+from harness.rounds.bench_run.run import BenchFiles, BenchResult, read_files, run_bench
 from harness.rounds.host_load import HostLoad
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 from joulefleet.provenance import Origin
@@ -74,10 +75,10 @@ def tree_of(folder: Path) -> set[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def complete(bench: LocalBench) -> Sitting:
+def complete(bench: LocalBench) -> BenchResult:
     """A complete run of four jobs."""
     plan = bench.write_plan(ONCE, LOADS, warmup_epochs=1)
-    return sit(read_files(plan, bench.inventory), bench.folder / "runs")
+    return run_bench(read_files(plan, bench.inventory), bench.folder / "runs", outputs=OUTPUTS)
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, ask: Callable[..., Any]) -> None:
@@ -92,11 +93,11 @@ def test_a_dry_run_touches_nothing(bench: LocalBench, ask: Callable[..., Any]) -
     assert tree_of(bench.folder) == before
 
 
-def test_every_job_becomes_a_whole_capture(complete: Sitting) -> None:
-    assert len(complete.tally.finished) == 4
+def test_every_job_becomes_a_whole_capture(complete: BenchResult) -> None:
+    assert len(complete.outcomes.finished) == 4
     assert RunStore(complete.path.parent).list()[0].state == "complete"
     host = HostLoad.read(complete.path)
-    for folder in complete.tally.finished.values():
+    for folder in complete.outcomes.finished.values():
         capture = open_capture(folder)
         record = capture.record
         epoch = capture.phases()[-3]
@@ -132,18 +133,18 @@ def test_every_job_becomes_a_whole_capture(complete: Sitting) -> None:
         assert telemetry.num_rows > 0
 
 
-def test_the_page_and_the_results_stand_beside_the_evidence(complete: Sitting) -> None:
+def test_the_page_and_the_results_stand_beside_the_evidence(complete: BenchResult) -> None:
     assert "<html" in (complete.path / "report.html").read_text()
     assert (complete.path / "junit.xml").read_text().count("<testcase ") == 4
     epochs = harness.open_run(complete.path).epochs()
     assert len(epochs) == 4 * 2
-    for name, folder in complete.tally.finished.items():
+    for name, folder in complete.outcomes.finished.items():
         of_job = pq.read_table(folder / "epochs.parquet").to_pandas()
         assert of_job.equals(epochs[epochs["job"] == name].reset_index(drop=True))
 
 
-def test_the_clock_can_be_computed_again_from_the_capture(complete: Sitting) -> None:
-    for folder in complete.tally.finished.values():
+def test_the_clock_can_be_computed_again_from_the_capture(complete: BenchResult) -> None:
+    for folder in complete.outcomes.finished.values():
         capture = open_capture(folder)
         pings = [Ping(**ping.model_dump()) for ping in capture.record.pings]
         again = align(capture.recording, pings, burst_runs(capture.markers))
@@ -152,7 +153,7 @@ def test_the_clock_can_be_computed_again_from_the_capture(complete: Sitting) -> 
         assert all(burst.correlation is not None for burst in again.bursts)
 
 
-def test_a_complete_run_has_its_profiles(complete: Sitting) -> None:
+def test_a_complete_run_has_its_profiles(complete: BenchResult) -> None:
     assert complete.built.problems == ()
     assert {stored.profile.device for stored in complete.built.profiles} == {"alpha", "beta"}
     for stored in complete.built.profiles:
@@ -163,8 +164,8 @@ def test_a_complete_run_has_its_profiles(complete: Sitting) -> None:
     assert [stored.path for stored in again.profiles] == [s.path for s in complete.built.profiles]
 
 
-def test_the_meter_runs_first_and_last(complete: Sitting) -> None:
-    for folder in complete.tally.finished.values():
+def test_the_meter_runs_first_and_last(complete: BenchResult) -> None:
+    for folder in complete.outcomes.finished.values():
         capture = open_capture(folder)
         blocks = list(capture.recording.blocks())
         first_ns, last_ns = int(blocks[0].t_ns[0]), int(blocks[-1].t_ns[-1])
@@ -175,15 +176,15 @@ def test_the_meter_runs_first_and_last(complete: Sitting) -> None:
         assert after.end_ns < max(p.received_ns for p in capture.record.pings) < last_ns
 
 
-def test_stages_are_journaled_in_their_order(complete: Sitting) -> None:
-    for name in complete.tally.finished:
+def test_stages_are_journaled_in_their_order(complete: BenchResult) -> None:
+    for name in complete.outcomes.finished:
         attempt = open_capture(complete.path / "jobs" / name).record.attempt
         noted = [r for r in events(complete.path, name) if r["attempt"] == attempt]
         assert [r["stage"] for r in noted[:-1]] == [stage.value for stage in Stage]
         assert noted[-1]["event"] == "finished"
 
 
-def test_devices_work_at_the_same_time_but_each_on_one_job(complete: Sitting) -> None:
+def test_devices_work_at_the_same_time_but_each_on_one_job(complete: BenchResult) -> None:
     running: dict[str, str] = {}
     most = 0
     for record in events(complete.path):
@@ -196,7 +197,7 @@ def test_devices_work_at_the_same_time_but_each_on_one_job(complete: Sitting) ->
     assert most == 2
 
 
-def test_idle_watts_are_those_of_the_load_model(complete: Sitting, ask: Callable[..., Any]) -> None:
+def test_idle_watts_are_those_of_the_load_model(complete: BenchResult, ask: Callable[..., Any]) -> None:
     shown = ask("bench", "show", str(complete.path), "1")
     assert min(shown["idle_power_w"]) == pytest.approx(IDLE_W, abs=0.15)
     assert shown["energy_per_epoch_j"] > 0
@@ -206,7 +207,7 @@ def test_idle_watts_are_those_of_the_load_model(complete: Sitting, ask: Callable
                                  code=3)["error"]["hint"]  # fmt: skip
 
 
-def test_the_status_of_a_complete_run(complete: Sitting, ask: Callable[..., Any]) -> None:
+def test_the_status_of_a_complete_run(complete: BenchResult, ask: Callable[..., Any]) -> None:
     said = ask("bench", "status", str(complete.path))
     assert (said["state"], said["counts"]) == ("complete", {"finished": 4})
     assert joulefleet(["bench", "status", str(complete.path)]) == 0
@@ -214,22 +215,22 @@ def test_the_status_of_a_complete_run(complete: Sitting, ask: Callable[..., Any]
     assert joulefleet(["bench", "show", str(complete.path), "2"]) == 0
 
 
-def test_a_complete_run_is_not_resumed(bench: LocalBench, complete: Sitting) -> None:
+def test_a_complete_run_is_not_resumed(bench: LocalBench, complete: BenchResult) -> None:
     plan = bench.write_plan(ONCE, LOADS, warmup_epochs=1)
     with pytest.raises(StorageError, match="is complete"):
-        sit(read_files(plan, bench.inventory), bench.folder, resume=complete.path)
+        run_bench(read_files(plan, bench.inventory), bench.folder, resume=complete.path)
 
 
-def test_the_estimated_disk_space_is_what_is_used(complete: Sitting) -> None:
-    for folder in complete.tally.finished.values():
+def test_the_estimated_disk_space_is_what_is_used(complete: BenchResult) -> None:
+    for folder in complete.outcomes.finished.values():
         recording = open_recording(folder)
         seconds = recording.record.n_samples / recording.record.info.rate_hz
         bulk = sum((folder / name).stat().st_size for name in ("samples.arrows", "raw.bin"))
         assert bulk / seconds == pytest.approx(DISK_B_PER_S[recording.record.info.kind], rel=0.15)
 
 
-def test_precision_is_judged_from_the_captures(complete: Sitting) -> None:
-    same = [f for n, f in complete.tally.finished.items() if "alpha" in n]
+def test_precision_is_judged_from_the_captures(complete: BenchResult) -> None:
+    same = [f for n, f in complete.outcomes.finished.items() if "alpha" in n]
     assert not is_narrow(same[:1], 0.5)
     assert not is_narrow(same, 1e-9)
     assert is_narrow(same, 1e9)
@@ -251,8 +252,8 @@ def test_a_device_cut_and_a_meter_unplugged_are_survived(bench: LocalBench) -> N
     slow = {**ONCE, "timing": ONCE["timing"].replace("idle_s = 0.5", "idle_s = 1.0")}
     files = files_of(bench, slow, local_epochs=20)
     watch = Watch(alpha_round=lambda: bench.cut("alpha"), beta_idle_before=unplug)
-    done = sit(files, bench.folder / "runs", view=watch)
-    assert len(done.tally.finished) == 2
+    done = run_bench(files, bench.folder / "runs", view=watch)
+    assert len(done.outcomes.finished) == 2
     attempts = failed_attempts(done.path)
     (cut,) = (done.path / "failed" / n for n, a in attempts.items() if a.error_type == "DeviceUnreachable")
     kept = [json.loads(line)["kind"] for line in (cut / "device_markers.jsonl").read_text().splitlines()]
@@ -268,13 +269,15 @@ def test_a_device_cut_and_a_meter_unplugged_are_survived(bench: LocalBench) -> N
         if attempt.stage != "meter":  # where it was not there yet
             assert open_recording(kept).record.n_samples > 0
             assert (kept / "markers.jsonl").exists()
-    assert min(open_capture(f).record.attempt for f in done.tally.finished.values()) >= 2
+    assert min(open_capture(f).record.attempt for f in done.outcomes.finished.values()) >= 2
 
 
 def test_a_round_that_fails_keeps_what_the_device_can_still_tell(bench: LocalBench) -> None:
     short = {**ONCE, "timing": ONCE["timing"].replace("deadline_s = 60", "deadline_s = 2")}
     with pytest.raises(JoulefleetError, match="did not end before its deadline"):
-        sit(files_of(bench, short, local_epochs=10_000, devices=["alpha"]), bench.folder / "runs-deadline")
+        run_bench(
+            files_of(bench, short, local_epochs=10_000, devices=["alpha"]), bench.folder / "runs-deadline"
+        )
     (run,) = (bench.folder / "runs-deadline").iterdir()
     (kept,) = (n for n, a in failed_attempts(run).items() if "deadline" in a.message)
     kept = run / "failed" / kept
@@ -301,8 +304,8 @@ def test_a_background_load_that_dies_is_measured_again(bench: LocalBench) -> Non
 
     slow = {**ONCE, "timing": ONCE["timing"].replace("load_only_s = 0.5", "load_only_s = 2.0")}
     watch = Watch(alpha_round=kill_the_load)
-    done = sit(files_of(bench, slow, LOADS[1:], devices=["alpha"]), bench.folder / "runs", view=watch)
-    (folder,) = done.tally.finished.values()
+    done = run_bench(files_of(bench, slow, LOADS[1:], devices=["alpha"]), bench.folder / "runs", view=watch)
+    (folder,) = done.outcomes.finished.values()
     assert open_capture(folder).record.background.used_cpu_s
     failed = {(a.error_type, a.stage, a.message) for a in failed_attempts(done.path).values()}
     lost = "1 of 1 workers of the background load died during the round"
@@ -326,8 +329,8 @@ def test_the_idle_device_hears_as_little_as_the_training_one(
 
     monkeypatch.setattr(SshTransport, "without_keepalive", timed)
     calm = {**ONCE, "timing": ONCE["timing"].replace("settle_s = 0", "settle_s = 0.3")}
-    done = sit(files_of(bench, calm, devices=["alpha"]), bench.folder / "runs")
-    (folder,) = done.tally.finished.values()
+    done = run_bench(files_of(bench, calm, devices=["alpha"]), bench.folder / "runs")
+    (folder,) = done.outcomes.finished.values()
     capture = open_capture(folder)
     epochs = [(p.start_ns, p.end_ns) for p in capture.phases() if p.phase is Phase.EPOCH]
     for start_ns, end_ns in [*epochs, *((w.start_ns, w.end_ns) for w in capture.record.idle)]:
@@ -345,7 +348,7 @@ def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: Lo
     bench.inventory.write_text(good.replace(f"port = {port}", "port = 1"))
     root = bench.folder / "gone"
     with pytest.raises(JoulefleetError, match="1 of 2 jobs failed") as caught:
-        sit(files_of(bench, sections), root)
+        run_bench(files_of(bench, sections), root)
     (run,) = RunStore(root).list()
     assert run.state == "failed"
     assert f"--resume {run.path}" in caught.value.hint
@@ -355,11 +358,11 @@ def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: Lo
     before = tree_of(kept)
     bench.inventory.write_text(good)
     with pytest.raises(ConfigError, match="another configuration"):
-        sit(files_of(bench, sections, seed=9), root, resume=run.path)
-    done = sit(files_of(bench, sections), root, resume=run.path)
+        run_bench(files_of(bench, sections, seed=9), root, resume=run.path)
+    done = run_bench(files_of(bench, sections), root, resume=run.path)
     assert tree_of(kept) == before  # finished jobs are not repeated, nor touched
-    assert len(done.tally.finished) == 2
-    beta = next(f for n, f in done.tally.finished.items() if "beta" in n)
+    assert len(done.outcomes.finished) == 2
+    beta = next(f for n, f in done.outcomes.finished.items() if "beta" in n)
     assert open_capture(beta).record.attempt >= 5
     assert RunStore(root).list()[0].state == "complete"
     assert (run.path / "config" / "devices-2.toml").read_text() == good
@@ -367,31 +370,31 @@ def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: Lo
 
 def test_a_part_of_a_plan_leaves_the_run_open(bench: LocalBench) -> None:
     files = files_of(bench, ONCE, LOADS, devices=["alpha"])
-    done = sit(files, bench.folder / "part", only=["*-none_*"])
-    assert (len(done.tally.finished), done.left, done.built) == (1, 1, Built())
+    done = run_bench(files, bench.folder / "part", only=["*-none_*"])
+    assert (len(done.outcomes.finished), done.left, done.built) == (1, 1, Built())
     (run,) = RunStore(bench.folder / "part").list()
     assert run.state == "interrupted"
     assert overview(run.path).counts() == {"finished": 1, "pending": 1}
     with pytest.raises(ConfigError, match="no job 'x'"):
-        sit(files, bench.folder / "part", resume=run.path, only=["x"])
+        run_bench(files, bench.folder / "part", resume=run.path, only=["x"])
 
 
 def test_profiles_that_cannot_be_stored_do_not_cost_the_run(bench: LocalBench) -> None:
     root = bench.folder / "blocked"
     watch = Watch()
     watch.on_finished = lambda _: (next(root.iterdir()) / "profiles").write_text("in the way")
-    done = sit(files_of(bench, ONCE, devices=["alpha"]), root, view=watch)
-    assert (len(done.tally.finished), done.left, done.built.profiles) == (1, 0, ())
+    done = run_bench(files_of(bench, ONCE, devices=["alpha"]), root, view=watch)
+    assert (len(done.outcomes.finished), done.left, done.built.profiles) == (1, 0, ())
     assert "profiles" in done.built.problems[0]
     assert RunStore(root).list()[0].state == "complete"
 
 
 def test_repetitions_go_on_until_the_interval_is_narrow(bench: LocalBench) -> None:
     sections = {**FAST, "repetitions": "count = 2\nuntil_relative = 0.9\nmaximum = 3"}
-    done = sit(files_of(bench, sections, devices=["alpha"]), bench.folder / "until")
-    folders = [done.tally.finished[name] for name in sorted(done.tally.finished)]
+    done = run_bench(files_of(bench, sections, devices=["alpha"]), bench.folder / "until")
+    folders = [done.outcomes.finished[name] for name in sorted(done.outcomes.finished)]
     narrow = is_narrow(folders[:2], 0.9)  # as it happened on this machine
-    assert (len(folders), len(done.tally.not_needed)) == ((2, 1) if narrow else (3, 0))
+    assert (len(folders), len(done.outcomes.not_needed)) == ((2, 1) if narrow else (3, 0))
     assert done.left == 0
     assert overview(done.path).state == "complete"
     states = overview(done.path).counts()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from device_agents.payload.tensors import unpack
+from device_agents.payload.tensors import unpack_arrays
 from emulator.data.sources import load_data_set
 from harness.bench.job.workload import Workloads
 from harness.bench.matrix import Cell
@@ -17,7 +17,7 @@ CELL = Cell("a", "digits-mlp", "torch", PlannedLoad(name="none", cpu_share=0))
 
 def workload(**changes: object):
     plan = Plan(**{"models": ("digits-mlp",), "backends": ("torch",), "samples": 200, **changes})  # type: ignore[arg-type]
-    return Workloads(plan, [CELL]).of(CELL)
+    return Workloads(plan, [CELL]).of(CELL).work
 
 
 def test_random_samples_are_made_on_the_device() -> None:
@@ -27,7 +27,7 @@ def test_random_samples_are_made_on_the_device() -> None:
 def test_real_samples_are_those_that_federated_training_uses() -> None:
     shard = workload(data="real").shard
     assert shard is not None
-    sent = unpack(shard)
+    sent = unpack_arrays(shard)
     assert sent["x"].shape[0] == len(sent["y"]) == 200
     data = load_data_set("digits")
     everything = {(x.tobytes(), int(y)) for x, y in zip(data.inputs(data.train.x), data.train.y, strict=True)}

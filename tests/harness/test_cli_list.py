@@ -12,7 +12,7 @@ from emulator.data.partition import PARTITIONS
 from emulator.data.sources import DATA_SETS
 from emulator.selectors.base import SELECTORS, Family
 from emulator.selectors.fedrank.selector import FedRank
-from emulator.selectors.listed_options import options_of
+from emulator.selectors.parts.options import options_of
 from harness.cli.list import UNLOADABLE, list_group
 from joulefleet.errors import ConfigError
 

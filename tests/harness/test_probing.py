@@ -7,20 +7,21 @@ import pytest
 from emulator.round.outcome import Accounting
 from harness.cli import run
 from harness.evidence.capture import DeviceFacts
-from harness.probing.formula import CandidateCosts, both_ways
+from harness.probing.formula import both_ways
 from harness.probing.predict import Question, predict
 from harness.profiles.library import build_run_profiles
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunStore
+from power.profile.cost_arrays import PhaseCosts
 from power.reference import reference_fleet
 from tests.harness.profile_captures import one_round, write
 
 
-def alike(m: int, *, comm_j: float = 0.0, comm_s: float = 0.0) -> CandidateCosts:
+def alike(m: int, *, comm_j: float = 0.0, comm_s: float = 0.0) -> PhaseCosts:
     """Candidates that need a second and a joule per epoch."""
     one, half = np.ones(m), np.full(m, 0.5)
-    return CandidateCosts(
+    return PhaseCosts(
         download_s=comm_s * half, probe_s=one, epoch_s=one, upload_s=comm_s * half,
         download_j=comm_j * half, probe_j=one, epoch_j=one, upload_j=comm_j * half, wait_w=one,
     )  # fmt: skip
@@ -43,7 +44,7 @@ def test_the_papers_energy_needs_one_and_a_half_candidates_per_place() -> None:
 
 def test_the_accountings_by_hand() -> None:
     """Three candidates, the slow one is sent home; three epochs; numbers worked out on paper."""
-    costs = CandidateCosts(
+    costs = PhaseCosts(
         download_s=np.array([1.0, 2.0, 3.0]), probe_s=np.array([4.0, 5.0, 9.0]),
         epoch_s=np.array([3.0, 4.0, 8.0]), upload_s=np.array([2.0, 1.0, 7.0]),
         download_j=np.array([0.1, 0.2, 0.3]), probe_j=np.array([4.0, 5.0, 9.0]),

@@ -19,9 +19,10 @@ from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
 from harness.evidence.capture import DeviceFacts, open_capture
 from harness.inventory import Inventory, load_inventory
+from harness.outputs import EPOCHS_FILE, OUTPUTS
 from harness.probing.expected import Expectation, RunRound, fitting_profiles
 from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.run import ProbingFiles, ProbingOutcome, read_files, run_plan
+from harness.probing.run import ProbingFiles, ProbingOutcome, read_files, run_probing
 from harness.probing.savings import (
     MeasuredRound,
     PairedSeries,
@@ -35,9 +36,10 @@ from harness.probing.schedule import expand_rounds, fingerprint, kept
 from harness.probing.validation import validate_run
 from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles
+from harness.report.page import REPORT_FILE
 from harness.rounds.measured import MeasuredPart, PhaseReading, read_part
 from harness.rounds.record import ProbingRoundRecord, read_probing_rounds
-from harness.rounds.server import RoundServer
+from harness.rounds.server import Report, RoundServer
 from joulefleet.config import parse_toml
 from joulefleet.errors import CalledOff, ConfigError, DataQualityError
 from joulefleet.records import read_record, write_record
@@ -159,13 +161,19 @@ def test_the_fingerprint_is_of_what_decides_the_results(inventory: Inventory) ->
 # The server.
 
 
-def probe(duration_ns: int = 10**9) -> ProbeDone:
-    return ProbeDone(seq=1, job_id="job", loss=1.0, duration_ns=duration_ns, samples=1)
+def probe(duration_ns: int = 10**9) -> Report:
+    return Report(ProbeDone(seq=1, job_id="job", loss=1.0, duration_ns=duration_ns, samples=1))
 
 
 def serve(candidates: str, k: int | None, *, timeout_s: float = 10.0) -> RoundServer:
-    choose = None if k is None else lambda reports: frozenset(sorted(reports, key=reports.__getitem__)[:k])
-    return RoundServer(candidates, choose, start_timeout_s=timeout_s, report_timeout_s=timeout_s)
+    choose = (
+        None
+        if k is None
+        else lambda reports: frozenset(sorted(reports, key=lambda device: reports[device].duration_s)[:k])
+    )
+    return RoundServer(
+        candidates, choose, start_timeout_s=timeout_s, report_timeout_s=timeout_s, needs_all=True
+    )
 
 
 def test_the_server_decides_when_all_have_reported() -> None:
@@ -179,14 +187,14 @@ def test_the_server_decides_when_all_have_reported() -> None:
     said = in_threads({n: lambda n=n: server.decide(n, probe(ord(n)), Ending()) for n in "bc"})
     first.join(10)
     assert (early, said) == ([True], {"b": False, "c": False})
-    assert server.reports["b"] == pytest.approx(98e-9)
+    assert server.reports["b"].duration_s == pytest.approx(98e-9)
     assert not server.late
 
 
 def test_a_vanilla_candidate_goes_on_at_once() -> None:
     server = serve("ab", None)
     assert server.decide("a", probe(), Ending())
-    assert server.reports == {"a": 1.0}
+    assert {device: report.duration_s for device, report in server.reports.items()} == {"a": 1.0}
 
 
 def test_the_server_does_not_wait_for_the_lost_or_for_the_late() -> None:
@@ -218,6 +226,14 @@ def test_all_begin_together_or_nobody_does() -> None:
     assert "c not ready" in str(said["a"])
     with pytest.raises(CalledOff):
         serve("ab", 1, timeout_s=0.1).wait_for_all("a", Ending())
+
+
+def test_one_that_is_ready_after_the_others_gave_up_does_not_begin_alone() -> None:
+    server = serve("ab", 1, timeout_s=0.1)
+    with pytest.raises(CalledOff, match="b not ready"):
+        server.wait_for_all("a", Ending())
+    with pytest.raises(CalledOff, match="did not begin"):
+        server.wait_for_all("b", Ending())
 
 
 # The statistics.
@@ -409,10 +425,10 @@ def done(bench: LocalBench) -> ProbingOutcome:
         raise BrokenPipeError("nobody reads the progress any more")
 
     with pytest.raises(KeyboardInterrupt):
-        run_plan(files, root, stop=stop, listener=stopping)
+        run_probing(files, root, stop=stop, listener=stopping)
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
-    return run_plan(files, root, resume=run.path, listener=cutting)
+    return run_probing(files, root, resume=run.path, listener=cutting, outputs=OUTPUTS)
 
 
 @pytest.fixture
@@ -446,6 +462,12 @@ def test_every_round_is_run_both_ways(done: ProbingOutcome) -> None:
             assert epochs == ([1, 2, 3] if device in record.chosen else [1])
             begun.append((phases[0].start_ns, phases[-1].end_ns))
         assert max(start for start, _ in begun) < min(end for _, end in begun), "at the same time"
+
+
+def test_the_page_and_the_epochs_stand_beside_the_evidence(done: ProbingOutcome) -> None:
+    assert "topping after the first epoch" in (done.path / REPORT_FILE).read_text()
+    for record in read_probing_rounds(done.path):
+        assert all((done.path / "jobs" / job / EPOCHS_FILE).exists() for job in record.jobs)
 
 
 def test_candidates_wait_for_the_slowest(done: ProbingOutcome) -> None:
@@ -522,12 +544,14 @@ def test_options_that_do_not_fit(
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, ask: Callable[..., Any]) -> None:
-    files = files_of(bench, "candidates = [2, 3]\nchosen = [1, 2]\nrepetitions = 1\n")
+    files_of(bench, "candidates = [2, 3]\nchosen = [1, 2]\nrepetitions = 1\n")
     arguments = ("--inventory", str(bench.inventory), "--root", str(bench.folder / "dry"))
-    said = ask(str(files.plan_path), "--dry-run", *arguments)
+    said = ask(str(bench.folder / "probing.toml"), "--dry-run", *arguments)
     assert len(said["rounds"]) == 6
     assert not (bench.folder / "dry").exists()
-    error = ask(str(files.plan_path), "--candidates", "3", "--dry-run", *arguments, code=2)["error"]
+    error = ask(str(bench.folder / "probing.toml"), "--candidates", "3", "--dry-run", *arguments, code=2)[
+        "error"
+    ]
     assert "--candidates does not apply" in error["message"]
 
 
@@ -570,9 +594,9 @@ def test_a_device_that_is_gone_fails_its_rounds(bench: LocalBench, ask: Callable
     inventory.write_text(bench.inventory.read_text().replace(f"port = {port}", "port = 1"))
     shutil.copy(bench.inventory.with_suffix(".known_hosts"), inventory.with_suffix(".known_hosts"))
     text = "devices = ['alpha', 'beta']\ncandidates = [2]\nchosen = [1]\nrepetitions = 1\norder = 'listed'\n"
-    files = files_of(bench, text, FAST.replace("attempts = 12", "attempts = 1"), inventory)
+    files_of(bench, text, FAST.replace("attempts = 12", "attempts = 1"), inventory)
     root = bench.folder / "gone"
-    said = ask(str(files.plan_path), "--inventory", str(inventory), "--root", str(root), code=6)
+    said = ask(str(bench.folder / "probing.toml"), "--inventory", str(inventory), "--root", str(root), code=6)
     assert "no vanilla round with its probing round is finished" in said["error"]["message"]
     (run,) = RunStore(root).list()
     assert run.state == "interrupted", "it can be resumed"
@@ -611,13 +635,13 @@ def test_a_killed_round_is_put_aside_and_begun_again(
     stop.set()
     files = files_of(bench, BASE)
     with pytest.raises(KeyboardInterrupt):
-        run_plan(files, tmp_path, resume=copy, stop=stop)
+        run_probing(files, tmp_path, resume=copy, stop=stop)
     new = {path for path in (copy / "failed").iterdir() if path.name not in before}
     killed = [read_record(path / "attempt.json", AttemptRecord) for path in sorted(new)]
     assert [r.job.split("_")[1] for r in killed if r.error_type == "Killed"] == ["alpha", "beta", "gamma"]
     assert len(read_probing_rounds(copy)) == 3
     with pytest.raises(ConfigError, match="another configuration"):
-        run_plan(files_of(bench, BASE + "seed = 5\n"), tmp_path, resume=copy)
+        run_probing(files_of(bench, BASE + "seed = 5\n"), tmp_path, resume=copy)
 
 
 def test_predictions_from_the_profiles_of_a_run(

@@ -3,7 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.profiles import build_profile, build_profiles, epoch_rows
+from harness.profiles.build import build_profile, build_profiles
+from harness.profiles.epochs import epoch_rows
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Origin
 from power.profile.model import Battery

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.profiles import build_profile
+from harness.profiles.build import build_profile
 from tests.harness.profile_captures import IDLE_W, load, one_round, write
 
 GAIN_LIMIT = 0.01

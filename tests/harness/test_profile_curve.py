@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from harness.profiles.curve import fit_curve
 from power.profile.load_curve import interpolate
-from power.profile.model import LoadLevel, PhaseCost, Quantity
+from power.profile.model import MeasuredLoad, PhaseCost, Quantity
 
 REASON = {
     None: "no marginal energy",
@@ -16,13 +16,13 @@ REASON = {
 
 def level(
     load: float, seconds: float, joules: float | None, *, kind: str = "cpu", width: float = 0.05
-) -> LoadLevel:
+) -> MeasuredLoad:
     cost = PhaseCost(
         duration_s=Quantity(mean=seconds, half_width_95=width * seconds),
         gross_j=Quantity(mean=10.0),
         marginal_j=None if joules is None else Quantity(mean=joules, half_width_95=width * abs(joules)),
     )
-    return LoadLevel(name=f"{kind}-{load}", kind="none" if load == 0 else kind, load=load, epoch=cost)
+    return MeasuredLoad(name=f"{kind}-{load}", kind="none" if load == 0 else kind, load=load, epoch=cost)
 
 
 def test_points_that_are_monotone_stay_where_they_are() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.evidence.capture import CaptureRecord, DeviceFacts
-from harness.profiles import build_profile
+from harness.profiles.build import build_profile
 from harness.profiles.cells import CellKey
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from joulefleet.errors import ConfigError, DataQualityError

@@ -8,7 +8,7 @@ import pytest
 
 from device_agents.protocol import Phase
 from harness.evidence.capture import Capture
-from harness.profiles import build_profile
+from harness.profiles.build import build_profile
 from harness.rounds.measured import client_cost, read_part
 from tests.harness.profile_captures import IDLE_W, one_round, write
 

@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 from emulator.runs.batch import plan, play, start
-from emulator.runs.emulation import RECORD, Result, load_result
-from emulator.scenario.model import Fleet, ProtocolSection, Scenario, TrainerSection
+from emulator.runs.result import RECORD, Result, load_result
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from joulefleet.runstore.run import read_run
 from tests.conftest import REPOSITORY, missing
 
 SCENARIO = Scenario(
     name="tracked",
-    fleet=Fleet(devices=20, speed_spread=0.3),
+    fleet=FleetSection(devices=20, speed_spread=0.3),
     protocol=ProtocolSection(rounds=4, k=3, candidates=6, local_epochs=2),
     trainer=TrainerSection(kind="surrogate"),
 )

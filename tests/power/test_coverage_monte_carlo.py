@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from power.energy import GapPolicy, Window
 from power.energy.baseline import measure_baseline
-from power.energy.integration import GapPolicy, Window
-from power.energy.measurement import gather
-from power.energy.uncertainty import EnergyInterval, Session, gross_interval, net_interval
+from power.energy.measurement import measure_windows
+from power.energy.uncertainty import EnergyBudget, MeasuredRecording, gross_energy, net_energy
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, SampleBlock
 from power.recording import Recording, RecordingWriter, open_recording
 from power.timebase import Timebase
@@ -78,22 +78,27 @@ def window(span_s: tuple[float, float], label: str = "") -> Window:
     return Window(round(span_s[0] * 1e9), round(span_s[1] * 1e9), label)
 
 
-def estimates(capture: SyntheticCapture, folder: Path) -> Iterator[tuple[str, EnergyInterval, float, float]]:
+def estimates(capture: SyntheticCapture, folder: Path) -> Iterator[tuple[str, EnergyBudget, float, float]]:
     """Name, interval, truth and the oracle's half width (0 where there is no oracle)."""
     recording = store(capture, folder)
     windows = [window(span, f"work {i}") for i, span in enumerate(capture.windows_s)]
-    evidence = gather(recording, windows, sync_uncertainty_s=capture.sync_uncertainty_s, policy=POLICY)
+    evidence = measure_windows(
+        recording, windows, sync_uncertainty_s=capture.sync_uncertainty_s, policy=POLICY
+    )
     baseline = measure_baseline(
         recording, window(capture.idle_before_s), window(capture.idle_after_s), policy=POLICY
     )
     accuracy = recording.record.info.accuracy
-    repeats, single = Session(evidence, accuracy, baseline), Session(evidence[:1], accuracy, baseline)
+    repeats, single = (
+        MeasuredRecording(evidence, accuracy, baseline),
+        MeasuredRecording(evidence[:1], accuracy, baseline),
+    )
     truth_j = capture.true_window_j[0]
-    yield "gross, repeats", gross_interval([repeats]), capture.expected_j, capture.oracle_gross_j
-    yield "net, repeats", net_interval([repeats]), capture.expected_net_j, capture.oracle_net_j
-    yield "gross, one window", gross_interval([single]), truth_j, 0.0
+    yield "gross, repeats", gross_energy([repeats]), capture.expected_j, capture.oracle_gross_j
+    yield "net, repeats", net_energy([repeats]), capture.expected_net_j, capture.oracle_net_j
+    yield "gross, one window", gross_energy([single]), truth_j, 0.0
     net_j = truth_j - capture.true_idle_w[0] * windows[0].duration_s
-    yield "net, one window", net_interval([single]), net_j, 0.0
+    yield "net, one window", net_energy([single]), net_j, 0.0
 
 
 @pytest.mark.campaign

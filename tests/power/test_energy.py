@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulefleet.errors import DataQualityError, StorageError
-from power.energy.integration import GapPolicy, Window, WindowEnergy, integrate, integrate_recording
+from power.energy import GapPolicy, Window, WindowEnergy, integrate, integrate_recording
 from power.model import (
     Accuracy,
     Finding,

@@ -29,7 +29,7 @@ from joulefleet.errors import (
     UnsafeOutput,
 )
 from power.emulated.hvpm import EmulatedHvpm
-from power.emulated.hvpm_queue import ObservationQueue
+from power.emulated.hvpm_front_end import ObservationQueue
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import Emulator, EmulatorProcess, in_thread
 from power.emulated.signals import read_truth
@@ -39,14 +39,20 @@ from power.meter import MeterConfig, open_meter
 from power.meters.hvpm_unit import USB_ID, HvpmUnit
 from power.meters.monsoon_hvpm import MAX_CALIBRATION_MS, MonsoonHvpm, decoder_for
 from power.meters.safety import switch_output_on
-from power.meters.thread_switching import restore_turns, shorten_turns
-from power.meters.usb_link import UsbId, UsbLink, scan_usb, usb_error
+from power.meters.usb_link import (
+    UsbId,
+    UsbLink,
+    restore_switch_interval,
+    scan_usb,
+    shorten_switch_interval,
+    usb_error,
+)
 from power.model import SampleBlock, Severity
 from power.recording import open_recording
 from power.recording.recorder import FIRST_SAMPLE_S, record
-from power.recording.redecode import compare
-from power.wire.hvpm_calibration import WINDOW
+from power.recording.redecode import compare_with_raw
 from power.wire.hvpm_control import Opcode, Request, RequestType, UsbPassthrough, encode_set
+from power.wire.hvpm_scaling import WINDOW
 from tests.conftest import REPOSITORY
 
 CALIBRATION_MS = 20  # five of them are over after 0.1 s
@@ -212,7 +218,7 @@ def test_a_recording_decodes_again_to_the_same_samples(tmp_path: Path) -> None:
     with in_thread("monsoon-hvpm", options) as unit, open_unit(unit.address) as meter:
         record(meter, tmp_path / "recording", config=meter.config, seconds=0.5)
     recording = open_recording(tmp_path / "recording")
-    result = compare(recording)
+    result = compare_with_raw(recording)
     assert result.first_difference is None
     assert result.n_decoded == result.n_stored == recording.record.n_samples > 1000
     assert recording.record.dropped == 0
@@ -711,9 +717,9 @@ def test_as_a_process_it_prints_its_address_and_its_counters() -> None:
 
 def test_shorter_turns_last_until_the_last_reader_is_done() -> None:
     usual_s = sys.getswitchinterval()
-    shorten_turns(0.0005)
-    shorten_turns(0.0005)
-    restore_turns()
+    shorten_switch_interval(0.0005)
+    shorten_switch_interval(0.0005)
+    restore_switch_interval()
     assert sys.getswitchinterval() == pytest.approx(0.0005)
-    restore_turns()
+    restore_switch_interval()
     assert sys.getswitchinterval() == pytest.approx(usual_s)

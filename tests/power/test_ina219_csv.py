@@ -12,12 +12,12 @@ from joulefleet.errors import ConfigError, MeterDisconnected, MeterProtocolError
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import in_thread
-from power.energy.integration import Window, integrate
+from power.energy import Window, integrate
 from power.meter import MeterConfig
 from power.meters.ina219_csv import Ina219Csv, _rate_hz, open_meter
-from power.model import Loss, SampleBlock, Timing
+from power.model import Loss, SampleBlock, SampleClock
 from power.wire.ina219_csv import CsvScale, Ina219CsvDecoder
-from power.wire.ina219_csv_rows import CsvFormat, Row, RowReader, known_formats, recognise
+from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row, known_formats, recognise
 from tests.power.synthetic import info as synthetic_info
 
 ADAFRUIT = """Bus Voltage:   5.00 V
@@ -68,7 +68,7 @@ def capture(meter: Ina219Csv, samples: int) -> list[SampleBlock]:
 @pytest.mark.parametrize("csv_format", list(ROWS))
 def test_rows(csv_format: CsvFormat) -> None:
     text, row = ROWS[csv_format]
-    reader = RowReader(csv_format)
+    reader = CsvRowReader(csv_format)
     assert reader.read(text.encode() + b"\r") == row
     assert reader.read(b"") == "part"
     others = [other for name, (other, _) in ROWS.items() if name is not csv_format]
@@ -78,7 +78,7 @@ def test_rows(csv_format: CsvFormat) -> None:
 
 @pytest.mark.parametrize("text", [ADAFRUIT, ADAFRUIT_NEWER, ADAFRUIT.replace("\n", "\r\n")])
 def test_human_lines(text: str) -> None:
-    reader = RowReader(CsvFormat.ADAFRUIT)
+    reader = CsvRowReader(CsvFormat.ADAFRUIT)
     rows = [reader.read(line.encode()) for line in text.split("\n")]
     assert [row for row in rows if row != "part"] == [Row(None, 5.0, 5.03, 0.2501, 0.025)]
 
@@ -105,7 +105,7 @@ def test_half_a_human_reading_is_not_used() -> None:
     ],
 )
 def test_rows_that_no_ina219_can_have_measured(csv_format: CsvFormat, line: bytes) -> None:
-    assert RowReader(csv_format).read(line) == "bad"
+    assert CsvRowReader(csv_format).read(line) == "bad"
 
 
 @pytest.mark.parametrize("csv_format", list(ROWS))
@@ -270,7 +270,7 @@ def test_sketches_are_read(variant: str) -> None:
         blocks = capture(meter, 60)
         found = {finding.code for finding in meter.findings}
     assert info.emulated
-    assert (info.timing, info.loss) == (Timing.HOST, Loss.UNKNOWN)
+    assert (info.timing, info.loss) == (SampleClock.HOST, Loss.UNKNOWN)
     assert info.rate_hz == pytest.approx(100, rel=0.05)
     assert info.facts["format"] == variant
     assert blocks[0].dropped_before is None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from power.meter import MeterConfig, open_meter
 from power.wire import ina219_frames
-from power.wire.ina219_frames import Counters, Flags, Header, Pong, crc16, parse_line
+from power.wire.ina219_frames import Counters, Flags, Header, PongLine, crc16, parse_line
 from power.wire.ina219_registers import Config, adc_setting
 from tests.conftest import REPOSITORY, missing
 from tests.power.ina219_runs import codes, columns, decode, header
@@ -164,7 +164,7 @@ def test_data_lines_are_the_bytes_we_expect(
 @settings(max_examples=50, deadline=None)
 def test_other_lines_are_the_bytes_we_expect(core: ctypes.CDLL, a: int, b: int, c: int, d: int) -> None:
     pong = written(core.ina_format_pong, *(ctypes.c_uint32(value) for value in (a, b, c)), size=51)
-    assert pong == ina219_frames.pong_line(Pong(a, b, c))
+    assert pong == ina219_frames.pong_line(PongLine(a, b, c))
     counters = written(core.ina_format_counters, ctypes.byref(CCounters(a, b, c, d)), size=51)
     assert counters == ina219_frames.counters_line(Counters(a, b, c, d))
 

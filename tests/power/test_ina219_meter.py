@@ -27,9 +27,8 @@ from power.emulated.service import Emulator, EmulatorProcess, in_thread, serve
 from power.emulated.signals import read_truth
 from power.meter import MeterConfig, PowerMeter, open_meter
 from power.meters import ina219_link
-from power.meters.ina219 import Ina219
+from power.meters.ina219 import Ina219, ina219_accuracy
 from power.meters.ina219 import open_meter as open_ina219
-from power.meters.ina219_accuracy import ina219_accuracy
 from power.meters.serial_port import SerialPort
 from power.model import SampleBlock
 from power.wire.ina219_frames import ASK_HEADER, RUN, Flags, data_line, header_line, parse_line, seal
@@ -417,7 +416,7 @@ def test_pings_that_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_emulator_refuses_faults_it_does_not_have() -> None:
-    with pytest.raises(ConfigError, match="no fault drop_counter_wrap"):
+    with pytest.raises(ConfigError, match="no fault 'drop_counter_wrap'"):
         EmulatedIna219(EmulatorOptions(faults=("drop_counter_wrap@1",)))
     with pytest.raises(ConfigError, match="no variant 'json'"):
         EmulatedIna219(EmulatorOptions(variant="json"))

@@ -10,7 +10,7 @@ from power.wire.ina219 import Ina219Decoder
 from power.wire.ina219_frames import (
     Counters,
     Flags,
-    Pong,
+    PongLine,
     Refused,
     counters_line,
     crc16,
@@ -361,7 +361,7 @@ def test_carriage_returns_are_let_through() -> None:
 
 def test_other_frames_round_trip() -> None:
     assert parse_line(header_line(header())[:-1]) == header()
-    assert parse_line(pong_line(Pong(7, 2**32 - 1, 3))[:-1]) == Pong(7, 2**32 - 1, 3)
+    assert parse_line(pong_line(PongLine(7, 2**32 - 1, 3))[:-1]) == PongLine(7, 2**32 - 1, 3)
     assert parse_line(counters_line(Counters(1, 2, 3, 4))[:-1]) == Counters(1, 2, 3, 4)
 
 
@@ -380,3 +380,9 @@ def test_a_header_that_does_not_fit_says_what(change: dict[str, object]) -> None
 def test_a_later_header_may_say_more() -> None:
     facts = {**header().model_dump(), "temperature": 21}
     assert parse_line(seal(b"#H" + str(facts).replace("'", '"').encode())[:-1]) == header()
+
+
+def test_bytes_recorded_under_an_earlier_name_of_the_project_are_read() -> None:
+    sketch = header().model_copy(update={"proto": "someproject-ina219"})
+    blocks, decoder = decode(header_line(sketch) + data_line(0, PERIOD_US, 100, 8000, Flags.CNVR))
+    assert (len(blocks), decoder.findings) == (1, ())

@@ -25,7 +25,7 @@ from joulefleet.errors import (
     MeterProtocolError,
     UnsafeOutput,
 )
-from power.emulated.lvpm import Converter, EmulatedLvpm
+from power.emulated.lvpm import EmulatedLvpm, LvpmConverter
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import in_thread
@@ -35,10 +35,11 @@ from power.meters.monsoon_lvpm import MonsoonLvpm, decoder_for, likely_ports
 from power.meters.safety import switch_output_on
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, open_error, scan_ports
 from power.model import SampleBlock
-from power.wire.lvpm_frames import STOP, UsbPassthrough
+from power.wire.hvpm_control import UsbPassthrough
+from power.wire.lvpm_frames import STOP
 
-FINE_STEP_A = 2 * 0.0332 / Converter(125e-6).fine_span
-COARSE_STEP_A = 2 * 2.88 / Converter(125e-6).coarse_span
+FINE_STEP_A = 2 * 0.0332 / LvpmConverter(125e-6).fine_span
+COARSE_STEP_A = 2 * 2.88 / LvpmConverter(125e-6).coarse_span
 VOLTAGE_STEP_V = 4 * 125e-6
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from power.wire import lvpm_frames as wire
 from power.wire.decoder import Decoded
+from power.wire.hvpm_control import UsbPassthrough
 from power.wire.lvpm import LvpmDecoder
 from power.wire.lvpm_elapsed import ElapsedCheck
 from tests.power.lvpm_reference import (
@@ -77,7 +78,7 @@ def losses_of(blocks: list[Decoded]) -> dict[int, int]:
         (wire.set_voltage(0), "0401010006"),
         (wire.set_run_time_limit(0x2BC), "04010abccb 04010b0212"),
         (wire.set_power_up_limit(0x101), "0401080 10e 040109010f".replace(" ", "")),
-        (wire.set_usb_passthrough(wire.UsbPassthrough.AUTO), "0401100217"),
+        (wire.set_usb_passthrough(UsbPassthrough.AUTO), "0401100217"),
     ],
 )
 def test_commands_are_these_bytes(command: bytes, expected: str) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
 from joulefleet.provenance import Origin
-from power.energy.integration import GapPolicy, Window, integrate_recording
+from power.energy import GapPolicy, Window, integrate_recording
 from power.importers.powertool_csv import KIND, import_powertool_csv
-from power.model import Accuracy, Loss, RangeAccuracy, Timing
+from power.model import Accuracy, Loss, RangeAccuracy, SampleClock
 from power.recording import Recording, open_recording
 
 HEADER = "Time (s),Main Avg Current (A),Main Avg Power (W),Main Avg Voltage (V)"
@@ -43,7 +43,7 @@ def test_a_file_becomes_a_recording_that_says_it_is_imported(tmp_path: Path) -> 
     recording = imported(write(tmp_path, ROWS), tmp_path / "r")
     record = recording.record
     assert (record.info.kind, record.info.emulated) == (KIND, False)
-    assert (record.info.timing, record.info.loss) == (Timing.INSTRUMENT, Loss.UNKNOWN)
+    assert (record.info.timing, record.info.loss) == (SampleClock.INSTRUMENT, Loss.UNKNOWN)
     assert record.info.rate_hz == pytest.approx(5.0)
     assert record.info.facts["source_file"] == "export.csv"
     assert record.provenance("x").origin is Origin.IMPORTED

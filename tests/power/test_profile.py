@@ -5,7 +5,9 @@ import pytest
 
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.provenance import Instrument, Origin, Provenance, SourceRef
-from power.profile.model import DeviceProfile, LoadPoint, PhaseCost, Quantity, load_profile, save_profile
+from power.profile.cost_arrays import missing_costs, phase_costs, profile_costs
+from power.profile.load_curve import LoadPoint
+from power.profile.model import DeviceProfile, PhaseCost, Quantity, TransferCost, load_profile, save_profile
 
 SOURCE = SourceRef(id="capture-1", sha256="a" * 64)
 REAL = Instrument(kind="monsoon-hvpm", serial="7", emulated=False)
@@ -107,3 +109,35 @@ def test_waiting_costs_what_the_kind_of_energy_counts() -> None:
     assert alone.waiting_w("gross") == 0.4
     with pytest.raises(DataQualityError, match="no idle power, so its waiting has no net energy"):
         alone.waiting_w("net")
+
+
+def test_a_quantity_gives_its_interval() -> None:
+    around = Quantity(mean=5.0, half_width_95=0.5).interval
+    assert (around.mean, around.low, around.high) == (5.0, 4.5, 5.5)
+    ratio = Quantity(mean=4.0, factor_95=2.0).interval
+    assert (ratio.low, ratio.high) == (2.0, 8.0)
+    negative = Quantity(mean=-4.0, factor_95=2.0).interval
+    assert (negative.low, negative.high) == (-8.0, -2.0)
+    assert not Quantity(mean=1.0).interval.known
+
+
+@pytest.mark.parametrize(
+    ("absent", "part"),
+    [("download", "download"), ("upload", "upload"), ("wait_power_w", "power while waiting")],
+)
+def test_a_missing_cost_counts_as_the_caller_says_or_not_at_all(absent: str, part: str) -> None:
+    transfer = TransferCost(duration_s=Quantity(mean=1.0), gross_j=Quantity(mean=3.0), bytes=10)
+    whole = profile(download=transfer, upload=transfer, wait_power_w=Quantity(mean=0.4))
+    costs = phase_costs([whole, whole], "gross")
+    assert costs.probe_s.tolist() == [2.0, 2.0]
+    assert (costs.download_s[0], costs.upload_j[1], costs.wait_w[0]) == (1.0, 3.0, 0.4)
+    assert missing_costs([whole]) == ()
+    gap = whole.model_copy(update={absent: None})
+    for tabulated in (phase_costs, profile_costs):
+        with pytest.raises(DataQualityError, match=f"pi/lenet5/mnist/torch has no {part}"):
+            tabulated([whole, gap], "gross")
+    assert missing_costs([whole, gap]) == (part,)
+    free = profile_costs([whole, gap], "gross", missing="costs_nothing")
+    column = free.wait_w if absent == "wait_power_w" else getattr(free, f"{absent}_j")
+    assert (column[0] > 0, column[1]) == (True, 0.0)
+    assert any("costs nothing" in text for text in free.gaps)

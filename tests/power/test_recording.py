@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunStore, salvage_run
-from power.energy.integration import Window, integrate_recording
+from power.energy import Window, integrate_recording
 from power.model import SampleBlock
 from power.recording import (
     BATCH_SAMPLES,

@@ -9,7 +9,7 @@ from power.emulated.service import EmulatorProcess
 from power.meter import open_meter
 from power.recording import OPENING_FILE, RECORDING_FILE, open_recording, salvage_recording
 from power.recording.recorder import record
-from power.recording.redecode import DECODERS, compare, raw_portions
+from power.recording.redecode import DECODERS, compare_with_raw, raw_portions
 from tests.power.synthetic import block, config, write_recording
 
 LOAD = "square:low=0.02,high=0.5,period=0.3,voltage=4.0"
@@ -44,7 +44,7 @@ def capture(
 def test_raw_bytes_give_the_stored_samples_bit_for_bit(tmp_path: Path, name: str) -> None:
     capture(tmp_path, *INSTRUMENTS[name], seconds=1.2)
     recording = open_recording(tmp_path)
-    again = compare(recording)
+    again = compare_with_raw(recording)
     assert again.first_difference is None
     assert again.n_decoded == again.n_stored > 50
     # The decoder notices the same things, too: they are part of the record.
@@ -73,7 +73,7 @@ def test_a_changed_byte_is_found(tmp_path: Path, lvpm: Path) -> None:
     raw[len(raw) // 2] ^= 0x10
     (folder / "raw.bin").write_bytes(raw)
     recording = open_recording(folder)
-    difference = compare(recording).first_difference
+    difference = compare_with_raw(recording).first_difference
     assert difference is not None
     assert 0.4 < difference / recording.record.n_samples < 0.6
 
@@ -87,7 +87,7 @@ def test_a_changed_sample_is_found_where_it_is(tmp_path: Path, lvpm: Path) -> No
     (folder / "samples.arrows").write_bytes(samples)
     recording = open_recording(folder)
     first = next(recording.blocks()).first_index
-    assert compare(recording).first_difference == first + 42
+    assert compare_with_raw(recording).first_difference == first + 42
 
 
 def test_raw_bytes_that_are_cut_short(tmp_path: Path, lvpm: Path) -> None:
@@ -95,7 +95,7 @@ def test_raw_bytes_that_are_cut_short(tmp_path: Path, lvpm: Path) -> None:
     raw = (folder / "raw.bin").read_bytes()
     (folder / "raw.bin").write_bytes(raw[:-1000])
     with pytest.raises(StorageError, match="ends at byte"):
-        compare(open_recording(folder))
+        compare_with_raw(open_recording(folder))
 
 
 def test_a_salvaged_recording_has_more_in_its_bytes_than_in_its_samples(tmp_path: Path, lvpm: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_salvaged_recording_has_more_in_its_bytes_than_in_its_samples(tmp_path
     assert (folder / OPENING_FILE).exists()
     assert salvage_recording(folder) is not None
     recording = open_recording(folder)
-    again = compare(recording)
+    again = compare_with_raw(recording)
     assert again.first_difference is None
     assert again.n_decoded > again.n_stored == recording.record.n_samples
 
@@ -138,13 +138,13 @@ def test_a_recording_without_raw_bytes(tmp_path: Path) -> None:
     facts = {"voltage_step_v": 1e-4}
     recording = write_recording(tmp_path, [block(np.full(10, 0.5))], kind="monsoon-lvpm", facts=facts)
     with pytest.raises(StorageError, match="no raw bytes"):
-        compare(recording)
+        compare_with_raw(recording)
 
 
 def test_an_instrument_without_a_decoder(tmp_path: Path) -> None:
     recording = write_recording(tmp_path, [block(np.full(10, 0.5))])
     with pytest.raises(ConfigError, match="no decoder of raw bytes called 'synthetic'"):
-        compare(recording)
+        compare_with_raw(recording)
 
 
 def test_every_instrument_with_bytes_has_a_decoder() -> None:

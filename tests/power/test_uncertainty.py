@@ -8,12 +8,18 @@ import pytest
 from scipy.stats import t as student_t
 
 from joulefleet.errors import DataQualityError
+from power.energy import GapPolicy, Window
 from power.energy.baseline import measure_baseline
-from power.energy.integration import GapPolicy, Window
-from power.energy.measurement import Evidence, gather
-from power.energy.noise import Series, slow_noise
-from power.energy.uncertainty import EnergyInterval, Part, Session, combine, gross_interval, net_interval
-from power.flicker import ALLAN_OF_H, flicker_factor
+from power.energy.measurement import MeasuredWindow, measure_windows
+from power.energy.noise import ALLAN_OF_H, PowerSeries, flicker_factor, slow_noise
+from power.energy.uncertainty import (
+    EnergyBudget,
+    MeasuredRecording,
+    UncertaintyPart,
+    combined_half_width_j,
+    gross_energy,
+    net_energy,
+)
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
 from power.recording import Recording, RecordingWriter, open_recording
 from power.timebase import Timebase
@@ -83,12 +89,13 @@ def window(start_s: float, end_s: float, label: str = "") -> Window:
 
 def one_window(
     folder: Path, current_a: np.ndarray, span: tuple[float, float], accuracy: Accuracy, sync_s: float = 0.0
-) -> EnergyInterval:
+) -> EnergyBudget:
     recording = store(folder, current_a, accuracy)
-    return gross_interval(
+    return gross_energy(
         [
-            Session(
-                gather(recording, [window(*span)], sync_uncertainty_s=sync_s), recording.record.info.accuracy
+            MeasuredRecording(
+                measure_windows(recording, [window(*span)], sync_uncertainty_s=sync_s),
+                recording.record.info.accuracy,
             )
         ]
     )
@@ -130,22 +137,22 @@ def idle_work_idle(work_a: float = 0.2, idle_a: float = 0.1) -> np.ndarray:
 
 def session_of(
     recording: Recording, spans: list[tuple[float, float]], sync_s: float = 0.0, *, after: bool = True
-) -> Session:
+) -> MeasuredRecording:
     windows = [window(*span, f"work {i}") for i, span in enumerate(spans)]
     baseline = measure_baseline(
         recording, window(0.5, 9.5), window(20.5, 29.5) if after else None, policy=LENIENT
     )
-    evidence = gather(recording, windows, sync_uncertainty_s=sync_s, policy=LENIENT)
-    return Session(evidence, recording.record.info.accuracy, baseline)
+    evidence = measure_windows(recording, windows, sync_uncertainty_s=sync_s, policy=LENIENT)
+    return MeasuredRecording(evidence, recording.record.info.accuracy, baseline)
 
 
 def test_an_offset_cancels_in_the_net_energy_and_a_gain_does_not(tmp_path: Path) -> None:
     recording = store(tmp_path, idle_work_idle(), accuracy_of((0.01, 0.0), (0.005, 0.0)))
     session = session_of(recording, [(12, 18)])
-    net = net_interval([session])
+    net = net_energy([session])
     assert net.value_j == pytest.approx(6 * 0.1 * SUPPLY_V)
     assert net.parts["instrument"].standard_j * 1.96 == pytest.approx(0.01 * net.value_j, rel=1e-4)
-    gross = gross_interval([session])
+    gross = gross_energy([session])
     assert gross.parts["instrument"].standard_j * 1.96 == pytest.approx(
         math.hypot(0.01 * gross.value_j, 0.005 * SUPPLY_V * 6), rel=1e-4
     )
@@ -156,15 +163,17 @@ def test_an_offset_cancels_in_the_net_energy_and_a_gain_does_not(tmp_path: Path)
 
 def test_a_window_around_work_depends_on_the_clock(tmp_path: Path) -> None:
     recording = store(tmp_path, idle_work_idle(0.9, 0.1))
-    evidence = gather(recording, [window(10, 20), window(12, 18)], sync_uncertainty_s=0.05)
-    interval = gross_interval([Session(evidence[:1], EXACT)])
+    evidence = measure_windows(recording, [window(10, 20), window(12, 18)], sync_uncertainty_s=0.05)
+    interval = gross_energy([MeasuredRecording(evidence[:1], EXACT)])
     assert interval.parts["clock"].standard_j == pytest.approx(0.8 * SUPPLY_V * 0.05, rel=0.03)
-    assert gross_interval([Session(evidence[1:], EXACT)]).parts["clock"].standard_j == pytest.approx(0.0)
+    assert gross_energy([MeasuredRecording(evidence[1:], EXACT)]).parts["clock"].standard_j == pytest.approx(
+        0.0
+    )
 
 
 def test_a_move_out_of_the_recording_counts_the_whole_power(tmp_path: Path) -> None:
     recording = store(tmp_path, np.full(10_001, 0.5))
-    (evidence,) = gather(recording, [window(0, 10)], sync_uncertainty_s=0.1)
+    (evidence,) = measure_windows(recording, [window(0, 10)], sync_uncertainty_s=0.1)
     assert evidence.earlier_j == evidence.later_j == pytest.approx(0.1 * 0.5 * SUPPLY_V)
 
 
@@ -174,7 +183,7 @@ def test_a_move_out_of_the_recording_counts_the_whole_power(tmp_path: Path) -> N
 def test_white_noise_is_seen_for_what_it_is(tmp_path: Path) -> None:
     current = np.random.default_rng(1).normal(0.5, 0.02, 22_000)
     recording = store(tmp_path, current)
-    (evidence,) = gather(recording, [window(1, 21)], sync_uncertainty_s=0.0)
+    (evidence,) = measure_windows(recording, [window(1, 21)], sync_uncertainty_s=0.0)
     assert evidence.noise_j == pytest.approx(0.02 * SUPPLY_V * math.sqrt(20_000) / RATE_HZ, rel=0.05)
 
 
@@ -186,7 +195,7 @@ def test_jumps_between_samples_cost_what_their_phase_makes_of_them(tmp_path: Pat
         on_s = np.clip(edges[1::2], 1, 10) - np.clip(edges[::2], 1, 10)
         current = np.searchsorted(edges, np.arange(11_000) / RATE_HZ) % 2 * 1.0
         recording = store(tmp_path / str(i), current)
-        (evidence,) = gather(recording, [window(1, 10)], sync_uncertainty_s=0.0)
+        (evidence,) = measure_windows(recording, [window(1, 10)], sync_uncertainty_s=0.0)
         errors.append((evidence.energy.energy_j or 0.0) - float(on_s.sum()) * SUPPLY_V)
         claimed.append(evidence.noise_j)
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.mean(claimed), rel=0.35)
@@ -206,12 +215,12 @@ def test_white_and_flicker_noise_are_told_apart() -> None:
     found = []
     for _ in range(300):
         slow = flicker(rng, 32 * 16, 0.5).reshape(32, 16).mean(axis=1)
-        found.append(slow_noise([Series(rng.normal(0, 1, 32) + slow, 2.0)]))
+        found.append(slow_noise([PowerSeries(rng.normal(0, 1, 32) + slow, 2.0)]))
     assert np.mean([noise.white.w2 for noise in found]) == pytest.approx(2.0, rel=0.15)
     assert np.mean([noise.flicker.w2 for noise in found]) == pytest.approx(0.5, rel=0.25)
-    white = [slow_noise([Series(rng.normal(0, 1, 32), 2.0)]) for _ in range(300)]
+    white = [slow_noise([PowerSeries(rng.normal(0, 1, 32), 2.0)]) for _ in range(300)]
     assert np.median([noise.flicker.w2 for noise in white]) < 0.05
-    assert slow_noise([Series(np.full(32, 0.7), 1.0)]).white.w2 == 0.0
+    assert slow_noise([PowerSeries(np.full(32, 0.7), 1.0)]).white.w2 == 0.0
 
 
 def test_flicker_moves_averages_as_the_formula_says() -> None:
@@ -230,8 +239,8 @@ def test_slow_noise_of_idle_enters_the_noise_part(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     current = idle_work_idle() + flicker(rng, 30_000, 1e-6)
     session = session_of(store(tmp_path, current), [(12, 18)])
-    with_idle = gross_interval([session])
-    without = gross_interval([Session(session.evidence, EXACT)])
+    with_idle = gross_energy([session])
+    without = gross_energy([MeasuredRecording(session.windows, EXACT)])
     assert with_idle.parts["noise"].standard_j > 5 * without.parts["noise"].standard_j
     assert with_idle.parts["noise"].dof is not None
     assert any("slow noise" in note for note in without.notes)
@@ -252,8 +261,8 @@ def test_bridging_is_as_uncertain_as_it_is_wrong(tmp_path: Path) -> None:
             kept[start : start + rng.integers(2, 30)] = False
         lossy = store(tmp_path / f"{i}", current, kept=kept)
         whole = store(tmp_path / f"{i}w", current)
-        (with_gaps,) = gather(lossy, [window(1, 11)], sync_uncertainty_s=0.0, policy=LENIENT)
-        (without,) = gather(whole, [window(1, 11)], sync_uncertainty_s=0.0)
+        (with_gaps,) = measure_windows(lossy, [window(1, 11)], sync_uncertainty_s=0.0, policy=LENIENT)
+        (without,) = measure_windows(whole, [window(1, 11)], sync_uncertainty_s=0.0)
         errors.append((with_gaps.energy.energy_j or 0) - (without.energy.energy_j or 0))
         claimed.append(with_gaps.loss_j)
         assert without.loss_j == 0.0
@@ -266,7 +275,7 @@ def test_a_gap_longer_than_any_stretch_may_hide_anything_seen(tmp_path: Path) ->
     current = np.tile([0.0, 1.0], 100)
     kept = np.tile(np.repeat([True, False], [10, 30]), 5)  # gaps of 31 ms from 9 ms and from 49 ms on
     recording = store(tmp_path, current, kept=kept)
-    (evidence,) = gather(recording, [window(0.005, 0.045)], sync_uncertainty_s=0.0, policy=LENIENT)
+    (evidence,) = measure_windows(recording, [window(0.005, 0.045)], sync_uncertainty_s=0.0, policy=LENIENT)
     assert evidence.loss_j == pytest.approx(0.031 * SUPPLY_V / math.sqrt(12), rel=1e-6)
 
 
@@ -276,7 +285,7 @@ def test_a_gap_longer_than_any_stretch_may_hide_anything_seen(tmp_path: Path) ->
 def test_net_energy_follows_a_drifting_idle_power(tmp_path: Path) -> None:
     drift = np.linspace(0, 0.03, 30_000)
     recording = store(tmp_path, idle_work_idle() + drift)
-    net = net_interval([session_of(recording, [(12, 18)])])
+    net = net_energy([session_of(recording, [(12, 18)])])
     assert net.value_j == pytest.approx(6 * 0.1 * SUPPLY_V, rel=1e-3)
     # It might not have been linear: uniform between the two idle powers, 20 s apart.
     assert net.parts["baseline"].standard_j == pytest.approx(6 * SUPPLY_V * 0.02 / math.sqrt(12), rel=0.02)
@@ -289,7 +298,7 @@ def test_idle_noise_makes_the_net_energy_uncertain(tmp_path: Path) -> None:
         current = idle_work_idle()
         current[:10_000] += rng.normal(0, 0.05, 10_000)
         current[20_000:] += rng.normal(0, 0.05, 10_000)
-        net = net_interval([session_of(store(tmp_path / str(i), current), [(12, 18)])])
+        net = net_energy([session_of(store(tmp_path / str(i), current), [(12, 18)])])
         values.append(net.value_j)
         claimed.append(net.parts["baseline"].standard_j)
     expected = 6 * SUPPLY_V * 0.05 / math.sqrt(18_000)
@@ -303,7 +312,7 @@ def test_without_idle_afterwards_drift_is_said_to_be_unseen(tmp_path: Path) -> N
     session = session_of(store(tmp_path, idle_work_idle()), [(12, 18)], after=False)
     assert session.baseline is not None
     assert session.baseline.drift_w is None
-    net = net_interval([session])
+    net = net_energy([session])
     assert net.value_j == pytest.approx(6 * 0.1 * SUPPLY_V)
     assert any("drift" in note for note in net.notes)
 
@@ -325,17 +334,17 @@ def test_a_bad_idle_interval_is_refused(tmp_path: Path, before: tuple[float, flo
 # Repeats
 
 
-def repeated(tmp_path: Path, levels_a: list[float], accuracy: Accuracy = EXACT) -> tuple[Evidence, ...]:
+def repeated(tmp_path: Path, levels_a: list[float], accuracy: Accuracy = EXACT) -> tuple[MeasuredWindow, ...]:
     """One-second windows at these currents."""
     current = np.repeat(levels_a, RATE_HZ)
     recording = store(tmp_path, np.concatenate((current, current[-1:])), accuracy)
     windows = [window(i + 0.1, i + 0.9, f"work {i}") for i in range(len(levels_a))]
-    return gather(recording, windows, sync_uncertainty_s=0.0)
+    return measure_windows(recording, windows, sync_uncertainty_s=0.0)
 
 
 def test_repeats_follow_student(tmp_path: Path) -> None:
     levels = [0.50, 0.52, 0.47, 0.51, 0.49]
-    interval = gross_interval([Session(repeated(tmp_path, levels), EXACT)])
+    interval = gross_energy([MeasuredRecording(repeated(tmp_path, levels), EXACT)])
     joules = np.array(levels) * SUPPLY_V * 0.8
     assert interval.value_j == pytest.approx(joules.mean())
     assert interval.sd_j == pytest.approx(joules.std(ddof=1), rel=1e-5)
@@ -348,42 +357,44 @@ def test_systematic_parts_do_not_average_out(tmp_path: Path) -> None:
     accuracy = accuracy_of(gain=(0.0, 0.02))
     for n in (2, 50):
         evidence = repeated(tmp_path / str(n), [0.5] * n, accuracy)
-        interval = gross_interval([Session(evidence, accuracy)])
+        interval = gross_energy([MeasuredRecording(evidence, accuracy)])
         assert interval.half_width_j == pytest.approx(0.02 * 0.5 * SUPPLY_V * 0.8, rel=1e-4)
 
 
 def test_one_window_says_that_it_is_one(tmp_path: Path) -> None:
-    interval = gross_interval([Session(repeated(tmp_path, [0.5]), EXACT)])
+    interval = gross_energy([MeasuredRecording(repeated(tmp_path, [0.5]), EXACT)])
     assert (interval.n, interval.sd_j, interval.covers) == (1, None, "this window")
     assert "repeats" not in interval.parts
     assert any("another run" in note for note in interval.notes)
 
 
 def test_two_windows_are_hardly_enough(tmp_path: Path) -> None:
-    interval = gross_interval([Session(repeated(tmp_path, [0.50, 0.52]), EXACT)])
+    interval = gross_energy([MeasuredRecording(repeated(tmp_path, [0.50, 0.52]), EXACT)])
     assert interval.parts["repeats"].dof == 1
     assert interval.half_width_j == pytest.approx(12.706 * 0.01 * SUPPLY_V * 0.8, rel=1e-3)
 
 
 def test_sessions_are_the_repetitions_if_there_are_several(tmp_path: Path) -> None:
     means = [0.45, 0.50, 0.52, 0.49]
-    sessions = [Session(repeated(tmp_path / str(m), [m - 0.001, m, m + 0.001] * 4), EXACT) for m in means]
-    interval = gross_interval(sessions)
+    sessions = [
+        MeasuredRecording(repeated(tmp_path / str(m), [m - 0.001, m, m + 0.001] * 4), EXACT) for m in means
+    ]
+    interval = gross_energy(sessions)
     joules = np.array(means) * SUPPLY_V * 0.8
     expected = student_t.ppf(0.975, 3) * joules.std(ddof=1) / 2
     assert (interval.n, interval.sessions) == (48, 4)
     assert interval.value_j == pytest.approx(joules.mean())
     assert interval.half_width_j == pytest.approx(expected, rel=1e-4)
-    pooled = Session(tuple(e for s in sessions for e in s.evidence), EXACT)
-    assert gross_interval([pooled]).half_width_j < expected / 3  # what counting windows would claim
+    pooled = MeasuredRecording(tuple(e for s in sessions for e in s.windows), EXACT)
+    assert gross_energy([pooled]).half_width_j < expected / 3  # what counting windows would claim
 
 
 def test_drifting_repeats_are_noted(tmp_path: Path) -> None:
     levels = [0.5 + 0.001 * i for i in range(20)]
-    drifting = gross_interval([Session(repeated(tmp_path / "a", levels), EXACT)])
+    drifting = gross_energy([MeasuredRecording(repeated(tmp_path / "a", levels), EXACT)])
     assert any("separate sessions" in note for note in drifting.notes)
     shuffled = [0.5, 0.51, 0.495, 0.505, 0.49, 0.508, 0.497, 0.503, 0.492, 0.507]
-    steady = gross_interval([Session(repeated(tmp_path / "b", shuffled), EXACT)])
+    steady = gross_energy([MeasuredRecording(repeated(tmp_path / "b", shuffled), EXACT)])
     assert not any("separate sessions" in note for note in steady.notes)
 
 
@@ -391,38 +402,42 @@ def test_drifting_repeats_are_noted(tmp_path: Path) -> None:
 
 
 def test_half_widths_are_added_in_squares() -> None:
-    known, guessed = Part(standard_j=3.0), Part(standard_j=4.0, dof=4.0)
+    known, guessed = UncertaintyPart(standard_j=3.0), UncertaintyPart(standard_j=4.0, dof=4.0)
     assert known.half_width_j == pytest.approx(3 * 1.959964)
     assert guessed.half_width_j == pytest.approx(4 * student_t.ppf(0.975, 4))
-    assert combine({"a": known, "b": guessed}) == pytest.approx(math.hypot(3 * 1.959964, 4 * 2.776445))
-    assert combine({}) == 0.0
+    assert combined_half_width_j({"a": known, "b": guessed}) == pytest.approx(
+        math.hypot(3 * 1.959964, 4 * 2.776445)
+    )
+    assert combined_half_width_j({}) == 0.0
 
 
 def test_leaving_a_part_out_narrows_the_interval(tmp_path: Path) -> None:
     accuracy = accuracy_of(gain=(0.0, 0.02))
     evidence = repeated(tmp_path, [0.50, 0.52, 0.47], accuracy)
-    interval = gross_interval([Session(evidence, accuracy)])
+    interval = gross_energy([MeasuredRecording(evidence, accuracy)])
     assert set(interval.parts) == {"instrument", "clock", "noise", "repeats"}
     alone = interval.without("repeats")
     assert alone.half_width_j == pytest.approx(0.02 * interval.value_j, rel=1e-3)
     assert interval.without("instrument").half_width_j < interval.half_width_j
-    assert EnergyInterval.model_validate_json(interval.model_dump_json()) == interval
+    assert EnergyBudget.model_validate_json(interval.model_dump_json()) == interval
+    width_j = interval.interval.high - interval.interval.low
+    assert (interval.interval.mean, width_j) == (interval.value_j, pytest.approx(2 * interval.half_width_j))
 
 
 def test_what_must_not_become_a_number_is_refused(tmp_path: Path) -> None:
     kept = np.ones(2000, bool)
     kept[500:540] = False
     recording = store(tmp_path, np.full(2000, 0.5), kept=kept)
-    evidence = gather(recording, [window(0.1, 1.9, "epoch 1")], sync_uncertainty_s=0.0)
+    evidence = measure_windows(recording, [window(0.1, 1.9, "epoch 1")], sync_uncertainty_s=0.0)
     with pytest.raises(DataQualityError, match=r"'epoch 1': 2\.222% of the samples were lost"):
-        gross_interval([Session(evidence, EXACT)])
+        gross_energy([MeasuredRecording(evidence, EXACT)])
     with pytest.raises(DataQualityError, match="no window"):
-        gross_interval([Session((), EXACT)])
+        gross_energy([MeasuredRecording((), EXACT)])
     with pytest.raises(DataQualityError, match="needs idle power"):
-        net_interval([Session(evidence, EXACT)])
+        net_energy([MeasuredRecording(evidence, EXACT)])
 
 
 def test_unknown_loss_travels_with_the_interval(tmp_path: Path) -> None:
     recording = store(tmp_path, np.full(2000, 0.5), loss=Loss.UNKNOWN)
-    evidence = gather(recording, [window(0.1, 1.9)], sync_uncertainty_s=0.0)
-    assert any("cannot tell" in note for note in gross_interval([Session(evidence, EXACT)]).notes)
+    evidence = measure_windows(recording, [window(0.1, 1.9)], sync_uncertainty_s=0.0)
+    assert any("cannot tell" in note for note in gross_energy([MeasuredRecording(evidence, EXACT)]).notes)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from harness.evidence.capture import Capture, open_capture, verify_capture
-from harness.profiles import build_profiles
-from harness.rounds.bench_run.run import BenchFiles, read_files, sit
+from harness.profiles.build import build_profiles
+from harness.rounds.bench_run.run import BenchFiles, read_files, run_bench
 from joulefleet.runstore import RunStore
 from tests.conftest import FULL_COUNTS
 from tests.harness.local_bench import FAST, LocalBench, Watch, local_bench
@@ -80,13 +80,13 @@ def run_with_troubles(bench: LocalBench, root: Path, files: BenchFiles) -> Path:
     watch = Watch(alpha_round=lambda: bench.cut("alpha"), beta_idle_before=unplug)
     watch.on_finished = lambda number: stop.set() if number == 2 else None
     with pytest.raises(KeyboardInterrupt):
-        sit(files, root, stop=stop, view=watch, cache=bench.folder / "graphs")
+        run_bench(files, root, stop=stop, view=watch, cache=bench.folder / "graphs")
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
     reasons = {p.name for p in (run.path / "failed").iterdir()}
     assert any("_alpha_" in name for name in reasons)
     assert any("_beta_" in name for name in reasons)
-    sit(files, root, resume=run.path, cache=bench.folder / "graphs")
+    run_bench(files, root, resume=run.path, cache=bench.folder / "graphs")
     (run,) = RunStore(root).list()
     assert run.state == "complete"
     return run.path

@@ -12,6 +12,7 @@ from tests.conftest import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")]
+FOLDERS = "joulefleet|power|traces|device_agents|emulator|harness|tests|examples|benchmarks|docs"
 RESULTS = [page for page in PAGES if page.parent.name == "results" and page.name != "README.md"]
 
 
@@ -45,6 +46,12 @@ def test_headings_that_are_linked_are_there() -> None:
         for target, heading in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
             if not target.startswith("http"):
                 assert heading in _anchors(page.parent / target if target else page), f"{page}: #{heading}"
+
+
+def test_paths_that_are_named_are_there() -> None:
+    for page in PAGES:
+        for path in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", page.read_text(encoding="utf-8")):
+            assert (REPOSITORY / path).exists(), f"{page}: {path}"
 
 
 def _anchors(page: Path) -> set[str]:

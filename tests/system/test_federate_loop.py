@@ -17,10 +17,10 @@ import pytest
 from emulator.round.outcome import RoundOutcome
 from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_files
-from harness.federate.run import federate
+from harness.federate.run import run_federation
 from harness.profiles.library import build_run_profiles, profiles_at
 from harness.rounds.bench_run.run import read_files as read_bench
-from harness.rounds.bench_run.run import sit
+from harness.rounds.bench_run.run import run_bench
 from tests.conftest import FULL_COUNTS
 from tests.harness.federate.local_fleet import SCENARIO, SETTINGS, LocalFleet, local_fleet
 from tests.harness.federate.steady_host import steady_host
@@ -101,7 +101,7 @@ def make_profiles(fleet: LocalFleet, size: Size, devices: list[str], loads: Mapp
         name="profiles",
     )
     files = read_bench(plan, fleet.inventory)
-    done = sit(files, fleet.bench.folder / "runs", cache=fleet.bench.folder / "graphs")
+    done = run_bench(files, fleet.bench.folder / "runs", cache=fleet.bench.folder / "graphs")
     assert not build_run_profiles(done.path).problems
     return done.path
 
@@ -150,7 +150,7 @@ def test_rounds_are_predicted_from_profiles_of_an_earlier_run(
             if outcome.round >= size.rounds // 2:
                 fleet.link.rate_bytes_s = SLOW_BPS / 8
 
-        result = federate(
+        result = run_federation(
             write_loop(fleet, size),
             tmp_path / "runs",
             profiles=profiles_at(places),

@@ -15,8 +15,8 @@ from traces.replay.devices import FleetRecipe
 from traces.replay.flat_store import write_flat
 from traces.replay.intensity import load_table
 from traces.replay.policy import WORDS
-from traces.replay.policy_text import __doc__ as grammar
-from traces.replay.policy_text import parse_policy
+from traces.replay.policy_parser import __doc__ as grammar
+from traces.replay.policy_parser import parse_policy
 from traces.synth.model import load_model
 from traces.synth.write import synthesise
 

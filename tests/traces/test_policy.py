@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,12 +22,12 @@ from traces.model import (
     NetworkKind,
     NetworkSpans,
 )
-from traces.replay.devices import FleetRecipe
+from traces.replay.devices import FleetRecipe, one_device_per_user
 from traces.replay.flat import flatten
 from traces.replay.fleet import TraceFleet
 from traces.replay.next_change import NEVER_NS
 from traces.replay.policy import CELLULAR, ONLINE, WORDS, And, BatteryTerm, Not, Or, Policy, Word
-from traces.replay.policy_text import MAX_DEPTH, MAX_LENGTH, parse_policy, policy_text
+from traces.replay.policy_parser import MAX_DEPTH, MAX_LENGTH, parse_policy, policy_text
 from traces.replay.query import TraceQuery
 
 levels = st.sampled_from([0.0, 0.125, 0.3, 0.5, 1.0])
@@ -238,3 +239,24 @@ def test_a_fleet_answers_like_its_users_one_by_one() -> None:
             x = (t + fleet.map.phase_ns[device]) % fleet.map.period_ns[user]
             assert mask[device] == queries[user].eligible(np.array([x]), policy)[0]
         np.testing.assert_array_equal(mask, fleet.eligible(t, policy))
+
+
+@settings(deadline=None, max_examples=60)
+@given(brute.traces(), policies)
+def test_at_the_recorded_levels_a_fleet_answers_as_recorded(trace: InteractionTrace, policy: Policy) -> None:
+    flat = flatten([trace])
+    fleet = TraceFleet(flat, one_device_per_user(flat))
+    for t in range(trace.start_ns - 1, trace.end_ns + 2):
+        at_level = fleet.eligible_at_level(t, policy, fleet.battery_at(t))
+        assert at_level.tolist() == fleet.eligible(t, policy).tolist()
+
+
+def test_other_levels_than_recorded_decide() -> None:
+    trace = InteractionTrace("u", 0, 10, battery=BatteryPoints([0], [0.9]), relative_time=True)
+    flat = flatten([trace, replace(trace, user="v", battery=None, plugged=Fact(Intervals.one(0, 5)))])
+    fleet = TraceFleet(flat, one_device_per_user(flat))
+    assert fleet.eligible_at_level(3, "battery > 50 %", np.array([0.2, 0.8])).tolist() == [False, True]
+    assert fleet.eligible_at_level(3, "battery > 50 %", np.array([0.8]), np.array([1])).tolist() == [True]
+    assert fleet.ever_eligible("charging").tolist() == [False, True]
+    assert fleet.lowest_level.tolist() == [0.9, np.inf]
+    assert not fleet.has_throughput

@@ -13,8 +13,8 @@ from joulefleet.errors import ConfigError, DataQualityError
 from tests.traces import livelab_dump
 from tests.traces.importing import imported, same, seconds
 from traces.intervals import union
-from traces.quality.repair import repair
-from traces.quality.validate import errors
+from traces.quality.checks import errors
+from traces.quality.repairs import repair
 from traces.readers.rows import spool
 
 ROWS = 12_000

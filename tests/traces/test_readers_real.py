@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 
 from tests.traces.importing import imported
-from traces.intervals import union
-from traces.measure import total_ns
+from traces.intervals import total_ns, union
 from traces.model import Intervals, NetworkKind
-from traces.quality.repair import repair
-from traces.quality.validate import errors
+from traces.quality.checks import errors
+from traces.quality.repairs import repair
 
 
 def found(folder: Path, name: str) -> Path:

@@ -15,10 +15,9 @@ import pytest
 from joulefleet.errors import ConfigError, DataQualityError
 from tests.traces.importing import imported, same, seconds
 from traces.model import NetworkKind
-from traces.quality.validate import errors
+from traces.quality.checks import errors
 from traces.readers import READERS
-from traces.readers.rows import row_reader as fields
-from traces.readers.rows import value_codec as meanings
+from traces.readers.rows import row_reader, value_codec
 from traces.readers.rows.timestamps import SHOWN_TWICE
 
 MOMENTS = (
@@ -195,7 +194,7 @@ def test_text_that_does_not_decode_stops_at_the_reader(tmp_path: Path) -> None:
 
 def test_the_documentation_names_every_field_and_setting() -> None:
     text = (Path(__file__).parents[2] / "docs" / "traces-format.md").read_text(encoding="utf-8")
-    for name in (*fields.FIELDS, *meanings.SETTINGS, *READERS.entries()):
+    for name in (*row_reader.FIELDS, *value_codec.SETTINGS, *READERS.entries()):
         assert f"`{name}`" in text, name
 
 

@@ -9,14 +9,14 @@ import pytest
 
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.provenance import Origin
-from traces.measure import contains
+from traces.intervals import contains
 from traces.model import NetworkKind
 from traces.quality.sets import validate_set
 from traces.storage.trace_set import TraceSet
-from traces.synth.compare import whole_lengths
 from traces.synth.draw import people
 from traces.synth.draw.grid import GridSampler
 from traces.synth.draw.process import ProcessSampler
+from traces.synth.fidelity import whole_lengths
 from traces.synth.fit.periods import Periods
 from traces.synth.fit.process import fit_process
 from traces.synth.model import BUNDLED, ModelSource, Process, UsageModel, load_model
@@ -169,20 +169,20 @@ def half_hourly(leave_per_h: tuple[float, float], factor: list[list[float]]) -> 
 
 
 def stretch_shares(process: Process, seed: int) -> tuple[list[float], Periods]:
-    """Share of the on-stretches that last one, two and three readings; and the spells of a week."""
+    """Share of the on-stretches that last one, two and three readings; and the periods of a week."""
     drawn = GridSampler(process, process.grid).draw(250, 168.0, np.random.default_rng(seed))
     np.testing.assert_array_equal(drawn.start_h % 0.5, 0.0)
-    spells = seen_through([drawn], [(np.array([0.0]), np.array([168.0]))] * 250)
-    steps = np.rint(whole_lengths(spells, spells.on(0)) / 0.5)
-    return [float(np.mean(steps == n)) for n in (1, 2, 3)], spells
+    periods = seen_through([drawn], [(np.array([0.0]), np.array([168.0]))] * 250)
+    steps = np.rint(whole_lengths(periods, periods.on(0)) / 0.5)
+    return [float(np.mean(steps == n)) for n in (1, 2, 3)], periods
 
 
 def test_on_a_grid_the_time_spent_decides_as_the_model_says_and_the_fit_finds_it() -> None:
     process = half_hourly((0.2, 0.5), [[1.0], [2.0, 1.0, 0.4]])
     expected = [0.5, 0.5 * 0.25, 0.5 * 0.75 * 0.1]  # chances to leave: 0.5, then 0.25, then 0.1
-    shares, spells = stretch_shares(process, 1)
+    shares, periods = stretch_shares(process, 1)
     np.testing.assert_allclose(shares, expected, atol=0.02)
-    fitted = fit_process(spells, "available", process.evidence, grid_h=0.5)
+    fitted = fit_process(periods, "available", process.evidence, grid_h=0.5)
     again, _ = stretch_shares(fitted, 2)
     np.testing.assert_allclose(again, expected, atol=0.02)
 

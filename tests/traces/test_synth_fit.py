@@ -14,8 +14,7 @@ from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Origin
 from traces.model import Fact, InteractionTrace, Intervals
 from traces.storage.trace_set import TraceSet
-from traces.synth.compare import hourly_share, ks_distance
-from traces.synth.fidelity import BAR, TRIALS, measure
+from traces.synth.fidelity import BAR, TRIALS, hourly_share, ks_distance, measure
 from traces.synth.fit.periods import bridged, of_first_channel, periods_of
 from traces.synth.fit.trace_set import fit_set
 from traces.synth.model import load_model
@@ -36,21 +35,21 @@ def screen_trace(*hours: float, known: tuple[float, ...] = (0, 48), user: str = 
 
 
 def test_spells_tell_what_was_seen_and_what_not() -> None:
-    spells = periods_of([screen_trace(1, 2, 10, 11, known=(0, 5, 10, 20))], ["screen"])
-    assert spells.state.tolist() == [0, 1, 0, 1, 0]
-    assert spells.start_h.tolist() == [0, 1, 2, 10, 11]
-    assert spells.end_h.tolist() == [1, 2, 5, 11, 20]
-    assert spells.begun.tolist() == [False, True, True, False, True]
-    assert spells.next_state.tolist() == [1, 0, -1, 0, -1]
-    joined = bridged(spells, 5.0)
+    periods = periods_of([screen_trace(1, 2, 10, 11, known=(0, 5, 10, 20))], ["screen"])
+    assert periods.state.tolist() == [0, 1, 0, 1, 0]
+    assert periods.start_h.tolist() == [0, 1, 2, 10, 11]
+    assert periods.end_h.tolist() == [1, 2, 5, 11, 20]
+    assert periods.begun.tolist() == [False, True, True, False, True]
+    assert periods.next_state.tolist() == [1, 0, -1, 0, -1]
+    joined = bridged(periods, 5.0)
     assert joined.start_h.tolist() == [0, 1, 2, 7.5, 11]
     assert joined.next_state.tolist() == [1, 0, 1, 0, -1]
-    assert len(bridged(spells, 4.0)) == 5
+    assert len(bridged(periods, 4.0)) == 5
 
 
 def test_a_gap_between_equal_states_is_closed() -> None:
-    spells = periods_of([screen_trace(1, 2, known=(0, 5, 6, 20))], ["screen"])
-    joined = bridged(spells, 2.0)
+    periods = periods_of([screen_trace(1, 2, known=(0, 5, 6, 20))], ["screen"])
+    joined = bridged(periods, 2.0)
     assert joined.start_h.tolist() == [0, 1, 2]
     assert joined.end_h.tolist() == [1, 2, 20]
 
@@ -59,8 +58,8 @@ def test_hours_are_those_of_the_users_clock() -> None:
     ns = START_NS + np.array([0, 48]) * HOUR_NS
     on = Intervals.one(START_NS + 10 * HOUR_NS, START_NS + 11 * HOUR_NS)
     trace = InteractionTrace("u", int(ns[0]), int(ns[1]), screen=Fact(on), time_zone="Asia/Tokyo")
-    spells = periods_of([trace], ["screen"])
-    share = hourly_share(spells, spells.on(0))
+    periods = periods_of([trace], ["screen"])
+    share = hourly_share(periods, periods.on(0))
     assert share[0, 19] == pytest.approx(0.5)
     assert np.nansum(share) == pytest.approx(0.5)
 
@@ -80,8 +79,8 @@ def test_a_fit_on_generated_people_finds_the_model_again(tmp_path: Path) -> None
     second = synthesise(model, tmp_path / "second", users=300, days=7, seed=2)
     shares = []
     for found in (first, second):
-        spells = periods_of(found, ["available"])
-        shares.append(hourly_share(spells, spells.on(0)))
+        periods = periods_of(found, ["available"])
+        shares.append(hourly_share(periods, periods.on(0)))
     a, b = (share.mean(axis=0) for share in shares)
     assert np.abs(a - b).max() < 0.04
     assert np.abs(a - b).mean() < 0.015
@@ -111,10 +110,10 @@ def test_traces_in_which_nothing_happens_cannot_be_fitted() -> None:
 
 
 def test_second_channel_is_left_only_when_it_changes() -> None:
-    spells = periods_of([screen_trace(1, 2, 3, 4)], ["screen"])
-    own, part = of_first_channel(spells)
-    assert len(own) == len(spells)
-    assert part.tolist() == list(range(len(spells)))
+    periods = periods_of([screen_trace(1, 2, 3, 4)], ["screen"])
+    own, part = of_first_channel(periods)
+    assert len(own) == len(periods)
+    assert part.tolist() == list(range(len(periods)))
 
 
 @pytest.mark.campaign

@@ -15,9 +15,14 @@ from hypothesis import strategies as st
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Origin, Provenance
 from tests.traces import brute
-from traces.intervals import difference, fact_from_changes, fact_from_samples, network_from_samples, union
-from traces.local_hours import LocalHours
-from traces.measure import time_between
+from traces.intervals import (
+    difference,
+    fact_from_changes,
+    fact_from_samples,
+    network_from_samples,
+    time_between,
+    union,
+)
 from traces.model import (
     AppSessions,
     BatteryPoints,
@@ -28,11 +33,11 @@ from traces.model import (
     NetworkSpans,
     Throughput,
 )
-from traces.quality.repair import repair
+from traces.quality.checks import MEANING, TraceSeverity, errors, require_replayable, validate
+from traces.quality.repairs import repair
 from traces.quality.sets import repair_set, validate_set
-from traces.quality.validate import MEANING, TraceSeverity, errors, require_replayable, validate
 from traces.replay.query import TraceQuery
-from traces.stats import collect
+from traces.stats import LocalHours, collect
 from traces.storage.trace_set import new_trace_set
 
 HOUR = 3600 * 10**9

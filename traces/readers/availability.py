@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable
 from traces.readers.files.npz import read_npz
 from traces.readers.files.sources import files_of, is_text, require_file, stem
-from traces.readers.rows import options as choices
 from traces.readers.rows.assemble import assemble, source_facts
 from traces.readers.rows.channels import ChannelRules
 from traces.readers.rows.records import UNKNOWN, RecordKind
@@ -40,11 +40,11 @@ _CELLS = {"1": 1, "1.0": 1, "0": 0, "0.0": 0, "": UNKNOWN, "255": UNKNOWN}
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per device."""
-    choices.check(options, settings=("hold_s",))
+    settings.check(options, settings=("hold_s",))
     where_from = source_facts(options, stem(source), "")
     if not where_from.licence:
         report.note("the licence is not stated (setting: licence)")
-    hold_ns = choices.hold_ns(options, None)
+    hold_ns = settings.hold_ns(options, None)
     with UserSpool() as spool:
         for path in files_of(source, ".npz", ".csv"):
             if path.suffix == ".npz":
@@ -94,10 +94,10 @@ def _from_npz(path: Path, options: ReaderOptions, report: ImportReport, spool: U
     report.progress(report.bytes_read + path.stat().st_size)
 
 
-def _names(path: Path, told: NDArray[Any] | None, count: int) -> list[str]:
-    if told is None:
+def _names(path: Path, given: NDArray[Any] | None, count: int) -> list[str]:
+    if given is None:
         return [f"{stem(path)}-{number:05d}" for number in range(count)]
-    names = [str(name) for name in told.tolist()] if told.dtype.kind in "Uiu" and told.ndim == 1 else []
+    names = [str(name) for name in given.tolist()] if given.dtype.kind in "Uiu" and given.ndim == 1 else []
     if len(names) != count or len(set(names)) != count or not all(name and is_text(name) for name in names):
         raise DataQualityError(f"{path.name}: devices are not {count} different names")
     return names
@@ -130,7 +130,7 @@ def _start_ns(path: Path, text: str, options: ReaderOptions) -> int:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=choices.zone(options, f"{path.name} starts at a wall-clock time"))
+            moment = moment.replace(tzinfo=settings.zone(options, f"{path.name} starts at a wall-clock time"))
         return datetime_to_ns(moment)
     except ValueError as error:
         raise DataQualityError(f"{path.name}: 'start' {text[:40]!r} is not an ISO 8601 time") from error

@@ -1,6 +1,6 @@
 """AWARE: screen and battery events of Android phones (awareframework.com), as CSV.
 
-Two kinds of file, told apart by their columns: ``screen_status`` (0 off, 1 on, 2 locked, 3 unlocked) and
+Two kinds of file, recognised by their columns: ``screen_status`` (0 off, 1 on, 2 locked, 3 unlocked) and
 ``battery_level``, ``battery_status``, ``battery_adaptor``. Statuses are Android's (2 charging, 3 discharging,
 4 not charging, 5 full) and AWARE's own (-1 shutdown, -3 reboot: the phone was off until its next row); the
 adaptor is 0 for none, 1 mains, 2 USB, 4 wireless (`BatteryManager` in the Android documentation).
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, stem
-from traces.readers.rows import options as choices
 from traces.readers.rows.assemble import assemble, source_facts
-from traces.readers.rows.records import Observed, RecordKind
+from traces.readers.rows.records import RecordKind, UserRecords
 from traces.readers.rows.spool import UserSpool
 from traces.readers.rows.timestamps import UNITS_NS, number_to_ns
 from traces.readers.rows.value_codec import within
@@ -50,7 +50,7 @@ _STATUSES = {"1", "2", "3", "4", "5"}
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per phone of a file, or of a folder of files."""
-    choices.check(options, settings=("user",), fields=tuple(COLUMNS))
+    settings.check(options, settings=("user",), fields=tuple(COLUMNS))
     where_from = source_facts(options, SOURCE, LICENCE)
     if not where_from.licence:
         report.note("the licence is not stated (setting: licence)")
@@ -97,7 +97,7 @@ class _Rows:
             return number_to_ns(row[self._at["time"]], UNITS_NS["s"])
         return number_to_ns(row[self._at["timestamp"]], UNITS_NS["ms"])
 
-    def _of(self, row: list[str]) -> Observed:
+    def _of(self, row: list[str]) -> UserRecords:
         user = "/".join(row[position] for position in self._who) if self._who else self._fallback
         return self._spool.of(user)
 

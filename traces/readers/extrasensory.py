@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from traces.model import InteractionTrace, NetworkKind
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, stem
-from traces.readers.rows import options as choices
 from traces.readers.rows.assemble import assemble, source_facts
 from traces.readers.rows.channels import ChannelRules
 from traces.readers.rows.records import UNKNOWN, RecordKind
@@ -51,7 +51,7 @@ _UNDECIDED = {"not_charging", "unknown"}
 _NETWORKS = {
     "reachable_via_wifi": NetworkKind.WIFI,
     "reachable_via_wwan": NetworkKind.CELLULAR,
-    "not_reachable": NetworkKind.NOT_WIFI,  # told by phones that only watch Wi-Fi
+    "not_reachable": NetworkKind.NOT_WIFI,  # from phones that only watch Wi-Fi
 }
 
 Value = Callable[[list[str]], str]
@@ -59,8 +59,8 @@ Value = Callable[[list[str]], str]
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a file, or of a folder of files."""
-    choices.check(options, settings=("hold_s",), fields=tuple(COLUMNS))
-    rules = ChannelRules(hold_ns=choices.hold_ns(options, HOLD_S))
+    settings.check(options, settings=("hold_s",), fields=tuple(COLUMNS))
+    rules = ChannelRules(hold_ns=settings.hold_ns(options, HOLD_S))
     where_from = source_facts(options, SOURCE, LICENCE)
     with UserSpool() as spool:
         for path in files_of(source, ".csv"):

@@ -17,12 +17,12 @@ from typing import Any
 
 from joulefleet.errors import DataQualityError, StorageError
 from traces.model import InteractionTrace, Intervals
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.plain_pickle import dict_items
 from traces.readers.files.sources import byte_chunks, is_text, require_file, text_or_nothing
-from traces.readers.rows import options as choices
 from traces.readers.rows.assemble import SourceFacts, assemble, source_facts
-from traces.readers.rows.records import Observed, RecordKind
+from traces.readers.rows.records import RecordKind, UserRecords
 from traces.readers.rows.timestamps import NS_PER_S
 
 SOURCE = "FedScale (Lai et al., ICML 2022)"
@@ -38,7 +38,7 @@ _MAX_S = 1e9
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per client."""
-    choices.check(options)
+    settings.check(options)
     where_from = source_facts(options, SOURCE, LICENCE, relative_time=True)
     if not source.is_dir():
         yield from _traces(source, where_from, report, {})
@@ -123,19 +123,19 @@ def _behaviour(
     if len(active) != len(inactive):
         raise ValueError(f"{len(active)} times in 'active', {len(inactive)} in 'inactive'")
     finish_s = _number("finish_time", entry.get("finish_time"), _MAX_S)
-    observed = Observed()
+    observed = UserRecords()
     for begin_ns, end_ns in zip(active, inactive, strict=True):
         observed.add(RecordKind.AVAILABLE_SPAN, begin_ns, end_ns=end_ns, code=1)
     if not active:
         observed.add(RecordKind.AVAILABLE, 0, code=0)
-    told = {"duration_s": _number("duration", entry["duration"], _MAX_S)} if "duration" in entry else {}
+    duration = {"duration_s": _number("duration", entry["duration"], _MAX_S)} if "duration" in entry else {}
     return assemble(
         name,
         observed,
         where_from,
         report,
         device=text_or_nothing(entry.get("model")),
-        facts={**told, **facts},
+        facts={**duration, **facts},
         limits_ns=(0, round(finish_s * NS_PER_S)),
     )
 

@@ -3,7 +3,7 @@
 ``state_traces.json`` holds ``{"0": {"guid", "model", "messages"}}``; the messages are lines of
 ``YYYY-mm-dd HH:MM:SS``, a tab and a state: ``battery_charged_on/off``, ``screen_on/off/lock/unlock``,
 ``wifi``, ``2G`` to ``5G``, ``Unknown`` (network), ``NN.N%`` (battery) or ``phone_on/off``. A phone that is
-off tells nothing, so from ``phone_off`` on each state is unknown until a message tells it again; ``phone_on``
+off says nothing, so from ``phone_off`` on each state is unknown until a message gives it again; ``phone_on``
 says no more than that the recorder runs. ``cached_timers.json`` holds
 ``{guid: {"isSuccess", "trace_start", "trace_end", "ready_time": [[begin, end], ...]}}`` in seconds since
 2020-01-02 00:00 on the same wall clock; a phone is "ready" when it is locked, charging and on Wi-Fi.
@@ -23,18 +23,18 @@ from typing import Any, NamedTuple
 
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.json_members import JsonMember, object_members
 from traces.readers.files.sources import files_of, text_chunks, text_or_nothing
-from traces.readers.rows import options as choices
 from traces.readers.rows.assemble import SourceFacts, assemble, source_facts
-from traces.readers.rows.records import UNKNOWN, Observed, RecordKind
+from traces.readers.rows.records import UNKNOWN, RecordKind, UserRecords
 from traces.readers.rows.timestamps import NS_PER_S, SHOWN_TWICE, WallClock
 from traces.readers.rows.value_codec import within
 
 SOURCE = "FLASH (Yang et al., WWW 2021)"
 LICENCE = "BSD-2-Clause"
-REFERENCE = datetime(2020, 1, 2)  # noqa: DTZ001 - the zone is the user's to tell
+REFERENCE = datetime(2020, 1, 2)  # noqa: DTZ001 - the user gives the zone
 """Begin of the times in ``cached_timers.json`` (``refer_time`` of FLASH's Timer)."""
 
 _STATES = {
@@ -53,7 +53,7 @@ _WITHOUT_CHANNEL = {"screen_lock", "screen_unlock", "battery_low", "battery_okay
 _POWERED_OFF = "phone_off"
 
 
-class _Meaning(NamedTuple):
+class _StateRecord(NamedTuple):
     """A state as the record it becomes, and what the import must say about it."""
 
     kind: RecordKind
@@ -64,8 +64,8 @@ class _Meaning(NamedTuple):
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per phone."""
-    choices.check(options)
-    clock = WallClock(choices.zone(options, "FLASH's times are wall-clock times"))
+    settings.check(options)
+    clock = WallClock(settings.zone(options, "FLASH's times are wall-clock times"))
     phones = _Phones(clock, source_facts(options, SOURCE, LICENCE), report)
     for path in files_of(source, ".json"):
         for member in object_members(text_chunks(path, options, report), path.name):
@@ -91,7 +91,7 @@ class _Phones:
         self._seen: set[str] = set()
 
     def trace(self, path: Path, member: JsonMember) -> InteractionTrace | None:
-        """The trace of one member; None if it tells nothing.
+        """The trace of one member; None if it holds nothing.
 
         Raises:
             ValueError: The member cannot be used; says why.
@@ -117,7 +117,7 @@ class _Phones:
         messages = phone["messages"]
         if not isinstance(messages, str):
             raise ValueError("'messages' is not text")  # noqa: TRY004
-        observed = Observed()
+        observed = UserRecords()
         for number, padded in enumerate(messages.split("\n"), 1):
             if message := padded.strip("\0 \r\t"):
                 self._report.rows += 1
@@ -128,15 +128,15 @@ class _Phones:
         device = text_or_nothing(phone.get("model"))
         return assemble(guid, observed, self._origin, self._report, device=device)
 
-    def _add(self, observed: Observed, message: str) -> None:
+    def _add(self, observed: UserRecords, message: str) -> None:
         stamp, tab, state = message.partition("\t")
         t_ns = self._clock.ns(stamp.strip())
         if not tab:
             raise ValueError("no state after the time")
-        meaning = _meaning(state)
-        observed.add(meaning.kind, t_ns, code=meaning.code, x=meaning.level)
-        if meaning.note:
-            self._report.note(meaning.note)
+        record = _state_record(state)
+        observed.add(record.kind, t_ns, code=record.code, x=record.level)
+        if record.note:
+            self._report.note(record.note)
 
     def _from_timer(self, guid: str, phone: dict[str, Any]) -> InteractionTrace | None:
         self._report.rows += 1
@@ -145,7 +145,7 @@ class _Phones:
             return None
         first_ns = self._timer_ns("trace_start", phone["trace_start"])
         last_ns = self._timer_ns("trace_end", phone.get("trace_end"))
-        observed = Observed()
+        observed = UserRecords()
         ready = phone["ready_time"]
         if not isinstance(ready, list):
             raise ValueError("'ready_time' is not a list")  # noqa: TRY004
@@ -164,7 +164,7 @@ class _Phones:
 
 
 @lru_cache(maxsize=4096)  # a log says the same few things over and over
-def _meaning(text: str) -> _Meaning:
+def _state_record(text: str) -> _StateRecord:
     """What a state says.
 
     Raises:
@@ -173,13 +173,13 @@ def _meaning(text: str) -> _Meaning:
     state = text.strip().lower()
     known = _STATES.get(state)
     if known is not None:
-        return _Meaning(known[0], code=known[1])
+        return _StateRecord(known[0], code=known[1])
     if state.endswith("%"):
-        return _Meaning(RecordKind.LEVEL, level=within("battery", state[:-1], 100.0) / 100.0)
+        return _StateRecord(RecordKind.LEVEL, level=within("battery", state[:-1], 100.0) / 100.0)
     if state == _POWERED_OFF:
-        return _Meaning(RecordKind.STOPPED, note=f"{state} events, unknown until the next message")
+        return _StateRecord(RecordKind.STOPPED, note=f"{state} events, unknown until the next message")
     if state in _WITHOUT_CHANNEL:
-        return _Meaning(RecordKind.SEEN, note=f"{state} events, not kept")
+        return _StateRecord(RecordKind.SEEN, note=f"{state} events, not kept")
     raise ValueError(f"state {state[:40]!r} is not known")
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.mysql_dump import InsertRow, insert_rows
 from traces.readers.files.sources import files_of, text_chunks
-from traces.readers.rows import options as choices
-from traces.readers.rows import row_reader as fields
 from traces.readers.rows.assemble import source_facts
 from traces.readers.rows.channels import ChannelRules
 from traces.readers.rows.collected import CollectedRows
+from traces.readers.rows.row_reader import FIELDS, RowReader
 from traces.readers.rows.spool import UserSpool
 from traces.readers.rows.value_codec import SETTINGS, ValueCodec, value_codec
 
@@ -41,8 +41,8 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
     """Yield one trace per user of a dump, or of a folder of dumps."""
     tables = _table_columns(options)
     with UserSpool() as spool:
-        told = CollectedRows(spool)
-        rows = _Rows(tables, value_codec(options, report), told, report)
+        collected = CollectedRows(spool)
+        rows = _Rows(tables, value_codec(options, report), collected, report)
         for path in files_of(source, ".sql"):
             for row in insert_rows(text_chunks(path, options, report), tables):
                 rows.take(path, row)
@@ -52,14 +52,14 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
                 hint="check the names of the tables in the dump; --set tables=... chooses them",
             )
         rules = ChannelRules(
-            hold_ns=choices.hold_ns(options, None), screen_from_sessions="appusage" in tables
+            hold_ns=settings.hold_ns(options, None), screen_from_sessions="appusage" in tables
         )
-        yield from told.traces(source_facts(options, SOURCE, LICENCE), report, rules)
+        yield from collected.traces(source_facts(options, SOURCE, LICENCE), report, rules)
 
 
 def _table_columns(options: ReaderOptions) -> dict[str, dict[str, str]]:
     """Which tables to read, and each one's columns by field."""
-    choices.check(
+    settings.check(
         ReaderOptions(options.time_zone, {}, options.settings), settings=("table", "tables", *SETTINGS)
     )
     default = options.settings.get("table", "").lower()
@@ -70,10 +70,10 @@ def _table_columns(options: ReaderOptions) -> dict[str, dict[str, str]]:
     for key, column in options.column_map.items():
         table, _, field = key.rpartition(".")
         table = table.lower() or default
-        if not table or field not in fields.FIELDS:
+        if not table or field not in FIELDS:
             raise ConfigError(
                 f"cannot map {key!r}",
-                hint=f"write TABLE.FIELD=COLUMN with a field of {', '.join(fields.FIELDS)}",
+                hint=f"write TABLE.FIELD=COLUMN with a field of {', '.join(FIELDS)}",
             )
         columns.setdefault(table, dict(COLUMNS.get(table, {})))[field] = column.lower()
     unmapped = [table for table, mapped in columns.items() if not mapped]
@@ -92,14 +92,14 @@ class _Rows:
         self,
         tables: Mapping[str, Mapping[str, str]],
         codec: ValueCodec,
-        told: CollectedRows,
+        collected: CollectedRows,
         report: ImportReport,
     ) -> None:
         self._tables = tables
         self._codec = codec
-        self._told = told
+        self._collected = collected
         self._report = report
-        self._readers: dict[tuple[str, tuple[str, ...] | None], tuple[fields.RowReader, int]] = {}
+        self._readers: dict[tuple[str, tuple[str, ...] | None], tuple[RowReader, int]] = {}
 
     def take(self, path: Path, row: InsertRow) -> None:
         self._report.rows += 1
@@ -117,7 +117,7 @@ class _Rows:
         except ValueError as error:
             self._report.bad(path, row.line, str(error))
 
-    def _reader(self, path: Path, row: InsertRow) -> tuple[fields.RowReader, int]:
+    def _reader(self, path: Path, row: InsertRow) -> tuple[RowReader, int]:
         order = row.columns or (APPUSAGE_ORDER if row.table == "appusage" else None)
         wanted = self._tables[row.table]
         if order is None:
@@ -137,4 +137,4 @@ class _Rows:
                 f"{row.table}: no column is mapped to the user", hint=f"--map {row.table}.user=uid"
             )
         columns = {field: order.index(column) for field, column in wanted.items()}
-        return fields.RowReader(columns, "", self._told, self._codec), len(order)
+        return RowReader(columns, "", self._collected, self._codec), len(order)

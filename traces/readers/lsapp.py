@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.model import InteractionTrace
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of
-from traces.readers.rows import options as choices
 from traces.readers.rows.assemble import assemble, source_facts
-from traces.readers.rows.records import NO_APP, UNKNOWN, Observed, RecordKind
+from traces.readers.rows.records import NO_APP, UNKNOWN, RecordKind, UserRecords
 from traces.readers.rows.spool import NameIndex, UserSpool
 from traces.readers.rows.timestamps import SHOWN_TWICE, WallClock
 
@@ -39,8 +39,8 @@ _EVENTS = {"Opened": _OPENED, "Closed": _CLOSED, "User Interaction": _USED, "Bro
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user."""
-    choices.check(options, fields=tuple(COLUMNS))
-    clock = WallClock(choices.zone(options, "LSApp's times are wall-clock times"))
+    settings.check(options, fields=tuple(COLUMNS))
+    clock = WallClock(settings.zone(options, "LSApp's times are wall-clock times"))
     where_from = source_facts(options, SOURCE, LICENCE)
     apps = NameIndex("app")
     with UserSpool() as spool:
@@ -73,12 +73,12 @@ def _row_handler(
     return handle
 
 
-def _changes(events: NDArray[Any], report: ImportReport) -> Observed:
+def _changes(events: NDArray[Any], report: ImportReport) -> UserRecords:
     """From events of apps to changes of the foreground app."""
     t_ns = events["t_ns"]
     report.note("events out of time order, sorted", int(np.count_nonzero(t_ns[1:] < t_ns[:-1])))
     events = events[np.argsort(t_ns, kind="stable")]
-    changes = Observed()
+    changes = UserRecords()
     front = UNKNOWN
     for moment_ns, code in zip(events["t_ns"].tolist(), events["code"].tolist(), strict=True):
         app, event = divmod(code, len(_EVENTS))

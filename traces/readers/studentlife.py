@@ -4,7 +4,7 @@ Two forms: one table of all users (``user, timestamp, task_id, top_package, num_
 ``running_app_u00.csv`` with ``RUNNING_TASKS_topActivity_mPackage``, whose user is the end of the file name.
 All rows of one snapshot have the same time; Android lists the most recent task first
 (`ActivityManager.getRunningTasks`), so the first row is the app on top. Whether the screen was on is not
-told: a phone that lies in a drawer has an app on top, too.
+known: a phone that lies in a drawer has an app on top, too.
 
 A snapshot counts until the next one, but at most 20 minutes and a few seconds (setting ``hold_s``).
 """
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from traces.model import InteractionTrace
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, stem
-from traces.readers.rows import options as choices
 from traces.readers.rows.assemble import assemble, source_facts
 from traces.readers.rows.channels import ChannelRules
 from traces.readers.rows.records import RecordKind
@@ -35,8 +35,8 @@ _PUBLISHED_APP = "RUNNING_TASKS_topActivity_mPackage"
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a file, or of a folder of files."""
-    choices.check(options, settings=("hold_s",), fields=tuple(COLUMNS))
-    rules = ChannelRules(hold_ns=choices.hold_ns(options, HOLD_S))
+    settings.check(options, settings=("hold_s",), fields=tuple(COLUMNS))
+    rules = ChannelRules(hold_ns=settings.hold_ns(options, HOLD_S))
     where_from = source_facts(options, SOURCE, LICENCE)
     apps = NameIndex("app")
     with UserSpool() as spool:

@@ -1,4 +1,4 @@
-"""Throughput of mobile networks over time, from three published sets, told apart by their columns.
+"""Throughput of mobile networks over time, from three published sets, recognised by their columns.
 
 * UCC 5G: drives in Ireland at 1 Hz (Raca et al., MMSys 2020), ``trace, timestamp, network_mode, dl_kbps,
   ul_kbps``, or the published files with ``Timestamp, NetworkMode, DL_bitrate, UL_bitrate``. The stamps are
@@ -8,7 +8,7 @@
   so); hence it counts from the time before.
 * SIGCOMM 2021: runs of one phone on LTE and 5G (Narayanan et al.), several in one file, with ``throughput,
   time_since_start, direction`` or ``Timestamp, downlink_Mbps, uplink_Mbps``. A time that goes back begins a
-  new run. In a file whose rows are shuffled the runs cannot be told apart: it is refused unless the setting
+  new run. In a file whose rows are shuffled the runs cannot be separated: it is refused unless the setting
   ``runs=mixed`` makes it one trace, whose readings stay in the order of the file.
 
 The times of the last two have no calendar. Power and signal columns are not kept.
@@ -23,10 +23,10 @@ from typing import ClassVar
 
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable
 from traces.readers.files.sources import files_of, is_text, lines, stem, text_chunks
-from traces.readers.rows import options as choices
 from traces.readers.rows.assemble import assemble, source_facts
 from traces.readers.rows.records import UNKNOWN, RecordKind
 from traces.readers.rows.spool import UserSpool
@@ -53,10 +53,10 @@ _ENOUGH_RUNS = 50
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per drive or run."""
-    choices.check(options, settings=("runs",))
-    choices.one_of(options, "runs", "split", ("split", "mixed"))
+    settings.check(options, settings=("runs",))
+    settings.one_of(options, "runs", "split", ("split", "mixed"))
     layouts: list[_Layout] = []
-    layout_of: list[int] = []  # by the user's number: the file that told of it first
+    layout_of: list[int] = []  # by the user's number: the first file that has it
     with UserSpool() as spool:
         for path in files_of(source, ""):
             layout = _layout(path, options, report, spool)
@@ -141,7 +141,7 @@ class _Ucc(_Layout):
         self, table: CsvTable, options: ReaderOptions, report: ImportReport, spool: UserSpool
     ) -> None:
         super().__init__(table, options, report, spool)
-        zone = choices.zone(options, f"{table.path.name} has wall-clock times")
+        zone = settings.zone(options, f"{table.path.name} has wall-clock times")
         self._clock = WallClock(zone, "%Y.%m.%d_%H.%M", 16)
 
     def handle(self, row: list[str]) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace
-from traces.quality.validate import interval_channels, point_channels, require_replayable
+from traces.quality.checks import interval_channels, point_channels, require_replayable
 from traces.replay.intensity import IntensityTable, default_table
 from traces.replay.steps import Steps
 from traces.replay.timeline import (
@@ -58,7 +58,7 @@ class FlatTraces:
         throughput: Steps of the network throughput.
         apps: Names behind the numbers in ``app``.
         categories: Category of each app.
-        time_zones: All that the users name, sorted; the empty string for "not told". ``None`` if they were
+        time_zones: All that the users name, sorted; the empty string for "unknown". ``None`` if they were
             not kept: flat forms of earlier versions on disk.
     """
 
@@ -118,7 +118,7 @@ def flatten(
     """Bring traces into the flat form, a block of users at a time.
 
     Args:
-        traces: Without errors (`traces.quality.validate`), else they are refused.
+        traces: Without errors (`traces.quality.checks`), else they are refused.
         table: Intensities of apps; by default the one that ships with joulefleet.
         sink: Where the arrays grow; by default in memory.
 

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Provenance, Sha256
-from joulefleet.records import StoredRecord, read_record, storage_error, write_record
-from traces.new_folder import new_folder
+from joulefleet.records import StoredRecord, new_folder, read_record, storage_error, write_record
 from traces.replay.flat import FlatTraces, flatten, from_arrays
 from traces.replay.intensity import IntensityTable, default_table
 
@@ -46,7 +45,7 @@ class FlatRecord(StoredRecord):
         table: Name of the intensity table that was used.
         table_sha256: Its content.
         trace_set_sha256: The manifest of the trace set it was made from, if there is one.
-        time_zones: All that the users name, as in `FlatTraces`; records of earlier versions do not tell.
+        time_zones: All that the users name, as in `FlatTraces`; records of earlier versions do not say.
         provenance: Where the traces came from, if that is known; likewise.
     """
 

@@ -7,19 +7,28 @@ gives the same answers: there is no cursor to move.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.local_time import Devices, Place, RecordingTime, Times, whole_ns
 from traces.replay import flags as packed
-from traces.replay.devices import DeviceMap, FleetRecipe, map_devices
+from traces.replay.devices import (
+    DeviceMap,
+    Devices,
+    FleetRecipe,
+    Place,
+    RecordingTime,
+    Times,
+    map_devices,
+    whole_ns,
+)
 from traces.replay.eligibility import Eligibility, level_at, work_out
 from traces.replay.flat import FlatTraces
 from traces.replay.next_change import NEVER_NS, NextChange, Same
-from traces.replay.policy import Policy
-from traces.replay.policy_text import parse_policy
+from traces.replay.policy import Policy, battery_terms, evaluate
+from traces.replay.policy_parser import parse_policy
 from traces.replay.segments import Segments, cut_windows
 from traces.replay.steps import Steps
 
@@ -139,6 +148,38 @@ class TraceFleet:
 
         return self._time.ask(t_ns, devices, answer, (np.bool_,))[0]
 
+    def eligible_at_level(
+        self, t_ns: Times, policy: Policy | str, level: NDArray[np.float64], devices: Devices = None
+    ) -> NDArray[np.bool_]:
+        """As `eligible`, if the batteries of the devices were at other levels (0 to 1) than recorded."""
+        rule = _parsed(policy)
+        terms = battery_terms(rule)
+
+        def answer(
+            user: NDArray[np.int32], x_ns: NDArray[np.int64], place: Place
+        ) -> tuple[NDArray[Any], ...]:
+            flags = self.flat.flags.take(self.flat.state.at(user, self._time.inside(user, x_ns)))
+            return (evaluate(rule, flags, {term: term.holds(level[place]) for term in terms}) == packed.TRUE,)
+
+        return self._time.ask(t_ns, devices, answer, (np.bool_,))[0]
+
+    def ever_eligible(self, policy: Policy | str) -> NDArray[np.bool_]:
+        """Which devices may train at some time or other."""
+        rule = self.eligibility(policy)
+        return np.asarray(np.logical_or.reduceat(rule.yes, rule.steps.offset[:-1])[self.map.user])
+
+    @cached_property
+    def lowest_level(self) -> NDArray[np.float64]:
+        """The lowest battery level that was ever read of each device; infinite where none was."""
+        level = self.flat.level
+        known = np.where(np.isnan(level), np.inf, level)
+        return np.asarray(np.minimum.reduceat(known, self.flat.battery.offset[:-1])[self.map.user])
+
+    @cached_property
+    def has_throughput(self) -> bool:
+        """Whether anybody's throughput was ever read, in one direction or both."""
+        return bool(np.any(~np.isnan(self.flat.down_bps)) or np.any(~np.isnan(self.flat.up_bps)))
+
     def battery_at(self, t_ns: Times, devices: Devices = None) -> NDArray[np.float64]:
         """Battery level, 0 to 1, linear between readings; NaN where unknown."""
 
@@ -211,13 +252,13 @@ class TraceFleet:
 
     def eligibility(self, policy: Policy | str) -> Eligibility:
         """When each user (not device) is eligible under a policy."""
-        rule = parse_policy(policy) if isinstance(policy, str) else policy
+        rule = _parsed(policy)
         if rule not in self._eligibility:
             self._eligibility[rule] = work_out(self.flat, rule)
         return self._eligibility[rule]
 
     def _next_change(self, policy: Policy | str | None) -> NextChange:
-        rule = parse_policy(policy) if isinstance(policy, str) else policy
+        rule = None if policy is None else _parsed(policy)
         if rule not in self._changes:
             steps, same = self._stepped(rule)
             self._changes[rule] = NextChange(steps, same, self.map)
@@ -262,6 +303,10 @@ class TraceFleet:
             flat.memory_s.take(step) + np.where(known, flat.memory.take(step), 0.0) * elapsed_s,
             flat.known_ns.take(step) + elapsed_ns,
         ]
+
+
+def _parsed(policy: Policy | str) -> Policy:
+    return parse_policy(policy) if isinstance(policy, str) else policy
 
 
 def _window_ns(t0_ns: Times, t1_ns: Times) -> NDArray[np.int64]:

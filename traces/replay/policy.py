@@ -1,7 +1,7 @@
 """Eligibility policies as data: when may a phone train?
 
 A policy is a small expression over facts of a trace, e.g. ``charging and wifi and idle`` or
-``battery >= 30 % or charging``. `traces.replay.policy_text` parses the text; nothing is ever evaluated as
+``battery >= 30 % or charging``. `traces.replay.policy_parser` parses the text; nothing is ever evaluated as
 code.
 
 What is unknown follows Kleene's logic: unknown ``and`` false is false, unknown ``or`` true is true, ``not``

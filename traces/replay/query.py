@@ -20,7 +20,7 @@ class TraceQuery:
     """One trace, prepared once and asked as often as wanted; times are arrays.
 
     Args:
-        trace: Without errors (`traces.quality.validate`), else `DataQualityError`.
+        trace: Without errors (`traces.quality.checks`), else `DataQualityError`.
         table: Intensities of apps; by default the one that ships with joulefleet.
     """
 

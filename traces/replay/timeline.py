@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.intervals import union
-from traces.measure import contains, position, sorted_once
+from traces.intervals import contains, position, sorted_once, union
 from traces.model import FACTS, InteractionTrace, Intervals
 from traces.replay import flags as packed
 from traces.replay.intensity import IntensityTable

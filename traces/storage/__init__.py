@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""Trace sets on disk: Parquet tables with a manifest, and their export as CSV."""

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from joulefleet.provenance import Provenance
-from joulefleet.records import storage_error, write_record
+from joulefleet.records import new_folder, storage_error, write_record
 from traces.intervals import difference, union
 from traces.model import FACTS, Fact, InteractionTrace, Intervals, NetworkKind
-from traces.new_folder import new_folder
 from traces.storage.manifest import ORIGIN_FILE, OriginRecord
 
 ABOUT_COLUMNS = ("user", "device", "time_zone", "relative_time")

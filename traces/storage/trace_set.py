@@ -17,9 +17,8 @@ import numpy as np
 import joulefleet
 from joulefleet.errors import DataQualityError, StorageError
 from joulefleet.provenance import Provenance
-from joulefleet.records import file_sha256, read_record, write_record
+from joulefleet.records import file_sha256, new_folder, read_record, write_record
 from joulefleet.runstore.table import PARQUET_SUFFIX, TableWriter, iter_batches, table_rows
-from traces.new_folder import new_folder
 from traces.storage.manifest import MANIFEST_FILE, ImportRecord, RepairRecord, TableRecord, TraceSetRecord
 from traces.storage.tables import BULK_TABLES, INTERVAL_CHANNELS, rows_of, schemas, trace_from, user_row
 

@@ -1,6 +1,17 @@
 """A fitted generator of interaction traces.
 
-`model` is what is fitted and shipped, `spells` what is counted in recorded traces, `fit` turns counts into
-a model, `process` and `grid` draw from it, `write` stores what was drawn, `fidelity` compares it with people
-whom it never saw.
+`model` is what is fitted and shipped; `fit` counts recorded traces and turns the counts into a model, `draw`
+draws people from it, `write` stores them as a trace set, `fidelity` compares them with people whom the fit
+never saw.
 """
+
+from joulefleet.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "traces.synth.fit.trace_set": ("TraceOrigin", "fit_set"),
+        "traces.synth.model": ("UsageModel", "load_model"),
+        "traces.synth.write": ("synthesise",),
+    },
+)

@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 
 from joulefleet.provenance import Origin
 from joulefleet.seeds import generator
-from traces.synth.compare import hourly_distance, hourly_share, ks_distance, whole_lengths
+from traces.synth.draw.grid import sampler_of
 from traces.synth.draw.process import Changes
-from traces.synth.fit.periods import Periods, bridged, first_month, periods_of
+from traces.synth.fit.periods import Periods, bridged, cut_at_hours, first_month, periods_of
 from traces.synth.fit.process import fit_processes
 from traces.synth.fit.recorded_sets import AVAILABILITY, POWER, SCREEN, RealSet
-from traces.synth.model import ModelSource, Process
+from traces.synth.model import HOURS, ModelSource, Process
 from traces.synth.recorder_gaps import seen_through, windows_of
-from traces.synth.samplers import sampler_of
 
+Array = NDArray[np.float64]
+LEAST_WATCHED_H = 1.0
+"""A person's share at an hour of the day counts where that hour was watched at least this long."""
 BAR = 1.5
 SPLITS = 20
 _EVIDENCE = ModelSource(origin=Origin.IMPORTED, source="half of a set")
@@ -66,6 +68,39 @@ class TraceFidelity:
         return self.ratio <= BAR
 
 
+def ks_distance(a: Array, b: Array) -> float:
+    """Largest difference of the two empirical distribution functions."""
+    both = np.sort(np.concatenate([a, b]))
+    at_a = np.searchsorted(np.sort(a), both, side="right") / len(a)
+    at_b = np.searchsorted(np.sort(b), both, side="right") / len(b)
+    return float(np.max(np.abs(at_a - at_b)))
+
+
+def hourly_share(periods: Periods, on: NDArray[np.bool_], least_h: float = LEAST_WATCHED_H) -> Array:
+    """Share of the watched time that is on: unit x hour of the day, NaN where little was watched."""
+    period, hour, spent = cut_at_hours(periods)
+    place = periods.unit[period] * HOURS + hour % HOURS
+    watched = np.bincount(place, weights=spent, minlength=periods.units * HOURS)
+    yes = np.bincount(place, weights=spent * on[period], minlength=periods.units * HOURS)
+    share = np.where(watched >= least_h, yes / np.maximum(watched, 1e-9), np.nan)
+    return np.asarray(share.reshape(periods.units, HOURS))
+
+
+def hourly_distance(a: Array, b: Array) -> float:
+    """Distance between the people's shares at one hour of the day, averaged over the hours."""
+    distances = []
+    for at_hour in zip(a.T, b.T, strict=True):
+        x, y = (share[~np.isnan(share)] for share in at_hour)
+        if len(x) and len(y):
+            distances.append(ks_distance(x, y))
+    return float(np.mean(distances))
+
+
+def whole_lengths(periods: Periods, on: NDArray[np.bool_]) -> Array:
+    """Length (h) of the periods of some kind whose begin and end were seen."""
+    return np.asarray(periods.length_h[on & periods.whole])
+
+
 def lengths(state_bit: int, *, on: bool) -> Distance:
     """Distance of the lengths of the stretches in which a channel is on (or off)."""
 
@@ -84,8 +119,8 @@ def shares(bits: Sequence[int], least_h: float = 1.0) -> Distance:
     return distance
 
 
-def _all_on(spells: Periods, bits: Sequence[int]) -> NDArray[np.bool_]:
-    return np.asarray(np.logical_and.reduce([spells.on(bit) for bit in bits]))
+def _all_on(periods: Periods, bits: Sequence[int]) -> NDArray[np.bool_]:
+    return np.asarray(np.logical_and.reduce([periods.on(bit) for bit in bits]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +169,12 @@ TRIALS = (
 
 def measure(trial: Trial, data: Path, splits: int = SPLITS) -> list[TraceFidelity]:
     """Every quantity of a set, averaged over random halvings."""
-    spells = first_month(periods_of(trial.real_set.read(data), trial.real_set.channels))
+    periods = first_month(periods_of(trial.real_set.read(data), trial.real_set.channels))
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in trial.quantities}
     held_out = 0
     for split in range(splits):
         rng = generator(split, "fidelity", trial.real_set.name)
-        fitted, kept, made = (_halves_of_days if trial.by_day else _halves_of_people)(trial, spells, rng)
+        fitted, kept, made = (_halves_of_days if trial.by_day else _halves_of_people)(trial, periods, rng)
         held_out = kept.units
         for name, distance in trial.quantities.items():
             found[name].append((distance(fitted, kept), distance(made, kept)))
@@ -151,27 +186,27 @@ def measure(trial: Trial, data: Path, splits: int = SPLITS) -> list[TraceFidelit
 
 
 def _halves_of_people(
-    trial: Trial, spells: Periods, rng: np.random.Generator
+    trial: Trial, periods: Periods, rng: np.random.Generator
 ) -> tuple[Periods, Periods, Periods]:
-    order = rng.permutation(spells.units)
-    fitted, kept = spells.of_units(order[::2]), spells.of_units(order[1::2])
+    order = rng.permutation(periods.units)
+    fitted, kept = periods.of_units(order[::2]), periods.of_units(order[1::2])
     processes = _fit(trial, fitted)
     return fitted, kept, generated_like(processes, fitted, rng)
 
 
-def _fit(trial: Trial, spells: Periods) -> list[Process]:
+def _fit(trial: Trial, periods: Periods) -> list[Process]:
     chosen = trial.real_set
-    return fit_processes(bridged(spells, chosen.bridge_h), chosen.channels, _EVIDENCE, chosen.grid_h)
+    return fit_processes(bridged(periods, chosen.bridge_h), chosen.channels, _EVIDENCE, chosen.grid_h)
 
 
 def _halves_of_days(
-    trial: Trial, spells: Periods, rng: np.random.Generator
+    trial: Trial, periods: Periods, rng: np.random.Generator
 ) -> tuple[Periods, Periods, Periods]:
-    days = spells.by_day()
+    days = periods.by_day()
     order = rng.permutation(days.units)
     fitted, kept = days.of_units(order[::2]), days.of_units(order[1::2])
     processes = _fit(trial, fitted.as_one())
-    made = generated_like(processes, spells, rng).by_day()
+    made = generated_like(processes, periods, rng).by_day()
     return fitted, kept, made.of_units(order[::2][order[::2] < made.units])
 
 

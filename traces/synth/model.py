@@ -2,16 +2,17 @@
 
 A `Process` is a semi-Markov process of one yes-or-no channel. While it is on, and while it is off, a clock
 runs whose rate depends on the hour of the local day and on weekday or weekend; the state is left when the
-clock has run an amount drawn from a ``stay`` distribution, which depends on the part of the day in which the
-state was entered. The mean of all stays is 1, so the rates say how often a state is left at each hour, and
-the distributions how irregularly. A process may be *given* another one: its clock then runs at different
-rates while the other is off and on (Wi-Fi given plugged: people charge where they have Wi-Fi).
+clock has run an amount drawn from a distribution of dwell times (``stay``), which depends on the part of the
+day in which the state was entered. The mean of all dwell times is 1, so the rates say how often a state is
+left at each hour, and the distributions how irregularly. A process may be *given* another one: its clock then
+runs at different rates while the other is off and on (Wi-Fi given plugged: people charge where they have
+Wi-Fi).
 
 Of a source that was read at fixed times, a `Grid` says instead by which factor the chance to leave at the
 next reading depends on the readings spent in the state so far.
 
-People differ: each belongs to a class with rates and stays of its own, and has a factor on the rates. A class
-is an aggregate of at least three people, unless the whole set has fewer.
+People differ: each belongs to a class with rates and dwell times of its own, and has a factor on the rates.
+A class is an aggregate of at least three people, unless the whole set has fewer.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from joulefleet.config import ClosedModel, validate
@@ -29,11 +32,15 @@ from joulefleet.provenance import Origin
 from joulefleet.records import StoredRecord, read_record
 
 HOURS = 24
+WEEK_H = 168
+WEEKEND_H = 120
+"""Hours since Monday 0:00 from which on it is the weekend."""
+
 BLOCKS = 4
 """Parts of the day, of six hours each."""
 
-STAY_LEVELS = (*(i / 64 for i in range(64)), *(1 - 2.0**-n for n in (7, 8, 9, 10)), 1.0)
-"""Levels of the quantiles of a ``stay`` distribution: even, and closer in the tail."""
+DWELL_LEVELS = (*(i / 64 for i in range(64)), *(1 - 2.0**-n for n in (7, 8, 9, 10)), 1.0)
+"""Levels of the quantiles of a distribution of dwell times: even, and closer in the tail."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -41,8 +48,13 @@ Spread = Annotated[float, Field(ge=0)]
 Quantiles = tuple[Annotated[float, Field(ge=0)], ...]
 Factors = Annotated[tuple[Positive, ...], Field(min_length=1)]
 DayRates = tuple[tuple[Positive, ...], tuple[Positive, ...]]
-Stays = tuple[Quantiles, Quantiles, Quantiles, Quantiles]
+DwellQuantiles = tuple[Quantiles, Quantiles, Quantiles, Quantiles]
 Channel = Literal["screen", "plugged", "wifi", "available"]
+
+
+def part_of_day(t_h: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Which of the parts of the day a time is in; times are not negative."""
+    return np.asarray(t_h.astype(np.int64) % HOURS // (HOURS // BLOCKS))
 
 
 class ModelSource(ClosedModel):
@@ -74,22 +86,22 @@ class UserClass(ClosedModel):
         on_at_midnight: Share of the midnights at which the channel is on, per regime.
         leave_per_h: Per regime, state (off, on) and kind of day (weekday, weekend): how often the state is
             left per hour spent in it.
-        stay: Per state and part of the day in which it was entered: quantiles of the amount of clock to spend
-            in it, at `STAY_LEVELS`; None on a grid.
+        stay: Per state and part of the day in which it was entered: quantiles of the dwell time, as an amount
+            of clock, at `DWELL_LEVELS`; None on a grid.
     """
 
     weight: Share
     on_at_midnight: tuple[Share, ...]
     leave_per_h: tuple[tuple[DayRates, DayRates], ...]
-    stay: tuple[Stays, Stays] | None = None
+    stay: tuple[DwellQuantiles, DwellQuantiles] | None = None
 
     @model_validator(mode="after")
     def _shapes_fit(self) -> UserClass:
         if any(len(row) != HOURS for regime in self.leave_per_h for state in regime for row in state):
             raise ValueError(f"leave_per_h: not of {HOURS} hours")
-        for row in (row for stays in self.stay or () for row in stays):
-            if len(row) != len(STAY_LEVELS) or any(a > b for a, b in pairwise(row)):
-                raise ValueError(f"stay: not {len(STAY_LEVELS)} increasing quantiles")
+        for row in (row for dwells in self.stay or () for row in dwells):
+            if len(row) != len(DWELL_LEVELS) or any(a > b for a, b in pairwise(row)):
+                raise ValueError(f"stay: not {len(DWELL_LEVELS)} increasing quantiles")
         return self
 
 

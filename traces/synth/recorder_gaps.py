@@ -8,18 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.synth.draw.process import Changes
-from traces.synth.fit.periods import WEEK_H, Periods
+from traces.synth.fit.periods import Periods
+from traces.synth.model import WEEK_H
 
 Array = NDArray[np.float64]
 _PERSON_H = 1e5  # more hours than anybody is generated for
 
 
-def windows_of(spells: Periods) -> list[tuple[Array, Array]]:
+def windows_of(periods: Periods) -> list[tuple[Array, Array]]:
     """Per unit, begin and end of the stretches in which it was watched without a gap."""
     found = []
-    for unit in range(spells.units):
-        mine = spells.unit == unit
-        start, end = spells.start_h[mine], spells.end_h[mine]
+    for unit in range(periods.units):
+        mine = periods.unit == unit
+        start, end = periods.start_h[mine], periods.end_h[mine]
         first = np.append(True, start[1:] > end[:-1])
         found.append((start[first], end[np.append(first[1:], True)]))
     return found

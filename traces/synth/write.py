@@ -14,10 +14,9 @@ import numpy as np
 import joulefleet
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin, Provenance, SourceRef
-from joulefleet.records import file_sha256, storage_error, write_record
+from joulefleet.records import file_sha256, new_folder, storage_error, write_record
 from joulefleet.runstore.table import PARQUET_SUFFIX
 from traces.model import FACTS, NetworkKind
-from traces.new_folder import new_folder
 from traces.storage.manifest import MANIFEST_FILE, TableRecord, TraceSetRecord
 from traces.storage.tables import COUNTED, schemas
 from traces.storage.trace_set import TraceSet

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""The agent's end of the link to the host."""

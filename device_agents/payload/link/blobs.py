@@ -7,8 +7,7 @@ import hashlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from device_agents.payload.faults import JobFault
-from device_agents.payload.recording.journal import storage_fault
+from device_agents.payload.faults import JobFault, storage_fault
 
 if TYPE_CHECKING:
     from pathlib import Path

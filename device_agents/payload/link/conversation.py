@@ -14,7 +14,7 @@ from device_agents.payload.link.wire import TRANSFER_TIMEOUT_S
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.device import AgentContext
+    from device_agents.payload.context import AgentContext
     from device_agents.payload.job import BlobSpec
 
 

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""What the agent records during a job: journal, markers, telemetry, power sensors."""

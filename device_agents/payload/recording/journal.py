@@ -12,13 +12,11 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from device_agents.payload.faults import JobFault
+from device_agents.payload.faults import JobFault, storage_fault
 from device_agents.payload.link.wire import MAX_JOURNAL_BYTES, encode
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class JobJournal:
@@ -62,9 +60,3 @@ class JobJournal:
         with self._lock:
             fd, self._fd = self._fd, -1  # another thread must not write to whatever gets this number next
             os.close(fd)
-
-
-def storage_fault(path: Path, error: OSError) -> JobFault:
-    """The operating system's refusal to write."""
-    code = "storage_full" if error.errno in _FULL else "storage"
-    return JobFault(code, f"{path.name} cannot be written: {error.strerror or error}")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from device_agents.payload.faults import LIMIT, JobFault
-from device_agents.payload.heartbeat import HeartbeatSender
-from device_agents.payload.limits import Limits
 from device_agents.payload.recording.journal import JobJournal
 from device_agents.payload.recording.periodic import Periodic
 from device_agents.payload.recording.sysfs_sampler import SysfsSampler
-from device_agents.payload.recording.telemetry import TelemetryRecorder
+from device_agents.payload.recording.telemetry import Limits, TelemetryRecorder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from device_agents.payload.device import AgentContext
+    from device_agents.payload.context import AgentContext
     from device_agents.payload.job import JobSpec
     from device_agents.payload.recording.markers import Markers
+
+HEARTBEAT_S = 5.0
 
 
 class Recorders:
@@ -74,3 +75,19 @@ class Recorders:
         """Processor time of all agent threads for this job, the markers' included."""
         reader_s = self._device.reader.cpu_s - self._reader_began_s
         return sum(part.cpu_s for part in self._parts) + self._markers.cpu_s + reader_s
+
+
+class HeartbeatSender(Periodic):
+    """Tells the host which phase is running, and shows it what was printed."""
+
+    def __init__(self, device: AgentContext, markers: Markers) -> None:
+        super().__init__("heartbeat", HEARTBEAT_S)
+        self._device = device
+        self._markers = markers
+
+    def turn(self) -> None:
+        """One beat."""
+        where = {"phase": self._markers.phase, "epoch": self._markers.epoch}
+        beat = {"type": "heartbeat", "t_dev_ns": time.monotonic_ns(), **where}
+        self._device.sender.offer(beat, wait_s=HEARTBEAT_S)
+        self._device.output.relay()

@@ -13,7 +13,7 @@ from emulator.experiments.designs.sizes import (
     longer,
     smoke,
 )
-from emulator.experiments.plan import Cast, Preset
+from emulator.experiments.plan import Preset, VariantPlan
 
 METHODS = (
     "fedavg",
@@ -27,14 +27,14 @@ LONG = 200
 """Learning from scratch is said to need 70 to 200 rounds, more than the paper's 50 (selectors.md, A26)."""
 
 
-def casts(preset: Preset) -> list[Cast]:
+def variant_plans(preset: Preset) -> list[VariantPlan]:
     """At the paper's horizon and at a longer one."""
     if preset is Preset.SMOKE:
-        return [Cast(smoke("dir-client"), METHODS, FEW)]
+        return [VariantPlan(smoke("dir-client"), METHODS, FEW)]
     mnist = full("mnist-lenet5", "dir-client")
     if preset is Preset.LAPTOP:
         variants = (half_mnist("dir-client"), longer(digits("dir-client"), LONG))
-        return [Cast(variant, METHODS, FIVE) for variant in variants]
+        return [VariantPlan(variant, METHODS, FIVE) for variant in variants]
     vgg = full("cinic10-vgg16", "dir-client")
     # The paper's reward and loss figures name VGG-16 on CIFAR-10, which its table does not have (A31).
     figures = derived(
@@ -44,4 +44,4 @@ def casts(preset: Preset) -> list[Cast]:
         {"task.data": "cifar10"},
         paper_task="",
     )
-    return [Cast(variant, METHODS, TEN) for variant in (mnist, longer(mnist, LONG), figures)]
+    return [VariantPlan(variant, METHODS, TEN) for variant in (mnist, longer(mnist, LONG), figures)]

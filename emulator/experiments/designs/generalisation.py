@@ -14,21 +14,21 @@ from emulator.experiments.designs.sizes import (
     small_cifar10,
     smoke,
 )
-from emulator.experiments.plan import Cast, Preset
+from emulator.experiments.plan import Preset, VariantPlan
 
 SINGLE = ("fedrank_from_oort", "fedrank_from_fedmarl", "fedrank_from_harmony_like")
 METHODS = ("fedavg", "fedrank", *SINGLE, "fedrank_minus_i")
 ELSEWHERE = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i", "fedrank_plus")
 
 
-def casts(preset: Preset) -> list[Cast]:
+def variant_plans(preset: Preset) -> list[VariantPlan]:
     """The task of the pretraining first, then tasks that the policies have never seen."""
     if preset is Preset.SMOKE:
-        return [Cast(smoke("dir-client"), (*METHODS, "oort", "fedmarl"), FEW)]
+        return [VariantPlan(smoke("dir-client"), (*METHODS, "oort", "fedmarl"), FEW)]
     if preset is Preset.LAPTOP:
         return [
-            Cast(half_mnist("dir-client"), METHODS, THREE),
-            Cast(digits("dir-client"), (*METHODS, "oort", "fedmarl"), FIVE),
-            Cast(small_cifar10(), ELSEWHERE, THREE),
+            VariantPlan(half_mnist("dir-client"), METHODS, THREE),
+            VariantPlan(digits("dir-client"), (*METHODS, "oort", "fedmarl"), FIVE),
+            VariantPlan(small_cifar10(), ELSEWHERE, THREE),
         ]
-    return [Cast(full(task, "dir-client"), (*METHODS, "oort", "fedmarl"), TEN) for task in TASKS]
+    return [VariantPlan(full(task, "dir-client"), (*METHODS, "oort", "fedmarl"), TEN) for task in TASKS]

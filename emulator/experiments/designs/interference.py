@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from emulator.experiments.designs.sizes import FEW, FIVE, TEN, THREE, derived, digits, full, half_mnist, smoke
-from emulator.experiments.plan import Cast, Preset, Variant
+from emulator.experiments.plan import Preset, Variant, VariantPlan
 
 METHODS = ("fedavg", "oort", "tifl", "fedmarl", "fedrank", "fedrank_plus")
 
 
-def casts(preset: Preset) -> list[Cast]:
+def variant_plans(preset: Preset) -> list[VariantPlan]:
     """Nobody touches the phones; apps slow them down; they also leave when the screen goes on."""
-    worlds: dict[Preset, list[Cast]] = {
+    worlds: dict[Preset, list[VariantPlan]] = {
         Preset.SMOKE: _worlds(smoke("dir-client"), FEW),
         Preset.LAPTOP: [
             *_worlds(half_mnist("dir-client"), THREE),
@@ -23,7 +23,7 @@ def casts(preset: Preset) -> list[Cast]:
     return worlds[preset]
 
 
-def _worlds(base: Variant, seeds: tuple[int, ...], prefix: str = "") -> list[Cast]:
+def _worlds(base: Variant, seeds: tuple[int, ...], prefix: str = "") -> list[VariantPlan]:
     noon = {"fleet.traces.start": "12:00"}  # at night there is little to see
     variants = (
         _beside(base, f"{prefix}untouched", "no user activity", {"fleet.traces": None}),
@@ -35,7 +35,7 @@ def _worlds(base: Variant, seeds: tuple[int, ...], prefix: str = "") -> list[Cas
             {**noon, "fleet.traces.policy": "idle"},
         ),
     )
-    return [Cast(variant, METHODS, seeds) for variant in variants]
+    return [VariantPlan(variant, METHODS, seeds) for variant in variants]
 
 
 def _beside(base: Variant, name: str, what: str, changes: Mapping[str, object]) -> Variant:

@@ -7,12 +7,12 @@ from the same rounds (`emulator.experiments.vanilla`).
 from __future__ import annotations
 
 from emulator.experiments.designs.sizes import FEW, TEN, THREE, derived, full, half_mnist, smoke
-from emulator.experiments.plan import Cast, Preset, Swept, Variant
+from emulator.experiments.plan import Preset, SweptQuantity, Variant, VariantPlan
 
 CANDIDATES = (15, 20, 30, 50, 100)
 
 
-def casts(preset: Preset) -> list[Cast]:
+def variant_plans(preset: Preset) -> list[VariantPlan]:
     """From few candidates to all (the paper's wording, A3)."""
     mnist = full("mnist-lenet5", "iid")
     sizes: dict[Preset, tuple[Variant, tuple[int, ...], tuple[int, ...]]] = {
@@ -21,7 +21,10 @@ def casts(preset: Preset) -> list[Cast]:
         Preset.PAPER: (mnist, TEN, CANDIDATES),
     }
     base, seeds, candidates = sizes[preset]
-    return [Cast(base, ("fedavg",), seeds), *(Cast(_among(base, m), ("fedrank",), seeds) for m in candidates)]
+    return [
+        VariantPlan(base, ("fedavg",), seeds),
+        *(VariantPlan(_among(base, m), ("fedrank",), seeds) for m in candidates),
+    ]
 
 
 def _among(base: Variant, candidates: int) -> Variant:
@@ -31,5 +34,5 @@ def _among(base: Variant, candidates: int) -> Variant:
         f"{base.title}; M = {candidates}",
         {"protocol.candidates": candidates},
         baseline=base.name,
-        swept=Swept(quantity="candidates", key="protocol.candidates"),
+        swept=SweptQuantity(quantity="candidates", key="protocol.candidates"),
     )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from emulator.experiments.designs.sizes import FEW, FIVE, SPLITS, TASKS, TEN, THREE, full, half_mnist, smoke
-from emulator.experiments.plan import Cast, Preset
+from emulator.experiments.plan import Preset, VariantPlan
 
 METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_plus")
 # `random_by_size` is a control: on dir_class it reaches the paper's best band (selectors.md, section 8).
 OTHERS = ("fedprox", "afl", "tifl", "favor", "random_by_size")
 
 
-def casts(preset: Preset) -> list[Cast]:
+def variant_plans(preset: Preset) -> list[VariantPlan]:
     """All methods on every split."""
     if preset is Preset.SMOKE:
-        return [Cast(smoke(split), METHODS, FEW, OTHERS, FEW) for split in SPLITS]
+        return [VariantPlan(smoke(split), METHODS, FEW, OTHERS, FEW) for split in SPLITS]
     if preset is Preset.LAPTOP:
-        return [Cast(half_mnist(split), METHODS, FIVE, OTHERS, THREE) for split in SPLITS]
-    return [Cast(full(task, split), METHODS, TEN, OTHERS, TEN) for task in TASKS for split in SPLITS]
+        return [VariantPlan(half_mnist(split), METHODS, FIVE, OTHERS, THREE) for split in SPLITS]
+    return [VariantPlan(full(task, split), METHODS, TEN, OTHERS, TEN) for task in TASKS for split in SPLITS]

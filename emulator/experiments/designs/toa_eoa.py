@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from emulator.experiments.designs.sizes import FEW, TASKS, TEN, THREE, full, small_cifar10, smoke
-from emulator.experiments.plan import Cast, Preset
+from emulator.experiments.plan import Preset, VariantPlan
 
 METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i", "fedrank_plus")
 
 
-def casts(preset: Preset) -> list[Cast]:
+def variant_plans(preset: Preset) -> list[VariantPlan]:
     """The methods that the paper's figure compares, FedRank without its pretraining, and FedRank+."""
     if preset is Preset.SMOKE:
-        return [Cast(smoke(split), METHODS, FEW) for split in ("iid", "dir-client")]
+        return [VariantPlan(smoke(split), METHODS, FEW) for split in ("iid", "dir-client")]
     if preset is Preset.LAPTOP:
-        return [Cast(small_cifar10(), METHODS, THREE)]
-    return [Cast(full(task, split), METHODS, TEN) for task in TASKS for split in ("iid", "dir-client")]
+        return [VariantPlan(small_cifar10(), METHODS, THREE)]
+    return [VariantPlan(full(task, split), METHODS, TEN) for task in TASKS for split in ("iid", "dir-client")]

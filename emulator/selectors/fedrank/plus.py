@@ -6,7 +6,7 @@ Three repairs, each with its switch:
    are probed instead of three times K.
 2. Known speeds before probing. Candidates come from the fastest ``fast_share`` of the devices with data, by
    what is known of their time per sample, in proportion to their data; nobody is probed only to be found slow
-   or empty, and whoever failed lately is seldom asked (`emulator.selectors.parts.reliable`).
+   or empty, and whoever failed lately is seldom asked (`emulator.selectors.parts.estimates`).
 3. A cohort, not a list. An additive score picks the same kind of device K times; on skewed labels such
    cohorts miss classes. The cohort grows greedily: the device that best balances the labels, estimated from
    the output bias of earlier updates, with FedRank's rank as the other half of the score (``coverage``).
@@ -24,10 +24,8 @@ import numpy as np
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.harmony_like import divergence
 from emulator.selectors.parts.draws import draw_uniform, draw_weighted, log_of
-from emulator.selectors.parts.expected import epoch_s
-from emulator.selectors.parts.label_estimate import label_shares
+from emulator.selectors.parts.estimates import epoch_s, label_shares, worth_asking
 from emulator.selectors.parts.options import within
-from emulator.selectors.parts.reliable import worth_asking
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

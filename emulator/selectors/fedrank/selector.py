@@ -20,13 +20,12 @@ import numpy as np
 
 from emulator.policies.store import load_policy
 from emulator.selectors.base import Family, Probe, Selector
-from emulator.selectors.fedrank.state import FEATURES, device_states
-from emulator.selectors.neural.blas_threads import one_blas_thread
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
-from emulator.selectors.neural.mlp import Mlp
+from emulator.selectors.neural.mlp import Mlp, one_blas_thread
+from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.vdn import Transition, advantages
+from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
-from emulator.selectors.top_k import top_k
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -38,6 +37,13 @@ if TYPE_CHECKING:
 
 TAU_DEVICES = 1000
 """How far the ranking has moved is told from so many devices: enough for two digits, cheap for a fleet."""
+FEATURES = ("epoch_s", "comm_s", "epoch_j", "comm_j", "loss", "data_size")
+"""T_comp, T_comm, E_comp, E_comm, L, D; compute costs are per epoch, measured in the probe."""
+
+
+def device_states(view: ServerView, devices: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Normalised over these devices, in this round."""
+    return robust_log_z([getattr(view, name)[devices] for name in FEATURES])
 
 
 class FedRank(Selector):

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 from emulator.selectors.fedrank.selector import FedRank
 
 
-class Variant(FedRank):
+class FedRankVariant(FedRank):
     """FedRank with the defaults in ``option_defaults``."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**self.option_defaults, **options})
 
 
-class WithoutImitation(Variant):
+class WithoutImitation(FedRankVariant):
     """-I: random initial weights, no demonstrations."""
 
     name: ClassVar[str] = "fedrank_minus_i"
@@ -27,7 +27,7 @@ class WithoutImitation(Variant):
     option_defaults: ClassVar[Mapping[str, Any]] = {"policy": ""}
 
 
-class WithoutRanking(Variant):
+class WithoutRanking(FedRankVariant):
     """-P: the rank loss is left out of the online loss."""
 
     name: ClassVar[str] = "fedrank_minus_p"
@@ -35,7 +35,7 @@ class WithoutRanking(Variant):
     option_defaults: ClassVar[Mapping[str, Any]] = {"rank_weight": 0.0}
 
 
-class WithoutBoth(Variant):
+class WithoutBoth(FedRankVariant):
     """-IP: reinforcement learning alone."""
 
     name: ClassVar[str] = "fedrank_minus_ip"
@@ -43,7 +43,7 @@ class WithoutBoth(Variant):
     option_defaults: ClassVar[Mapping[str, Any]] = {"policy": "", "rank_weight": 0.0}
 
 
-class Frozen(Variant):
+class Frozen(FedRankVariant):
     """Imitation alone: no online updates, no exploration. It shows what online learning adds."""
 
     name: ClassVar[str] = "fedrank_frozen"
@@ -51,7 +51,7 @@ class Frozen(Variant):
     option_defaults: ClassVar[Mapping[str, Any]] = {"online": False}
 
 
-class FromOort(Variant):
+class FromOort(FedRankVariant):
     """Imitates Oort alone."""
 
     name: ClassVar[str] = "fedrank_from_oort"
@@ -59,7 +59,7 @@ class FromOort(Variant):
     option_defaults: ClassVar[Mapping[str, Any]] = {"policy": "fedrank_from_oort"}
 
 
-class FromFedMarl(Variant):
+class FromFedMarl(FedRankVariant):
     """Imitates FedMarl alone."""
 
     name: ClassVar[str] = "fedrank_from_fedmarl"
@@ -67,7 +67,7 @@ class FromFedMarl(Variant):
     option_defaults: ClassVar[Mapping[str, Any]] = {"policy": "fedrank_from_fedmarl"}
 
 
-class FromHarmonyLike(Variant):
+class FromHarmonyLike(FedRankVariant):
     """Imitates the Harmony surrogate alone."""
 
     name: ClassVar[str] = "fedrank_from_harmony_like"
@@ -75,7 +75,7 @@ class FromHarmonyLike(Variant):
     option_defaults: ClassVar[Mapping[str, Any]] = {"policy": "fedrank_from_harmony_like"}
 
 
-class Literal(Variant):
+class AsPrinted(FedRankVariant):
     """The equations as printed: ranked by Q(s, 1), the rank loss's target is the target network alone."""
 
     name: ClassVar[str] = "fedrank_literal"

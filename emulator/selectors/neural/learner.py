@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from emulator.selectors.listed_options import options_of
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.pairs import imitation_loss, rank_loss
 from emulator.selectors.neural.vdn import Transition, advantages, at_outputs, td_slopes
-from emulator.selectors.parts.options import one_of, whole, within
+from emulator.selectors.parts.options import one_of, options_of, whole, within
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:

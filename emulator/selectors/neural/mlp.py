@@ -7,11 +7,14 @@ and a server that only replays needs no torch. The tests hold the gradients agai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, wraps
 from itertools import pairwise
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from joulefleet.errors import ConfigError
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float32]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Rows of 64 float32 activations of two layers: a block this size stays in a core's second-level cache.
 _BLOCK_ROWS = 2048
@@ -116,3 +122,25 @@ class Mlp:
         layers = range(len(self.weights))
         self.weights = [np.array(state[f"weight{i}"], np.float32) for i in layers]
         self.biases = [np.array(state[f"bias{i}"], np.float32) for i in layers]
+
+
+@cache
+def _controller() -> Any:
+    # Looking for the loaded libraries takes a millisecond; numpy's is there by now.
+    return ThreadpoolController()
+
+
+def one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: numpy's products run on one thread inside this function.
+
+    The products of small networks are too small to share out, and the threads spin while they wait for each
+    other: beside other work on the same cores, learning from one round took ten times as long with two
+    threads as with one.
+    """
+
+    @wraps(function)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _controller().limit(limits=1, user_api="blas"):
+            return function(*args, **kwargs)
+
+    return limited

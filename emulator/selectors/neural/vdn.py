@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.selectors.top_k import top_k
+from emulator.selectors.parts.draws import top_k
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,7 +27,7 @@ import numpy as np
 from emulator.selectors.oort.arms import Arms
 from emulator.selectors.oort.draws import Draws
 from emulator.selectors.oort.settings import Settings
-from emulator.selectors.top_k import top_k
+from emulator.selectors.parts.draws import top_k
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +49,7 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class OortDecision:
     """One call of the selector with everything that led to it, for replays.
 
     ``exploited`` are those that the pacer will look at: fill-ins too once there is nothing left to explore.
@@ -75,7 +75,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OortCall:
     """What holds throughout one call."""
 
     k: int
@@ -106,7 +106,7 @@ class OfficialRules:
 
     def decide(
         self, k: int, feasible: NDArray[np.bool_], draws: Draws, factor: NDArray[np.float64] | None = None
-    ) -> Decision:
+    ) -> OortDecision:
         """One call of the selector.
 
         Args:
@@ -120,7 +120,7 @@ class OfficialRules:
         utilities = self._pace()
         allowed = feasible.copy()
         allowed[blacklist] = False
-        now = Call(k, feasible, allowed, self._preferred_s(), factor, draws)
+        now = OortCall(k, feasible, allowed, self._preferred_s(), factor, draws)
         norm = self._norm(allowed)
         scored = np.flatnonzero(allowed & (self.arms.count > 0))
         scores = self._scores(scored, norm, now)
@@ -130,7 +130,7 @@ class OfficialRules:
         exploited = self._draw(draws, scored[pool], scores[pool], exploit_len)
         self.last_exploited = exploited
         explored, picked = self._complete(exploited, now)
-        return Decision(
+        return OortDecision(
             call=self.calls,
             blacklist=blacklist,
             last_exploit_utility=utilities[0],
@@ -197,13 +197,13 @@ class OfficialRules:
         span = max(float(values.max()) - low, SMALLEST_SPAN)
         return Norm(low, span, float(np.partition(values, index)[index]))
 
-    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: Call) -> NDArray[np.float64]:
+    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: OortCall) -> NDArray[np.float64]:
         scores = (np.minimum(self.arms.utility[ids], norm.clip) - norm.low) / norm.span
         scores += np.sqrt(UCB * math.log(self.calls) / self.arms.stamp[ids])
         return self._penalised(scores, ids, now)
 
     def _penalised(
-        self, values: NDArray[np.float64], ids: NDArray[np.int64], now: Call
+        self, values: NDArray[np.float64], ids: NDArray[np.int64], now: OortCall
     ) -> NDArray[np.float64]:
         """Times (T/d)^alpha where d > T, and times the factor if there is one; in place."""
         duration_s = self.arms.duration_s[ids]
@@ -237,7 +237,7 @@ class OfficialRules:
         return draws.weighted(ids[positive], weights[positive], size) if size else NOBODY
 
     def _complete(
-        self, exploited: NDArray[np.int64], now: Call
+        self, exploited: NDArray[np.int64], now: OortCall
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Devices never tried, then fill-ins up to K."""
         if np.any(self.arms.count == 0):
@@ -248,17 +248,17 @@ class OfficialRules:
         self.last_exploited = self._filled(exploited, now)
         return NOBODY, self.last_exploited
 
-    def _explore(self, wanted: int, now: Call) -> NDArray[np.int64]:
+    def _explore(self, wanted: int, now: OortCall) -> NDArray[np.int64]:
         ids = np.flatnonzero(now.feasible & (self.arms.count == 0))
         weights = self._explore_weights(ids, now)
         wanted = min(wanted, len(ids))
         best = top_k(weights, int(self.settings.sample_window * wanted))
         return self._draw(now.draws, ids[best], weights[best], wanted)
 
-    def _explore_weights(self, ids: NDArray[np.int64], now: Call) -> NDArray[np.float64]:
+    def _explore_weights(self, ids: NDArray[np.int64], now: OortCall) -> NDArray[np.float64]:
         return self._penalised(self.arms.utility[ids], ids, now)
 
-    def _filled(self, picked: NDArray[np.int64], now: Call) -> NDArray[np.int64]:
+    def _filled(self, picked: NDArray[np.int64], now: OortCall) -> NDArray[np.int64]:
         """Uniform picks up to K; fix: of everyone there if too few are allowed, and no more than those."""
         for there in (now.allowed, now.feasible):
             if len(picked) < now.k:

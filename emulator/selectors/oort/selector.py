@@ -35,11 +35,10 @@ from emulator.round.view import ServerView
 from emulator.selectors.base import Family, Selector
 from emulator.selectors.oort.draws import EngineDraws
 from emulator.selectors.oort.official import OfficialRules
-from emulator.selectors.oort.paper import PaperRules
 from emulator.selectors.oort.settings import DEFAULTS, Settings
-from emulator.selectors.oort.variants import FedScaleRules
+from emulator.selectors.oort.variants import FedScaleRules, PaperRules
 from emulator.selectors.parts.draws import draw_uniform
-from emulator.selectors.parts.expected import round_s
+from emulator.selectors.parts.estimates import round_s
 from emulator.selectors.parts.options import one_of, whole, within
 from joulefleet.errors import ConfigError
 

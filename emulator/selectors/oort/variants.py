@@ -1,10 +1,4 @@
-"""Oort's decision as FedScale's copy of the class makes it (``thirdparty/oort/oort.py``), to replay it.
-
-Differences from `OfficialRules`: K - int(K eps) devices are exploited; scores are absolute values; the pool
-holds more than ten times as many as are drawn; eps never resets; when nobody is left to explore, the last
-explored devices are returned again and nothing is filled. So a decision may hold more or fewer than K
-devices, and some twice: the selector repairs that.
-"""
+"""Two other readings of Oort's decision, on the skeleton of the published class (`OfficialRules`)."""
 
 from __future__ import annotations
 
@@ -12,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.selectors.oort.official import NOBODY, Call, Norm, OfficialRules
-from emulator.selectors.top_k import top_k
+from emulator.selectors.oort.official import NOBODY, SHORTEST_S, Norm, OfficialRules, OortCall
+from emulator.selectors.parts.draws import top_k
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,10 +15,35 @@ if TYPE_CHECKING:
 POOL_FACTOR = 10
 
 
-class FedScaleRules(OfficialRules):
-    """FedScale's pool and its stale exploration."""
+class PaperRules(OfficialRules):
+    """As the paper describes it (Lai et al., OSDI 2021, algorithm 1).
 
-    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: Call) -> NDArray[np.float64]:
+    The pacer relaxes T when the utility falls, sum U(R-2W:R-W) > sum U(R-W:R); devices never tried are drawn
+    by speed, 1/d; placeholders take no part in the normalisation.
+    """
+
+    def _move_threshold(self, before: float, now: float) -> None:
+        if before > now:
+            self.threshold_percent = min(100.0, self.threshold_percent + self.settings.threshold_step_percent)
+
+    def _rated(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return allowed & (self.arms.count > 0) & (self.arms.utility > 0)
+
+    def _explore_weights(self, ids: NDArray[np.int64], now: OortCall) -> NDArray[np.float64]:
+        weights = 1.0 / np.maximum(self.arms.duration_s[ids], SHORTEST_S)
+        return weights if now.factor is None else weights * now.factor[ids]
+
+
+class FedScaleRules(OfficialRules):
+    """As FedScale's copy of the class decides (``thirdparty/oort/oort.py``), to replay it.
+
+    K - int(K eps) devices are exploited; scores are absolute values; the pool holds more than ten times as
+    many as are drawn; eps never resets; when nobody is left to explore, the last explored devices are
+    returned again and nothing is filled. So a decision may hold more or fewer than K devices, and some
+    twice: the selector repairs that.
+    """
+
+    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: OortCall) -> NDArray[np.float64]:
         return np.abs(super()._scores(ids, norm, now))
 
     def _exploit_len(self, k: int, scored: int) -> int:
@@ -36,7 +55,7 @@ class FedScaleRules(OfficialRules):
         return cut_off, pool if len(pool) >= at_least else top_k(scores, at_least)
 
     def _complete(
-        self, exploited: NDArray[np.int64], now: Call
+        self, exploited: NDArray[np.int64], now: OortCall
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         explored = NOBODY
         if np.any(now.feasible & (self.arms.count == 0)):

@@ -1,11 +1,13 @@
-"""Checks of the options that a selector is given, before anything is trained for it."""
+"""Options of a selector: checked before anything is trained for it, and listed with their defaults."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Collection
 from numbers import Integral
 from typing import Any
 
+from emulator.selectors.base import Selector
 from joulefleet.errors import ConfigError
 
 
@@ -71,3 +73,20 @@ def one_of(selector: str, option: str, value: Any, known: Collection[str]) -> No
 
 def _refused(selector: str, option: str, value: Any, hint: str) -> ConfigError:
     return ConfigError(f"selector {selector!r}: {option} is {value!r}", hint=hint)
+
+
+def options_of(selector: type[Selector]) -> dict[str, Any]:
+    """Every option that a scenario may give, and what it is otherwise.
+
+    A constructor that takes further options hands them to its parent's: these are followed.
+    """
+    found: dict[str, Any] = {}
+    for kind in selector.__mro__:
+        constructor = vars(kind).get("__init__")
+        parameters = inspect.signature(constructor).parameters.values() if constructor else ()
+        named = {p.name: p.default for p in parameters if p.default is not p.empty}
+        for name, default in (named | dict(vars(kind).get("option_defaults", {}))).items():
+            found.setdefault(name, default)  # a class's own word counts, not its parents'
+        if parameters and all(p.kind is not p.VAR_KEYWORD for p in parameters):
+            break
+    return found

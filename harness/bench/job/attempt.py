@@ -13,28 +13,28 @@ from typing import TYPE_CHECKING
 
 from device_agents.deploy.bundle import build_bundle
 from device_agents.deploy.install import start_agent
-from device_agents.protocol import EpochMarker, Heartbeat, ProbeDone, TelemetryMessage
 from device_agents.session.agent_session import AgentSession, Ping
 from harness.bench.job.bind import JobEvidence, bind
-from harness.bench.job.board import PowerShown, StatusBoard
+from harness.bench.job.board import DeviceDisplay, StatusBoard
 from harness.bench.job.device_state import DeviceState, ask_state
 from harness.bench.job.ending import Ending
+from harness.bench.job.failures import attempts_before, failed_record, put_aside
+from harness.bench.job.hooks import Hooks, SoFar, Stage
 from harness.bench.job.leftovers import device_job_id, keep_device_record, settle_orphans, write_log
 from harness.bench.job.metering import Metering
 from harness.bench.job.rest import cool, leave_alone, require_enough_samples, rest
-from harness.bench.job.stages import Stage
-from harness.bench.job.workload import Workload, Workloads, agent_job
+from harness.bench.job.workload import Assignment, agent_job
+from harness.bench.journal import JOBS, Note
 from harness.bench.matrix import BenchJob
 from harness.bench.plan import Plan
-from harness.evidence.capture import MARKERS_FILE, HostWindow
+from harness.evidence.capture import CAPTURE_FILE, MARKERS_FILE, HostWindow
 from harness.inventory import Device, Inventory, connect, installation
 from joulefleet.errors import ConfigError, DeviceError, JoulefleetError
+from joulefleet.records import storage_error
 from joulefleet.runstore import Journal
 
 if TYPE_CHECKING:
-    from device_agents.job import Job
-    from device_agents.session.link import Live
-    from device_agents.session.running_job import JobResult
+    from device_agents.protocol import EpochMarker, ProbeDone
     from device_agents.transport import Channel, Transport
     from power.meter import MeterConfig
     from power.model import SampleBlock
@@ -57,7 +57,10 @@ class Bench:
         run: The run's folder.
         run_id: Part of the jobs' names on the devices.
         inventory_path: Beside it lie the pinned host keys.
+        note: Told what happens to each job.
+        on_capture: Given the folder of each new capture, to write what is derived from it.
         settled: Earlier attempts that are known to have left nothing on a device.
+        last_end_s: Monotonic time at which each device's last job ended.
     """
 
     run: Path
@@ -65,39 +68,58 @@ class Bench:
     plan: Plan
     inventory: Inventory
     inventory_path: Path
-    workloads: Workloads
     board: StatusBoard
+    note: Note = lambda *_, **__: None
+    on_capture: Callable[[Path], object] = lambda _: None
     settled: set[str] = field(default_factory=set)
+    last_end_s: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
 class Attempt:
     """One attempt at one job.
 
-    Attributes:
+    Args:
         bench: What all jobs share.
-        job: What to do.
-        number: From 1 on.
-        folder: Exists and is empty.
+        job: What to measure.
+        assignment: What its device trains.
+        hooks: Where the caller takes part.
         ending: Ends it from outside.
-        on_stage: Told each stage before it begins.
-        last_end_s: Monotonic time at which the device's job before ended; None if there was none.
+
+    Attributes:
+        number: From 1 on.
+        folder: Where its evidence goes.
+        stage: The last that began.
     """
 
-    bench: Bench
-    job: BenchJob
-    number: int
-    folder: Path
-    ending: Ending
-    on_stage: Callable[[Stage], None]
-    last_end_s: float | None = None
-    _pings: list[Ping] = field(default_factory=list)
-    _idle: list[HostWindow] = field(default_factory=list)
+    def __init__(
+        self,
+        bench: Bench,
+        job: BenchJob,
+        assignment: Assignment,
+        hooks: Hooks | None = None,
+        ending: Ending | None = None,
+    ) -> None:
+        self._bench = bench
+        self.job = job
+        self._assignment = assignment
+        self.hooks = hooks or Hooks()
+        self.ending = ending or Ending()
+        self.number = attempts_before(bench.run, job.name) + 1
+        self.folder = bench.run / JOBS / job.name
+        self.stage = Stage.RESERVE
+        self._display = DeviceDisplay(bench.board, job.cell.device)
+        self._pings: list[Ping] = []
+        self._idle: list[HostWindow] = []
 
     @property
     def job_id(self) -> str:
         """Its name on the device."""
-        return device_job_id(self.bench.run_id, self.job.number, self.number)
+        return device_job_id(self._bench.run_id, self.job.number, self.number)
+
+    @property
+    def captured(self) -> bool:
+        """Whether there is a capture; what fails after it was written does not undo it."""
+        return (self.folder / CAPTURE_FILE).exists()
 
     def run(self) -> None:
         """All stages. Afterwards ``folder`` holds a finished capture.
@@ -107,25 +129,43 @@ class Attempt:
             Stopped: The user stopped it.
         """
         try:
+            self._at(Stage.RESERVE)
+            self._make_folder()
             self._run()
         except BaseException as error:
             reason = self.ending.reason
             if reason is not None and error is not reason:
                 raise reason from error  # what followed from ending it is not the news
             raise
+        finally:
+            self._display.clear()
+            self._bench.last_end_s[self.job.cell.device] = time.monotonic()
+
+    def put_aside(self, error: BaseException) -> None:
+        """Move what there is of it to ``failed/``, with the reason."""
+        if self.folder.exists():
+            put_aside(
+                self._bench.run, self.folder, failed_record(self.job.name, self.number, self.stage, error)
+            )
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True)
+        except OSError as error:
+            raise storage_error(self.folder, error) from error
 
     def _run(self) -> None:
-        plan = self.bench.plan
+        plan = self._bench.plan
         self._at(Stage.COOLDOWN)
-        rest(plan.cooldown, self.last_end_s, self.ending)
+        rest(plan.cooldown, self._bench.last_end_s.get(self.job.cell.device), self.ending)
         if plan.cooldown.temperature_c is not None:
             with self._connect() as transport:
-                cool(plan.cooldown, transport, self.ending, on_temperature=self._show_temperature)
+                cool(plan.cooldown, transport, self.ending, on_temperature=self._display.temperature)
         self._at(Stage.METER)
         metering = Metering(
             self._meter(),
             self.folder,
-            on_block=self._listener(),
+            on_block=self._see,
             on_failure=self.ending.request,
             current_max_a=plan.abort.current_max_a,
         )
@@ -135,15 +175,9 @@ class Attempt:
             with self._connect() as transport:
                 self._with_device(transport, metering)
         self._at(Stage.RELEASE)
-        self._tabulate()
-
-    def _tabulate(self) -> None:
-        """The epochs as a table. The job is finished without it, so a failure is only said."""
-        from harness.outputs import write_epochs
-
         try:
-            write_epochs(self.folder)
-        except JoulefleetError as error:
+            self._bench.on_capture(self.folder)
+        except JoulefleetError as error:  # the job is finished without what is derived from it
             log.warning("%s: no table of its epochs: %s", self.job.name, error)
 
     def _with_device(self, transport: Transport, metering: Metering) -> None:
@@ -158,10 +192,10 @@ class Attempt:
             session = AgentSession(
                 channel,
                 on_marker=lambda m: self._mark(m, markers),
-                on_live=self._live,
+                on_live=self._display.message,
             )
             settle_orphans(
-                session, self.bench.run, self.bench.run_id, self.job.cell.device, self.bench.settled
+                session, self._bench.run, self._bench.run_id, self.job.cell.device, self._bench.settled
             )
             evidence = self._measure(session, channel, state)
             metering.wait_until(time.monotonic_ns())
@@ -175,7 +209,10 @@ class Attempt:
 
     def _measure(self, session: AgentSession, channel: Channel, state: DeviceState) -> JobEvidence:
         """From the first idle second to the last record collected."""
-        order, work = self._order(session.hello.cpus)
+        work = self._assignment.work
+        order = agent_job(
+            self._bench.plan, self.job, self._assignment, session.hello.cpus, self._device.limits
+        )
         self._at(Stage.IDLE_BEFORE)
         self._exchange_clocks(session)
         self._leave_alone(channel)
@@ -184,7 +221,7 @@ class Attempt:
             with self._cancelled_from_outside(session, channel):
                 result = session.run_round(order, self._decide, blobs=work.blobs(), job_id=self.job_id)
             self.ending.check()
-            self._take(result)
+            self.hooks.on_result(result)
             self._at(Stage.IDLE_AFTER)
             self._leave_alone(channel)
             self._exchange_clocks(session)
@@ -193,7 +230,7 @@ class Attempt:
         write_log(self.folder, record)
         return JobEvidence(
             folder=self.folder,
-            capture_id=f"{self.bench.run_id}/{self.job.name}",
+            capture_id=f"{self._bench.run_id}/{self.job.name}",
             job=self.job,
             attempt=self.number,
             order=order,
@@ -213,7 +250,7 @@ class Attempt:
 
     def _leave_alone(self, channel: Channel) -> None:
         """An idle window: the baseline of the round, so its link is as silent as the round's."""
-        plan = self.bench.plan
+        plan = self._bench.plan
         with channel.without_keepalive() if plan.quiet else contextlib.nullcontext():
             self.ending.sleep(plan.timing.settle_s)
             window = leave_alone(plan.timing.idle_s, self.ending)
@@ -227,25 +264,19 @@ class Attempt:
                 row = one.model_dump() if isinstance(one, HostWindow) else asdict(one)
                 journal.append({"kind": kind, **row})
 
-    def _order(self, cpus: int | None) -> tuple[Job, Workload]:
-        """What the agent is told to do, and what it takes for that."""
-        plan, cell, workloads = self.bench.plan, self.job.cell, self.bench.workloads
-        work = workloads.of(cell)
-        samples = workloads.samples(cell.device)
-        return agent_job(plan, self.job, work, samples, cpus, self._device.limits), work
+    def _see(self, block: SampleBlock) -> None:
+        self.hooks.on_block(block)
+        self._display.block(block)
 
-    def _take(self, result: JobResult) -> None:
-        """The trained weights came back; a measurement has no use for them."""
-
-    def _listener(self) -> Callable[[SampleBlock], None]:
-        """Who sees the samples as they come in."""
-        return PowerShown(self.bench.board, self.job.cell.device)
-
-    def _decide(self, _: ProbeDone) -> bool:
-        """Always on, after a while: the wait is measured too. Unless the job has to end."""
-        self.bench.board.set(self.job.cell.device, phase="wait", epoch=1)
-        going_on = not self.ending.wait(self.bench.plan.timing.decision_wait_s)
-        self.bench.board.set(self.job.cell.device, phase="epoch")
+    def _decide(self, probe: ProbeDone) -> bool:
+        """Ask whoever runs the job; by default on, after a while: the wait is measured too."""
+        so_far = SoFar(time.monotonic_ns(), tuple(self._pings), tuple(self._idle))
+        self._display.set(phase="wait", epoch=1)
+        if self.hooks.decide is None:
+            going_on = not self.ending.wait(self._bench.plan.timing.decision_wait_s)
+        else:
+            going_on = self.hooks.decide(probe, so_far)
+        self._display.set(phase="epoch" if going_on else "stopped")
         return going_on
 
     @contextlib.contextmanager
@@ -277,33 +308,24 @@ class Attempt:
 
     def _mark(self, marker: EpochMarker, markers: Journal) -> None:
         markers.append(marker.model_dump(mode="json"))
-        if marker.edge == "start":
-            self.bench.board.set(self.job.cell.device, phase=marker.kind.value, epoch=marker.epoch)
-
-    def _live(self, message: Live) -> None:
-        if isinstance(message, TelemetryMessage):
-            known = [c for c in message.values.get("temperature_c", ()) if c is not None]
-            if known:
-                self._show_temperature(max(known))
-        elif isinstance(message, Heartbeat) and message.phase:
-            self.bench.board.set(self.job.cell.device, phase=str(message.phase), epoch=message.epoch)
-
-    def _show_temperature(self, temperature_c: float) -> None:
-        self.bench.board.set(self.job.cell.device, temperature_c=temperature_c)
+        self._display.marker(marker)
 
     def _at(self, stage: Stage) -> None:
         self.ending.check()
-        self.on_stage(stage)
+        self.stage = stage
+        self._bench.note("stage", self.job.name, attempt=self.number, stage=stage.value)
+        self._display.set(job=self.job.name, attempt=self.number, stage=stage.value, epoch=0)
+        self.hooks.on_stage(stage)
 
     @property
     def _device(self) -> Device:
-        return self.bench.inventory.device(self.job.cell.device)
+        return self._bench.inventory.device(self.job.cell.device)
 
     def _connect(self) -> Transport:
-        return connect(self._device, self.bench.inventory_path)
+        return connect(self._device, self._bench.inventory_path)
 
     def _meter(self) -> MeterConfig:
-        meter = self.bench.inventory.meter_of(self.job.cell.device)
+        meter = self._bench.inventory.meter_of(self.job.cell.device)
         if meter is None:
             raise ConfigError(f"device {self.job.cell.device!r} has no meter")
         return meter
@@ -311,8 +333,8 @@ class Attempt:
     def _check_state(self, state: DeviceState) -> None:
         """A device that would end the job at once is not even asked."""
         if state.temperature_c is not None:
-            self._show_temperature(state.temperature_c)
-        limits = (self.bench.plan.abort.battery_min_level, self._device.limits.battery_min_level)
+            self._display.temperature(state.temperature_c)
+        limits = (self._bench.plan.abort.battery_min_level, self._device.limits.battery_min_level)
         least = max((limit for limit in limits if limit is not None), default=0.0)
         if state.battery_level is not None and state.battery_level < least:
             raise DeviceError(

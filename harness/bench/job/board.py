@@ -7,7 +7,11 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from device_agents.protocol import Heartbeat, TelemetryMessage
+
 if TYPE_CHECKING:
+    from device_agents.protocol import EpochMarker
+    from device_agents.session.link import Live
     from power.model import SampleBlock
 
 SHOWN_S = 0.5
@@ -67,8 +71,8 @@ class StatusBoard:
             return list(self._devices.values())
 
 
-class PowerShown:
-    """Turns blocks of samples into the watts on the board."""
+class DeviceDisplay:
+    """What one device's job shows on the board."""
 
     def __init__(self, board: StatusBoard, device: str) -> None:
         self._board = board
@@ -77,11 +81,37 @@ class PowerShown:
         self._rows = 0
         self._shown_ns = 0
 
-    def __call__(self, block: SampleBlock) -> None:
-        """Take a block into account."""
+    def set(self, **changes: Any) -> None:
+        """Change what is known about the device."""
+        self._board.set(self._device, **changes)
+
+    def clear(self) -> None:
+        """It has no job any more."""
+        self._board.clear(self._device)
+
+    def marker(self, marker: EpochMarker) -> None:
+        """A phase began, as far as the device tells while it happens."""
+        if marker.edge == "start":
+            self.set(phase=marker.kind.value, epoch=marker.epoch)
+
+    def message(self, message: Live) -> None:
+        """Temperature and phase of a device that is not quiet."""
+        if isinstance(message, TelemetryMessage):
+            known = [c for c in message.values.get("temperature_c", ()) if c is not None]
+            if known:
+                self.temperature(max(known))
+        elif isinstance(message, Heartbeat) and message.phase:
+            self.set(phase=str(message.phase), epoch=message.epoch)
+
+    def temperature(self, temperature_c: float) -> None:
+        """Of its hottest sensor."""
+        self.set(temperature_c=temperature_c)
+
+    def block(self, block: SampleBlock) -> None:
+        """Samples as the watts on the board."""
         self._sum_w += float(block.power_w.sum(dtype=float))
         self._rows += len(block)
         last_ns = int(block.t_ns[-1])
         if last_ns - self._shown_ns >= SHOWN_S * 1e9:
-            self._board.set(self._device, power_w=self._sum_w / self._rows)
+            self.set(power_w=self._sum_w / self._rows)
             self._sum_w, self._rows, self._shown_ns = 0.0, 0, last_ns

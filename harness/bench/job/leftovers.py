@@ -32,7 +32,7 @@ def device_job_id(run_id: str, number: int, attempt: int) -> str:
 
 
 def settle_orphans(session: AgentSession, run: Path, run_id: str, device: str, settled: set[str]) -> None:
-    """Settle every failed attempt of this run on a device, each once per sitting; then it has to be free.
+    """Settle every failed attempt of this run on a device, each once per session; then it has to be free.
 
     Raises:
         DeviceBusy: A job of another run is on it.

@@ -11,7 +11,7 @@ from harness.bench.job.ending import Ending
 from harness.bench.plan import Cooldown, JobTiming
 from harness.evidence.capture import HostWindow
 from joulefleet.errors import ConfigError, DeviceError
-from power.energy.baseline import PARTS
+from power.energy.baseline import IDLE_PARTS
 
 ASK_PERIOD_S = 5.0
 
@@ -77,7 +77,7 @@ def require_enough_samples(timing: JobTiming, rate_hz: float, *, loaded: bool) -
     Raises:
         ConfigError: A window is too short, so that no attempt could ever succeed.
     """
-    shortest_s = 2 * PARTS / rate_hz
+    shortest_s = 2 * IDLE_PARTS / rate_hz
     windows_s = {"idle_s": timing.idle_s, "load_only_s": timing.load_only_s if loaded else 0.0}
     for name, seconds in windows_s.items():
         if 0 < seconds < shortest_s:

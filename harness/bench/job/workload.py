@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,21 @@ class Workload:
         return {"model": self.model, **data, **{f"graph-{n}": step for n, step in self.graphs.items()}}
 
 
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What one device trains in a job.
+
+    Attributes:
+        work: Weights, data and step.
+        samples: Training samples on the device.
+        changes: Fields of its work order that are not as the plan has them.
+    """
+
+    work: Workload
+    samples: int
+    changes: Mapping[str, object] = field(default_factory=dict)
+
+
 class Workloads:
     """Everything that the jobs of a plan train.
 
@@ -66,9 +81,10 @@ class Workloads:
         """Training samples on a device."""
         return self._plan.device_samples.get(device, self._plan.samples)
 
-    def of(self, cell: Cell) -> Workload:
+    def of(self, cell: Cell) -> Assignment:
         """What a cell trains."""
-        return self._made[cell.model, cell.backend, self.samples(cell.device)]
+        samples = self.samples(cell.device)
+        return Assignment(self._made[cell.model, cell.backend, samples], samples)
 
     def _make(self, model: str, backend: str, samples: int) -> Workload:
         if model == "softmax":
@@ -83,7 +99,7 @@ class Workloads:
             raise ConfigError(f"{model} with {samples} samples: {error}") from error
 
     def _task(self, model: str, backend: str, samples: int) -> Workload:
-        from device_agents.payload.tensors import pack
+        from device_agents.payload.tensors import pack_arrays
         from device_agents.workloads.models import initial_state
         from device_agents.workloads.tasks import find_task
 
@@ -96,22 +112,24 @@ class Workloads:
 
             found = GraphCache(self._cache).shard(task, samples)
             graphs = {size: path.read_bytes() for size, path in found.items()}
-        weights = pack(initial_state(task, torch_seed(self._plan.seed, "bench weights", model)))
+        weights = pack_arrays(initial_state(task, torch_seed(self._plan.seed, "bench weights", model)))
         shard = _real_samples(task, samples, self._plan.seed) if self._plan.data == "real" else None
         return Workload(task.data_set, task.batch_size, weights, graphs, shard)
 
 
 def _softmax(batch_size: int) -> Workload:
-    from device_agents.payload.tensors import pack
+    from device_agents.payload.tensors import pack_arrays
     from device_agents.workloads.softmax import Softmax
 
     model = Softmax()
-    return Workload("synthetic", batch_size or model.batch_size, pack({"weights": model.initial()}), {})
+    return Workload(
+        "synthetic", batch_size or model.batch_size, pack_arrays({"weights": model.initial()}), {}
+    )
 
 
 def _real_samples(task: Task, samples: int, seed: int) -> bytes:
     """Training samples of the task's data set, drawn without replacement; the same on every device."""
-    from device_agents.payload.tensors import pack
+    from device_agents.payload.tensors import pack_arrays
     from emulator.data.sources import load_data_set
 
     data = load_data_set(task.data_set)
@@ -122,7 +140,7 @@ def _real_samples(task: Task, samples: int, seed: int) -> bytes:
         )
     drawn = generator(seed, "bench samples", task.name).choice(len(data.train), samples, replace=False)
     x, y = data.inputs(data.train.x[drawn]), data.train.y[drawn]
-    return pack({"x": x.astype(task.input_dtype), "y": y.astype("int64")})
+    return pack_arrays({"x": x.astype(task.input_dtype), "y": y.astype("int64")})
 
 
 def default_cache() -> Path:
@@ -132,14 +150,14 @@ def default_cache() -> Path:
 
 
 def agent_job(
-    plan: Plan, job: BenchJob, work: Workload, samples: int, cpus: int | None, limits: DeviceLimits
+    plan: Plan, job: BenchJob, assignment: Assignment, cpus: int | None, limits: DeviceLimits
 ) -> Job:
     """The work order of one bench job."""
-    background = job.cell.load.background(cpus)
-    return Job(
+    background, work = job.cell.load.background(cpus), assignment.work
+    order = Job(
         workload=job.cell.model,
         backend=job.cell.backend,
-        samples=samples,
+        samples=assignment.samples,
         epochs=plan.local_epochs,
         warmup_epochs=plan.warmup_epochs,
         batch_size=plan.batch_size,
@@ -161,6 +179,7 @@ def agent_job(
         graphs={size: BlobRef.of(data) for size, data in work.graphs.items()},
         shard=None if work.shard is None else BlobRef.of(work.shard),
     )
+    return order.model_copy(update=dict(assignment.changes))
 
 
 def _given(*limits: float | None) -> list[float]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from emulator.round.outcome import RoundOutcome
-    from emulator.runs.emulation import Result
+    from emulator.runs.result import Result
     from harness.federate.files import FederateFiles
     from power.profile.model import DeviceProfile
 
@@ -100,7 +100,8 @@ def _play(
     files: FederateFiles, root: Path, resume: Path | None, profiles: list[DeviceProfile] | None
 ) -> Output:
     from harness.cli.meter.live import stop_on_signals
-    from harness.federate.run import federate as play
+    from harness.federate.run import run_federation
+    from harness.outputs import OUTPUTS
 
     place: list[Path] = []
 
@@ -117,8 +118,15 @@ def _play(
 
     with stop_on_signals() as stop:
         try:
-            result = play(
-                files, root, resume=resume, profiles=profiles, stop=stop, listener=listener, on_round=on_round
+            result = run_federation(
+                files,
+                root,
+                resume=resume,
+                profiles=profiles,
+                stop=stop,
+                listener=listener,
+                on_round=on_round,
+                outputs=OUTPUTS,
             )
         except KeyboardInterrupt:
             if place:

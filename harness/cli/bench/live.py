@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,32 +16,33 @@ from harness.bench.journal import tell
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from harness.bench.job.board import DeviceNow, StatusBoard
+    from harness.bench.job.board import DeviceNow
     from harness.rounds.bench_run.run import BenchFiles, View
     from harness.rounds.bench_run.runner import Runner
+    from harness.rounds.session import Session
 
 REFRESH_S = 0.25
 
 
 def live_view(files: BenchFiles, stop: threading.Event) -> View:
-    """A view for `harness.rounds.bench_run.run.sit`; after a stop it says how to go on."""
+    """A view for `harness.rounds.bench_run.run.run_bench`; after a stop it says how to go on."""
 
     @contextlib.contextmanager
-    def view(runner: Runner, board: StatusBoard, run: Path) -> Iterator[None]:
-        tell(click.echo, f"run: {run}", err=True)
+    def view(session: Session, runner: Runner) -> Iterator[None]:
+        tell(click.echo, f"run: {session.path}", err=True)
         show = _on_terminal if sys.stderr.isatty() else _as_lines
         try:
-            with show(files, runner, board, stop):
+            with show(files, session, runner, stop):
                 yield
         finally:
-            if runner.tally.stopped:
-                tell(click.echo, f"to go on: {files.command(run)}", err=True)
+            if runner.outcomes.stopped:
+                tell(click.echo, f"to go on: {files.command(session.path)}", err=True)
 
     return view
 
 
 @contextlib.contextmanager
-def _as_lines(files: BenchFiles, runner: Runner, _: StatusBoard, stop: threading.Event) -> Iterator[None]:
+def _as_lines(_: BenchFiles, session: Session, runner: Runner, __: threading.Event) -> Iterator[None]:
     """One line per event, as it happens."""
 
     def line(event: str, job: str, facts: dict[str, object]) -> None:
@@ -51,16 +51,16 @@ def _as_lines(files: BenchFiles, runner: Runner, _: StatusBoard, stop: threading
             text += f": {facts['error']}"
         if facts.get("again_in_s") is not None:
             text += f"; again in {facts['again_in_s']:g} s"
-        done = len(runner.tally.finished)
+        done = len(runner.outcomes.finished)
         click.echo(f"{time.strftime('%H:%M:%S')} [{done}/{len(runner.jobs)}] {job}: {text}", err=True)
 
-    runner.on_change = line
+    session.listener = line
     yield
 
 
 @contextlib.contextmanager
 def _on_terminal(
-    files: BenchFiles, runner: Runner, board: StatusBoard, stop: threading.Event
+    files: BenchFiles, session: Session, runner: Runner, stop: threading.Event
 ) -> Iterator[None]:
     """A table that is drawn anew four times a second."""
     from rich.console import Console
@@ -71,7 +71,9 @@ def _on_terminal(
     live = Live(console=Console(stderr=True), auto_refresh=False)
 
     def draw() -> None:
-        live.update(table(board.snapshot(), eta.text(stopping=stop.is_set()), files.plan.local_epochs))
+        live.update(
+            table(session.bench.board.snapshot(), eta.text(stopping=stop.is_set()), files.plan.local_epochs)
+        )
         live.refresh()
 
     def keep_drawing() -> None:
@@ -92,20 +94,20 @@ def _on_terminal(
 
 
 class Eta:
-    """When a run will be over, judging by the jobs finished in this sitting."""
+    """When a run will be over, judging by the jobs finished in this session."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._began_s = time.monotonic()
-        self._before = len(runner.tally.finished)
+        self._before = len(runner.outcomes.finished)
 
     def text(self, *, stopping: bool) -> str:
         """Progress in one line."""
         runner = self._runner
-        finished, left = len(runner.tally.finished), runner.queue.left
+        finished, left = len(runner.outcomes.finished), runner.queue.left
         parts = [f"{finished} of {len(runner.jobs)} jobs finished"]
-        if runner.tally.failed:
-            parts.append(f"{len(runner.tally.failed)} failed")
+        if runner.outcomes.failed:
+            parts.append(f"{len(runner.outcomes.failed)} failed")
         done = finished - self._before
         if stopping:
             parts.append("stopping: running jobs are being ended")

@@ -12,7 +12,7 @@ from harness.cli.frame import Command, Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.rounds.bench_run.run import BenchFiles, Sitting
+    from harness.rounds.bench_run.run import BenchFiles, BenchResult
 
 _file = click.Path(path_type=Path, dir_okay=False)
 _folder = click.Path(path_type=Path, file_okay=False)
@@ -68,21 +68,22 @@ def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tup
 def _run(files: BenchFiles, root: Path, resume: Path | None, only: tuple[str, ...]) -> Output:
     from harness.cli.bench.live import live_view
     from harness.cli.meter.live import stop_on_signals
-    from harness.rounds.bench_run.run import sit
+    from harness.outputs import OUTPUTS
+    from harness.rounds.bench_run.run import run_bench
 
     with stop_on_signals() as stop:
         view = live_view(files, stop)
-        done = sit(files, root, resume=resume, only=only, stop=stop, view=view)
+        done = run_bench(files, root, resume=resume, only=only, stop=stop, view=view, outputs=OUTPUTS)
     return Output(_data(files, done), lambda console: _render(console, files, done))
 
 
-def _data(files: BenchFiles, done: Sitting) -> dict[str, Any]:
-    tally = done.tally
+def _data(files: BenchFiles, done: BenchResult) -> dict[str, Any]:
+    outcomes = done.outcomes
     return {
         "run": str(done.path),
         "jobs": done.jobs,
-        "finished": sorted(tally.finished),
-        "not_needed": sorted(tally.not_needed),
+        "finished": sorted(outcomes.finished),
+        "not_needed": sorted(outcomes.not_needed),
         "left": done.left,
         "resume": files.command(done.path) if done.left else None,
         "profiles": [stored.place for stored in done.built.profiles],
@@ -90,11 +91,13 @@ def _data(files: BenchFiles, done: Sitting) -> dict[str, Any]:
     }
 
 
-def _render(console: Console, files: BenchFiles, done: Sitting) -> None:
-    tally = done.tally
-    console.print(f"{len(tally.finished)} of {done.jobs} jobs finished: {done.path}", markup=False)
-    if tally.not_needed:
-        console.print(f"{len(tally.not_needed)} repetitions were not needed: the intervals are narrow enough")
+def _render(console: Console, files: BenchFiles, done: BenchResult) -> None:
+    outcomes = done.outcomes
+    console.print(f"{len(outcomes.finished)} of {done.jobs} jobs finished: {done.path}", markup=False)
+    if outcomes.not_needed:
+        console.print(
+            f"{len(outcomes.not_needed)} repetitions were not needed: the intervals are narrow enough"
+        )
     console.print(f"page: {done.path / 'report.html'}", markup=False)
     for stored in done.built.profiles:
         console.print(f"profile: {stored.place}", markup=False)

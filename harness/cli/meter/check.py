@@ -41,10 +41,10 @@ def emulate(kind: str, seconds: float | None, **options: Any) -> Output:
     """
     from harness.cli.meter.live import stop_on_signals
     from power.emulated.options import EmulatorOptions
-    from power.emulated.service import build, serve
+    from power.emulated.service import build_emulator, serve
 
     given = {key: value for key, value in options.items() if value is not None}
-    emulator = build(kind, validate(given, EmulatorOptions, name="the emulator's options"))
+    emulator = build_emulator(kind, validate(given, EmulatorOptions, name="the emulator's options"))
     try:
         with stop_on_signals() as stop:
             if click.get_current_context().meta.get("as_json"):

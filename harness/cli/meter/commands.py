@@ -159,11 +159,11 @@ def salvage(folder: Path) -> Output:
 def verify(folder: Path) -> Output:
     """Check a recording: its files against their hashes, its samples against the instrument's bytes."""
     from power.recording import RAW_FILE, open_recording, verify_hashes
-    from power.recording.redecode import compare
+    from power.recording.redecode import compare_with_raw
 
     recording = open_recording(folder)
     changed = verify_hashes(recording)
-    again = compare(recording) if (folder / RAW_FILE).exists() else None
+    again = compare_with_raw(recording) if (folder / RAW_FILE).exists() else None
     data = {
         "folder": str(folder),
         "changed_files": changed,

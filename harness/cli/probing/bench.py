@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from harness.probing.predict import Interval
     from harness.probing.run import ProbingFiles
     from harness.probing.validation import MeasuredCell, Validation
+    from joulefleet.interval import Interval
     from power.profile.model import Quantity
 
 WAITING = "wait: of all candidates for the server's choice after the probe; in no other number"
@@ -28,6 +28,7 @@ PREDICTED, EMULATED = "  predicted", "  emulator"
 def run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
     """Run a plan, or only say what it would run."""
     from harness.cli.meter.live import stop_on_signals
+    from harness.outputs import OUTPUTS
     from harness.probing import run as probing_run
 
     files = probing_run.read_files(plan, given["inventory"])
@@ -45,14 +46,16 @@ def run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
 
     with stop_on_signals() as stop:
         try:
-            tally = probing_run.run_plan(files, root, resume=given["resume"], stop=stop, listener=listener)
+            outcome = probing_run.run_probing(
+                files, root, resume=given["resume"], stop=stop, listener=listener, outputs=OUTPUTS
+            )
         except KeyboardInterrupt:
             if place:
                 click.echo(f"to go on: {files.command(place[0])}", err=True)
             raise
-    if tally.failed:
-        click.echo(f"to try failed rounds again: {files.command(tally.path)}", err=True)
-    return show_run(tally.path, root, given)
+    if outcome.failed:
+        click.echo(f"to try failed rounds again: {files.command(outcome.path)}", err=True)
+    return show_run(outcome.path, root, given)
 
 
 def _dry_run(files: ProbingFiles) -> Output:
@@ -90,7 +93,7 @@ def show_run(run: Path, root: Path, given: dict[str, Any]) -> Output:
 
 
 def _data(found: Validation) -> dict[str, Any]:
-    from emulator.experiments import paper_probing as paper
+    from emulator.experiments.paper import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     plan = found.plan
@@ -106,7 +109,7 @@ def _data(found: Validation) -> dict[str, Any]:
         "energy": found.energy,
         "counted": {str(name): text for name, text in COUNTED.items()},
         "cells": [_cell(cell) for cell in found.cells],
-        "paper": paper.FIGURE,
+        "paper": asdict(PAPER_SAVING),
         "rounds": [asdict(line) for line in found.rounds],
         "planned": found.planned,
         "failed": found.failed,
@@ -138,7 +141,7 @@ def _cell(cell: MeasuredCell) -> dict[str, Any]:
 def _render(found: Validation, console: Console) -> None:
     from rich.table import Table
 
-    from emulator.experiments import paper_probing as paper
+    from emulator.experiments.paper import PAPER_SAVING
     from emulator.round.outcome import Accounting
     from harness.probing.formula import COUNTED
 
@@ -173,7 +176,7 @@ def _render(found: Validation, console: Console) -> None:
     lines = [f"{name}: {text}" for name, text in COUNTED.items()]
     failed = [f"round {name} is missing: {why}" for name, why in found.failed.items()]
     done = f"{len(found.rounds)} of {found.planned} rounds finished, {found.failed_attempts} attempts failed"
-    for line in (*lines, WAITING, *found.notes, done, *failed, paper.TEXT, paper.REMARK):
+    for line in (*lines, WAITING, *found.notes, done, *failed, PAPER_SAVING.text, PAPER_SAVING.remark):
         console.print(line, markup=False, soft_wrap=True)
 
 

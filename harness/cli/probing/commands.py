@@ -14,7 +14,8 @@ from harness.cli.probing.fidelity import fidelity
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from harness.probing.predict import Interval, Prediction
+    from harness.probing.predict import Prediction
+    from joulefleet.interval import Interval
     from power.profile.model import DeviceProfile
 
 REFERENCE = "reference"
@@ -163,7 +164,7 @@ def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[D
 
 
 def _data(found: Prediction, task: str) -> dict[str, Any]:
-    from emulator.experiments import paper_probing as paper
+    from emulator.experiments.paper import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     return {
@@ -175,7 +176,7 @@ def _data(found: Prediction, task: str) -> dict[str, Any]:
         "choose": found.rule,
         "counted": {str(name): text for name, text in COUNTED.items()},
         "cells": [asdict(cell) for cell in found.cells],
-        "paper": paper.FIGURE,
+        "paper": asdict(PAPER_SAVING),
         "notes": list(found.notes),
     }
 
@@ -183,7 +184,7 @@ def _data(found: Prediction, task: str) -> dict[str, Any]:
 def _render(found: Prediction, task: str, console: Console) -> None:
     from rich.table import Table
 
-    from emulator.experiments import paper_probing as paper
+    from emulator.experiments.paper import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     title = (
@@ -206,7 +207,7 @@ def _render(found: Prediction, task: str, console: Console) -> None:
     for name, text in COUNTED.items():
         console.print(f"{name}: {text}", markup=False, soft_wrap=True)
     console.print(WAITING, markup=False, soft_wrap=True)
-    for line in (*found.notes, paper.TEXT, paper.REMARK):
+    for line in (*found.notes, PAPER_SAVING.text, PAPER_SAVING.remark):
         console.print(line, markup=False, soft_wrap=True)
 
 

@@ -127,7 +127,7 @@ def stats(folder: Path, policy: str | None, html: Path | None) -> Output:
     from harness.cli.progress import progress
     from harness.cli.traces.view import render_stats
     from harness.report.traces_page import stats_page
-    from traces.replay.policy_text import parse_policy, policy_text
+    from traces.replay.policy_parser import parse_policy, policy_text
     from traces.stats import TraceStats
     from traces.storage.trace_set import TraceSet
 
@@ -210,7 +210,7 @@ def export(folder: Path, out: Path) -> Output:
 
 
 def _about(trace: InteractionTrace) -> dict[str, Any]:
-    from traces.quality.validate import interval_channels, point_channels
+    from traces.quality.checks import interval_channels, point_channels
 
     channels = [name for name, _ in interval_channels(trace) if "." not in name and name != "coverage"]
     return {

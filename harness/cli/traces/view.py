@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from traces.quality.sets import FindingCounts
     from traces.stats import TraceStats
     from traces.storage.manifest import RepairRecord
     from traces.storage.trace_set import TraceSet
-    from traces.tally import FindingCounts
 
 
 def render_summary(console: Console, found: TraceSet) -> None:

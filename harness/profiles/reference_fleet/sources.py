@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from power.reference.facts import Source
+from power.reference.facts import FactSource
 
 SOURCES = {
-    "freqbench": Source(
+    "freqbench": FactSource(
         title="freqbench: CoreMark and power of each CPU cluster at each frequency, by fuel gauge",
         place="https://github.com/kdrag0n/freqbench",
         licence="MIT",
         used_for="power of a core at its highest frequency, above a phone with one idle core at its lowest; "
         "speed of SoCs that AI-Benchmark lacks. Rows that the project calls of low accuracy are left out",
     ),
-    "ai_benchmark": Source(
+    "ai_benchmark": FactSource(
         title="AI-Benchmark ranking (Ignatov et al. 2019) as listed in FLASH",
         place="https://github.com/PKU-Chengxu/FLASH (benchmark list), https://ai-benchmark.com",
         licence="BSD-2-Clause (FLASH)",
         used_for="CPU float score by SoC: relative speed, and its spread between phones with one SoC",
     ),
-    "bodt": Source(
+    "bodt": FactSource(
         title="Cai et al., Towards Ubiquitous Learning: A First Measurement of On-Device Training "
         "Performance (EMDL 2021), data of a Meizu 16T and a Xiaomi Mi 9, both Snapdragon 855, MNN with four "
         "threads",
@@ -29,20 +29,20 @@ SOURCES = {
         "supplies the rest. The runs at a fixed 1.7 GHz are left out: hardly slower, and they draw as much, "
         "so the frequency was not what was asked for. Image size taken as 224 x 224",
     ),
-    "flash": Source(
+    "flash": FactSource(
         title="Yang et al., Characterizing Impacts of Heterogeneity in Federated Learning (WWW 2021), FLASH",
         place="https://github.com/PKU-Chengxu/FLASH, models/utils/device_util/device_util.py",
         licence="BSD-2-Clause",
         used_for="time per batch of 100 of the Shakespeare LSTM; slowness of its middle phone against its "
         "fast one, four models, as a check of the scores (two of its files name the phones differently)",
     ),
-    "torchvision": Source(
+    "torchvision": FactSource(
         title="torchvision model documentation, multiply-adds of a forward pass ('GFLOPS')",
         place="https://pytorch.org/vision/stable/models.html",
         licence="BSD-3-Clause",
         used_for="arithmetic of AlexNet (0.71e9), GoogLeNet (1.50e9), MobileNetV2 (0.30e9)",
     ),
-    "sigcomm21": Source(
+    "sigcomm21": FactSource(
         title="Narayanan et al., A Variegated Look at 5G in the Wild (SIGCOMM 2021), transfers of one phone "
         "on a Monsoon",
         place="https://github.com/SIGCOMM21-5G/artifact",
@@ -50,20 +50,20 @@ SOURCES = {
         used_for="radio power against rate, LTE and low-band 5G, both ways, by least squares; the rate is "
         "the median of those measured. Taken as power above an idle phone",
     ),
-    "iphone": Source(
+    "iphone": FactSource(
         title="Fuel-gauge log of an iPhone 16 Pro Max, two days, one reading in 20 s",
         place="published data set; its address was not recorded",
         licence="CC BY 4.0",
         used_for="power asleep: lower quartile of the readings on battery (screen off or nearly)",
     ),
-    "extrasensory": Source(
+    "extrasensory": FactSource(
         title="ExtraSensory: Vaizman et al., Recognizing Detailed Human Context in the Wild (IEEE Pervasive "
         "Computing 2017)",
         place="http://extrasensory.ucsd.edu",
         licence="research use; one fitted number",
         used_for="share of the battery charged per hour below 80 %, median over users",
     ),
-    "makers": Source(
+    "makers": FactSource(
         title="Specifications by the phones' makers",
         place="each maker's page of the phone",
         licence="facts",

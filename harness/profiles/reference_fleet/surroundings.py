@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.profiles.reference_fleet.sources import rounded
-from power.reference.facts import Link, Radio
+from power.reference.facts import Radio, RadioLink
 
 NETWORKS = {"lte": "LTE", "nr": "NSALow"}
 CHARGING_BELOW = 0.8
@@ -27,7 +27,7 @@ def radios(folder: Path) -> dict[str, Radio]:
             part = rows[rows["direction"] == direction]
             slope, base = np.polyfit(part["throughput"], part["avg_power"], 1)  # mW against Mbit/s
             off = part["avg_power"] - base - slope * part["throughput"]
-            links[direction] = Link(
+            links[direction] = RadioLink(
                 base_w=rounded(base / 1000),
                 slope_j_per_bit=rounded(slope * 1e-9),
                 sd_w=rounded(float(off.std(ddof=2)) / 1000),

@@ -6,9 +6,12 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from device_agents.protocol import Phase
 from harness.evidence.capture import Capture, open_capture
 from harness.profiles.epochs import CutCapture
+from joulefleet.interval import student_half_width
 from power.energy.index import EnergyIndex
 from power.energy.windows import DEFAULT_POLICY, Window, WindowEnergy
 
@@ -46,14 +49,10 @@ def _epochs(capture: Capture) -> list[WindowEnergy]:
 
 def relative_half_width(means_j: Sequence[float]) -> float:
     """Half of Student's 95 % interval of the mean over repetitions, relative to the mean."""
-    from scipy.special import stdtrit
-
-    n = len(means_j)
-    if n < 2:
+    values = np.array(means_j)
+    if len(values) < 2 or not values.mean():
         return math.inf
-    mean = math.fsum(means_j) / n
-    sd = math.sqrt(math.fsum((value - mean) ** 2 for value in means_j) / (n - 1))
-    return float(stdtrit(n - 1, 0.975)) * sd / math.sqrt(n) / abs(mean) if mean else math.inf
+    return student_half_width(values) / abs(float(values.mean()))
 
 
 def is_narrow(folders: Sequence[Path], until_relative: float) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from harness.bench.matrix import BenchJob, Cell
 from harness.inventory import Inventory
+from harness.rounds.retry import device_resource, meter_resource
 
 
 @dataclass(slots=True)
@@ -101,13 +102,3 @@ class JobQueue:
 
     def _resources(self, cell: Cell) -> set[str]:
         return {device_resource(cell.device), meter_resource(self._inventory, cell.device)}
-
-
-def device_resource(device: str) -> str:
-    """What only one job can use at a time, as the queue calls it."""
-    return f"device {device}"
-
-
-def meter_resource(inventory: Inventory, device: str) -> str:
-    """The same for the meter of a device."""
-    return f"meter {inventory.meter_key(device)}"

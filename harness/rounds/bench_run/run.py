@@ -1,88 +1,90 @@
-"""One sitting at the bench: a new run, or one taken up again, until its jobs are done or someone stops it."""
+"""`joulefleet bench run`: the jobs of a plan, until they are done or someone stops it; then its profiles."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.bench.job.attempt import Bench
-from harness.bench.job.board import StatusBoard
 from harness.bench.job.workload import Workloads
-from harness.bench.journal import JOURNAL, BenchJournal
-from harness.bench.matrix import BenchJob, choose, expand, fingerprint, plan_devices
+from harness.bench.matrix import BenchJob, choose, expand, fingerprint
 from harness.bench.plan import Plan, load_plan
-from harness.evidence.salvage import salvage
-from harness.inventory import Inventory, load_inventory
+from harness.evidence.capture import is_whole
+from harness.inventory import load_inventory
 from harness.profiles.library import PROFILES, Built, build_run_profiles
 from harness.rounds.bench_run.runner import JobOutcomes, Runner
-from harness.rounds.host_load import HostLoadLog
-from harness.rounds.session import finished_jobs, take_up
+from harness.rounds.session import (
+    INVENTORY_FILE,
+    NO_OUTPUTS,
+    RunFiles,
+    RunOutputs,
+    Session,
+    job_folders,
+    open_session,
+    texts,
+)
 from joulefleet.errors import JoulefleetError
-from joulefleet.records import storage_error, write_atomic
-from joulefleet.runstore import Run, RunStatus, RunStore
-from joulefleet.runstore.run import read_run
+from joulefleet.records import storage_error
+from joulefleet.runstore import Run
 
-log = logging.getLogger(__name__)
+KIND = "bench"
+PLAN_FILE = "plan.toml"
 
 
-@dataclass(frozen=True, slots=True)
-class BenchFiles:
-    """What a person wrote, read and expanded.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchFiles(RunFiles):
+    """A plan and its inventory.
 
     Attributes:
         jobs: All jobs of the plan.
     """
 
-    plan_path: Path
-    inventory_path: Path
     plan: Plan
-    inventory: Inventory
     jobs: tuple[BenchJob, ...]
-
-    @property
-    def fingerprint(self) -> str:
-        """Of what decides the results."""
-        return fingerprint(self.plan, self.inventory)
-
-    def command(self, run: Path) -> str:
-        """The command that takes a run up again."""
-        import shlex
-
-        words = ["joulefleet", "bench", "run", str(self.plan_path), "--inventory", str(self.inventory_path)]
-        return shlex.join([*words, "--resume", str(run)])
 
 
 def read_files(plan_path: Path, inventory_path: Path) -> BenchFiles:
     """Read and check a plan and its inventory; touches nothing else."""
     plan, inventory = load_plan(plan_path), load_inventory(inventory_path)
-    return BenchFiles(plan_path, inventory_path, plan, inventory, expand(plan, inventory))
+    return BenchFiles(
+        kind=KIND,
+        name=plan.name,
+        config=texts({PLAN_FILE: plan_path, INVENTORY_FILE: inventory_path}),
+        words=("bench", "run", str(plan_path), "--inventory", str(inventory_path)),
+        fingerprint=fingerprint(plan, inventory),
+        bench_plan=plan,
+        inventory_path=inventory_path,
+        inventory=inventory,
+        plan=plan,
+        jobs=expand(plan, inventory),
+    )
 
 
-View = Callable[[Runner, StatusBoard, Path], AbstractContextManager[None]]
+View = Callable[[Session, Runner], AbstractContextManager[None]]
+"""Shows what is going on while the context lasts; it may become the session's listener."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sitting:
-    """How a sitting ended.
+class BenchResult:
+    """How a session of a bench run ended.
 
     Attributes:
+        outcomes: Of the jobs.
         jobs: Of the whole plan, optional ones included.
         left: Neither finished nor unnecessary.
         built: Profiles of a complete run.
     """
 
     path: Path
-    tally: JobOutcomes
+    outcomes: JobOutcomes
     jobs: int
     left: int
     built: Built = field(default_factory=Built)
 
 
-def sit(
+def run_bench(
     files: BenchFiles,
     root: Path,
     *,
@@ -90,8 +92,9 @@ def sit(
     only: Sequence[str] = (),
     stop: threading.Event | None = None,
     view: View = lambda *_: nullcontext(),
+    outputs: RunOutputs = NO_OUTPUTS,
     cache: Path | None = None,
-) -> Sitting:
+) -> BenchResult:
     """Run the jobs of a plan.
 
     Args:
@@ -99,8 +102,9 @@ def sit(
         root: Folder of runs, for a new one.
         resume: A run to take up again.
         only: Do these jobs and leave the others for later.
-        stop: Ends the sitting cleanly when set.
+        stop: Ends the session cleanly when set.
         view: Shows what is going on.
+        outputs: What is written beside the evidence.
         cache: Folder of exported graphs.
 
     Raises:
@@ -109,49 +113,30 @@ def sit(
     """
     chosen = choose(files.jobs, only)
     workloads = Workloads(files.plan, {job.cell: None for job in chosen}, cache)
-    path: Path | None = None
-    try:
-        with _open(files, root, resume) as run:
-            path = run.path
-            done = _work(run, files, chosen, workloads, stop or threading.Event(), view)
-    finally:
-        # Last of all, when the run is closed, and also when it failed: that is when people look.
-        if path is not None:
-            _describe(path)
-    return done if done.left else replace(done, built=_build_profiles(done.path))
+    with open_session(files, root, resume=resume, outputs=outputs) as session:
+        outcomes = _work(session, files, chosen, workloads, stop or threading.Event(), view)
+        left = _conclude(session.run, files, outcomes)
+    done = BenchResult(session.path, outcomes, len(files.jobs), left)
+    return done if left else replace(done, built=_build_profiles(done.path))
 
 
 def _work(
-    run: Run,
+    session: Session,
     files: BenchFiles,
     chosen: Sequence[BenchJob],
     workloads: Workloads,
     stop: threading.Event,
     view: View,
-) -> Sitting:
-    (run.path / "jobs").mkdir(exist_ok=True)
-    journal = BenchJournal(run.journal(JOURNAL))
-    try:
-        take_up(run.path, journal)
-        finished = finished_jobs(run.path, files.jobs)
-        board = StatusBoard(plan_devices(files.plan, files.inventory))
-        bench = Bench(
-            run=run.path,
-            run_id=run.record.run_id,
-            plan=files.plan,
-            inventory=files.inventory,
-            inventory_path=files.inventory_path,
-            workloads=workloads,
-            board=board,
-        )
-        journal.write("sitting", jobs=len(chosen), finished_before=len(finished))
-        runner = Runner(bench, run.path, journal, chosen, finished=finished)
-        with HostLoadLog(run), view(runner, board, run.path):
-            tally = runner.run(stop)
-    finally:
-        journal.close()
-    left = _conclude(run, files, tally)
-    return Sitting(run.path, tally, len(files.jobs), left)
+) -> JobOutcomes:
+    whole = {folder.name: folder for folder in job_folders(session.path) if is_whole(folder)}
+    session.put_aside_unfinished(whole)
+    finished = {job.name: whole[job.name] for job in files.jobs if job.name in whole}
+    # All names: whoever asks for the state of the run need not expand the plan.
+    planned = [job.name for job in files.jobs]
+    session.note("session", jobs=len(chosen), finished_before=len(finished), planned=planned)
+    runner = Runner(session.bench, workloads, chosen, finished=finished)
+    with view(session, runner):
+        return runner.run(stop)
 
 
 def _build_profiles(path: Path) -> Built:
@@ -164,51 +149,17 @@ def _build_profiles(path: Path) -> Built:
         return Built(problems=(storage_error(path / PROFILES, error).message,))
 
 
-def _describe(path: Path) -> None:
-    """Page, test results and table beside the evidence; a failure here must not hide how the run ended."""
-    from harness.outputs import write_outputs
-
-    try:
-        write_outputs(path)
-    except JoulefleetError as error:
-        log.warning("%s: no page was made: %s; `joulefleet report %s` tries again", path, error, path)
-
-
-def _open(files: BenchFiles, root: Path, resume: Path | None) -> Run:
-    if resume is None:
-        config = {
-            "plan.toml": files.plan_path.read_text(encoding="utf-8"),
-            "devices.toml": files.inventory_path.read_text(encoding="utf-8"),
-        }
-        return RunStore(root).create(
-            files.plan.name, kind="bench", config=config, fingerprint=files.fingerprint
-        )
-    record = read_run(resume)
-    if record.status is RunStatus.RUNNING and record.fingerprint == files.fingerprint:
-        salvage(resume)  # it was killed; refused if it is alive
-    run = RunStore(resume.parent).resume(resume, fingerprint=files.fingerprint)
-    _keep_inventory(resume / "config", files.inventory_path.read_text(encoding="utf-8"))
-    return run
-
-
-def _keep_inventory(config: Path, text: str) -> None:
-    """Keep every inventory that a run was resumed with, where it differs: addresses may have changed."""
-    known = sorted(config.glob("devices*.toml"))
-    if all(path.read_text(encoding="utf-8") != text for path in known):
-        write_atomic(config / f"devices-{len(known) + 1}.toml", text.encode())
-
-
-def _conclude(run: Run, files: BenchFiles, tally: JobOutcomes) -> int:
+def _conclude(run: Run, files: BenchFiles, outcomes: JobOutcomes) -> int:
     """The run's final status follows from how its jobs ended. Returns how many were not asked for."""
-    if tally.stopped:
+    if outcomes.stopped:
         raise KeyboardInterrupt
-    if tally.failed:
-        name, why = next(iter(tally.failed.items()))
+    if outcomes.failed:
+        name, why = next(iter(outcomes.failed.items()))
         raise JoulefleetError(
-            f"{len(tally.failed)} of {len(files.jobs)} jobs failed, the first one {name}: {why}",
+            f"{len(outcomes.failed)} of {len(files.jobs)} jobs failed, the first one {name}: {why}",
             hint=f"see {run.path / 'failed'}; to try them again: {files.command(run.path)}",
         )
-    left = len(files.jobs) - len(tally.finished) - len(tally.not_needed)
+    left = len(files.jobs) - len(outcomes.finished) - len(outcomes.not_needed)
     if left:
         run.leave_open(f"{left} of {len(files.jobs)} jobs were not asked for")
     return left

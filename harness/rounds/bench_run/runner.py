@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.bench.job.attempt import Attempt, Bench
 from harness.bench.job.ending import Ending, Stopped
-from harness.bench.job.failures import (
-    attempts_before,
-    ends_the_run,
-    failed_record,
-    put_aside,
-)
-from harness.bench.job.stages import Stage
-from harness.bench.journal import BenchJournal, Listener, tell
+from harness.bench.job.failures import ends_the_run
+from harness.bench.job.hooks import Hooks
+from harness.bench.job.workload import Workloads
 from harness.bench.matrix import BenchJob
-from harness.evidence.capture import CAPTURE_FILE
 from harness.rounds.bench_run.precision import is_narrow
 from harness.rounds.bench_run.queue import JobQueue
-from harness.rounds.bench_run.retry import RetryPolicy, Verdict
+from harness.rounds.retry import RetryPolicy, Verdict
 from joulefleet.errors import describe
-from joulefleet.records import storage_error
 
 log = logging.getLogger(__name__)
 
-JOBS = "jobs"
 POLL_S = 0.1
 
 
@@ -38,7 +29,7 @@ class JobOutcomes:
     """How the jobs of a run ended.
 
     Attributes:
-        finished: Folders of captures by job, those of earlier sittings included.
+        finished: Folders of captures by job, those of earlier sessions included.
         failed: Why a job was given up.
         not_needed: Optional jobs that were not.
         stopped: Whether the user stopped the run before everything was over.
@@ -55,36 +46,31 @@ class Runner:
 
     Args:
         bench: What all jobs share.
-        run: The run's folder.
-        journal: Where every step is noted.
-        jobs: All jobs of this sitting, in order; finished ones included.
+        workloads: What they train.
+        jobs: All jobs of this session, in order; finished ones included.
         finished: Those finished before, with their folders.
 
     Attributes:
-        on_change: Told what happened to which job, with further facts, from any thread.
+        outcomes: How jobs ended so far.
     """
 
     def __init__(
         self,
         bench: Bench,
-        run: Path,
-        journal: BenchJournal,
+        workloads: Workloads,
         jobs: Sequence[BenchJob],
         *,
         finished: dict[str, Path] | None = None,
     ) -> None:
         self._bench = bench
-        self._run = run
-        self._journal = journal
-        self.on_change: Listener = lambda *_: None
+        self._workloads = workloads
         self.jobs = tuple(jobs)
-        self.tally = JobOutcomes(finished=dict(finished or {}))
-        todo = [job for job in self.jobs if job.name not in self.tally.finished]
+        self.outcomes = JobOutcomes(finished=dict(finished or {}))
+        todo = [job for job in self.jobs if job.name not in self.outcomes.finished]
         self.queue = JobQueue(todo, bench.inventory, parallel=bench.plan.parallel, is_needed=self._is_needed)
         self._changed = threading.Condition()
         self._endings: dict[int, Ending] = {}
         self._policy = RetryPolicy(bench.plan.retry, bench.inventory)
-        self._last_end_s: dict[str, float] = {}
         self._fatal: BaseException | None = None
         self._stopping = False
 
@@ -108,9 +94,9 @@ class Runner:
             thread.join()
         if self._fatal is not None:
             raise self._fatal
-        over = {*self.tally.finished, *self.tally.failed, *self.tally.not_needed}
-        self.tally.stopped = self._stopping and any(job.name not in over for job in self.jobs)
-        return self.tally
+        over = {*self.outcomes.finished, *self.outcomes.failed, *self.outcomes.not_needed}
+        self.outcomes.stopped = self._stopping and any(job.name not in over for job in self.jobs)
+        return self.outcomes
 
     def _end_all(self) -> None:
         """Begin nothing new and end what is running."""
@@ -135,9 +121,7 @@ class Runner:
         except BaseException as error:  # not even the failure could be stored
             self._fatal = error
         finally:
-            self._bench.board.clear(job.cell.device)
             with self._changed:
-                self._last_end_s[job.cell.device] = time.monotonic()
                 del self._endings[job.number]
                 self.queue.release(job, again_in_s=verdict.wait_s if verdict.again else None)
                 self._apply(job, verdict)
@@ -146,69 +130,56 @@ class Runner:
     def _apply(self, job: BenchJob, verdict: Verdict) -> None:
         """What a failure means for the other jobs of the same device or meter."""
         if verdict.out:
-            why = f"{verdict.resource} is out: {self.tally.failed[job.name]}"
+            why = f"{verdict.resource} is out: {self.outcomes.failed[job.name]}"
             for other in self.queue.drop(verdict.resource):
-                self.tally.failed[other.name] = why
-                self._note("gave_up", other, error=why)
+                self.outcomes.failed[other.name] = why
+                self._bench.note("gave_up", other.name, error=why)
         elif verdict.resource:
             self.queue.hold(verdict.resource, verdict.wait_s)
 
     def _attempt(self, job: BenchJob, ending: Ending) -> Verdict:
         """One attempt; tells what is to be done after it."""
-        number = attempts_before(self._run, job.name) + 1
-        at = Stage.RESERVE
-
-        def on_stage(stage: Stage) -> None:
-            nonlocal at
-            at = stage
-            self._policy.reached(job, stage)
-            self._note("stage", job, attempt=number, stage=stage.value)
-            self._bench.board.set(job.cell.device, job=job.name, attempt=number, stage=stage.value, epoch=0)
-
-        on_stage(Stage.RESERVE)
-        folder = self._run / JOBS / job.name
+        hooks = Hooks(on_stage=lambda stage: self._policy.reached(job, stage))
+        attempt = Attempt(self._bench, job, self._workloads.of(job.cell), hooks, ending)
         try:
-            folder.mkdir(parents=True)
-        except OSError as error:
-            raise storage_error(folder, error) from error
-        try:
-            last_end_s = self._last_end_s.get(job.cell.device)
-            Attempt(self._bench, job, number, folder, ending, on_stage, last_end_s).run()
+            attempt.run()
         except BaseException as error:
-            log.info("%s, attempt %d, %s: %s", job.name, number, at, describe(error))
-            if not (folder / CAPTURE_FILE).exists():  # else it failed after it was finished
-                put_aside(self._run, folder, failed_record(job.name, number, at, error))
-                return self._after_failure(job, number, at, error)
-        self.tally.finished[job.name] = folder
-        self._note("finished", job, attempt=number)
+            log.info("%s, attempt %d, %s: %s", job.name, attempt.number, attempt.stage, describe(error))
+            if not attempt.captured:
+                attempt.put_aside(error)
+                return self._after_failure(attempt, error)
+        self.outcomes.finished[job.name] = attempt.folder
+        self._bench.note("finished", job.name, attempt=attempt.number)
         return Verdict(again=False)
 
-    def _after_failure(self, job: BenchJob, number: int, at: Stage, error: BaseException) -> Verdict:
+    def _after_failure(self, attempt: Attempt, error: BaseException) -> Verdict:
+        job, number, stage = attempt.job, attempt.number, attempt.stage
         if isinstance(error, Stopped):
-            self._note("stopped", job, attempt=number, stage=at.value)
+            self._bench.note("stopped", job.name, attempt=number, stage=stage.value)
             return Verdict(again=False)
         if ends_the_run(error):
             raise error
-        verdict = self._policy.verdict(job, at, error)
-        facts = {"attempt": number, "stage": at.value, "error": describe(error), "type": type(error).__name__}
+        verdict = self._policy.verdict(job, stage, error)
+        facts = {
+            "attempt": number,
+            "stage": stage.value,
+            "error": describe(error),
+            "type": type(error).__name__,
+        }
         if verdict.again:
-            self._note("attempt_failed", job, **facts, again_in_s=verdict.wait_s)
+            self._bench.note("attempt_failed", job.name, **facts, again_in_s=verdict.wait_s)
         else:
-            self.tally.failed[job.name] = describe(error)
-            self._note("gave_up", job, **facts)
+            self.outcomes.failed[job.name] = describe(error)
+            self._bench.note("gave_up", job.name, **facts)
         return verdict
 
     def _is_needed(self, job: BenchJob) -> bool:
         """Whether an optional repetition is; asked when all earlier ones of its cell are over."""
         until = self._bench.plan.repetitions.until_relative
         same = [j for j in self.jobs if j.cell == job.cell and j.repetition < job.repetition]
-        folders = [self.tally.finished[j.name] for j in same if j.name in self.tally.finished]
+        folders = [self.outcomes.finished[j.name] for j in same if j.name in self.outcomes.finished]
         if until is None or not is_narrow(folders, until):
             return True
-        self.tally.not_needed.append(job.name)
-        self._note("not_needed", job)
+        self.outcomes.not_needed.append(job.name)
+        self._bench.note("not_needed", job.name)
         return False
-
-    def _note(self, event: str, job: BenchJob, **facts: object) -> None:
-        self._journal.write(event, job=job.name, **facts)
-        tell(self.on_change, event, job.name, facts)

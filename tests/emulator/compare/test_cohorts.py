@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.compare.cohorts import classes_per_cohort
-from emulator.runs.assemble import data_of
-from emulator.runs.emulation import Result, run
+from emulator.compare.metrics import classes_per_cohort
+from emulator.runs.batch import run
+from emulator.runs.learners import data_of
+from emulator.runs.result import Result
 from emulator.scenario.model import (
-    Fleet,
+    FleetSection,
     ProtocolSection,
     Scenario,
     SelectorSection,
@@ -24,7 +25,7 @@ from joulefleet.errors import DataQualityError
 def stored(folder: Path, selector: str, trainer: TrainerSection) -> Result:
     scenario = Scenario(
         name="cohorts",
-        fleet=Fleet(devices=60),
+        fleet=FleetSection(devices=60),
         task=TaskSection(
             name="digits-softmax", partition="dir_client", options={"alpha": 0.01}, train_samples=600
         ),

@@ -12,14 +12,14 @@ import pandas as pd
 import pytest
 
 from emulator.compare.alike import unequal
-from emulator.compare.load import Compared, Loaded, _best_heuristic, _default_target
+from emulator.compare.load import ComparedRuns, LoadedRun, _best_heuristic, _default_target
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_text
-from emulator.compare.table import Comparison, compare
+from emulator.compare.table import MethodComparison, compare
 from emulator.compare.titles import METRICS
 from emulator.round.outcome import Accounting
-from emulator.runs.emulation import EmulationRecord, Result
-from emulator.scenario.model import Fleet, Scenario, Traces
+from emulator.runs.result import EmulationRecord, Result
+from emulator.scenario.model import FleetSection, Scenario, TracesSection
 from joulefleet.errors import DataQualityError
 
 
@@ -39,8 +39,8 @@ def metrics(accuracy: list[float], time_s: float = 10.0, target: float = 0.8):
     return run_metrics(rounds(accuracy, time_s), target, Accounting.HONEST)
 
 
-def shown(table: Comparison) -> Compared:
-    return Compared(table, 0.8, Accounting.HONEST, "made up", dict.fromkeys(table.cells, "emulated"))
+def shown(table: MethodComparison) -> ComparedRuns:
+    return ComparedRuns(table, 0.8, Accounting.HONEST, "made up", dict.fromkeys(table.cells, "emulated"))
 
 
 def test_every_metric_has_a_title() -> None:
@@ -218,9 +218,9 @@ def test_a_pair_that_was_not_run() -> None:
         compare(fleet_of_runs(), [], pairs=[("better", "worse")])
 
 
-def loaded(method: str, accuracy: list[float], seed: int = 0, **facts: object) -> Loaded:
+def loaded(method: str, accuracy: list[float], seed: int = 0, **facts: object) -> LoadedRun:
     record = EmulationRecord(scenario=Scenario(name="s"), seed=seed, facts=facts)
-    return Loaded(Path(method), method, seed, rounds(accuracy), Result(Path(), record))
+    return LoadedRun(Path(method), method, seed, rounds(accuracy), Result(Path(), record))
 
 
 @pytest.mark.parametrize("fact", ["data", "partition", "traces", "profiles", "profiles_sha256"])
@@ -238,9 +238,9 @@ def test_runs_of_a_seed_that_rest_on_different_facts_are_told(fact: str) -> None
 def test_files_may_lie_elsewhere() -> None:
     """Their content is held against one another by its hash."""
 
-    def at(folder: str, name: str = "phones") -> Loaded:
-        traces = Traces(source=f"{folder}/{name}", at_end="wrap")
-        fleet = Fleet(profiles=(f"{folder}/pi.json",), traces=traces)
+    def at(folder: str, name: str = "phones") -> LoadedRun:
+        traces = TracesSection(source=f"{folder}/{name}", at_end="wrap")
+        fleet = FleetSection(profiles=(f"{folder}/pi.json",), traces=traces)
         record = EmulationRecord(scenario=Scenario(name="s", fleet=fleet), seed=0, facts={})
         return replace(loaded(folder, [0.5]), result=Result(Path(), record))
 

@@ -1,5 +1,6 @@
 """The paired statistics against scipy's and against worked examples."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -7,42 +8,36 @@ import pytest
 from numpy.random import default_rng
 from scipy import stats
 
-from emulator.compare.statistics import (
-    cliffs_delta,
-    holm,
-    interquartile_mean,
-    mean_interval,
-    permutation_p,
-    smallest_p,
-)
+from emulator.compare.statistics import cliffs_delta, holm, interquartile_mean, permutation_p, smallest_p
+from joulefleet.interval import student_interval
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12])
 def test_the_interval_is_scipys_of_students_t(n: int) -> None:
     values = default_rng(n).gamma(1.0, size=n)
-    own = mean_interval(values)
+    own = student_interval(values)
     theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     assert (own.mean, own.low, own.high) == pytest.approx((values.mean(), theirs.low, theirs.high))
 
 
 def test_the_interval_of_too_little() -> None:
-    assert np.isnan(mean_interval(np.array([1.0])).low)
-    assert np.isnan(mean_interval(np.array([])).mean)
-    assert mean_interval(np.full(5, 2.0)).high == 2.0
+    assert np.isnan(student_interval(np.array([1.0])).low)
+    assert np.isnan(student_interval(np.array([])).mean)
+    assert student_interval(np.full(5, 2.0)).high == 2.0
 
 
 def test_the_interval_of_values_that_differ_by_their_last_bit() -> None:
     """A method that always picks the same devices costs the same in every run, up to the order of a sum."""
     values = np.full(10, 0.0645)
     values[3] = np.nextafter(0.0645, 1.0)
-    found = mean_interval(values)
+    found = student_interval(values)
     assert found.low == pytest.approx(0.0645, rel=1e-12)
     assert found.high == pytest.approx(0.0645, rel=1e-12)
 
 
 def coverage(n: int, trials: int, draw: Callable[[np.random.Generator], np.ndarray], mean: float) -> float:
     rng = default_rng(n)
-    found = [mean_interval(draw(rng)) for _ in range(trials)]
+    found = [student_interval(draw(rng)) for _ in range(trials)]
     return float(np.mean([one.low <= mean <= one.high for one in found]))
 
 
@@ -67,6 +62,15 @@ def test_exact_permutation_is_scipys(n: int) -> None:
         n_resamples=np.inf,
     )
     assert permutation_p(differences) == pytest.approx(theirs.pvalue, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 14])
+def test_exact_permutation_counts_every_sign_change(n: int) -> None:
+    """Rounded differences, whose sums tie: as many as half of the sign changes give the observed sum."""
+    differences = np.round(default_rng(n).normal(0.1, 0.3, n), 1)
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
+    sums = np.abs(np.round(signs @ differences, 9))
+    assert permutation_p(differences) == (sums >= round(abs(differences.sum()), 9)).mean()
 
 
 def test_random_permutation_is_near_the_exact_one_and_never_zero() -> None:

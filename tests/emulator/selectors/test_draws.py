@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.selectors.parts.draws import draw_uniform, draw_weighted, log_of
-from emulator.selectors.parts.label_estimate import label_shares
-from emulator.selectors.top_k import top_k
+from emulator.selectors.parts.draws import draw_uniform, draw_weighted, log_of, top_k
+from emulator.selectors.parts.estimates import label_shares
 
 few = st.sampled_from([0.0, -0.0, 1.0, 2.0, -math.inf, math.inf, math.nan])
 

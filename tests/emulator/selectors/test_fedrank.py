@@ -13,8 +13,7 @@ from emulator.policies.store import Demonstrations, Policy, PolicyManifest, writ
 from emulator.selectors.base import Probe
 from emulator.selectors.fedmarl import FedMarl
 from emulator.selectors.fedrank.plus import FedRankPlus
-from emulator.selectors.fedrank.selector import FedRank
-from emulator.selectors.fedrank.state import FEATURES, device_states
+from emulator.selectors.fedrank.selector import FEATURES, FedRank, device_states
 from emulator.selectors.neural.mlp import Mlp
 from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import World

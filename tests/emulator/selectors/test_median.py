@@ -7,8 +7,8 @@ import pytest
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-from emulator.selectors.neural import median
-from emulator.selectors.neural.median import lower_median
+from emulator.selectors.neural import normalise
+from emulator.selectors.neural.normalise import lower_median
 
 KINDS: dict[str, Callable[[Generator, int], NDArray[np.float64]]] = {
     "skewed": lambda rng, n: rng.lognormal(2.0, 1.5, n),
@@ -22,7 +22,7 @@ KINDS: dict[str, Callable[[Generator, int], NDArray[np.float64]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [1, 2, 999, median._MANY - 1, median._MANY, median._MANY + 1, 100_003])
+@pytest.mark.parametrize("n", [1, 2, 999, normalise._MANY - 1, normalise._MANY, normalise._MANY + 1, 100_003])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_equals_sorting(kind: str, n: int, dtype: type[np.floating]) -> None:
     for seed in range(3):
@@ -34,8 +34,8 @@ def test_a_sample_that_misleads_changes_nothing() -> None:
     n = 100_000
     x = default_rng(0).random(n)
     # Every number that the sample sees is larger than all the others.
-    x[:: n // median._SAMPLE] += 10.0
-    low, _ = median._limits(x)
+    x[:: n // normalise._SAMPLE] += 10.0
+    low, _ = normalise._limits(x)
     assert low > np.median(x)
     assert lower_median(x) == np.sort(x)[(n - 1) // 2]
 
@@ -49,7 +49,7 @@ def test_only_a_few_are_partitioned(monkeypatch: pytest.MonkeyPatch) -> None:
         sizes.append(len(values))
         return partition(values, place)
 
-    monkeypatch.setattr(median.np, "partition", counting)
+    monkeypatch.setattr(normalise.np, "partition", counting)
     lower_median(x)
     assert len(sizes) == 1
     assert sizes[0] < len(x) / 8

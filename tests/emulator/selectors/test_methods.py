@@ -10,10 +10,10 @@ import pytest
 
 from emulator.selectors.autofl import AutoFl
 from emulator.selectors.base import Probe, shown_name
-from emulator.selectors.class_coverage_oracle import ClassCoverageOracle
 from emulator.selectors.fed_cbs import FedCbs, FedCbsExact, qcid
 from emulator.selectors.fedprox import FedProx
 from emulator.selectors.harmony_like import HarmonyLike, divergence, over_budget
+from emulator.selectors.oracles import ClassCoverageOracle
 from emulator.selectors.power_of_choice import PowerOfChoice, RememberedPowerOfChoice
 from emulator.selectors.refl import Refl
 from joulefleet.errors import ConfigError

@@ -10,10 +10,9 @@ import pytest
 from emulator.round.outcome import Fate
 from emulator.selectors.eafl import Eafl
 from emulator.selectors.oort.draws import EngineDraws
-from emulator.selectors.oort.paper import PaperRules
 from emulator.selectors.oort.selector import Oort
 from emulator.selectors.oort.settings import DEFAULTS, Settings
-from emulator.selectors.oort.variants import FedScaleRules
+from emulator.selectors.oort.variants import FedScaleRules, PaperRules
 from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import LOCAL_EPOCHS, World
 

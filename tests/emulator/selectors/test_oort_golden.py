@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from emulator.selectors.oort.draws import EngineDraws, PublishedDraws
-from emulator.selectors.oort.official import Decision, OfficialRules
+from emulator.selectors.oort.official import OfficialRules, OortDecision
 from emulator.selectors.oort.selector import RULES
 from emulator.selectors.oort.settings import Settings
 
@@ -58,7 +58,7 @@ def mask(feasible: list[int] | None, n: int) -> np.ndarray:
     return there
 
 
-def fields(decision: Decision, rules: OfficialRules) -> dict[str, float]:
+def fields(decision: OortDecision, rules: OfficialRules) -> dict[str, float]:
     """Under the names of the recording."""
     return {
         "cur_time": decision.call,
@@ -77,7 +77,7 @@ def fields(decision: Decision, rules: OfficialRules) -> dict[str, float]:
     }
 
 
-def compare(call: dict[str, Any], decision: Decision, rules: OfficialRules) -> None:
+def compare(call: dict[str, Any], decision: OortDecision, rules: OfficialRules) -> None:
     assert decision.picked.tolist() == call["picked"]
     assert decision.exploited.tolist() == call["exploit_picked"]
     assert sorted(decision.blacklist.tolist()) == sorted(call["blacklist"])

@@ -9,7 +9,7 @@ import pytest
 
 from emulator.runs.assemble import make_selector
 from emulator.scenario.model import Scenario, SelectorSection
-from emulator.selectors.listed_options import options_of
+from emulator.selectors.parts.options import options_of
 from emulator.selectors.tifl import TiFL
 from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import build, registered

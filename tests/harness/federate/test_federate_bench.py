@@ -14,16 +14,19 @@ import pytest
 
 from emulator.compare.load import compare_emulations
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.emulation import Result, emulate, load_result
+from emulator.runs.emulation import emulate
 from emulator.runs.log import clients_schema
+from emulator.runs.result import Result, load_result
 from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_files
-from harness.federate.run import federate
+from harness.federate.run import run_federation
+from harness.outputs import OUTPUTS
 from harness.profiles.library import build_run_profiles
 from harness.report.bench_page import bench_page
 from harness.report.federated_rounds import rounds_section
+from harness.report.page import REPORT_FILE
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import read_part
 from harness.rounds.record import open_part, read_federated_rounds
@@ -103,11 +106,17 @@ def done(bench: LocalBench) -> Result:
         raise BrokenPipeError("nobody reads the progress any more")
 
     with pytest.raises(KeyboardInterrupt):
-        federate(files, root, stop=stop, listener=stopping, cache=bench.folder / "graphs")
+        run_federation(files, root, stop=stop, listener=stopping, cache=bench.folder / "graphs")
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
     shutil.copytree(run.path / "checkpoint", bench.folder / "after-round-1")
-    return federate(files, root, resume=run.path, listener=cutting, cache=bench.folder / "graphs")
+    return run_federation(
+        files, root, resume=run.path, listener=cutting, outputs=OUTPUTS, cache=bench.folder / "graphs"
+    )
+
+
+def test_the_page_stands_beside_the_evidence(done: Result) -> None:
+    assert "federat" in (done.path / REPORT_FILE).read_text()
 
 
 def test_rounds_are_stored_like_those_of_the_emulator(done: Result, tmp_path: Path) -> None:
@@ -182,7 +191,7 @@ def test_a_stopped_run_kept_its_finished_round(done: Result) -> None:
     assert len(list(done.path.glob("host_load-*.parquet"))) == 2
     starts = done.rounds["start_ns"].to_numpy()
     assert starts[1] == starts[0] + done.rounds["duration_ns"].iloc[0], (
-        "the time between sittings is not in it"
+        "the time between sessions is not in it"
     )
     assert (done.rounds["idle_ns"] >= 0).all()
 
@@ -200,7 +209,7 @@ def test_a_round_that_a_kill_has_cut_off_from_its_checkpoint_is_played_again(
     stop = threading.Event()
     stop.set()
     with pytest.raises(KeyboardInterrupt):
-        federate(files_of(bench), tmp_path, resume=copy, stop=stop, cache=bench.folder / "graphs")
+        run_federation(files_of(bench), tmp_path, resume=copy, stop=stop, cache=bench.folder / "graphs")
     assert [r.number for r in read_federated_rounds(copy)] == [1]
     assert read_table(copy, "rounds").column("round").to_pylist() == [1]
     aside = [read_record(p / "attempt.json", AttemptRecord) for p in (copy / "failed").iterdir()]
@@ -265,13 +274,13 @@ def test_the_page_of_a_run_that_ended_before_its_first_round(tmp_path: Path) -> 
 
 def test_a_resumed_run_has_to_be_the_same(bench: LocalBench, done: Result) -> None:
     with pytest.raises(ConfigError, match="another configuration"):
-        federate(files_of(bench, seed=9), bench.folder, resume=done.path, cache=bench.folder / "graphs")
+        run_federation(files_of(bench, seed=9), bench.folder, resume=done.path, cache=bench.folder / "graphs")
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
-    files = files_of(bench)
+    files_of(bench)
     root = bench.folder / "dry"
-    arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
+    arguments = ["bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory)]
     assert joulefleet([*arguments, "--root", str(root), "--dry-run", "--selector", "oort", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["selector"], said["devices"], said["rounds"]) == ("oort", ["alpha", "beta"], 2)
@@ -279,8 +288,8 @@ def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixt
 
 
 def test_the_command_says_what_is_wrong(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
-    files = files_of(bench)
-    arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
+    files_of(bench)
+    arguments = ["bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory)]
     assert joulefleet([*arguments, "--selector", "speed_oracle"]) == 3
     assert "is an oracle" in capsys.readouterr().err
     assert joulefleet([*arguments, "--profiles", str(bench.folder)]) == 3
@@ -296,7 +305,7 @@ def test_a_fleet_that_is_gone_leaves_the_run_open(bench: LocalBench, tmp_path: P
     inventory.write_text(text)
     shutil.copy(bench.inventory.with_suffix(".known_hosts"), inventory.with_suffix(".known_hosts"))
     with pytest.raises(DeviceError, match="not a single device could be asked"):
-        federate(files_of(bench, inventory), tmp_path / "runs", cache=bench.folder / "graphs")
+        run_federation(files_of(bench, inventory), tmp_path / "runs", cache=bench.folder / "graphs")
 
 
 def test_the_command_plays_with_profiles_of_an_earlier_run(
@@ -308,11 +317,11 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     profiles = [stored.profile for stored in build_run_profiles(copy).profiles]
     assert len(profiles) == 2
     notes = [f"profile of {profile.device}: {note}" for profile in profiles for note in profile.notes]
-    files = files_of(bench)
+    files_of(bench)
     arguments = [
-        "bench", "federate", files.scenario_name, "--inventory", str(bench.inventory), "--settings",
-        str(files.settings_path), "--selector", "oort", "--rounds", "1", "--root", str(tmp_path / "runs"),
-        "--profiles", str(copy),
+        "bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory),
+        "--settings", str(bench.folder / "federate.toml"), "--selector", "oort", "--rounds", "1",
+        "--root", str(tmp_path / "runs"), "--profiles", str(copy),
     ]  # fmt: skip
     larger = tmp_path / "larger.toml"
     larger.write_text(SCENARIO.replace("batch_size = 4", "batch_size = 8"))

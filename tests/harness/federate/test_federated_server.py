@@ -9,7 +9,7 @@ import pytest
 from device_agents.protocol import ProbeDone
 from harness.bench.job.ending import Ending, Stopped
 from harness.federate.participant import EnergySoFar
-from harness.federate.server import FederatedServer, Report
+from harness.rounds.server import Report, RoundServer
 from joulefleet.errors import CalledOff
 from power.model import SampleBlock
 from tests.harness.in_threads import in_threads
@@ -21,9 +21,9 @@ def report(duration_s: float = 1.0) -> Report:
     )
 
 
-def serve(devices: str, k: int | None, timeout_s: float = 10.0) -> FederatedServer:
+def serve(devices: str, k: int | None, timeout_s: float = 10.0) -> RoundServer:
     choose = None if k is None else lambda reports: frozenset(sorted(reports)[:k])
-    return FederatedServer(devices, choose, start_timeout_s=timeout_s, report_timeout_s=timeout_s)
+    return RoundServer(devices, choose, start_timeout_s=timeout_s, report_timeout_s=timeout_s)
 
 
 def test_the_round_begins_without_those_who_are_lost_or_late() -> None:
@@ -71,7 +71,7 @@ def test_a_choice_that_fails_stops_everybody_and_is_told() -> None:
     def choose(_: object) -> frozenset[str]:
         raise RuntimeError("a bug in the selector")
 
-    server = FederatedServer("ab", choose, start_timeout_s=9, report_timeout_s=9)
+    server = RoundServer("ab", choose, start_timeout_s=9, report_timeout_s=9)
     said = in_threads({n: lambda n=n: server.decide(n, report(), Ending()) for n in "ab"})
     assert said == {"a": False, "b": False}
     assert isinstance(server.failure, RuntimeError)

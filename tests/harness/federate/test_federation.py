@@ -9,34 +9,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_agents.protocol import ProbeDone
+from device_agents.protocol import Done, ProbeDone
 from device_agents.session.agent_session import Ping
+from device_agents.session.running_job import JobResult
 from emulator.round.outcome import Fate
-from harness.bench.job.attempt import Bench
+from harness.bench.job.attempt import Attempt, Bench
 from harness.bench.job.board import StatusBoard
-from harness.bench.job.ending import Ending
-from harness.bench.job.stages import Stage
-from harness.bench.job.workload import Workloads
+from harness.bench.job.hooks import SoFar, Stage
 from harness.bench.plan import PlannedLoad
 from harness.evidence.capture import CAPTURE_FILE, HostWindow
 from harness.federate import federation as module
+from harness.federate import participant
 from harness.federate.choice import ProbeChoice
 from harness.federate.costs import fate_of
 from harness.federate.federation import Federation
 from harness.federate.files import FederateFiles, read_files
-from harness.federate.participant import Participation
+from harness.federate.participant import FederatedParticipant, play_federated_round
 from harness.federate.registration import Registered
-from harness.federate.run import _cast
-from harness.federate.server import FederatedServer, Report
 from harness.federate.setup import FederationSetup
-from harness.rounds import round as bench_round
-from harness.rounds.round import Participant, play_round
+from harness.rounds.round import play_round
+from harness.rounds.server import Report, RoundServer
 from joulefleet.errors import DataQualityError, DeviceError
 from power.model import SampleBlock
 from tests.conftest import REPOSITORY
 
 SECOND_NS = 10**9
 TRAINED_S = 7
+TRAINED = JobResult("job", None, Done.model_construct(), (), {"w": np.zeros(1)})
 SETTINGS = 'backend = "torch"\ndevices = ["pi", "phone", "far", "left"]\n'
 
 
@@ -51,14 +50,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> FederateFiles:
 
 @pytest.fixture
 def cast(files: FederateFiles) -> FederationSetup:
-    return _cast(files, None, None)
+    return FederationSetup.of(files)
 
 
 @pytest.fixture
 def bench(files: FederateFiles, tmp_path: Path) -> Bench:
     plan = files.settings.plan(files.scenario)
     board = StatusBoard(files.devices)
-    return Bench(tmp_path, "run", plan, files.inventory, files.inventory_path, Workloads(plan, ()), board)
+    return Bench(tmp_path, "run", plan, files.inventory, files.inventory_path, board)
 
 
 def registered(*epoch_s: float) -> Registered:
@@ -77,7 +76,7 @@ def probe(duration_ns: int = SECOND_NS) -> ProbeDone:
 
 
 def test_a_resumed_run_is_judged_by_the_same_budgets(cast: FederationSetup, bench: Bench) -> None:
-    """Devices that register later change nothing, in the same sitting or after it."""
+    """Devices that register later change nothing, in the same session or after it."""
     first = Federation(bench, cast)
     first.register(registered(1.0, np.nan, np.nan, np.nan))
     judged_by = first.budgets
@@ -92,11 +91,11 @@ def test_a_resumed_run_is_judged_by_the_same_budgets(cast: FederationSetup, benc
 def test_nobody_was_chosen_if_every_probe_failed(
     cast: FederationSetup, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def all_fail(_bench: Bench, _server: FederatedServer, them: Sequence[Participant], *_: Any) -> None:
+    def all_fail(_bench: Bench, _server: RoundServer, them: Sequence[FederatedParticipant], *_: Any) -> None:
         for one in them:
             one.error = DeviceError("unplugged")
 
-    monkeypatch.setattr(module, "play_round", all_fail)
+    monkeypatch.setattr(module, "play_federated_round", all_fail)
     played = ready(cast, bench).play(threading.Event())
     assert set(played.outcome.fates) == {Fate.LEFT}
     assert not played.outcome.chosen.any()
@@ -108,12 +107,15 @@ def test_devices_rest_after_their_registration_too(
 ) -> None:
     ended: list[dict[str, float]] = []
 
-    def play(_b: Bench, _s: FederatedServer, them: Sequence[Participant], *rest: Any) -> None:
-        ended.append(dict(rest[-1]))
-        for one in them:
-            one.error = DeviceError("unplugged")
+    def play(bench: Bench, *rest: Any) -> None:
+        ended.append(dict(bench.last_end_s))
+        play_federated_round(bench, *rest)
 
-    monkeypatch.setattr(module, "play_round", play)
+    def unplugged(_: Attempt) -> None:
+        raise DeviceError("unplugged")
+
+    monkeypatch.setattr(Attempt, "_run", unplugged)
+    monkeypatch.setattr(module, "play_federated_round", play)
     federation = Federation(bench, cast)
     for _ in range(2):
         federation.measure_registration(threading.Event())
@@ -125,16 +127,16 @@ def test_an_update_is_kept_if_only_what_follows_the_capture_fails(
 ) -> None:
     """Once its file is there a capture is finished, so the weights that came with it count as well."""
 
-    def run(self: Participation) -> None:
-        self.model = {"w": np.zeros(1)}
+    def run(self: Attempt) -> None:
+        self.hooks.on_result(TRAINED)
         (self.folder / CAPTURE_FILE).write_text("{}")
         raise DeviceError("the link broke when it was closed")
 
-    monkeypatch.setattr(Participation, "run", run)
-    monkeypatch.setattr(bench_round, "open_capture", lambda folder: folder)
-    monkeypatch.setattr(bench_round, "read_part", lambda capture, _energy: capture)
+    monkeypatch.setattr(Attempt, "_run", run)
+    monkeypatch.setattr(participant, "open_capture", lambda folder: folder)
+    monkeypatch.setattr(participant, "read_part", lambda capture, _energy: capture)
     (one,) = cast.participants(1, np.array([0]), np.array([1]), cast.uploads.initial())
-    play_round(bench, cast.server([one], None), [one], threading.Event())
+    play_federated_round(bench, cast.server([one], None), [one], threading.Event())
     assert one.error is None
     assert one.model is not None
 
@@ -144,9 +146,9 @@ def test_a_capture_without_the_energy_that_is_charged_costs_its_device_alone(
 ) -> None:
     """The round goes on and nothing of it is played again when the run is resumed."""
 
-    def run(self: Participation) -> None:
-        self.model = {"w": np.zeros(1)}
-        self.on_stage(Stage.VERIFY)
+    def run(self: Attempt) -> None:
+        self.hooks.on_result(TRAINED)
+        self._at(Stage.VERIFY)
         (self.folder / CAPTURE_FILE).write_text("{}")
 
     def no_idle_power(folder: Path, _energy: str) -> Path:
@@ -154,18 +156,13 @@ def test_a_capture_without_the_energy_that_is_charged_costs_its_device_alone(
             raise DataQualityError("no idle power, so there is no net energy")
         return folder
 
-    monkeypatch.setattr(Participation, "run", run)
-    monkeypatch.setattr(bench_round, "open_capture", lambda folder: folder)
-    monkeypatch.setattr(bench_round, "read_part", no_idle_power)
+    monkeypatch.setattr(Attempt, "_run", run)
+    monkeypatch.setattr(participant, "open_capture", lambda folder: folder)
+    monkeypatch.setattr(participant, "read_part", no_idle_power)
     told: list[tuple[str, str]] = []
     them = cast.participants(1, np.array([0, 1]), np.array([1, 1]), cast.uploads.initial())
-    play_round(
-        bench,
-        cast.server(them, None),
-        them,
-        threading.Event(),
-        lambda event, job, _: told.append((event, job.cell.device)),
-    )
+    noting = replace(bench, note=lambda event, job, **_: told.append((event, job.split("_")[1])))
+    play_federated_round(noting, cast.server(them, None), them, threading.Event())
     pi, phone = them
     assert pi.reason == "verify: no idle power, so there is no net energy"
     assert pi.capture is None
@@ -184,36 +181,32 @@ def test_who_sent_no_update_has_not_finished(cast: FederationSetup) -> None:
     assert fate_of(one, server, finite=True, in_time=True) is Fate.FINISHED
 
 
+SO_FAR = SoFar(
+    heard_ns=TRAINED_S * SECOND_NS, pings=(Ping(0, 0, 0),), idle=(HostWindow(start_ns=0, end_ns=SECOND_NS),)
+)
+
+
 def part_of_a_round(
-    cast: FederationSetup,
-    bench: Bench,
-    server: FederatedServer,
-    load: PlannedLoad | None = None,
-    energy: str = "marginal",
-) -> Participation:
+    cast: FederationSetup, load: PlannedLoad | None = None, energy: str = "marginal"
+) -> FederatedParticipant:
     """A device that was idle at 1 W, perhaps ran a load at 2 W, trained at 3 W, and has just said so."""
     playing = replace(cast, scenario=cast.scenario.model_copy(update={"energy": energy}))
     (one,) = playing.participants(1, np.array([0]), np.array([2]), cast.uploads.initial())
-    job = one.job if load is None else replace(one.job, cell=replace(one.job.cell, load=load))
-    work = Participation(
-        bench, job, 1, bench.run, Ending(), lambda _: None, server=server, local=one.local
-    )  # fmt: skip
-    work._pings.append(Ping(0, 0, 0))
-    work._idle.append(HostWindow(start_ns=0, end_ns=SECOND_NS))
+    if load is not None:
+        one.job = replace(one.job, cell=replace(one.job.cell, load=load))
     for first_s, last_s, watts in ((0, 1, 1.0), (1, TRAINED_S - 1, 2.0), (TRAINED_S - 1, TRAINED_S, 3.0)):
         ticks = np.arange(first_s * 1000, last_s * 1000 + 1)
         power = np.full(len(ticks), watts)
-        work._power(SampleBlock(ticks * 10**6, ticks, power, np.ones(len(ticks)), 0, 0))
-    return work
+        one.see(SampleBlock(ticks * 10**6, ticks, power, np.ones(len(ticks)), 0, 0))
+    return one
 
 
-def test_the_selector_is_told_the_energy_that_is_charged(cast: FederationSetup, bench: Bench) -> None:
+def test_the_selector_is_told_the_energy_that_is_charged(cast: FederationSetup) -> None:
     """Marginal energy is what the training adds to the load beside it, at the choice as well."""
-    server = FederatedServer(["pi"], lambda _: frozenset(), start_timeout_s=1, report_timeout_s=1)
     game = PlannedLoad(name="game", cpu_share=0.5)
 
     def told(**changes: Any) -> float:
-        return part_of_a_round(cast, bench, server, **changes)._energy_j(probe(), TRAINED_S * SECOND_NS)
+        return part_of_a_round(cast, **changes).epoch_j(probe(), SO_FAR)
 
     assert told() == pytest.approx(2.0, rel=1e-2)
     assert told(load=game) == pytest.approx(1.0, rel=1e-2)
@@ -221,10 +214,9 @@ def test_the_selector_is_told_the_energy_that_is_charged(cast: FederationSetup, 
     assert told(load=game, energy="gross") == pytest.approx(3.0, rel=1e-2)
 
 
-def test_an_epoch_of_no_length_has_no_energy(cast: FederationSetup, bench: Bench) -> None:
+def test_an_epoch_of_no_length_has_no_energy(cast: FederationSetup) -> None:
     """A device may report anything."""
-    server = cast.server([], None)
-    assert np.isnan(part_of_a_round(cast, bench, server)._energy_j(probe(0), TRAINED_S * SECOND_NS))
+    assert np.isnan(part_of_a_round(cast).epoch_j(probe(0), SO_FAR))
 
 
 def test_without_a_choice_nobody_waits_for_the_meter(
@@ -235,9 +227,12 @@ def test_without_a_choice_nobody_waits_for_the_meter(
     def asked(*_: Any) -> float:
         raise AssertionError("nobody needs to know")
 
-    monkeypatch.setattr(Participation, "_energy_j", asked)
-    server = FederatedServer(["pi"], None, start_timeout_s=1, report_timeout_s=1)
-    assert part_of_a_round(cast, bench, server)._decide(probe())
+    said: list[bool] = []
+    monkeypatch.setattr(FederatedParticipant, "epoch_j", asked)
+    monkeypatch.setattr(Attempt, "_run", lambda self: said.append(self._decide(probe())))
+    server = RoundServer(["pi"], None, start_timeout_s=1, report_timeout_s=1)
+    play_round(bench, server, [part_of_a_round(cast)], threading.Event())
+    assert said == [True]
     assert np.isnan(server.reports["pi"].epoch_j)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from device_agents.job import Job
 from device_agents.payload.job import parse_job
-from device_agents.payload.tensors import unpack
+from device_agents.payload.tensors import unpack_arrays
 from device_agents.payload.trainer import Files, build_trainer
 from device_agents.workloads.tasks import find_task
-from emulator.runs.assemble import learners_of
+from emulator.runs.learners import learners_of
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.training.table import TableTrainer
@@ -42,11 +42,11 @@ def test_a_device_gets_its_own_shard_and_the_global_weights(trainer: TableTraine
         work = data.workload(device, data.model(weights))
         blobs = work.blobs()
         x, y = trainer.clients.training(device)
-        shard = unpack(blobs["shard"])
+        shard = unpack_arrays(blobs["shard"])
         assert np.array_equal(shard["x"], x)
         assert np.array_equal(shard["y"], y)
         assert data.samples(device) == len(y)
-        assert np.array_equal(data.row(unpack(blobs["model"])), weights), "there and back"
+        assert np.array_equal(data.row(unpack_arrays(blobs["model"])), weights), "there and back"
     assert data.trainable().all()
     shards = {data.workload(device, b"").shard for device in range(4)}
     assert len(shards) == 4

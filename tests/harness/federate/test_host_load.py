@@ -33,7 +33,7 @@ def test_shares_are_between_the_readings_around_a_stretch() -> None:
     assert host.between(-1, 50) is None
 
 
-def test_every_sitting_has_a_table_and_they_are_read_together(tmp_path: Path) -> None:
+def test_every_session_has_a_table_and_they_are_read_together(tmp_path: Path) -> None:
     with RunStore(tmp_path).create("load", kind="federation") as run:
         began_ns = time.monotonic_ns()
         for _ in range(2):
@@ -42,7 +42,7 @@ def test_every_sitting_has_a_table_and_they_are_read_together(tmp_path: Path) ->
         ended_ns = time.monotonic_ns()
     host = HostLoad.read(run.path)
     assert len(list(run.path.glob("host_load-*.parquet"))) == 2
-    first, second = (one.t_ns for one in host.sittings)
+    first, second = (one.t_ns for one in host.sessions)
     assert began_ns <= first[0] < first[-1] < second[0] < second[-1] <= ended_ns
     for t_ns in (first, second):
         found = host.between(int(t_ns[1]), int(t_ns[-2]))
@@ -59,18 +59,18 @@ def test_a_host_that_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert HostLoad.read(run.path).between(0, time.monotonic_ns()) is None
 
 
-def test_sittings_are_told_apart(tmp_path: Path) -> None:
+def test_sessions_are_told_apart(tmp_path: Path) -> None:
     """There may be more than nine, and the host's clock begins anew when it is started."""
     with RunStore(tmp_path).create("load", kind="federation") as run:
-        for sitting in range(1, 11):
-            began_ns = 1000 * sitting if sitting < 10 else 0
-            with run.table(f"host_load-{sitting}", _schema()) as table:
+        for session in range(1, 11):
+            began_ns = 1000 * session if session < 10 else 0
+            with run.table(f"host_load-{session}", _schema()) as table:
                 times = [began_ns, began_ns + 100]
-                table.append({"t_ns": times, "ticks": [0, 100], "idle": [0, 10 * sitting], "steal": [0, 0]})
+                table.append({"t_ns": times, "ticks": [0, 100], "idle": [0, 10 * session], "steal": [0, 0]})
     host = HostLoad.read(run.path)
-    for sitting in range(1, 11):
-        began_ns = 1000 * sitting if sitting < 10 else 0
+    for session in range(1, 11):
+        began_ns = 1000 * session if session < 10 else 0
         found = host.between(began_ns + 10, began_ns + 90)
         assert found is not None
-        assert found.idle == pytest.approx(sitting / 10)
-    assert host.between(1050, 2050) is None, "nobody looked between two sittings"
+        assert found.idle == pytest.approx(session / 10)
+    assert host.between(1050, 2050) is None, "nobody looked between two sessions"

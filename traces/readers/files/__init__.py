@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""File formats, streamed: delimited text, JSON, SQL dumps, NumPy archives, pickles without running them."""

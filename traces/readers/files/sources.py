@@ -82,7 +82,7 @@ def byte_chunks(path: Path, report: ImportReport, *, share: float = 1.0) -> Iter
 
     Args:
         path: The file.
-        report: Told how far the reading is.
+        report: Learns how far the reading is.
         share: What part of the file's size this pass counts for, when it is read more than once.
 
     Raises:

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""From the rows of a source to traces: records, times, values, channels; the same for every format."""

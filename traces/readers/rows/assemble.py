@@ -1,13 +1,13 @@
 """From the records of one user to an `InteractionTrace`; the same rules for every format.
 
 What the source says stays as it says it: sessions and spans that overlap, and readings out of order or twice
-at one time, are kept and counted; `traces.quality.validate` judges them. Only three things are decided here,
+at one time, are kept and counted; `traces.quality.checks` judges them. Only three things are decided here,
 and each is counted in the report:
 
 * Logs of changes are put into the order of time (a stable sort), or there would be no intervals.
 * A session of zero length holds no time and is left out.
-* A session whose end the source does not tell is left out, and the foreground app is unknown from its begin
-  to the next thing the source tells about that phone.
+* A session whose end the source does not say is left out, and the foreground app is unknown from its begin
+  to the next record of that phone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from traces.model import InteractionTrace
 from traces.readers.rows.channels import ChannelBuilder, ChannelRules
-from traces.readers.rows.records import Observed, RecordKind
+from traces.readers.rows.records import RecordKind, UserRecords
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ def source_facts(
 
 def assemble(
     user: str,
-    observed: Observed,
+    observed: UserRecords,
     source: SourceFacts,
     report: ImportReport,
     *,
@@ -82,7 +82,7 @@ def assemble(
         categories: The source's own category of an app, by its number.
         device: Phone model.
         facts: Anything else the source says.
-        limits_ns: Begin and end of the recording, where the source tells; else from the first to the last
+        limits_ns: Begin and end of the recording, where the source says; else from the first to the last
             record.
     """
     seen = ChannelBuilder(observed.array(), rules, report, limits_ns)

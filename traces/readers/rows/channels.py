@@ -23,13 +23,8 @@ _FAR_NS = 2**62
 _NO_RECORDS = np.empty(0, DTYPE)
 _OBSERVED = (RecordKind.RECORDED_SPAN, RecordKind.APP_KNOWN_SPAN)
 _SPANS = (
-    *(
-        RecordKind.SESSION,
-        RecordKind.SCREEN_SPAN,
-        RecordKind.PLUGGED_SPAN,
-        RecordKind.AVAILABLE_SPAN,
-        RecordKind.NETWORK_SPAN,
-    ),
+    *(RecordKind.SESSION, RecordKind.SCREEN_SPAN, RecordKind.PLUGGED_SPAN),
+    *(RecordKind.AVAILABLE_SPAN, RecordKind.NETWORK_SPAN),
     *_OBSERVED,
 )
 
@@ -94,11 +89,13 @@ class ChannelBuilder:
 
     @cached_property
     def coverage(self) -> Intervals | None:
-        """When the recorder ran; None if that is all the time, or if the records do not tell."""
-        told = self._told_yes(RecordKind.RECORDED_SPAN)
+        """When the recorder ran; None if that is all the time, or if the records do not say."""
+        listed = self._listed(RecordKind.RECORDED_SPAN)
         if self._rules.hold_ns is None and not self._has(RecordKind.STOPPED):
-            all_the_time = told.start_ns.tolist() == [self.start_ns] and told.end_ns.tolist() == [self.end_ns]
-            return told if self._has(RecordKind.RECORDED_SPAN) and not all_the_time else None
+            all_the_time = listed.start_ns.tolist() == [self.start_ns] and listed.end_ns.tolist() == [
+                self.end_ns
+            ]
+            return listed if self._has(RecordKind.RECORDED_SPAN) and not all_the_time else None
         kind = self._records["kind"]
         is_span, is_stop = np.isin(kind, _SPANS), kind == RecordKind.STOPPED
         spans = self._records[is_span & ~np.isin(kind, _OBSERVED) & (self._records["code"] != UNKNOWN)]
@@ -106,7 +103,7 @@ class ChannelBuilder:
         # clock of whole seconds, does not say that it runs again.
         moments = np.concatenate([self._records[~is_span & ~is_stop], self._records[is_stop]])
         runs, running = self._runs(moments, moments["kind"] != RecordKind.STOPPED)
-        return union(told, _where(runs, running), Intervals(spans["t_ns"], spans["end_ns"]))
+        return union(listed, _where(runs, running), Intervals(spans["t_ns"], spans["end_ns"]))
 
     def fact(self, reading: RecordKind, span: RecordKind) -> Fact | None:
         """A yes-or-no channel, from readings, from spans, or from both."""
@@ -139,31 +136,31 @@ class ChannelBuilder:
         return fact
 
     def sessions(self, apps: tuple[str, ...], categories: Mapping[int, str]) -> AppSessions | None:
-        """Foreground sessions, told as such or made from readings of the foreground app."""
+        """Foreground sessions, recorded as such or made from readings of the foreground app."""
         if not self._has(RecordKind.SESSION, RecordKind.UNENDED, RecordKind.APP, RecordKind.APP_KNOWN_SPAN):
             return None
-        told = self._spans(RecordKind.SESSION)
+        spans = self._spans(RecordKind.SESSION)
         runs, code = self._readings(RecordKind.APP)
         seen = code >= 0
-        app = np.concatenate([told["code"], code[seen]])
+        app = np.concatenate([spans["code"], code[seen]])
         used, index = np.unique(app, return_inverse=True)
         not_measured = np.full(np.count_nonzero(seen), np.nan)
         return AppSessions(
-            start_ns=np.concatenate([told["t_ns"], runs.start_ns[seen]]),
-            end_ns=np.concatenate([told["end_ns"], runs.end_ns[seen]]),
+            start_ns=np.concatenate([spans["t_ns"], runs.start_ns[seen]]),
+            end_ns=np.concatenate([spans["end_ns"], runs.end_ns[seen]]),
             app=index.astype(np.int32),
             names=tuple(apps[number] for number in used),
-            categories=_told_categories(used, categories),
-            cpu=_measured(np.concatenate([told["x"], not_measured])),
-            memory=_measured(np.concatenate([told["y"], not_measured])),
+            categories=_categories_of(used, categories),
+            cpu=_measured(np.concatenate([spans["x"], not_measured])),
+            memory=_measured(np.concatenate([spans["y"], not_measured])),
             known=self._app_known(_where(runs, code != UNKNOWN)),
         )
 
     def _app_known(self, observed: Intervals) -> Intervals | None:
-        """When the foreground app is known: where it was read or is told to be, else but for open ends."""
+        """When the foreground app is known: where it was read or said to be, else all but open ends."""
         unended = self._unended()
         if self._has(RecordKind.APP, RecordKind.APP_KNOWN_SPAN):
-            return difference(union(observed, self._told_yes(RecordKind.APP_KNOWN_SPAN)), unended)
+            return difference(union(observed, self._listed(RecordKind.APP_KNOWN_SPAN)), unended)
         return self._known_but(unended)
 
     def network(self) -> NetworkSpans | None:
@@ -210,20 +207,20 @@ class ChannelBuilder:
 
     def _readings(self, kind: RecordKind) -> tuple[Intervals, NDArray[np.int32]]:
         """Runs of the codes of one kind of reading; where the recorder stopped, they are unknown."""
-        told = self._of(kind)
-        if not len(told):
-            return Intervals.none(), told["code"]
-        self._note(kind, "out of time order, sorted", told["t_ns"][1:] < told["t_ns"][:-1])
+        readings = self._of(kind)
+        if not len(readings):
+            return Intervals.none(), readings["code"]
+        self._note(kind, "out of time order, sorted", readings["t_ns"][1:] < readings["t_ns"][:-1])
         stops = self._of(RecordKind.STOPPED)
-        code = np.concatenate([told["code"], np.full(len(stops), UNKNOWN, np.int32)])
-        return self._runs(np.concatenate([told, stops]), code)
+        code = np.concatenate([readings["code"], np.full(len(stops), UNKNOWN, np.int32)])
+        return self._runs(np.concatenate([readings, stops]), code)
 
     def _spans(self, kind: RecordKind) -> NDArray[Any]:
-        told = self._of(kind)
-        if not len(told):
-            return told
-        self._note(kind, "of zero length, left out", told["end_ns"] == told["t_ns"])
-        spans: NDArray[Any] = told[told["end_ns"] != told["t_ns"]]
+        found = self._of(kind)
+        if not len(found):
+            return found
+        self._note(kind, "of zero length, left out", found["end_ns"] == found["t_ns"])
+        spans: NDArray[Any] = found[found["end_ns"] != found["t_ns"]]
         self._note(kind, "that end before they begin, kept", spans["end_ns"] < spans["t_ns"])
         self._note(kind, "out of time order, kept", spans["t_ns"][1:] < spans["t_ns"][:-1])
         ordered = spans[np.argsort(spans["t_ns"], kind="stable")]
@@ -241,7 +238,7 @@ class ChannelBuilder:
     def _note(self, kind: RecordKind, what: str, which: NDArray[np.bool_]) -> None:
         self._report.note(f"{_LABELS[kind]} {what}", int(np.count_nonzero(which)))
 
-    def _told_yes(self, kind: RecordKind) -> Intervals:
+    def _listed(self, kind: RecordKind) -> Intervals:
         spans = self._spans(kind)
         return union(_where(Intervals(spans["t_ns"], spans["end_ns"]), spans["code"] == 1))
 
@@ -253,7 +250,7 @@ class ChannelBuilder:
         return difference(whole if self.coverage is None else self.coverage, unknown)
 
     def _unended(self) -> Intervals:
-        """From each session without an end to the next moment told."""
+        """From each session without an end to the next moment on record."""
         unended = self._of(RecordKind.UNENDED)["t_ns"]
         self._report.note("app sessions without an end, left out", len(unended))
         moments = np.sort(np.append(self._records["t_ns"], self.end_ns))
@@ -265,9 +262,9 @@ def _where(intervals: Intervals, chosen: NDArray[np.bool_]) -> Intervals:
     return Intervals(intervals.start_ns[chosen], intervals.end_ns[chosen])
 
 
-def _told_categories(used: NDArray[Any], categories: Mapping[int, str]) -> tuple[str, ...]:
-    told = tuple(categories.get(number, "") for number in used.tolist())
-    return told if any(told) else ()
+def _categories_of(used: NDArray[Any], categories: Mapping[int, str]) -> tuple[str, ...]:
+    names = tuple(categories.get(number, "") for number in used.tolist())
+    return names if any(names) else ()
 
 
 def _measured(values: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -1,4 +1,4 @@
-"""What the rows of all tables of a source tell, collected user by user until the traces are made."""
+"""The rows of all tables of a source, collected user by user until the traces are made."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CollectedRows:
             self.about.setdefault(user, UserFacts()).learn(about)
 
     def traces(
-        self, origin: SourceFacts, report: ImportReport, rules: ChannelRules
+        self, source: SourceFacts, report: ImportReport, rules: ChannelRules
     ) -> Iterator[InteractionTrace]:
         """One trace per user; a user's own zone wins over the one given for all."""
         names = self.apps.all()
@@ -72,8 +72,8 @@ class CollectedRows:
                 user,
                 observed,
                 replace(
-                    origin,
-                    time_zone=about.time_zone or origin.time_zone,
+                    source,
+                    time_zone=about.time_zone or source.time_zone,
                     relative_time=bool(about.relative_time),
                 ),
                 report,

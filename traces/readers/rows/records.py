@@ -23,12 +23,12 @@ UNKNOWN = -1
 
 
 class RecordKind(IntEnum):
-    """What a record tells. ``t_ns`` is when (or from when); the other fields depend on the kind."""
+    """What a record is about. ``t_ns`` is when (or from when); the other fields depend on the kind."""
 
     SESSION = 0
     """A foreground session until ``end_ns``; ``code`` is the app, ``x`` and ``y`` measured CPU and memory."""
     UNENDED = 1
-    """A foreground session whose end the source does not tell; ``code`` is the app."""
+    """A foreground session whose end the source does not say; ``code`` is the app."""
     APP = 2
     """The foreground app is now ``code``, or none (`NO_APP`)."""
     SCREEN = 3
@@ -54,9 +54,9 @@ class RecordKind(IntEnum):
     STOPPED = 13
     """The recorder stops here; it runs again from the next later record on."""
     SEEN = 14
-    """The recorder ran; nothing else is told."""
+    """The recorder ran; nothing else is known."""
     RECORDED_SPAN = 15
-    """The recorder ran (1) or not until ``end_ns``; where such spans are told, they tell all of it."""
+    """The recorder ran (1) or not until ``end_ns``; where there are such spans, they list all of it."""
     APP_KNOWN_SPAN = 16
     """The foreground app was observed (1) or not until ``end_ns``; likewise."""
 
@@ -68,7 +68,7 @@ NO_APP = -2
 """Code of an `APP` record: no app is in the foreground."""
 
 
-class Observed:
+class UserRecords:
     """The records of one user, in the order of the source."""
 
     __slots__ = ("_bytes",)

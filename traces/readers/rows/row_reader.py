@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from joulefleet.errors import ConfigError
+from traces.readers import settings
 from traces.readers.files.sources import is_text
-from traces.readers.rows import options as choices
 from traces.readers.rows.collected import CollectedRows, UserFacts
 from traces.readers.rows.records import NO_APP, Record, RecordKind
 from traces.readers.rows.timestamps import number_to_ns
@@ -47,8 +47,8 @@ class RowReader:
     Args:
         columns: Position of each field in a row.
         user: Whose rows they are when the table has no user field.
-        told: Takes what they tell.
-        meanings: What the texts mean.
+        collected: Takes the records.
+        codec: Reads the texts.
 
     Raises:
         ConfigError: The fields do not make a table.
@@ -58,17 +58,17 @@ class RowReader:
         self,
         columns: Mapping[str, int],
         user: str,
-        told: CollectedRows,
-        meanings: ValueCodec,
+        collected: CollectedRows,
+        codec: ValueCodec,
     ) -> None:
-        self._told = told
-        self._means = meanings
+        self._collected = collected
+        self._codec = codec
         self._user = user
         self._at = dict(columns)
         self._user_at = columns.get("user")
         self._app_at = columns.get("app")
         self._category_at = columns.get("category")
-        self._tells_about = bool(set(columns) & set(ABOUT))
+        self._has_user_facts = bool(set(columns) & set(ABOUT))
         self._level_at = columns.get("level")
         self._has_rates = "down_bps" in columns or "up_bps" in columns
         self._is_measured = "cpu" in columns or "memory" in columns
@@ -84,7 +84,7 @@ class RowReader:
         if misplaced:
             raise ConfigError(
                 f"{', '.join(sorted(misplaced))}: not in a table of {'spans' if is_span else 'moments'}",
-                hint="a table with an end or a duration tells of spans, any other of moments; split it",
+                hint="a table with an end or a duration holds spans, any other moments; split it",
             )
         if not set(columns) - set(WHEN) - {"user", "category", *ABOUT}:
             raise ConfigError(
@@ -101,22 +101,22 @@ class RowReader:
         begin = row[self._begin_at]
         if not begin:
             raise ValueError("time is empty")
-        records = self._read(row, self._means.time_ns(begin))
-        about = self._read_about(row)
-        self._told.spool.of(user).extend(records)
+        records = self._read(row, self._codec.time_ns(begin))
+        about = self._user_facts(row)
+        self._collected.spool.of(user).extend(records)
         if about is not None:
-            self._told.learn(user, about)
+            self._collected.learn(user, about)
 
-    def _read_about(self, row: Row) -> UserFacts | None:
-        if not self._tells_about:
+    def _user_facts(self, row: Row) -> UserFacts | None:
+        if not self._has_user_facts:
             return None
         device, zone, relative = self._text(row, "device"), self._text(row, "time_zone"), None
         if not is_text(device):
             raise ValueError("device is not valid text")
-        if zone and not choices.is_zone(zone):
+        if zone and not settings.is_zone(zone):
             raise ValueError(f"time_zone {zone[:40]!r} is not an IANA name")
         if text := self._text(row, "relative_time"):
-            relative = self._means.code("relative_time", text) == 1
+            relative = self._codec.code("relative_time", text) == 1
         return UserFacts(device, zone, relative)
 
     def _text(self, row: Row, name: str) -> str:
@@ -138,7 +138,7 @@ class RowReader:
             raise ValueError("the end is empty")
         for name, at in self._states:
             if text := row[at]:
-                records.append((_SPANS[name], self._means.code(name, text), begin_ns, end_ns, 0.0, 0.0))
+                records.append((_SPANS[name], self._codec.code(name, text), begin_ns, end_ns, 0.0, 0.0))
         if not records:
             raise ValueError("no field tells anything")
         return records
@@ -146,10 +146,10 @@ class RowReader:
     def _end(self, row: Row, begin_ns: int) -> int | None:
         if self._end_at is not None:
             text = row[self._end_at]
-            end_ns = self._means.time_ns(text) if text else None
+            end_ns = self._codec.time_ns(text) if text else None
         else:
             text = row[self._duration_at or 0]
-            end_ns = begin_ns + number_to_ns(text, self._means.unit_ns) if text else None
+            end_ns = begin_ns + number_to_ns(text, self._codec.unit_ns) if text else None
         if end_ns is not None and end_ns < begin_ns:
             raise ValueError(f"it ends {(begin_ns - end_ns) / 1e9:g} s before it begins")
         return end_ns
@@ -158,24 +158,24 @@ class RowReader:
         records: list[Record] = []
         for name, at in self._states:
             if text := row[at]:
-                records.append((_MOMENTS[name], self._means.code(name, text), t_ns, 0, 0.0, 0.0))
+                records.append((_MOMENTS[name], self._codec.code(name, text), t_ns, 0, 0.0, 0.0))
         if self._app_at is not None and (app := row[self._app_at]):
             code = NO_APP if app.lower() == "none" else self._app(row, app)
             records.append((RecordKind.APP, code, t_ns, 0, 0.0, 0.0))
         if self._level_at is not None and (level := row[self._level_at]):
-            share = within("level", level, self._means.level_scale) / self._means.level_scale
+            share = within("level", level, self._codec.level_scale) / self._codec.level_scale
             records.append((RecordKind.LEVEL, 0, t_ns, 0, share, 0.0))
         if self._has_rates and (rates := self._rates(row)) is not None:
             records.append((RecordKind.RATE, 0, t_ns, 0, *rates))
         return records or [(RecordKind.SEEN, 0, t_ns, 0, 0.0, 0.0)]
 
     def _app(self, row: Row, name: str) -> int:
-        code = self._told.apps.index(name)
+        code = self._collected.apps.index(name)
         category = None if self._category_at is None else row[self._category_at]
         if category and not is_text(category):
             raise ValueError("category is not valid text")
         if category:
-            self._told.categories.setdefault(code, category)
+            self._collected.categories.setdefault(code, category)
         return code
 
     def _rates(self, row: Row) -> tuple[float, float] | None:

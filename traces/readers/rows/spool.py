@@ -12,7 +12,7 @@ from typing import IO
 from joulefleet.errors import DataQualityError
 from joulefleet.records import storage_error
 from traces.readers.files.sources import is_text
-from traces.readers.rows.records import DTYPE, Observed
+from traces.readers.rows.records import DTYPE, UserRecords
 
 MAX_BUFFERED_ROWS = 1_000_000
 """Rows kept in memory before they are spilled; a row is one to four records of 40 bytes."""
@@ -63,7 +63,7 @@ class UserSpool:
 
     def __init__(self) -> None:
         self.users = NameIndex("user")
-        self._buffers: dict[int, Observed] = {}
+        self._buffers: dict[int, UserRecords] = {}
         self._segments: dict[int, array[int]] = {}  # per user: begin and size of each piece in the file
         self._buffered = 0
         self._file: IO[bytes] | None = None
@@ -77,7 +77,7 @@ class UserSpool:
         if self._file is not None:
             self._file.close()
 
-    def of(self, user: str) -> Observed:
+    def of(self, user: str) -> UserRecords:
         """Where to add a record of ``user``; good for one row only, a spill may follow.
 
         Raises:
@@ -89,10 +89,10 @@ class UserSpool:
         number = self.users.index(user)
         buffer = self._buffers.get(number)
         if buffer is None:
-            buffer = self._buffers[number] = Observed()
+            buffer = self._buffers[number] = UserRecords()
         return buffer
 
-    def each(self) -> Iterator[tuple[str, Observed]]:
+    def each(self) -> Iterator[tuple[str, UserRecords]]:
         """Users in the order in which they appeared, each with all its records in the order of the source.
 
         Raises:
@@ -117,7 +117,7 @@ class UserSpool:
         self._buffers.clear()
         self._buffered = 0
 
-    def _collected(self, number: int) -> Observed:
+    def _collected(self, number: int) -> UserRecords:
         parts = []
         if self._file is not None:
             places = self._segments.get(number, array("q"))
@@ -125,4 +125,4 @@ class UserSpool:
                 self._file.seek(begin)
                 parts.append(self._file.read(size))
         buffer = self._buffers.get(number)
-        return Observed(b"".join(parts) + (b"" if buffer is None else bytes(buffer)))
+        return UserRecords(b"".join(parts) + (b"" if buffer is None else bytes(buffer)))

@@ -1,4 +1,4 @@
-"""What the texts in a table mean: times, states and numbers, by the user's settings."""
+"""From the texts in a table to times, states and numbers, by the user's settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 
 from joulefleet.errors import ConfigError
 from traces.model import NetworkKind
+from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.rows import options as choices
 from traces.readers.rows.records import UNKNOWN
 from traces.readers.rows.timestamps import SHOWN_TWICE, UNITS_NS, datetime_to_ns, is_shown_twice, number_to_ns
 
@@ -33,14 +33,14 @@ _NETWORKS = {
 
 @dataclass(frozen=True, slots=True)
 class ValueCodec:
-    """What the texts of a table mean.
+    """Reads the texts of a table.
 
     Attributes:
         time_ns: A moment as POSIX nanoseconds.
         unit_ns: What the numbers in ``duration`` count.
         codes: Per state, the code of each text (lower case).
         level_scale: What a full battery reads.
-        above: States told by a number, with the number above which they are on.
+        above: States given by a number, with the number above which they are on.
     """
 
     time_ns: Callable[[str], int] = number_to_ns
@@ -53,7 +53,7 @@ class ValueCodec:
         """The code of a state's text.
 
         Raises:
-            ValueError: The text has no meaning.
+            ValueError: The text is not known.
         """
         if state in self.above:
             return int(_finite(state, text) > self.above[state])
@@ -65,13 +65,13 @@ class ValueCodec:
 
 
 def value_codec(options: ReaderOptions, report: ImportReport) -> ValueCodec:
-    """What the user's settings say about a table; ``report`` counts stamps that have two meanings.
+    """The codec that the user's settings ask for; ``report`` counts stamps that the clock showed twice.
 
     Raises:
-        ConfigError: A setting has no sense.
+        ConfigError: A setting is not valid.
     """
-    unit_ns = UNITS_NS[choices.one_of(options, "time_unit", "s", tuple(UNITS_NS))]
-    scale = choices.one_of(options, "level_scale", "1", ("1", "100"))
+    unit_ns = UNITS_NS[settings.one_of(options, "time_unit", "s", tuple(UNITS_NS))]
+    scale = settings.one_of(options, "level_scale", "1", ("1", "100"))
     pattern = options.settings.get("time_format")
     return ValueCodec(
         time_ns=_stamps(pattern, options, report) if pattern else partial(number_to_ns, unit_ns=unit_ns),
@@ -94,7 +94,7 @@ def _stamps(pattern: str, options: ReaderOptions, report: ImportReport) -> Calla
     has_offset = pattern == "iso" or "%z" in pattern
     zone: ZoneInfo | None = None
     if options.time_zone or not has_offset:
-        zone = choices.zone(options, f"stamps like {pattern!r} have no offset")
+        zone = settings.zone(options, f"stamps like {pattern!r} have no offset")
 
     def time_ns(text: str) -> int:
         try:

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""Draws people from a usage model."""

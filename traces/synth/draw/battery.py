@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.measure import sorted_once, time_before
+from traces.intervals import sorted_once, time_before
 from traces.synth.model import BatteryModel
 
 if TYPE_CHECKING:

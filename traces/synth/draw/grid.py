@@ -1,13 +1,12 @@
-"""Drawing from a process whose state changes at fixed times only."""
+"""Drawing from a process whose state changes at fixed times only; and the sampler that a process takes."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.synth.draw.process import LEAD_IN_H, Changes, Persons, rates_by_week
-from traces.synth.fit.periods import WEEK_H
-from traces.synth.model import Grid, Process
+from traces.synth.draw.process import LEAD_IN_H, Changes, Persons, ProcessSampler, rates_by_week
+from traces.synth.model import WEEK_H, Grid, Process
 
 
 class GridSampler:
@@ -56,3 +55,11 @@ class GridSampler:
         until_h = np.append(start_h[1:], end_h)
         until_h[:-1][person[1:] != person[:-1]] = end_h
         return Changes(person, start_h, until_h, states[step, person])
+
+
+Sampler = ProcessSampler | GridSampler
+
+
+def sampler_of(process: Process) -> Sampler:
+    """Prepare a process for drawing."""
+    return ProcessSampler(process) if process.grid is None else GridSampler(process, process.grid)

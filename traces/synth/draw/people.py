@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from joulefleet.seeds import generator
 from traces.model import Intervals
-from traces.synth.apps import AppDrawing
 from traces.synth.draw.battery import BatteryDrawing, BatteryReadings
+from traces.synth.draw.grid import Sampler, sampler_of
 from traces.synth.draw.process import Changes
-from traces.synth.fit.periods import WEEK_H
-from traces.synth.model import UsageModel
-from traces.synth.samplers import Sampler, sampler_of
+from traces.synth.model import WEEK_H, AppMix, UsageModel
 
 BATCH_PEOPLE = 8192
 """Drawn together for a week, which makes long arrays of the many small steps of a walk."""
@@ -78,6 +76,36 @@ class PeopleBlock:
     channels: dict[str, ChannelStretches]
     app: NDArray[np.int8] | None
     battery: BatteryReadings | None
+
+
+class AppDrawing:
+    """The apps of a batch of people.
+
+    Every person's popularities fall by one ratio from category to category, so that the number of the
+    category is geometric, cut off at the last one.
+
+    Args:
+        mix: Of categories.
+        people: How many there are in the batch.
+        rng: Where chance comes from; a person's draws follow those of the persons before.
+    """
+
+    def __init__(self, mix: AppMix, people: int, rng: np.random.Generator) -> None:
+        self._last = len(mix.categories)
+        self._ratio = mix.ratio_low + (mix.ratio_high - mix.ratio_low) * rng.random(people)
+        self._rng = rng
+
+    def draw(self, who: slice, person: NDArray[np.int64]) -> NDArray[np.int8]:
+        """The category of each session, by number.
+
+        Args:
+            who: The people who come next in the batch.
+            person: Whose session, counted from the first of them; sorted.
+        """
+        own = self._ratio[who][person]
+        u = self._rng.random(len(person)) * (1.0 - own**self._last)
+        number = np.floor(np.log1p(-u) / np.log(own)).astype(np.int8)
+        return np.asarray(np.minimum(number, np.int8(self._last - 1)))
 
 
 def draw_people(model: UsageModel, users: int, days: int, seed: int) -> Iterator[PeopleBlock]:

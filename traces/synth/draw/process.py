@@ -8,18 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.synth.fit.dwell import part_of_day
-from traces.synth.fit.periods import WEEK_H, WEEKEND_H
-from traces.synth.model import BLOCKS, HOURS, STAY_LEVELS, Process
+from traces.synth.model import BLOCKS, DWELL_LEVELS, HOURS, WEEK_H, WEEKEND_H, Process, part_of_day
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 LEAD_IN_H = 24.0
-"""Everybody begins on the Sunday before, in the middle of a spell; that day is thrown away."""
+"""Everybody begins on the Sunday before, in the middle of a period; that day is thrown away."""
 _FINE = 1024
 _ROUND = 16
-"""Spells that everybody walks between two looks at who is done; an even number."""
-_LONGEST_STAY_WEEKS = 520.0  # ten years: a phone that is left alone stays countable
+"""Periods that everybody walks between two looks at who is done; an even number."""
+_LONGEST_DWELL_WEEKS = 520.0  # ten years: a phone that is left alone stays countable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,10 +84,10 @@ class ProcessSampler:
         self._run = (run + self._base[:, None]).ravel()
         self._hour = np.tile(np.arange(WEEK_H + 1.0), len(rate))
         fine = np.linspace(0.0, 1.0, _FINE + 1)
-        rows = [row for kind in process.classes for stays in kind.stay or () for row in stays]
-        stays = [np.interp(fine, STAY_LEVELS, row) for row in rows]
-        self._stay = np.concatenate(stays)
-        self._remaining = np.concatenate([_remaining(row) for row in stays])
+        rows = [row for kind in process.classes for dwells in kind.stay or () for row in dwells]
+        dwells = [np.interp(fine, DWELL_LEVELS, row) for row in rows]
+        self._dwell = np.concatenate(dwells)
+        self._remaining = np.concatenate([_remaining(row) for row in dwells])
 
     def draw(
         self,
@@ -138,7 +136,7 @@ class ProcessSampler:
         per_week = self._per_week[clock]
         weeks = np.floor((run - self._base[clock]) / per_week)
         place = np.interp(run - weeks * per_week, self._run, self._hour)
-        return np.asarray(np.minimum(weeks, _LONGEST_STAY_WEEKS) * WEEK_H + place)
+        return np.asarray(np.minimum(weeks, _LONGEST_DWELL_WEEKS) * WEEK_H + place)
 
     def between(self, clock: Indices, begin_h: Array, end_h: Array) -> Array:
         """The amount that a clock runs from one time to another."""
@@ -148,7 +146,7 @@ class ProcessSampler:
         weeks = (last_hour // WEEK_H - hour // WEEK_H) * self._per_week[clock]
         return np.asarray(last - run + weeks)
 
-    def stay(self, case: Indices, t_h: Array, u: Array, *, under_way: bool) -> Array:
+    def dwell(self, case: Indices, t_h: Array, u: Array, *, under_way: bool) -> Array:
         """Amount of clock to spend in a state entered at a time; or what remains, if it is under way.
 
         Args:
@@ -157,7 +155,7 @@ class ProcessSampler:
             u: Evenly distributed chance.
             under_way: It was entered before.
         """
-        table = self._remaining if under_way else self._stay
+        table = self._remaining if under_way else self._dwell
         x = u * _FINE
         i = x.astype(np.int64)
         row = (case * BLOCKS + part_of_day(t_h)) * (_FINE + 1) + i
@@ -188,7 +186,7 @@ class _Regime:
 
 
 class _Walk:
-    """Everybody from spell to spell until the end."""
+    """Everybody from period to period until the end."""
 
     def __init__(
         self, sampler: ProcessSampler, kind: Indices, pace: Array, regime: _Regime, end_h: float
@@ -215,9 +213,9 @@ class _Walk:
     def _round(
         self, who: Indices, state: Indices, t_h: Array, chance: Array, *, under_way: bool
     ) -> tuple[Array, Array]:
-        """Where the next spells begin (spell x person), and where the last of them ends.
+        """Where the next periods begin (period x person), and where the last of them ends.
 
-        Whoever reaches the end stays there, for spells without length.
+        Whoever reaches the end remains there, for periods without length.
         """
         kind = self._kind[who]
         # What depends on the state, for the one now and the other one; they take turns.
@@ -226,15 +224,15 @@ class _Walk:
         clocks = [kind * (2 * self._sampler.regimes) + one for one in states]
         paces = [self._pace[who, one] for one in states]
         starts = np.empty(chance.shape)
-        for spell, u in enumerate(chance):
-            starts[spell] = t_h
-            turn = spell % 2
-            amount = self._sampler.stay(cases[turn], t_h, u, under_way=under_way and spell == 0)
+        for period, u in enumerate(chance):
+            starts[period] = t_h
+            turn = period % 2
+            amount = self._sampler.dwell(cases[turn], t_h, u, under_way=under_way and period == 0)
             t_h = np.minimum(self._end_of(who, clocks[turn], t_h, amount / paces[turn]), self._end_h)
         return starts, t_h
 
     def _end_of(self, who: Indices, clock: Indices, t_h: Array, amount: Array) -> Array:
-        """When each person's spell ends, across changes of regime."""
+        """When each person's period ends, across changes of regime."""
         if self._sampler.regimes == 1:
             return self._sampler.after(clock, t_h, amount)
         end_h = np.empty(len(who))
@@ -254,7 +252,7 @@ class _Walk:
 
 
 def _by_person(rounds: list[tuple[Indices, Array]], end_h: float, first_state: Indices) -> Changes:
-    """Everybody takes part from the first round on, so the place of each spell is known without sorting."""
+    """Everybody takes part from the first round on, so the place of each period is known without sorting."""
     taken = np.zeros(len(first_state), np.int64)
     for who, _ in rounds:
         taken[who] += 1
@@ -264,18 +262,18 @@ def _by_person(rounds: list[tuple[Indices, Array]], end_h: float, first_state: I
         starts[row[who] + number] = begun_h.T
     real = starts < end_h
     start_h = starts[real]
-    spells = np.add.reduceat(np.count_nonzero(real, axis=1), row)
-    first = np.cumsum(spells) - spells
+    periods = np.add.reduceat(np.count_nonzero(real, axis=1), row)
+    first = np.cumsum(periods) - periods
     until_h = np.append(start_h[1:], end_h)
-    until_h[first + spells - 1] = end_h
-    # The state alternates, so it depends on whether the place of a spell is even.
-    on = np.repeat((first + first_state) % 2 == 1, spells)
+    until_h[first + periods - 1] = end_h
+    # The state alternates, so it depends on whether the place of a period is even.
+    on = np.repeat((first + first_state) % 2 == 1, periods)
     on[1::2] ^= True
-    return Changes(np.repeat(np.arange(len(spells)), spells), start_h, until_h, on)
+    return Changes(np.repeat(np.arange(len(periods)), periods), start_h, until_h, on)
 
 
 def _remaining(quantile: Array) -> Array:
-    """Quantiles of what remains of a stay at a random moment, whose density is the share still there."""
+    """Quantiles of what is left of a dwell time at a random moment; its density is the share still there."""
     u = np.linspace(0.0, 1.0, len(quantile))
     there = np.append(1.0, 1.0 - (u[1:] + u[:-1]) / 2)
     passed = np.append(0.0, np.cumsum(np.diff(quantile, prepend=0.0) * there))

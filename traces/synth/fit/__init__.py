@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""Fits a usage model on recorded traces."""

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.intervals import union
-from traces.measure import time_between
+from traces.intervals import time_between, union
 from traces.model import InteractionTrace
 from traces.synth.fit.periods import HOUR_NS, wall_hours
 from traces.synth.model import BatteryModel, ModelSource

@@ -28,16 +28,18 @@ def fit_real(
     chosen: RealSet, traces: Sequence[InteractionTrace], assumption: str = ""
 ) -> tuple[list[Process], ModelSource]:
     """The processes of one real set."""
-    spells = first_month(periods_of(traces, chosen.channels))
+    periods = first_month(periods_of(traces, chosen.channels))
     evidence = ModelSource(
         origin=Origin.IMPORTED,
         source=chosen.name,
         licence=chosen.licence,
-        users=spells.units,
-        user_days=_days(spells),
+        users=periods.units,
+        user_days=_days(periods),
         assumption=assumption,
     )
-    return fit_processes(bridged(spells, chosen.bridge_h), chosen.channels, evidence, chosen.grid_h), evidence
+    return fit_processes(
+        bridged(periods, chosen.bridge_h), chosen.channels, evidence, chosen.grid_h
+    ), evidence
 
 
 def default_model(data: Path) -> UsageModel:
@@ -70,8 +72,8 @@ def availability_model(data: Path) -> UsageModel:
     return UsageModel(name="availability", processes=tuple(processes))
 
 
-def _days(spells: Periods) -> float:
-    return round(float(spells.length_h.sum()) / 24, 1)
+def _days(periods: Periods) -> float:
+    return round(float(periods.length_h.sum()) / 24, 1)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""What the fit needs of the spells: time spent in and departures from each state, by person and hour."""
+"""What the fit needs of the periods: time spent in and departures from each state, by person and hour."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Counts:
     at_midnight: Array
 
 
-def count(spells: Periods, dispersion: Array) -> Counts:
+def count(periods: Periods, dispersion: Array) -> Counts:
     """Count time and departures, in effective numbers: each state's divided by its dispersion."""
-    shape = (spells.units, 2**spells.channels, 2, HOURS)
-    spell, hour, spent = cut_at_hours(spells)
-    place = (spells.unit[spell], spells.state[spell], day_type(hour), hour % HOURS)
+    shape = (periods.units, 2**periods.channels, 2, HOURS)
+    period, hour, spent = cut_at_hours(periods)
+    place = (periods.unit[period], periods.state[period], day_type(hour), hour % HOURS)
     spent_h = sum_at(shape, place, spent)
-    gone = np.flatnonzero((spells.next_state >= 0) & ((spells.next_state ^ spells.state) & 1 == 1))
-    # A spell that ends on the hour was left in the hour before: that is where its time was spent.
-    gone_hour = np.ceil(spells.end_h[gone]).astype(np.int64) - 1
-    left = sum_at(shape, (spells.unit[gone], spells.state[gone], day_type(gone_hour), gone_hour % HOURS))
-    # The piece in the first hour of a day tells the state at midnight where the spell was there at 0:00.
-    midnight = (hour % HOURS == 0) & (spells.start_h[spell] <= hour)
-    at_midnight = sum_at(shape[:2], (spells.unit[spell][midnight], spells.state[spell][midnight]))
-    scale = np.tile(dispersion, spells.regimes)[:, None, None]
+    gone = np.flatnonzero((periods.next_state >= 0) & ((periods.next_state ^ periods.state) & 1 == 1))
+    # A period that ends on the hour was left in the hour before: that is where its time was spent.
+    gone_hour = np.ceil(periods.end_h[gone]).astype(np.int64) - 1
+    left = sum_at(shape, (periods.unit[gone], periods.state[gone], day_type(gone_hour), gone_hour % HOURS))
+    # The piece in the first hour of a day shows the state at midnight where the period was there at 0:00.
+    midnight = (hour % HOURS == 0) & (periods.start_h[period] <= hour)
+    at_midnight = sum_at(shape[:2], (periods.unit[period][midnight], periods.state[period][midnight]))
+    scale = np.tile(dispersion, periods.regimes)[:, None, None]
     return Counts(spent_h / scale, left / scale, at_midnight)
 
 

@@ -1,4 +1,4 @@
-"""How irregularly a state is left: the distribution of its spells on a clock of the fitted rates."""
+"""How irregularly a state is left: the distribution of its periods on a clock of the fitted rates."""
 
 from __future__ import annotations
 
@@ -8,33 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.synth.fit.periods import Periods, cut_at_hours, day_type
-from traces.synth.model import BLOCKS, HOURS, STAY_LEVELS
+from traces.synth.model import BLOCKS, DWELL_LEVELS, HOURS
 
 Array = NDArray[np.float64]
 Rows = tuple[tuple[float, ...], ...]
-FEWEST_SPELLS = 30
+FEWEST_PERIODS = 30
 """Below this, a distribution is taken from more people, from the whole day, or from a constant rate."""
 
-_LEVELS = np.array(STAY_LEVELS)
+_LEVELS = np.array(DWELL_LEVELS)
 _LAST = 2.0**-11
 """Where the open end of a tail is cut: half of what the last level but one leaves."""
 
 
-def part_of_day(t_h: Array) -> NDArray[np.int64]:
-    """Which of the parts of the day a time is in; times are not negative."""
-    return np.asarray(t_h.astype(np.int64) % HOURS // (HOURS // BLOCKS))
-
-
-def clock_amounts(spells: Periods, rate: Array) -> Array:
-    """The amount of clock that each spell lasted.
+def clock_amounts(periods: Periods, rate: Array) -> Array:
+    """The amount of clock that each period lasted.
 
     Args:
-        spells: Recorded.
+        periods: Recorded.
         rate: Departures per hour: person x state x kind of day x hour.
     """
-    spell, hour, spent = cut_at_hours(spells)
-    pace = rate[spells.unit[spell], spells.state[spell], day_type(hour), hour % HOURS]
-    return summed(spell, pace * spent, len(spells))
+    period, hour, spent = cut_at_hours(periods)
+    pace = rate[periods.unit[period], periods.state[period], day_type(hour), hour % HOURS]
+    return summed(period, pace * spent, len(periods))
 
 
 def summed(group: NDArray[np.int64], amount: Array, groups: int) -> Array:
@@ -44,7 +39,7 @@ def summed(group: NDArray[np.int64], amount: Array, groups: int) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DwellAmounts:
-    """How long spells of one state lasted, on their clock.
+    """How long periods of one state lasted, on their clock.
 
     Attributes:
         amount: How much.
@@ -57,29 +52,29 @@ class DwellAmounts:
     part: NDArray[np.int64]
 
     def where(self, chosen: NDArray[np.bool_]) -> DwellAmounts:
-        """Those of some spells."""
+        """Those of some periods."""
         return DwellAmounts(self.amount[chosen], self.left[chosen], self.part[chosen])
 
 
-def stay_quantiles(spells: DwellAmounts, fallback: Rows | None = None) -> Rows:
-    """Quantiles at `STAY_LEVELS` of the amounts, per part of the day, scaled to mean 1 over all.
+def dwell_quantiles(periods: DwellAmounts, fallback: Rows | None = None) -> Rows:
+    """Quantiles at `DWELL_LEVELS` of the amounts, per part of the day, scaled to mean 1 over all.
 
     Args:
-        spells: Those whose begin was seen.
-        fallback: What is known of everybody, for a part of the day with too few spells.
+        periods: Those whose begin was seen.
+        fallback: What is known of everybody, for a part of the day with too few periods.
     """
     rows, means = [], []
     for k in range(BLOCKS):
-        mine = spells.part == k
-        if np.count_nonzero(spells.left[mine]) < FEWEST_SPELLS:
+        mine = periods.part == k
+        if np.count_nonzero(periods.left[mine]) < FEWEST_PERIODS:
             if fallback is not None:
                 rows.append(np.array(fallback[k]))
                 means.append(_mean(rows[-1]))
                 continue
             mine = np.ones(len(mine), bool)
-        rows.append(_quantiles(spells.amount[mine], spells.left[mine]))
+        rows.append(_quantiles(periods.amount[mine], periods.left[mine]))
         means.append(_mean(rows[-1]))
-    begun = np.bincount(spells.part, minlength=BLOCKS) + 1.0
+    begun = np.bincount(periods.part, minlength=BLOCKS) + 1.0
     mean = float(np.sum(begun * means) / begun.sum())
     return tuple(tuple(float(f"{value:.4g}") for value in row / mean) for row in rows)
 
@@ -89,7 +84,7 @@ def _quantiles(amount: Array, left: NDArray[np.bool_]) -> Array:
 
     What remains beyond the longest goes on at the rate of 1, the mean rate of the clock.
     """
-    if np.count_nonzero(left) < FEWEST_SPELLS:
+    if np.count_nonzero(left) < FEWEST_PERIODS:
         return -np.log(np.maximum(1.0 - _LEVELS, _LAST))
     order = np.lexsort((~left, amount))
     amount, left = amount[order], left[order]

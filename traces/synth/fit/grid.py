@@ -23,7 +23,7 @@ _FIRST = np.array([*range(12), *range(12, 97, 6)])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Steps:
-    """Every reading of every spell: at which of them the state was found left."""
+    """Every reading of every period: at which of them the state was found left."""
 
     unit: Indices
     state: Indices
@@ -35,18 +35,18 @@ class _Steps:
 
 def _steps(own: Periods, step_h: float) -> _Steps:
     readings = np.maximum(np.rint(own.length_h / step_h).astype(np.int64), 1)
-    spell = np.repeat(np.arange(len(own)), readings)
-    spent = np.arange(len(spell)) - np.repeat(np.cumsum(readings) - readings, readings)
-    hour = np.floor(own.start_h[spell] + spent * step_h).astype(np.int64)
-    left = (spent == readings[spell] - 1) & (own.next_state[spell] >= 0)
-    return _Steps(own.unit[spell], own.state[spell], spent, hour, left, own.begun[spell])
+    period = np.repeat(np.arange(len(own)), readings)
+    spent = np.arange(len(period)) - np.repeat(np.cumsum(readings) - readings, readings)
+    hour = np.floor(own.start_h[period] + spent * step_h).astype(np.int64)
+    left = (spent == readings[period] - 1) & (own.next_state[period] >= 0)
+    return _Steps(own.unit[period], own.state[period], spent, hour, left, own.begun[period])
 
 
 def grid_counts(own: Periods, step_h: float) -> Counts:
     """Time and departures as `counts.count` has them, with the time weighted by the factor of the time spent.
 
     With that weight departures are as irregular as chance makes them, and the rates are those of a state in
-    which the time spent did not matter. Where the begin of a spell was not seen, the weight is 1.
+    which the time spent did not matter. Where the begin of a period was not seen, the weight is 1.
     """
     steps = _steps(own, step_h)
     place = (steps.unit, steps.state, day_type(steps.hour), steps.hour % HOURS)
@@ -67,7 +67,7 @@ def step_factors(own: Periods, rate: Array, step_h: float) -> tuple[tuple[float,
     These are proportional hazards (Cox, 1972) in discrete time.
 
     Args:
-        own: Spells of one channel.
+        own: Periods of one channel.
         rate: Departures per hour: person x state x kind of day x hour.
         step_h: How far apart the readings are.
     """

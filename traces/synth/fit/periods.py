@@ -1,4 +1,4 @@
-"""Spells: stretches in which the joint state of some channels of a trace does not change.
+"""On and off periods: stretches in which the joint state of some channels of a trace does not change.
 
 All times here are on the user's own clock on the wall, in hours since a Monday at 0:00, so that the hour and
 the kind of day are plain arithmetic.
@@ -14,32 +14,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.intervals import union
-from traces.measure import contains, sorted_once
+from traces.intervals import contains, sorted_once, union
 from traces.model import InteractionTrace, Intervals, NetworkKind
-from traces.synth.model import HOURS
+from traces.synth.model import HOURS, WEEK_H, WEEKEND_H
 
 HOUR_NS = 3_600_000_000_000
 DAY_NS = HOURS * HOUR_NS
 WEEK_NS = 7 * DAY_NS
 MONDAY_NS = 4 * DAY_NS  # 1970-01-05, the first Monday of the POSIX count
-WEEK_H = 168
-WEEKEND_H = 120
 UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Periods:
-    """Spells of many units (people, or days of one person), sorted by unit and time.
+    """Periods of many units (people, or days of one person), sorted by unit and time.
 
     Channel 0 is the one of interest; a further one is what it is given.
 
     Attributes:
-        unit: Whose spell.
+        unit: Whose period.
         state: Bit ``k`` is channel ``k``.
         start_h: Begin, hours since a Monday at 0:00.
         end_h: End.
-        begun: Whether the begin was seen (else the spell was under way when the recording began).
+        begun: Whether the begin was seen (else the period was under way when the recording began).
         next_state: The state it was left for, -1 if the recording ended first.
         units: How many units there are.
         channels: How many channels.
@@ -65,16 +62,16 @@ class Periods:
 
     @property
     def length_h(self) -> NDArray[np.float64]:
-        """Length of each spell."""
+        """Length of each period."""
         return self.end_h - self.start_h
 
     @property
     def whole(self) -> NDArray[np.bool_]:
-        """Spells whose begin and end were seen."""
+        """Periods whose begin and end were seen."""
         return self.begun & (self.next_state >= 0)
 
     def on(self, channel: int) -> NDArray[np.bool_]:
-        """Whether a channel is on in each spell."""
+        """Whether a channel is on in each period."""
         return (self.state >> channel & 1).astype(bool)
 
     @property
@@ -83,7 +80,7 @@ class Periods:
         return int(2 ** (self.channels - 1))
 
     def of_units(self, wanted: NDArray[np.int64]) -> Periods:
-        """The spells of some units, which are numbered anew in the order given."""
+        """The periods of some units, which are numbered anew in the order given."""
         number = np.full(self.units, -1)
         number[wanted] = np.arange(len(wanted))
         unit = number[self.unit]
@@ -92,7 +89,7 @@ class Periods:
         return self._taken(keep, unit[keep], len(wanted))
 
     def where(self, chosen: NDArray[np.bool_]) -> Periods:
-        """Some of the spells."""
+        """Some of the periods."""
         keep = np.flatnonzero(chosen)
         return self._taken(keep, self.unit[keep], self.units)
 
@@ -115,7 +112,7 @@ class Periods:
 
 
 def periods_of(traces: Iterable[InteractionTrace], channels: Sequence[str]) -> Periods:
-    """The spells of every trace that has all the channels; others are left out."""
+    """The periods of every trace that has all the channels; others are left out."""
     parts: list[tuple[NDArray[Any], ...]] = []
     units = 0
     for trace in traces:
@@ -162,7 +159,7 @@ def _of_trace(
     after = np.append(state[1:], UNKNOWN) if len(state) else state
     keep = state >= 0
     start_h, end_h = wall_hours(trace, begin[keep]), wall_hours(trace, end[keep])
-    # Clocks that are set back in autumn would give a spell of less than no time.
+    # Clocks that are set back in autumn would give a period of less than no time.
     end_h = np.maximum(end_h, start_h)
     return state[keep], start_h, end_h, seen_before[keep], after[keep]
 
@@ -188,55 +185,55 @@ def day_type(hour: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(hour % WEEK_H >= WEEKEND_H, np.int64)
 
 
-def of_first_channel(spells: Periods) -> tuple[Periods, NDArray[np.int64]]:
-    """The spells of channel 0 alone, and to which of them each of the given spells belongs."""
-    state = spells.state & 1
-    goes_on = np.zeros(len(spells), bool)
-    same = (state[1:] == state[:-1]) & (spells.unit[1:] == spells.unit[:-1])
-    goes_on[1:] = same & spells.begun[1:] & (spells.start_h[1:] == spells.end_h[:-1])
+def of_first_channel(periods: Periods) -> tuple[Periods, NDArray[np.int64]]:
+    """The periods of channel 0 alone, and to which of them each of the given periods belongs."""
+    state = periods.state & 1
+    goes_on = np.zeros(len(periods), bool)
+    same = (state[1:] == state[:-1]) & (periods.unit[1:] == periods.unit[:-1])
+    goes_on[1:] = same & periods.begun[1:] & (periods.start_h[1:] == periods.end_h[:-1])
     first = np.flatnonzero(~goes_on)
-    last = np.append(first[1:], len(spells)) - 1
-    after = spells.next_state[last]
+    last = np.append(first[1:], len(periods)) - 1
+    after = periods.next_state[last]
     joined = Periods(
-        spells.unit[first],
+        periods.unit[first],
         state[first],
-        spells.start_h[first],
-        spells.end_h[last],
-        spells.begun[first],
+        periods.start_h[first],
+        periods.end_h[last],
+        periods.begun[first],
         # Left for the same state: the recording or the unit of counting ends in the middle of it.
         np.where((after >= 0) & (after & 1 != state[last]), after & 1, UNKNOWN),
-        spells.units,
+        periods.units,
         1,
     )
     return joined, np.cumsum(~goes_on) - 1
 
 
-def first_month(spells: Periods) -> Periods:
+def first_month(periods: Periods) -> Periods:
     """Without what lies more than five weeks on: a recording may resume after months."""
-    return spells.where(spells.end_h <= 5 * WEEK_H)
+    return periods.where(periods.end_h <= 5 * WEEK_H)
 
 
-def bridged(spells: Periods, longest_h: float) -> Periods:
+def bridged(periods: Periods, longest_h: float) -> Periods:
     """Without the gaps of at most ``longest_h``; where the state differs behind one, it changed half-way.
 
     A recorder that sleeps misses changes. Left out, there would be too few for the time in each state.
     """
-    gap_h = np.append(spells.start_h[1:] - spells.end_h[:-1], np.inf)
-    gap_h[:-1][spells.unit[1:] != spells.unit[:-1]] = np.inf
+    gap_h = np.append(periods.start_h[1:] - periods.end_h[:-1], np.inf)
+    gap_h[:-1][periods.unit[1:] != periods.unit[:-1]] = np.inf
     before = np.flatnonzero((gap_h > 0) & (gap_h <= longest_h))
-    start_h, end_h = spells.start_h.copy(), spells.end_h.copy()
-    begun, next_state = spells.begun.copy(), spells.next_state.copy()
+    start_h, end_h = periods.start_h.copy(), periods.end_h.copy()
+    begun, next_state = periods.begun.copy(), periods.next_state.copy()
     middle = end_h[before] + gap_h[before] / 2
     end_h[before] = start_h[before + 1] = middle
     begun[before + 1] = True
-    next_state[before] = spells.state[before + 1]
-    first = np.ones(len(spells), bool)
-    first[before + 1] = spells.state[before + 1] != spells.state[before]
-    last = np.append(np.flatnonzero(first)[1:], len(spells)) - 1
+    next_state[before] = periods.state[before + 1]
+    first = np.ones(len(periods), bool)
+    first[before + 1] = periods.state[before + 1] != periods.state[before]
+    last = np.append(np.flatnonzero(first)[1:], len(periods)) - 1
     return replace(
-        spells,
-        unit=spells.unit[first],
-        state=spells.state[first],
+        periods,
+        unit=periods.unit[first],
+        state=periods.state[first],
         start_h=start_h[first],
         end_h=end_h[last],
         begun=begun[first],
@@ -244,18 +241,18 @@ def bridged(spells: Periods, longest_h: float) -> Periods:
     )
 
 
-def swapped(spells: Periods) -> Periods:
-    """The same spells of two channels, the second first."""
+def swapped(periods: Periods) -> Periods:
+    """The same periods of two channels, the second first."""
     turn = np.array([0, 2, 1, 3, UNKNOWN])
-    return replace(spells, state=turn[spells.state], next_state=turn[spells.next_state])
+    return replace(periods, state=turn[periods.state], next_state=turn[periods.next_state])
 
 
-def cut_at_hours(spells: Periods) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Spells in pieces that each lie in one hour: the spell, the hour, and the time in it (h)."""
-    first = np.floor(spells.start_h).astype(np.int64)
-    last = np.maximum(np.ceil(spells.end_h).astype(np.int64), first + 1)
+def cut_at_hours(periods: Periods) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Periods in pieces that each lie in one hour: the period, the hour, and the time in it (h)."""
+    first = np.floor(periods.start_h).astype(np.int64)
+    last = np.maximum(np.ceil(periods.end_h).astype(np.int64), first + 1)
     count = last - first
-    spell = np.repeat(np.arange(len(spells)), count)
-    hour = np.arange(len(spell)) - np.repeat(np.cumsum(count) - count, count) + first[spell]
-    spent = np.minimum(hour + 1, spells.end_h[spell]) - np.maximum(hour, spells.start_h[spell])
-    return spell, hour, spent
+    period = np.repeat(np.arange(len(periods)), count)
+    hour = np.arange(len(period)) - np.repeat(np.cumsum(count) - count, count) + first[period]
+    spent = np.minimum(hour + 1, periods.end_h[period]) - np.maximum(hour, periods.start_h[period])
+    return period, hour, spent

@@ -1,4 +1,4 @@
-"""From the spells of recorded people to a process."""
+"""From the periods of recorded people to a process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from joulefleet.errors import DataQualityError
 from traces.synth.fit.classes import best_mixture, curve
 from traces.synth.fit.counts import Counts, count
-from traces.synth.fit.dwell import DwellAmounts, Rows, clock_amounts, part_of_day, stay_quantiles, summed
+from traces.synth.fit.dwell import DwellAmounts, Rows, clock_amounts, dwell_quantiles, summed
 from traces.synth.fit.grid import grid_counts, step_factors
 from traces.synth.fit.periods import Periods, of_first_channel, swapped
-from traces.synth.model import Channel, Grid, ModelSource, Process, UserClass
+from traces.synth.model import Channel, Grid, ModelSource, Process, UserClass, part_of_day
 
 Array = NDArray[np.float64]
 DAY_TYPE_PRIOR = 8.0
@@ -23,7 +23,7 @@ MIDNIGHT_PRIOR = 2.0
 
 
 def fit_process(
-    spells: Periods,
+    periods: Periods,
     channel: Channel,
     evidence: ModelSource,
     *,
@@ -33,19 +33,19 @@ def fit_process(
     """Fit a process.
 
     Args:
-        spells: Of the channel and, if so, of the one it is given.
+        periods: Of the channel and, if so, of the one it is given.
         channel: What it is about.
         evidence: Where they come from.
-        given: Which other channel the spells tell.
+        given: Which other channel the periods have.
         grid_h: How far apart the readings were, if they came at fixed times.
 
     Raises:
         DataQualityError: Nothing ever changes.
     """
-    own, part = of_first_channel(spells)
+    own, part = of_first_channel(periods)
     if not np.any(own.next_state >= 0):
         raise DataQualityError(f"{channel}: not a single change on record", hint="fit on longer recordings")
-    counts = count(spells, dispersion(own)) if grid_h is None else grid_counts(own, grid_h)
+    counts = count(periods, dispersion(own)) if grid_h is None else grid_counts(own, grid_h)
     spent_h, left = counts.spent_h.sum(axis=2), counts.left.sum(axis=2)
     mixture = best_mixture(spent_h, left)
     belonging = mixture.belonging(spent_h, left)
@@ -53,15 +53,15 @@ def fit_process(
     # Everybody's own rates: those of the classes, in proportion.
     own_rate = np.einsum("uc,cswh->uswh", belonging, rate)
     weights = mixture.weight / mixture.weight.sum()
-    stays: list[tuple[Rows, Rows] | None] = [None] * len(weights)
+    dwells: list[tuple[Rows, Rows] | None] = [None] * len(weights)
     if grid_h is None:
-        amount = summed(part, clock_amounts(spells, own_rate), len(own))
-        stays = _class_stays(own, amount, belonging)
+        amount = summed(part, clock_amounts(periods, own_rate), len(own))
+        dwells = _class_dwells(own, amount, belonging)
     return Process(
         channel=channel,
         given=given,
         classes=tuple(
-            _class(weight, counts, belonging[:, c], rate[c], stays[c])
+            _class(weight, counts, belonging[:, c], rate[c], dwells[c])
             for c, weight in enumerate(weights.tolist())
         ),
         pace_sigma=_rounded(_pace_sigma(counts, own_rate)),
@@ -71,20 +71,20 @@ def fit_process(
 
 
 def fit_processes(
-    spells: Periods, channels: Sequence[Channel], evidence: ModelSource, grid_h: float | None = None
+    periods: Periods, channels: Sequence[Channel], evidence: ModelSource, grid_h: float | None = None
 ) -> list[Process]:
     """The process of the first channel and, if there is a second, that of the second given the first."""
-    alone, _ = of_first_channel(spells)
+    alone, _ = of_first_channel(periods)
     found = [fit_process(alone, channels[0], evidence, grid_h=grid_h)]
     if len(channels) == 2:
-        found.append(fit_process(swapped(spells), channels[1], evidence, given=channels[0], grid_h=grid_h))
+        found.append(fit_process(swapped(periods), channels[1], evidence, given=channels[0], grid_h=grid_h))
     return found
 
 
 def dispersion(own: Periods) -> Array:
-    """Per state, the squared coefficient of variation of a person's spells, at least 1.
+    """Per state, the squared coefficient of variation of a person's periods, at least 1.
 
-    The number of departures in a given time varies that much more than by chance alone when spells are that
+    The number of departures in a given time varies that much more than by chance alone when periods are that
     irregular (a renewal process in the long run), so that many departures tell as little as few of a regular
     state: screen-on times vary so much that a single long session would decide the rate of its hour.
     """
@@ -100,22 +100,22 @@ def dispersion(own: Periods) -> Array:
     return found
 
 
-def _class_stays(own: Periods, amount: Array, belonging: Array) -> list[tuple[Rows, Rows] | None]:
+def _class_dwells(own: Periods, amount: Array, belonging: Array) -> list[tuple[Rows, Rows] | None]:
     """Distributions of the amounts in each class, leaning on those of everybody."""
     amounts = DwellAmounts(amount, own.next_state >= 0, part_of_day(own.start_h))
-    all_ = _stays(own, amounts, own.begun)
+    all_ = _dwells(own, amounts, own.begun)
     kind = belonging.argmax(axis=1)[own.unit]
-    return [_stays(own, amounts, own.begun & (kind == c), all_) for c in range(belonging.shape[1])]
+    return [_dwells(own, amounts, own.begun & (kind == c), all_) for c in range(belonging.shape[1])]
 
 
-def _stays(
+def _dwells(
     own: Periods, amounts: DwellAmounts, chosen: NDArray[np.bool_], fallback: tuple[Rows, Rows] | None = None
 ) -> tuple[Rows, Rows]:
     """Distributions of off and of on."""
     off, on = (chosen & (own.state == state) for state in range(2))
     return (
-        stay_quantiles(amounts.where(off), fallback and fallback[0]),
-        stay_quantiles(amounts.where(on), fallback and fallback[1]),
+        dwell_quantiles(amounts.where(off), fallback and fallback[0]),
+        dwell_quantiles(amounts.where(on), fallback and fallback[1]),
     )
 
 
@@ -135,7 +135,7 @@ def _pace_sigma(counts: Counts, own_rate: Array) -> float:
 
 
 def _class(
-    weight: float, counts: Counts, belonging: Array, rate: Array, stay: tuple[Rows, Rows] | None
+    weight: float, counts: Counts, belonging: Array, rate: Array, dwell: tuple[Rows, Rows] | None
 ) -> UserClass:
     midnight = (belonging @ counts.at_midnight).reshape(-1, 2)
     spent = np.einsum("u,uswh->s", belonging, counts.spent_h).reshape(-1, 2)
@@ -147,7 +147,7 @@ def _class(
             "weight": weight,
             "on_at_midnight": [_rounded(value) for value in on],
             "leave_per_h": by_regime.tolist(),
-            "stay": stay,
+            "stay": dwell,
         }
     )
 

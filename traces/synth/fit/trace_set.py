@@ -41,8 +41,8 @@ def fit_set(traces: Traces, name: str, *, origin: TraceOrigin, bridge_h: float =
     processes: list[Process] = []
     for group in GROUPS:
         for channels in _recorded(traces, group):
-            spells = bridged(periods_of(traces(), channels), bridge_h)
-            processes += fit_processes(spells, channels, evidence_of(traces(), spells, origin))
+            periods = bridged(periods_of(traces(), channels), bridge_h)
+            processes += fit_processes(periods, channels, evidence_of(traces(), periods, origin))
     if not processes:
         raise DataQualityError(
             "no channel to fit: neither screen, charger, Wi-Fi nor availability change in these traces",
@@ -69,15 +69,15 @@ def _recorded(traces: Traces, group: tuple[Channel, ...]) -> list[tuple[Channel,
     return [channels for channels in alone if _changes(periods_of(traces(), channels))]
 
 
-def _changes(spells: Periods) -> bool:
+def _changes(periods: Periods) -> bool:
     """Whether each of the channels ever changes."""
-    seen = spells.next_state >= 0
-    turned = (spells.state ^ spells.next_state)[seen]
-    return all(bool((turned >> bit & 1).any()) for bit in range(spells.channels))
+    seen = periods.next_state >= 0
+    turned = (periods.state ^ periods.next_state)[seen]
+    return all(bool((turned >> bit & 1).any()) for bit in range(periods.channels))
 
 
-def evidence_of(traces: Iterable[InteractionTrace], spells: Periods, origin: TraceOrigin) -> ModelSource:
-    """Where the spells come from, in the words of the traces."""
+def evidence_of(traces: Iterable[InteractionTrace], periods: Periods, origin: TraceOrigin) -> ModelSource:
+    """Where the periods come from, in the words of the traces."""
     sources: dict[str, None] = {}
     licences: dict[str, None] = {}
     for trace in traces:
@@ -87,8 +87,8 @@ def evidence_of(traces: Iterable[InteractionTrace], spells: Periods, origin: Tra
         origin=origin,
         source=_joined(list(sources)),
         licence=_joined(list(licences)),
-        users=spells.units,
-        user_days=round(float(spells.length_h.sum()) / 24, 1),
+        users=periods.units,
+        user_days=round(float(periods.length_h.sum()) / 24, 1),
     )
 
 

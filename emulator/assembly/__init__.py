@@ -1,1 +1,0 @@
-"""From a scenario and a seed to an engine: profiles, traces, data, trainer."""

@@ -1,0 +1,134 @@
+"""The learning side of a scenario and a seed: its data, shared out among devices, and who trains on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from device_agents.workloads.tasks import Task, find_task
+from emulator.data.model import DataSet, Split
+from emulator.data.partition import Holdings, make_partition
+from emulator.fleet.network import TransferSource
+from emulator.scenario.model import Scenario, TaskSection
+from emulator.training.base import OpenTrainer, Trainer
+from emulator.training.surrogate import SURROGATE, SurrogateTrainer
+from joulefleet.errors import ConfigError
+from joulefleet.seeds import generator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learners:
+    """The learning side of a scenario and a seed.
+
+    Attributes:
+        trainer: Trains.
+        data_size: Training samples of each device.
+        classes: Number of classes.
+        label_histogram: True share of each class on each device; ``None`` if unknown or not asked for.
+        facts: For the manifest.
+    """
+
+    trainer: Trainer
+    data_size: NDArray[np.int64]
+    classes: int
+    label_histogram: NDArray[np.float64] | None
+    facts: dict[str, Any]
+
+
+def task_of(section: TaskSection) -> Task:
+    """The task with the scenario's own settings."""
+    try:
+        task = find_task(section.name)
+    except ValueError as error:
+        raise ConfigError(f"task.name: {error}") from error
+    changes = {
+        name: value
+        for name in ("batch_size", "learning_rate", "momentum")
+        if (value := getattr(section, name)) is not None
+    }
+    return replace(task, **changes)
+
+
+def learners_of(
+    scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrainer | None = None, *, labels: bool = True
+) -> Learners:
+    """The data of a scenario, shared out by the seed, and who trains on it; arguments as in `assemble`.
+
+    Only oracles ask for everybody's ``labels``; to count them takes long in a very large fleet.
+    """
+    section = scenario.task
+    if scenario.trainer.kind == SURROGATE:
+        sizes = np.full(scenario.fleet.devices, section.samples_per_device, np.int64)
+        trainer = SurrogateTrainer(sizes, task.classes, seed)
+        return Learners(trainer, sizes, task.classes, None, {"data": None})
+    from emulator.training.choose import open_trainer as on_this_machine
+
+    data, partition = data_of(section, scenario.fleet.devices, seed)
+    real = (open_trainer or on_this_machine)(
+        task,
+        data,
+        partition,
+        seed=seed,
+        implementation=scenario.trainer.kind,
+        workers=scenario.trainer.workers,
+        held_out=section.held_out,
+    )
+    shares = _label_shares(data, partition) if labels else None
+    sizes = partition.sizes - np.round(section.held_out * partition.sizes).astype(np.int64)
+    facts = {
+        "data": {"name": data.name, "note": data.note, "sha256": data.sha256()},
+        "partition": partition.manifest(),
+    }
+    return Learners(real, sizes, data.classes, shares, facts)
+
+
+def data_of(section: TaskSection, devices: int, seed: int) -> tuple[DataSet, Holdings]:
+    """The data of a scenario as far as it uses them, and who has which."""
+    from emulator.data.sources import load_data_set
+
+    loaded = load_data_set(section.data or task_of(section).data_set, seed=seed)
+    data = _cut(loaded, section, seed)
+    return data, make_partition(section.partition, data.train, devices, seed, **section.options)
+
+
+def _label_shares(data: DataSet, partition: Holdings) -> NDArray[np.float64]:
+    counts = partition.label_counts(data.train.y, data.classes)
+    return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
+
+
+def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:
+    """The data as far as the scenario uses it."""
+
+    def cut(name: str, key: str, samples: int | None) -> Split:
+        split: Split = getattr(data, name)
+        if samples is None:
+            return split
+        if samples > len(split):
+            raise ConfigError(
+                f"task.{key} = {samples}, but {data.name} has {len(split)} samples for {name}",
+                hint="lower it, or leave it out to use all of them",
+            )
+        order = generator(seed, "samples in use", name).permutation(len(split))
+        return split.take(np.sort(order[:samples]))
+
+    return replace(
+        data,
+        train=cut("train", "train_samples", section.train_samples),
+        validation=cut("validation", "server_samples", section.server_samples),
+        test=cut("test", "server_samples", section.server_samples),
+    )
+
+
+def model_bytes_of(trainer: Trainer, task: Task, link: TransferSource) -> int | None:
+    """Size of the model on the wire; ``None`` where nobody built one and transfers are as measured."""
+    if trainer.implementation != SURROGATE:
+        return trainer.initial().nbytes
+    if link is TransferSource.PROFILE:
+        return None
+    from emulator.training.layout import model_bytes
+
+    # What the surrogate passes around is one number, whatever the model.
+    return model_bytes(task)

@@ -1,0 +1,19 @@
+from power.reference.facts import (
+    Anchor,
+    FactSource,
+    Family,
+    PhoneFacts,
+    PowerFacts,
+    Radio,
+    RadioLink,
+    ReferenceFacts,
+    Speed,
+    TaskFacts,
+    reference_facts,
+)
+from power.reference.fleet import reference_fleet
+
+__all__ = [
+    "Anchor", "FactSource", "Family", "PhoneFacts", "PowerFacts", "Radio", "RadioLink", "ReferenceFacts",
+    "Speed", "TaskFacts", "reference_facts", "reference_fleet",
+]  # fmt: skip

@@ -1,0 +1,27 @@
+from traces.quality.checks import (
+    TraceFinding,
+    TraceSeverity,
+    interval_channels,
+    point_channels,
+    require_replayable,
+    validate,
+)
+from traces.quality.repairs import repair
+from traces.quality.sets import FindingCount, FindingCounts, SetRepair, repair_set, validate_set
+from traces.storage.manifest import RepairRecord
+
+__all__ = [
+    "FindingCount",
+    "FindingCounts",
+    "RepairRecord",
+    "SetRepair",
+    "TraceFinding",
+    "TraceSeverity",
+    "interval_channels",
+    "point_channels",
+    "repair",
+    "repair_set",
+    "require_replayable",
+    "validate",
+    "validate_set",
+]
