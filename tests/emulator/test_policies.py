@@ -15,7 +15,17 @@ from emulator.policies import demonstrations, store, train
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
 from emulator.policies.recipes import recipe
-from emulator.policies.store import (
+from emulator.policies.train import Recipe, check_experts, client_epochs, train_by_trying, train_fedrank
+from emulator.round.outcome import RoundOutcome
+from emulator.round.selector import Profiling, Selector
+from emulator.runs.assemble import assemble
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
+from emulator.selectors.favor import Favor
+from emulator.selectors.fedavg import FedAvg
+from emulator.selectors.fedmarl import FedMarl
+from emulator.selectors.fedrank.selector import FedRank
+from emulator.selectors.neural.mlp import Mlp
+from emulator.selectors.neural.policy import (
     Demonstrations,
     Policy,
     PolicyManifest,
@@ -23,19 +33,10 @@ from emulator.policies.store import (
     load_policy,
     write_policy,
 )
-from emulator.policies.train import Recipe, check_experts, client_epochs, train_by_trying, train_fedrank
-from emulator.round.outcome import RoundOutcome
-from emulator.runs.assemble import assemble
-from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
-from emulator.selectors.base import SELECTORS, Profiling, Selector
-from emulator.selectors.favor import Favor
-from emulator.selectors.fedavg import FedAvg
-from emulator.selectors.fedmarl import FedMarl
-from emulator.selectors.fedrank.selector import FedRank
-from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import advantages
 from emulator.selectors.oort.selector import Oort
 from emulator.selectors.parts.draws import top_k
+from emulator.selectors.registry import SELECTORS
 from emulator.selectors.tifl import TiFL
 from joulefleet.errors import ConfigError, StorageError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emulator.policies import train
-from emulator.policies.store import any_policy, packaged_policies, write_policy
+from emulator.selectors.neural.policy import any_policy, packaged_policies, write_policy
 from harness.cli import run
 
 
