@@ -1,4 +1,4 @@
-"""`docs/python.md`: every example runs, top to bottom, as a reader would type it; every name is on the page."""
+"""`docs/python.md`: every example runs, top to bottom, as typed; every public name is on the page."""
 
 import re
 import shutil
