@@ -61,6 +61,14 @@ class Selector:
     constructor with plain values, so that a scenario file can give them. All randomness comes from the
     generators that the engine hands in, one per round: a selector owns no generator.
 
+    Example:
+        >>> class Fastest(Selector):
+        ...     name, family, probe = "fastest", Family.HEURISTIC, Probe.EPOCH
+        ...     needs = frozenset({"epoch_s"})
+        ...
+        ...     def select(self, view, candidates, k, rng):
+        ...         return candidates[np.argsort(view.epoch_s[candidates], kind="stable")[:k]]
+
     Attributes:
         name: Registered name.
         family: How it chooses.

@@ -54,6 +54,9 @@ def scenario_text(name_or_path: str) -> str:
 def load_scenario(name_or_path: str | Path) -> Scenario:
     """A scenario by file or by the name of a preset; files it names are found relative to it.
 
+    Example:
+        >>> load_scenario("quick").protocol.rounds
+
     Raises:
         ConfigError: There is none, or it does not fit the schema.
     """
