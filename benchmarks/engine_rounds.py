@@ -30,8 +30,8 @@ from emulator.fleet.world import World
 from emulator.round.engine import Engine
 from emulator.round.reward import Budgets, signed
 from emulator.round.rules import RewardRules, RoundRules
+from emulator.round.selector import Probe
 from emulator.runs.log import RunLog
-from emulator.selectors.base import Probe
 from emulator.selectors.fedavg import FedAvg
 from emulator.training.surrogate import SurrogateTrainer
 from joulefleet.runstore import RunStore

@@ -3,20 +3,6 @@
 ``emulator.run("quick")`` runs a scenario and gives its tables as DataFrames.
 """
 
-from __future__ import annotations
+from joulefleet.lazy import lazy_names
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from emulator.runs.emulation import run
-
-__all__ = ["run"]
-
-
-def __getattr__(name: str) -> Any:
-    """`run` is imported when it is first used: it brings most of the package with it."""
-    if name == "run":
-        from emulator.runs.emulation import run
-
-        return run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"emulator.runs.batch": ("resume", "run")})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from harness.evidence.capture import open_capture
 from harness.report.page import REPORT_FILE
 from harness.results.tables import JobCapture, epoch_table
+from harness.rounds.record import FEDERATION, PROBING
 from harness.rounds.session import RunOutputs
 from joulefleet.errors import ConfigError
 from joulefleet.records import write_atomic
@@ -44,7 +45,7 @@ def write_outputs(path: Path, *, partial: bool = False) -> tuple[Path, ...]:
         ConfigError: This kind of run has no page.
     """
     kind = read_run(path).kind
-    if kind in ("bench", "federation"):
+    if kind in ("bench", FEDERATION, PROBING):
         return _write_bench(path)
     if kind == "experiment":
         write_experiment(path, partial=partial)
@@ -57,7 +58,7 @@ def write_outputs(path: Path, *, partial: bool = False) -> tuple[Path, ...]:
         return (path / REPORT_FILE,)
     raise ConfigError(
         f"{path}: a run of kind {kind!r} has no page",
-        hint="runs of bench, emulate, experiment and the demo have one",
+        hint="runs of bench, probing, emulate, experiment and the demo have one",
     )
 
 
@@ -65,15 +66,17 @@ def _write_bench(path: Path) -> tuple[Path, ...]:
     """Page, test results, all epochs; and the epochs of a job that was killed before it wrote its own."""
     from harness.export.junit import write_junit
     from harness.report.bench_page import bench_page
+    from harness.report.probing_page import probing_page
     from harness.results.stored_run import StoredRun
 
     stored = StoredRun(path)
+    page = probing_page if stored.record.kind == PROBING else bench_page
     for job in stored.captures:
         if not (job.capture.folder / EPOCHS_FILE).exists():
             _write_epochs(job)
     write_junit(stored, path / JUNIT_FILE, replace=True)
     write_atomic(path / RESULTS_FILE, epoch_table(stored.captures).parquet(), replace=True)
-    bench_page(stored).write(path / REPORT_FILE, replace=True)
+    page(stored).write(path / REPORT_FILE, replace=True)
     return tuple(path / name for name in (REPORT_FILE, JUNIT_FILE, RESULTS_FILE))
 
 

@@ -147,11 +147,13 @@ class _Segment:
 
     def line(self, nominal_ns: float, tolerance_ppm: float) -> _Line:
         mean = self.tick_sum / self.n
+        # The edge of the hull over the mean tick is the line with the smallest mean delay.
         (x1, y1), seen = self.hull[0], nominal_ns
         for a, b in pairwise(self.hull):
             if a[0] <= mean <= b[0]:
                 (x1, y1), seen = a, (b[1] - a[1]) / (b[0] - a[0])
                 break
+        # A slope that no clock has comes from the link: the line keeps a possible one, below all reads.
         tolerance = nominal_ns * tolerance_ppm * 1e-6
         slope = min(max(seen, nominal_ns - tolerance), nominal_ns + tolerance)
         x0, y0 = min(self.hull, key=lambda point: point[1] - slope * (point[0] - self.hull[0][0]))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from emulator.runs.emulation import Result
+from emulator.runs.result import Result
 
 if TYPE_CHECKING:
     from emulator.compare.load import LoadedRun

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from emulator.runs.emulation import Result
+    from emulator.runs.result import Result
 
 
 @dataclass(frozen=True, slots=True)

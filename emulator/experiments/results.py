@@ -13,7 +13,7 @@ from emulator.compare.metrics import final_accuracy
 from emulator.compare.table import FEW_SEEDS
 from emulator.experiments.plan import ExperimentPlan, PlanEntry, Variant
 from emulator.experiments.runner import read_plan
-from emulator.runs.emulation import RECORD, EmulationRecord, Result, load_result
+from emulator.runs.result import RECORD, EmulationRecord, Result, load_result
 from emulator.runs.software import OTHER_SOFTWARE
 from emulator.runs.stored import checked_rounds, how_to_go_on
 from joulefleet.errors import DataQualityError

@@ -11,10 +11,9 @@ from typing import Any
 from emulator.experiments.plan import ExperimentPlan
 from emulator.experiments.runner import read_plan
 from emulator.runs.assemble import make_selector, profiles_sha256
-from emulator.runs.batch import is_finished
-from emulator.runs.emulation import RECORD, EmulationRecord, load_result
 from emulator.runs.fleet_inputs import profiles_of
 from emulator.runs.learners import task_of
+from emulator.runs.result import RECORD, EmulationRecord, is_finished, load_result
 from emulator.runs.software import check_software, note_accepted
 from emulator.runs.stored import checked_rounds
 from emulator.scenario.model import Scenario

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from emulator.experiments.plan import ExperimentPlan, PlanEntry, Preset
-from emulator.round.outcome import RoundOutcome
+from emulator.experiments.plan import ExperimentPlan, Preset
 from emulator.runs.assemble import make_selector
-from emulator.runs.batch import is_finished
-from emulator.runs.emulation import emulate
-from emulator.runs.software import SOURCES, check_software, note_accepted, sources_sha256
+from emulator.runs.software import check_software, note_accepted, note_sources
 from joulefleet.errors import StorageError
 from joulefleet.records import read_record, write_record
 from joulefleet.runstore import Run, RunStatus, RunStore
@@ -29,7 +25,7 @@ def start(root: Path, plan: ExperimentPlan) -> Run:
     """A new run folder."""
     check_methods(plan)
     run = RunStore(root).create(_run_name(plan.name, plan.preset), kind=KIND, fingerprint=plan.sha256())
-    run.note(**{SOURCES: sources_sha256()})
+    note_sources(run)
     write_record(run.path / PLAN_FILE, plan)
     return run
 
@@ -78,20 +74,6 @@ def read_plan(path: Path) -> ExperimentPlan:
             hint="give the folder that `joulefleet experiment run` printed",
         )
     return read_record(path / PLAN_FILE, ExperimentPlan)
-
-
-def play(
-    run: Run, plan: ExperimentPlan, on_round: Callable[[PlanEntry, RoundOutcome], None] = lambda *_: None
-) -> None:
-    """Run what is not finished yet, in the order of the plan."""
-    for planned in plan.planned:
-        if is_finished(run.path / planned.folder):
-            continue
-
-        def after_round(outcome: RoundOutcome, planned: PlanEntry = planned) -> None:
-            on_round(planned, outcome)
-
-        emulate(run, plan.scenario_of(planned), planned.seed, folder=planned.folder, on_round=after_round)
 
 
 def _run_name(name: str, preset: Preset) -> str:

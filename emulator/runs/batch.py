@@ -1,23 +1,59 @@
-"""Several selectors and seeds of one scenario: a folder each inside one run, and an index of them."""
+"""Runs of emulations: selectors and seeds of one scenario, a folder each inside one run, and their index.
+
+The command line and `run` write the same kind of run, so each can go on with what the other began.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from itertools import product
 from pathlib import Path
+from typing import ClassVar, Protocol, TypeVar
 
 from emulator.round.outcome import RoundOutcome
-from emulator.runs.emulation import RECORD, Result, emulate, load_result
-from emulator.runs.software import SOURCES, check_software, note_accepted, sources_sha256
+from emulator.round.selector import Selector
+from emulator.runs.emulation import OnRound, emulate
+from emulator.runs.result import BatchResult, Result, is_finished, load_result
+from emulator.runs.software import check_software, note_accepted, note_sources
+from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from emulator.training.base import OpenTrainer
 from joulefleet.config import ClosedModel
-from joulefleet.errors import StorageError
+from joulefleet.errors import ConfigError, StorageError
 from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore import Run, RunStore
+from power.profile.model import DeviceProfile
 
 INDEX = "index.json"
 KIND = "emulation"
+
+
+class PlannedEmulation(Protocol):
+    """One emulation of a plan."""
+
+    @property
+    def folder(self) -> str:
+        """Inside the run."""
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+
+
+P = TypeVar("P", bound=PlannedEmulation)
+
+
+class EmulationPlan(Protocol[P]):
+    """Selectors with seeds (`BatchIndex`), or those of several scenarios (an experiment)."""
+
+    @property
+    def planned(self) -> tuple[P, ...]:
+        """All of them, in the order in which they are run."""
+
+    def scenario_of(self, planned: P, /) -> Scenario:
+        """The scenario of one of them."""
 
 
 class BatchEntry(ClosedModel):
@@ -34,15 +70,19 @@ class BatchIndex(StoredRecord):
     Attributes:
         scenario: Of all of them, but for the selector.
         planned: All of them, in the order in which they are run.
+        given: What Python handed over as objects (``selector``, ``profiles``): no file describes them.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"given"})
 
     scenario: Scenario
     planned: tuple[BatchEntry, ...]
+    given: tuple[str, ...] | None = None
 
     def scenario_of(self, planned: BatchEntry) -> Scenario:
         """The scenario of one of them; a selector that is not the file's own has its default options."""
         own = self.scenario.selector
-        if planned.selector == own.name:
+        if planned.selector == own.name or "selector" in (self.given or ()):
             return self.scenario
         other = own.model_copy(update={"name": planned.selector, "options": {}})
         return self.scenario.model_copy(update={"selector": other})
@@ -57,27 +97,50 @@ def plan(scenario: Scenario, selectors: Sequence[str], seeds: Sequence[int]) -> 
     return BatchIndex(scenario=scenario, planned=planned)
 
 
-def start(root: Path, index: BatchIndex, text: str) -> Run:
-    """A new run folder for a plan; ``text`` is the scenario as it was written."""
-    config = {"scenario.toml": text, "scenario.resolved.json": index.scenario.to_json()}
+def start(root: Path, index: BatchIndex, text: str | None = None) -> Run:
+    """A new run folder for a plan; ``text`` is the scenario as it was written, if it was."""
+    config = {} if text is None else {"scenario.toml": text}
+    config["scenario.resolved.json"] = index.scenario.to_json()
     store = RunStore(root)
     run = store.create(index.scenario.name, kind=KIND, fingerprint=index.sha256(), config=config)
-    run.note(**{SOURCES: sources_sha256()})
+    note_sources(run)
     write_record(run.path / INDEX, index)
     return run
 
 
-def resume(path: Path, *, accept_other_software: bool = False) -> tuple[Run, BatchIndex]:
+def reopen(
+    path: Path, *, given: Sequence[str] = (), accept_other_software: bool = False
+) -> tuple[Run, BatchIndex]:
     """Take up a run that was interrupted.
 
+    Args:
+        path: The run folder.
+        given: What the caller hands over as objects, as in `BatchIndex.given`.
+        accept_other_software: Whether to go on if it was begun with other software; the run then says so.
+
     Raises:
-        ConfigError: It was begun with other software, which is not accepted.
+        ConfigError: It was begun with other software, which is not accepted, or with objects that are not
+            given again.
     """
     index = read_index(path)
+    if set(given) != set(index.given or ()):
+        begun = " and ".join(index.given or ()) or "nothing"
+        raise ConfigError(
+            f"{path}: was begun with {begun} handed over as Python objects, "
+            f"and now there is {' and '.join(given) or 'nothing'}",
+            hint=f"`{resuming(path, index)}` continues it",
+        )
     check_software(path, "start it anew, without --resume", accept=accept_other_software)
     run = RunStore(path.parent).resume(path, fingerprint=index.sha256())
     note_accepted(run, [path])
     return run, index
+
+
+def resuming(path: Path, index: BatchIndex) -> str:
+    """The command, or where objects have to be given again the call, that goes on with a run."""
+    if not index.given:
+        return f"joulefleet emulate --resume {path}"
+    return f"emulator.resume({str(path)!r}, {', '.join(f'{name}=...' for name in index.given)})"
 
 
 def read_index(path: Path) -> BatchIndex:
@@ -89,9 +152,12 @@ def read_index(path: Path) -> BatchIndex:
 
 def play(
     run: Run,
-    index: BatchIndex,
-    on_round: Callable[[BatchEntry, RoundOutcome], None] = lambda *_: None,
+    index: EmulationPlan[P],
+    on_round: Callable[[P, RoundOutcome], None] = lambda *_: None,
     open_trainer: OpenTrainer | None = None,
+    *,
+    selector: Selector | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
 ) -> list[Result]:
     """Run what is not finished yet; returns all results in the order of the plan."""
     results = []
@@ -99,7 +165,7 @@ def play(
         folder = run.path / planned.folder
         if not is_finished(folder):
 
-            def after_round(outcome: RoundOutcome, planned: BatchEntry = planned) -> None:
+            def after_round(outcome: RoundOutcome, planned: P = planned) -> None:
                 on_round(planned, outcome)
 
             emulate(
@@ -107,6 +173,8 @@ def play(
                 index.scenario_of(planned),
                 planned.seed,
                 folder=planned.folder,
+                selector=deepcopy(selector),
+                profiles=profiles,
                 open_trainer=open_trainer,
                 on_round=after_round,
             )
@@ -114,6 +182,112 @@ def play(
     return results
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether an emulation has come to its end."""
-    return (folder / RECORD).is_file() and load_result(folder).record.rounds is not None
+def run(
+    scenario: Scenario | str | Path,
+    *,
+    seed: int | None = None,
+    selector: Selector | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
+    out: Path | str = "emulations",
+    on_round: OnRound = lambda _: None,
+) -> Result:
+    """Run a scenario with one selector and one seed; `run_all` takes several.
+
+    Args:
+        scenario: Itself, its file, or the name of a preset.
+        seed: By default the scenario's first.
+        selector: An object instead of the selector that the scenario names, e.g. one under development. A
+            copy of it plays: given again, it begins again.
+        profiles: Instead of those that the scenario names, e.g. for a model of one's own.
+        out: Folder in which the run's folder is made.
+        on_round: Called after each round.
+    """
+    found, written = _read(scenario)
+    name = found.selector.name if selector is None else re.sub(r"[^\w.-]+", "-", selector.name)
+    index = plan(found, [name], [found.seeds[0] if seed is None else seed])
+    given = _given(selector=selector, profiles=profiles)
+    index = index.model_copy(update={"given": given or None})
+    with start(Path(out), index, written) as stored:
+        return _played(stored, index, selector, profiles, on_round)[0]
+
+
+def run_all(
+    scenario: Scenario | str | Path,
+    *,
+    selectors: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
+    out: Path | str = "emulations",
+    on_round: OnRound = lambda _: None,
+) -> BatchResult:
+    """Run a scenario with several selectors and seeds, as ``joulefleet emulate`` does.
+
+    Example:
+        >>> run = emulate("quick", selectors=["fedavg", "oort"], seeds=[0, 1])
+        >>> run.rounds.groupby("selector")["energy_j_honest"].sum()
+
+    Args:
+        scenario: Itself, its file, or the name of a preset.
+        selectors: Names, each with its default options; by default the scenario's own.
+        seeds: By default the scenario's own.
+        profiles: Instead of those that the scenario names.
+        out: Folder in which the run's folder is made.
+        on_round: Called after each round.
+
+    Raises:
+        ConfigError: The scenario, a selector or a profile does not fit.
+    """
+    found, written = _read(scenario)
+    names = [found.selector.name] if selectors is None else selectors
+    index = plan(found, names, found.seeds if seeds is None else seeds)
+    index = index.model_copy(update={"given": _given(profiles=profiles) or None})
+    with start(Path(out), index, written) as stored:
+        return BatchResult(stored.path, tuple(_played(stored, index, None, profiles, on_round)))
+
+
+def resume(
+    path: Path | str,
+    *,
+    selector: Selector | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
+    accept_other_software: bool = False,
+    on_round: OnRound = lambda _: None,
+) -> list[Result]:
+    """Go on with a run that was interrupted, of `run` or of the command line; returns all its results.
+
+    Args:
+        path: The run folder.
+        selector: As it was given to `run`, if it was.
+        profiles: Likewise.
+        accept_other_software: Whether to go on if it was begun with other software; the run then says so.
+        on_round: Called after each round.
+
+    Raises:
+        ConfigError: It was begun with something else.
+        StorageError: It is complete, or somebody is writing it.
+    """
+    given = _given(selector=selector, profiles=profiles)
+    stored, index = reopen(Path(path), given=given, accept_other_software=accept_other_software)
+    with stored:
+        return _played(stored, index, selector, profiles, on_round)
+
+
+def _read(scenario: Scenario | str | Path) -> tuple[Scenario, str | None]:
+    """A scenario, and its text if it was written."""
+    if isinstance(scenario, Scenario):
+        return scenario, None
+    return load_scenario(scenario), scenario_text(str(scenario))
+
+
+def _played(
+    run: Run,
+    index: BatchIndex,
+    selector: Selector | None,
+    profiles: Sequence[DeviceProfile] | None,
+    on_round: OnRound,
+) -> list[Result]:
+    return play(run, index, lambda _, outcome: on_round(outcome), selector=selector, profiles=profiles)
+
+
+def _given(**objects: object) -> tuple[str, ...]:
+    return tuple(name for name, value in objects.items() if value is not None)

@@ -1,4 +1,4 @@
-"""`run`: a scenario from its first round to its last, in memory or into a run folder."""
+"""`emulate`: one selector with one seed, from its first round to its last, into a folder of a run."""
 
 from __future__ import annotations
 
@@ -7,117 +7,29 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.round.engine import Engine
 from emulator.round.outcome import RoundOutcome
+from emulator.round.selector import Selector
 from emulator.runs.assemble import assemble
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.log import RunLog, has_rounds
-from emulator.scenario.load import load_scenario
+from emulator.runs.result import RECORD, EmulationRecord, Result
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import Selector
 from emulator.training.base import OpenTrainer
 from joulefleet.errors import ConfigError, NobodyLeft
-from joulefleet.records import StoredRecord, read_record, write_record
-from joulefleet.runstore import Run, RunStore, read_table
+from joulefleet.records import read_record, write_record
+from joulefleet.runstore import Run
 from power.profile.model import DeviceProfile
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 OnRound = Callable[[RoundOutcome], None]
-RECORD = "emulation.json"
 CHECKPOINT_PERIOD_S = 1.0
 """Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
 NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy")
 """Facts that earlier versions did not note: a run begun by one goes on as before."""
 _log = logging.getLogger(__name__)
-
-
-class EmulationRecord(StoredRecord):
-    """``emulation.json``: one selector with one seed.
-
-    Attributes:
-        scenario: Everything that decides it, resolved.
-        facts: What it came to: budgets, fleet, traces, data, partition, trainer.
-        rounds: How many were played; ``None`` while it runs.
-        test_accuracy: Of the last model.
-        ended_early: Why not all rounds were played, if so.
-    """
-
-    scenario: Scenario
-    seed: int
-    facts: dict[str, Any]
-    rounds: int | None = None
-    test_accuracy: float | None = None
-    ended_early: str = ""
-
-    @property
-    def selector(self) -> str:
-        """Who chose."""
-        return str(self.facts["selector"])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Result:
-    """What a run found.
-
-    Attributes:
-        path: Where it is stored.
-        record: What it was.
-    """
-
-    path: Path
-    record: EmulationRecord
-
-    @property
-    def rounds(self) -> pd.DataFrame:
-        """One row per round."""
-        return self._frame("rounds")
-
-    @property
-    def clients(self) -> pd.DataFrame:
-        """One row per participant and round."""
-        return self._frame("clients")
-
-    @property
-    def overhead(self) -> pd.DataFrame:
-        """The server's own time per round, which depends on the machine."""
-        return self._frame("overhead")
-
-    def _frame(self, name: str) -> pd.DataFrame:
-        frame: pd.DataFrame = read_table(self.path, name).to_pandas()
-        return frame
-
-
-def run(
-    scenario: Scenario | str | Path,
-    *,
-    seed: int | None = None,
-    selector: Selector | None = None,
-    profiles: Sequence[DeviceProfile] | None = None,
-    out: Path | str = "emulations",
-    on_round: OnRound = lambda _: None,
-) -> Result:
-    """Run a scenario with one seed.
-
-    Args:
-        scenario: Itself, its file, or the name of a preset.
-        seed: By default the scenario's first.
-        selector: An object instead of the selector that the scenario names, e.g. one under development. A
-            copy of it plays: given again, it begins again.
-        profiles: Instead of those that the scenario names, e.g. for a model of one's own.
-        out: Folder in which the run's folder is made.
-        on_round: Called after each round.
-    """
-    found = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
-    root = found.seeds[0] if seed is None else seed
-    with RunStore(Path(out)).create(found.name, kind="emulation", fingerprint=found.sha256()) as stored:
-        return emulate(stored, found, root, selector=deepcopy(selector), profiles=profiles, on_round=on_round)
 
 
 def emulate(
@@ -159,11 +71,6 @@ def emulate(
     )
     write_record(path / RECORD, record, replace=True)
     return Result(path, record)
-
-
-def load_result(path: Path) -> Result:
-    """A stored run."""
-    return Result(path, read_record(path / RECORD, EmulationRecord))
 
 
 def _check_facts(path: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.round.outcome import Accounting
-from emulator.runs.batch import INDEX
-from emulator.runs.emulation import EmulationRecord, Result
+from emulator.runs.batch import INDEX, read_index, resuming
+from emulator.runs.result import EmulationRecord, Result, run_of
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore import RunStatus
-from joulefleet.runstore.run import RUN_FILE, read_run
+from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +26,7 @@ COSTS = (*(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accou
 PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "upload"))
 COLUMNS = {"rounds": ("round", "test_accuracy", *COSTS), "clients": ("device", "chosen", "fate", *PARTS)}
 """Without which no table or figure can be made."""
+ANEW = "play it anew"
 
 
 def checked_rounds(result: Result) -> pd.DataFrame:
@@ -91,14 +92,6 @@ def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame) -> N
         )
 
 
-ANEW = "play it anew"
-
-
-def run_of(folder: Path) -> Path | None:
-    """The run folder to which the folder of an emulation belongs."""
-    return next((one for one in (folder, *folder.parents) if (one / RUN_FILE).is_file()), None)
-
-
 def how_to_go_on(folder: Path) -> str:
     """A command that plays what is missing of the run to which a folder belongs, and what it does."""
     path = run_of(folder)
@@ -112,7 +105,7 @@ def how_to_go_on(folder: Path) -> str:
             return f"`{command} --reuse {path}` takes over the rest and plays these anew"
         return f"`{command} --resume` continues it"
     if (path / INDEX).is_file() and not whole:
-        return f"`joulefleet emulate --resume {path}` continues it"
+        return f"`{resuming(path, read_index(path))}` continues it"
     if record.kind == "federation" and not whole:
         return f"`joulefleet bench federate SCENARIO --resume {path}`, with its scenario, continues it"
     # The demo plays its experiment itself; a run made from Python has no command of ours.

@@ -10,10 +10,11 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from emulator.runs.batch import is_finished
-from emulator.runs.emulation import RECORD, Result, emulate, load_result
+from emulator.runs.batch import EmulationPlan, P, PlannedEmulation
+from emulator.runs.emulation import emulate
+from emulator.runs.result import RECORD, Result, is_finished, load_result
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import write_atomic
 from joulefleet.runstore import Run, RunStore
@@ -24,40 +25,14 @@ if TYPE_CHECKING:
 Files = dict[str, bytes]
 
 
-class SweptRun(Protocol):
-    """One emulation of a plan."""
-
-    @property
-    def folder(self) -> str:
-        """Inside the run."""
-
-    @property
-    def seed(self) -> int:
-        """Its seed."""
-
-
-S = TypeVar("S", bound=SweptRun)
-
-
-class Sweep(Protocol[S]):
-    """A plan: selectors with seeds (`emulator.runs.batch`), or those of several scenarios (an experiment)."""
-
-    @property
-    def planned(self) -> tuple[S, ...]:
-        """All of them, in order."""
-
-    def scenario_of(self, planned: S, /) -> Scenario:
-        """The scenario of one of them."""
-
-
-OnDone = Callable[[S, int, int], None]
+OnDone = Callable[[P, int, int], None]
 
 RETRIES = 3
 """Of an emulation whose worker or node died; an error of its own is not tried again."""
 
 
 def play_sweep(
-    sweep: Sequence[tuple[Run, Sweep[S]]], on_done: OnDone[S] = lambda *_: None
+    sweep: Sequence[tuple[Run, EmulationPlan[P]]], on_done: OnDone[P] = lambda *_: None
 ) -> list[list[Result]]:
     """Run what is not finished yet of several plans at once, on the cluster that is `connected`.
 
@@ -71,7 +46,7 @@ def play_sweep(
     import ray
 
     task = ray.remote(num_cpus=1, max_retries=RETRIES)(_emulated)
-    under_way: dict[Any, tuple[Run, S]] = {}
+    under_way: dict[Any, tuple[Run, P]] = {}
     for run, index in sweep:
         for planned in unfinished(run, index):
             folder = run.subfolder(planned.folder)
@@ -91,12 +66,12 @@ def play_sweep(
     return [[load_result(run.path / one.folder) for one in index.planned] for run, index in sweep]
 
 
-def unfinished(run: Run, index: Sweep[S]) -> list[S]:
+def unfinished(run: Run, index: EmulationPlan[P]) -> list[P]:
     """What a plan still has to do."""
     return [planned for planned in index.planned if not is_finished(run.path / planned.folder)]
 
 
-def _emulated(scenario: Scenario, planned: SweptRun, before: Mapping[str, bytes]) -> Files:
+def _emulated(scenario: Scenario, planned: PlannedEmulation, before: Mapping[str, bytes]) -> Files:
     """One emulation, from what there is of it to its end, somewhere on the cluster."""
     from emulator.training.choose import open_trainer
 
@@ -115,7 +90,7 @@ def _with_one_worker(open_trainer: Callable[..., Any], *arguments: Any, **option
     return open_trainer(*arguments, **{**options, "workers": 1})
 
 
-def _answer(reference: Any, planned: SweptRun) -> Files:
+def _answer(reference: Any, planned: PlannedEmulation) -> Files:
     import ray
     from ray.exceptions import RayError, RayTaskError
 

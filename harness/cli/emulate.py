@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from emulator.round.outcome import RoundOutcome
     from emulator.runs.batch import BatchEntry, BatchIndex
-    from emulator.runs.emulation import Result
+    from emulator.runs.result import Result
     from emulator.scale.cluster import Cluster
     from harness.cli.progress import Advance
 
@@ -96,10 +96,10 @@ def emulate(
 
 
 def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accept: bool) -> Output:
-    from emulator.runs.batch import resume
+    from emulator.runs.batch import reopen
 
     with opened as cluster:
-        run, index = resume(path, accept_other_software=accept)
+        run, index = reopen(path, accept_other_software=accept)
         with run:
             return _played(run, index, cluster)
 
@@ -197,7 +197,7 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
     """Means over the seeds of each selector, and what they rest on."""
     from rich.table import Table
 
-    from emulator.selectors.base import shown_name
+    from emulator.selectors.registry import shown_name
 
     table = Table(box=None, pad_edge=False)
     table.add_column("selector", no_wrap=True)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from emulator.experiments.effort import Effort
     from emulator.experiments.plan import ExperimentPlan, PlanEntry
     from emulator.round.outcome import RoundOutcome
+    from emulator.runs.batch import PlannedEmulation
     from emulator.scale.cluster import Cluster
-    from emulator.scale.ray_sweep import SweptRun
     from harness.cli.progress import Advance
     from joulefleet.runstore import Run
 
@@ -129,7 +129,7 @@ def table(run: str, partial: bool, form: str, root: Path) -> Output:
 
 def _play(run: Run, plan: ExperimentPlan, cluster: Cluster | None) -> None:
     from emulator.experiments.effort import effort_of
-    from emulator.experiments.runner import play
+    from emulator.runs.batch import play
     from harness.cli.progress import progress
 
     click.echo(f"{_size_text(_size(plan, effort_of(plan)))} on two idle cores", err=True)
@@ -157,7 +157,7 @@ def _play_on_ray(
     left = {one.folder for one in unfinished(run, plan)}
     played = sum(count for folder, count in rounds.items() if folder not in left)
 
-    def on_done(planned: SweptRun, done: int, count: int) -> None:
+    def on_done(planned: PlannedEmulation, done: int, count: int) -> None:
         nonlocal played
         played += rounds[planned.folder]
         advance(played, f"{planned.folder} finished, {done} of {count}; {cluster.describe()}")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def report(run: str, root: Path, partial: bool, show: bool) -> Output:
     """Make the HTML page of RUN: one file, no network needed.
 
-    RUN is a run of `joulefleet bench`, `emulate` or `experiment`. Beside the page of a bench run stand its
-    JUnit results and epochs, beside that of an experiment its tables.
+    RUN is a run of `joulefleet bench`, `probing`, `emulate` or `experiment`. Beside the page of a run on the
+    bench stand its JUnit results and epochs, beside that of an experiment its tables.
     """
     from harness.outputs import write_outputs
     from joulefleet.runstore import find_run

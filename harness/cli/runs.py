@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Group, Output
+from harness.cli.frame import Group, Output, columns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,19 +30,9 @@ def list_runs(root: Path) -> Output:
     from joulefleet.runstore import RunStore
 
     found = RunStore(root).list()
-
-    def render(console: Console) -> None:
-        from rich.table import Table
-
-        if not found:
-            console.print(f"no runs in {root}")
-            return
-        table = Table("run", "kind", "state", "note", box=None)
-        for run in found:
-            table.add_row(run.path.name, run.record.kind if run.record else "?", run.state, run.problem)
-        console.print(table)
-
-    return Output([run.as_dict() for run in found], render)
+    rows = [(run.path.name, run.record.kind if run.record else "?", run.state, run.problem) for run in found]
+    text = columns(("run", "kind", "state", "note"), rows) if rows else f"no runs in {root}"
+    return Output([run.as_dict() for run in found], text)
 
 
 @runs.command("show")

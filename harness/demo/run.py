@@ -15,6 +15,7 @@ from emulator.experiments.plan import PlanEntry
 from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
 from emulator.round.outcome import RoundOutcome
+from emulator.runs.batch import play
 from harness.demo.local_bench import local_bench
 from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
 from harness.demo.size import FULL, DemoSize
@@ -187,7 +188,7 @@ def _replay(
             where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
             advance(before + outcome.round, f"{where}, accuracy {outcome.accuracy:.0%}")
 
-        experiment.play(run, plan, on_round)
+        play(run, plan, on_round)
     return run.path, write_experiment(run.path)
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from device_agents.protocol import EpochMarker, Phase
 from harness.evidence.clock_fit import BurstSeen, ClockFit, PingObservation
 from joulefleet.config import ClosedModel
-from joulefleet.errors import DataQualityError
+from joulefleet.errors import DataQualityError, JoulefleetError
 from joulefleet.provenance import Provenance, Sha256, SourceRef
 from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
 from joulefleet.runstore import read_journal, read_table
@@ -224,6 +224,20 @@ def verify_capture(capture: Capture) -> list[str]:
     ):
         problems.append(telemetry.name)
     return problems
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a folder holds a capture that belongs together."""
+    if not (folder / CAPTURE_FILE).exists():
+        return False
+    try:
+        capture = open_capture(folder)
+    except JoulefleetError:
+        return False
+    return (
+        capture.recording.record.sha256() == capture.record.recording_sha256
+        and file_sha256(folder / MARKERS_FILE) == capture.record.markers_sha256
+    )
 
 
 def open_capture(folder: Path) -> Capture:

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from harness.export.emulations import JoinedTable, check_has_tables, emulation_tables
 from harness.results.decimate import decimate
+from harness.results.emulations import JoinedTable
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.records import new_folder, storage_error
@@ -52,10 +52,10 @@ def export_csv(run: StoredRun, out: Path, *, max_rows: int = MAX_ROWS) -> tuple[
         StorageError: The folder exists already or cannot be written.
         DataQualityError: The run has nothing that could be written.
     """
-    check_has_tables(run)
+    run.check_has_tables()
     written = []
     with new_folder(out) as folder:
-        for joined in emulation_tables(run):
+        for joined in run.emulations:
             note = "the first rows; Parquet has all" if joined.rows > max_rows else ""
             lines = islice(_lines(joined), max_rows)
             count = _write(folder / _file(joined.name, note), joined.schema.names, lines)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.runs.emulation import RECORD, Result, load_result
 from emulator.runs.log import METRIC
+from emulator.runs.result import RECORD, Result, load_result
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture, epoch_table
 from joulefleet.errors import DataQualityError

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.export.emulations import check_has_tables, emulation_tables
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.records import canonical_json, new_folder
@@ -25,11 +24,11 @@ def export_parquet(run: StoredRun, out: Path) -> dict[str, int]:
     """
     import pyarrow.parquet as pq
 
-    check_has_tables(run)
+    run.check_has_tables()
     about = _about(run)
     rows = {}
     with new_folder(out) as folder:
-        for joined in emulation_tables(run):
+        for joined in run.emulations:
             file = f"{joined.name}.parquet"
             with pq.ParquetWriter(
                 folder / file, joined.schema.with_metadata(about), compression="zstd"

@@ -10,18 +10,19 @@ from emulator.runs.assemble import make_selector
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from harness.bench.matrix import fingerprint as bench_fingerprint
-from harness.bench.plan import Plan
 from harness.federate.settings import FederateSettings, load_settings
 from harness.federate.suitable import bench_devices, check_selector, not_used, on_bench
-from harness.inventory import Inventory, load_inventory
+from harness.inventory import load_inventory
 from harness.rounds.record import FEDERATION
-from harness.rounds.session import resume_command
+from harness.rounds.session import INVENTORY_FILE, RunFiles, texts
 from joulefleet.records import canonical_json
 
+SETTINGS_FILE = "federate.toml"
 
-@dataclass(frozen=True, slots=True)
-class FederateFiles:
-    """What a person wrote, read and checked.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederateFiles(RunFiles):
+    """A scenario, how it is played on the bench, and the inventory.
 
     Attributes:
         scenario: With the bench as its fleet.
@@ -29,55 +30,11 @@ class FederateFiles:
         not_used: Parts of the scenario that mean nothing here.
     """
 
-    scenario_name: str
-    settings_path: Path | None
-    inventory_path: Path
     scenario: Scenario
     seed: int
     settings: FederateSettings
-    inventory: Inventory
     devices: tuple[str, ...]
     not_used: tuple[str, ...]
-
-    kind = FEDERATION
-
-    @property
-    def name(self) -> str:
-        """Part of the run's folder."""
-        return self.scenario.name
-
-    @property
-    def bench_plan(self) -> Plan:
-        """How one device's part of a round is measured."""
-        return self.settings.plan(self.scenario)
-
-    def config(self) -> dict[str, str]:
-        """What the run keeps of it."""
-        kept = {
-            "scenario.toml": scenario_text(self.scenario_name),
-            "scenario.resolved.json": self.scenario.to_json(),
-        }
-        if self.settings_path is not None:
-            kept["federate.toml"] = self.settings_path.read_text(encoding="utf-8")
-        return kept
-
-    @property
-    def fingerprint(self) -> str:
-        """Of what decides the results."""
-        content = {
-            "scenario": self.scenario.model_dump(mode="json"),
-            "seed": self.seed,
-            "settings": self.settings.model_dump(mode="json"),
-            "bench": bench_fingerprint(self.bench_plan, self.inventory),
-        }
-        return hashlib.sha256(canonical_json(content)).hexdigest()
-
-    def command(self, run: Path) -> str:
-        """The command that takes a run up again."""
-        settings = [] if self.settings_path is None else ["--settings", self.settings_path]
-        protocol = self.scenario.protocol
-        chosen = ["--selector", self.scenario.selector.name, "--seed", self.seed, "--rounds", protocol.rounds]
-        return resume_command(self, run, "bench federate", self.scenario_name, *settings, *chosen)
 
 
 def read_files(
@@ -104,14 +61,33 @@ def read_files(
     devices = bench_devices(given, settings, inventory)
     scenario = on_bench(given, len(devices))
     check_selector(make_selector(scenario))
+    seed = scenario.seeds[0] if seed is None else seed
+    plan = settings.plan(scenario)
+    decides = {
+        "scenario": scenario.model_dump(mode="json"),
+        "seed": seed,
+        "settings": settings.model_dump(mode="json"),
+        "bench": bench_fingerprint(plan, inventory),
+    }
+    options = [] if settings_path is None else ["--settings", str(settings_path)]
+    options += ["--selector", scenario.selector.name, "--seed", str(seed)]
+    options += ["--rounds", str(scenario.protocol.rounds)]
     return FederateFiles(
-        scenario_name=scenario_name,
-        settings_path=settings_path,
+        kind=FEDERATION,
+        name=scenario.name,
+        config={
+            "scenario.toml": scenario_text(scenario_name),
+            "scenario.resolved.json": scenario.to_json(),
+            **texts({INVENTORY_FILE: inventory_path, SETTINGS_FILE: settings_path}),
+        },
+        words=("bench", "federate", scenario_name, "--inventory", str(inventory_path), *options),
+        fingerprint=hashlib.sha256(canonical_json(decides)).hexdigest(),
+        bench_plan=plan,
         inventory_path=inventory_path,
-        scenario=scenario,
-        seed=scenario.seeds[0] if seed is None else seed,
-        settings=settings,
         inventory=inventory,
+        scenario=scenario,
+        seed=seed,
+        settings=settings,
         devices=devices,
         not_used=tuple(not_used(given)),
     )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from emulator.round.rules import RoundRules
+from emulator.round.selector import Selector
+from emulator.runs.assemble import make_selector, rules_of
+from emulator.runs.learners import learners_of, task_of
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import Selector
 from harness.bench.job.workload import Assignment
 from harness.bench.matrix import Cell
+from harness.federate.files import FederateFiles
 from harness.federate.fleet_data import FleetData
 from harness.federate.participant import FederatedParticipant
 from harness.federate.settings import FederateSettings
@@ -23,6 +27,8 @@ from joulefleet.seeds import torch_seed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from emulator.training.table import TableTrainer
 
     Ids = NDArray[np.int64]
 
@@ -51,6 +57,33 @@ class FederationSetup:
     selector: Selector
     classes: int
     facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, files: FederateFiles, selector: Selector | None = None, cache: Path | None = None) -> Self:
+        """What a person wrote, with data and models ready.
+
+        Args:
+            files: What to play.
+            selector: An object instead of the selector that the scenario names.
+            cache: Folder of exported graphs; by default the user's.
+        """
+        scenario, seed = files.scenario, files.seed
+        task = task_of(scenario.task)
+        learners = learners_of(scenario, task, seed)
+        trainer = cast("TableTrainer", learners.trainer)  # the surrogate, which has no data, was refused
+        backend = files.settings.backend
+        return cls(
+            scenario=scenario,
+            seed=seed,
+            devices=files.devices,
+            settings=files.settings,
+            rules=rules_of(scenario, task),
+            data=FleetData(task, trainer, len(files.devices), backend, cache),
+            uploads=Uploads(trainer, backend),
+            selector=make_selector(scenario) if selector is None else selector,
+            classes=learners.classes,
+            facts=learners.facts,
+        )
 
     def participants(
         self, number: int, ids: Ids, epochs: Ids, weights: NDArray[np.float32]

@@ -17,7 +17,7 @@ import numpy as np
 from device_agents.protocol import Phase
 from emulator.round.accounting import honest_time_s, round_costs
 from emulator.round.outcome import Accounting, ClientCost
-from emulator.runs.emulation import RECORD, EmulationRecord
+from emulator.runs.result import RECORD, EmulationRecord
 from harness.evidence.capture import Capture
 from harness.probing.fidelity_model import (
     DEVICE,

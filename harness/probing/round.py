@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from harness.bench.job.attempt import Bench
 from harness.bench.job.workload import Workloads
+from harness.bench.journal import JOBS
 from harness.evidence.capture import CAPTURE_FILE, CaptureRecord
 from harness.probing.plan import ProbingPlan
 from harness.probing.schedule import PlannedRound, kept
@@ -93,8 +94,7 @@ class ProbingRound:
     def _store(self) -> ProbingRoundRecord:
         planned, run = self._planned, self._bench.run
         names = [member.job.name for member in self.members]
-        folders = [member.attempt.folder for member in self.members if member.attempt is not None]
-        captures = [read_record(folder / CAPTURE_FILE, CaptureRecord) for folder in folders]
+        captures = [read_record(run / JOBS / name / CAPTURE_FILE, CaptureRecord) for name in names]
         chosen = planned.candidates if self._server.chosen is None else self._server.chosen
         record = ProbingRoundRecord(
             number=planned.number,

@@ -10,58 +10,48 @@ from harness.bench.job.ending import Stopped
 from harness.bench.job.failures import ends_the_run
 from harness.bench.job.workload import Workloads
 from harness.bench.journal import Listener
-from harness.bench.plan import Plan
-from harness.inventory import Inventory, load_inventory
+from harness.inventory import load_inventory
 from harness.probing.plan import ProbingPlan, load_probing_plan
 from harness.probing.round import ProbingRound
 from harness.probing.schedule import PlannedRound, expand_rounds, fingerprint
 from harness.rounds.record import PROBING, probing_file, read_probing_rounds
 from harness.rounds.retry import RetryPolicy, Verdict, device_resource, meter_resource
-from harness.rounds.session import NO_OUTPUTS, RunOutputs, Session, open_session, resume_command
+from harness.rounds.session import (
+    INVENTORY_FILE,
+    NO_OUTPUTS,
+    RunFiles,
+    RunOutputs,
+    Session,
+    open_session,
+    texts,
+)
 
 PLAN_FILE = "probing.toml"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbingFiles:
-    """What a person wrote, read and expanded."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbingFiles(RunFiles):
+    """A probing plan, its rounds and its inventory."""
 
-    plan_path: Path
-    inventory_path: Path
     plan: ProbingPlan
-    inventory: Inventory
     rounds: tuple[PlannedRound, ...]
-
-    kind = PROBING
-
-    @property
-    def name(self) -> str:
-        """Part of the run's folder."""
-        return self.plan.name
-
-    @property
-    def bench_plan(self) -> Plan:
-        """How one candidate's part of a round is measured."""
-        return self.plan.bench()
-
-    def config(self) -> dict[str, str]:
-        """What the run keeps of it."""
-        return {PLAN_FILE: self.plan_path.read_text(encoding="utf-8")}
-
-    @property
-    def fingerprint(self) -> str:
-        """Of what decides the results."""
-        return fingerprint(self.plan, self.inventory)
-
-    def command(self, run: Path) -> str:
-        """The command that takes a run up again."""
-        return resume_command(self, run, "probing validate", self.plan_path)
 
 
 def read_files(plan_path: Path, inventory_path: Path) -> ProbingFiles:
     """Read and check a probing plan and its inventory; touches nothing else."""
     plan, inventory = load_probing_plan(plan_path), load_inventory(inventory_path)
-    return ProbingFiles(plan_path, inventory_path, plan, inventory, expand_rounds(plan, inventory))
+    return ProbingFiles(
+        kind=PROBING,
+        name=plan.name,
+        config=texts({PLAN_FILE: plan_path, INVENTORY_FILE: inventory_path}),
+        words=("probing", "validate", str(plan_path), "--inventory", str(inventory_path)),
+        fingerprint=fingerprint(plan, inventory),
+        bench_plan=plan.bench(),
+        inventory_path=inventory_path,
+        inventory=inventory,
+        plan=plan,
+        rounds=expand_rounds(plan, inventory),
+    )
 
 
 @dataclass(slots=True)

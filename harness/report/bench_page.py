@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
-from harness.bench.matrix import REACHED_BY
-from harness.evidence.clock_fit import BurstSeen
-from harness.inventory import load_inventory
-from harness.report.bench_charts import MAX_JOBS, job_folds
+from harness.report.bench_sections import (
+    capped,
+    clock_section,
+    configuration_section,
+    findings_section,
+    jobs_section,
+    provenance_section,
+    run_facts,
+    traces_section,
+)
 from harness.report.federated_rounds import rounds_section
-from harness.report.page import Cell, Number, Page, Section, Table
+from harness.report.page import Cell, Number, Page, Section
 from harness.report.profile_tables import profile_section
-from harness.results.findings import finding_table
 from harness.results.stored_run import StoredRun
-from harness.results.tables import JobCapture, Row, epoch_table
+from harness.results.tables import Row, epoch_table
 from harness.rounds.record import FEDERATION
-from joulefleet.errors import JoulefleetError
 from joulefleet.provenance import Origin
-
-MAX_ROWS = 2_000
-"""Of one table on the page; exports have all."""
-
-CONFIG_FILES = ("plan.toml", "scenario.toml", "federate.toml")
-"""Shown as they are: none of them says how a device is reached."""
 
 
 def bench_page(run: StoredRun) -> Page:
@@ -37,24 +33,16 @@ def bench_page(run: StoredRun) -> Page:
         lead=_lead(run, epochs),
         sections=[
             *([rounds_section(run.path)] if record.kind == FEDERATION else []),
-            _jobs(run),
+            jobs_section(run),
             profile_section(run.device_profiles),
-            _traces(run.captures),
+            traces_section(run.captures),
             _epochs(epochs),
-            _clock(run.captures),
-            _findings(run),
-            _provenance(run.captures),
-            _configuration(run.path),
+            clock_section(run.captures),
+            findings_section(run),
+            provenance_section(run.captures),
+            configuration_section(run.path),
         ],
-        facts={
-            "state": run.state,
-            "created": f"{record.created_utc:%Y-%m-%d %H:%M:%S} UTC",
-            "ended": f"{record.ended_utc:%Y-%m-%d %H:%M:%S} UTC" if record.ended_utc else "not yet",
-            "error": record.error or "none",
-            "command": " ".join(record.command),
-            "fingerprint": record.fingerprint or "none",
-            **record.host,
-        },
+        facts=run_facts(run),
     )
 
 
@@ -65,40 +53,8 @@ def _lead(run: StoredRun, epochs: Sequence[Row]) -> str:
     return f"Jobs: {jobs}. Epochs: {len(epochs)} recorded, {usable} usable. The run is {run.state}."
 
 
-def _capped(headers: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str = "") -> Table:
-    if len(rows) > MAX_ROWS:
-        more = f"The first {MAX_ROWS:,} of {len(rows):,} rows; `joulefleet export` writes all."
-        caption = f"{caption} {more}".strip()
-    return Table(headers, rows[:MAX_ROWS], caption)
-
-
-def _jobs(run: StoredRun) -> Section:
-    origins = {job.job: job.origin for job in run.captures}
-    rows = [
-        [
-            job.name,
-            job.state.replace("_", " "),
-            origins.get(job.name, ""),
-            str(job.attempt),
-            job.stage,
-            job.error or run.problems.get(job.name, ""),
-        ]
-        for job in run.job_lines
-    ]
-    return Section("Jobs", tables=[_capped(["job", "state", "origin", "attempts", "stage", "error"], rows)])
-
-
-def _traces(jobs: Sequence[JobCapture]) -> Section:
-    text = "A band is a phase between two markers of the device; its name is shown where there is room."
-    if not jobs:
-        text = "No job has finished."
-    if len(jobs) > MAX_JOBS:
-        text += f" The first {MAX_JOBS} of {len(jobs)} jobs; `joulefleet export --format perfetto` has all."
-    return Section("Power and clock by job", text, folds=job_folds(jobs))
-
-
 def _epochs(rows: Sequence[Row]) -> Section:
-    table = _capped(
+    table = capped(
         ["job", "epoch", "duration", "gross", "mean power", "net", "origin", "remarks"],
         [_epoch(row) for row in rows],
         "Gross energy with the 95 % interval of that one window; net is minus idle power.",
@@ -124,115 +80,3 @@ def _epoch(row: Row) -> list[Cell]:
         origin,
         "; ".join(remarks),
     ]
-
-
-def _clock(jobs: Sequence[JobCapture]) -> Section:
-    text = (
-        "Where a device's markers lie on the recording's clock. The residual is the spread of the "
-        "observations around the fit; the standard uncertainty is part of every energy's interval."
-    )
-    headers = [
-        *("job", "origin", "method", "offset", "skew"),
-        *("regulator", "residual", "standard uncertainty", "exchanges"),
-    ]
-    tables = [_capped(headers, [_clock_row(job) for job in jobs])]
-    bursts = [_burst_row(job, burst) for job in jobs for burst in job.capture.record.bursts]
-    if bursts:
-        headers = [
-            *("job", "pattern", "correlation", "over the next best", "right edges", "step"),
-            *("from the exchanges", "residual", "verdict"),
-        ]
-        tables.append(_capped(headers, bursts))
-    return Section("Clock", text, tables=tables)
-
-
-def _clock_row(job: JobCapture) -> list[Cell]:
-    clock, pings = job.capture.record.clock, job.capture.record.pings
-    exchanges = "none"
-    if pings:
-        shortest_ms = min(p.received_ns - p.sent_ns for p in pings) * 1e-6
-        exchanges = f"{len(pings)}, shortest {shortest_ms:.3g} ms"
-    return [
-        job.job,
-        job.origin,
-        clock.method,
-        f"{clock.offset_ns * 1e-9:.6f} s",
-        f"{clock.skew_ppm:.2f} ppm",
-        "not seen" if clock.tau_s is None else f"{clock.tau_s * 1e3:.3g} ms",
-        f"{clock.residual_s * 1e3:.3g} ms",
-        f"{clock.sync_uncertainty_s * 1e3:.3g} ms",
-        exchanges,
-    ]
-
-
-def _burst_row(job: JobCapture, burst: BurstSeen) -> list[Cell]:
-    def shown(value: float | None, unit: str = "", scale: float = 1.0) -> str:
-        return "" if value is None else f"{value * scale:.3g}{unit}"
-
-    return [
-        job.job,
-        f"{burst.when} the work",
-        shown(burst.correlation),
-        shown(burst.peak_to_sidelobe),
-        "" if burst.edges is None else f"{burst.right_edges} of {burst.edges}",
-        shown(burst.step_w, " W"),
-        shown(burst.from_pings_s, " ms", 1e3),
-        shown(burst.residual_s, " ms", 1e3),
-        f"refused: {burst.refused}" if burst.refused else "passed",
-    ]
-
-
-def _findings(run: StoredRun) -> Section:
-    rows = [
-        [row["severity"], row["code"], row["job"] or row["source"], str(row["count"]), row["message"]]
-        for row in finding_table(run).rows
-    ]
-    table = _capped(["severity", "finding", "where", "count", "what it means"], rows)
-    return Section("Findings", "" if rows else "Nothing to report.", tables=[table] if rows else [])
-
-
-def _provenance(jobs: Sequence[JobCapture]) -> Section:
-    text = (
-        "Every number above was computed from these captures. A capture hashes its recording, markers and "
-        "telemetry; one whose files changed since proves nothing, and its numbers say imported."
-    )
-    headers = ["capture", "origin", "instrument", "samples", "lost", "accuracy assumed", "files, sha256"]
-    return Section("Provenance", text, tables=[_capped(headers, [_source(job) for job in jobs])])
-
-
-def _source(job: JobCapture) -> list[Cell]:
-    record = job.capture.recording.record
-    info = record.info
-    files = f"changed: {', '.join(job.changed)}" if job.changed else "as recorded"
-    return [
-        job.capture.record.capture_id,
-        job.origin,
-        " ".join(part for part in (info.kind, info.serial, info.firmware) if part),
-        f"{record.n_samples:,} at {info.rate_hz:g} Hz",
-        "cannot tell" if record.dropped is None else f"{record.dropped:,}",
-        info.accuracy.source,
-        f"{files}, {job.capture.record.sha256()[:12]}",
-    ]
-
-
-def _configuration(run: Path) -> Section:
-    """Files as written; of the inventory all but how devices are reached, because pages are passed on."""
-    config = run / "config"
-    written = [config / name for name in CONFIG_FILES if (config / name).is_file()]
-    files = [(path.name, path.read_text(encoding="utf-8")) for path in written]
-    inventory = config / "devices.toml"
-    if inventory.is_file():
-        files.append(("devices.toml, without how devices are reached", _devices(inventory)))
-    return Section("Configuration", "" if files else "None is stored with the run.", files=files)
-
-
-def _devices(path: Path) -> str:
-    try:
-        inventory = load_inventory(path)
-    except JoulefleetError as error:
-        return error.message
-    devices = {
-        name: device.model_dump(mode="json", exclude_defaults=True, exclude=REACHED_BY)
-        for name, device in inventory.devices.items()
-    }
-    return json.dumps(devices, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Charts, heat maps and stacked bars as plain data, decimated so that a page stays small.
+"""Charts, heat maps, stacked bars and dot plots as plain data, decimated so that a page stays small.
 
 `static/report.js` draws the charts, `static/figures.js` what has no axes.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harness.results.decimate import min_max_indices
+from joulefleet.interval import Interval
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -144,6 +145,37 @@ class StackedBars:
             for label, values in self.rows.items()
         ]
         return {"kind": "stack", "parts": list(self.parts), "rows": rows, "unit": self.unit}
+
+
+@dataclass(frozen=True, slots=True)
+class DotPlot:
+    """A row of dots with their 95 % intervals, on one scale that shows zero.
+
+    Attributes:
+        title: Above the figure.
+        sources: What each dot of a row is from, in order.
+        rows: Name to one value per source; None where a source says nothing.
+        unit: Of the values.
+        origin: Provenance, shown as a badge beside the title.
+    """
+
+    title: str
+    sources: Sequence[str]
+    rows: Mapping[str, Sequence[Interval | None]]
+    unit: str
+    origin: str
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON for the page's script: mean, low and high of each dot."""
+        rows = [
+            {"label": label, "values": [None if v is None else _ends(v) for v in values]}
+            for label, values in self.rows.items()
+        ]
+        return {"kind": "dots", "sources": list(self.sources), "rows": rows, "unit": self.unit}
+
+
+def _ends(interval: Interval) -> list[float | None]:
+    return plain_numbers(np.array([interval.mean, interval.low, interval.high]))
 
 
 def plain_numbers(values: NDArray[np.float64]) -> list[float | None]:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.charts import Chart, HeatMap, StackedBars
+from harness.report.charts import Chart, DotPlot, HeatMap, StackedBars
 from joulefleet import __version__
 from joulefleet.provenance import Origin
 from joulefleet.records import write_atomic
@@ -69,7 +69,7 @@ class ErrorBar:
         return round(low, 2), round(mean, 2), round(high, 2)
 
 
-Figure = Chart | HeatMap | StackedBars
+Figure = Chart | DotPlot | HeatMap | StackedBars
 Cell = str | Number | ErrorBar | Origin
 """An origin is shown as a badge: for rows whose numbers share it."""
 

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""What a stored run says: its state, tables, findings; long recordings decimated."""

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.runs.emulation import RECORD as EMULATION_FILE
 from harness.bench.job.failures import ATTEMPT_FILE, FAILED, AttemptRecord
 from harness.evidence.capture import CAPTURE_FILE, Capture, open_capture, verify_capture
 from harness.profiles.build import build_profile
@@ -16,9 +15,17 @@ from harness.profiles.cells import by_cell
 from harness.results.findings import finding_table
 from harness.results.overview import JobLine, overview
 from harness.results.profile_table import profile_table
-from harness.results.tables import JobCapture, RunTable, epoch_table, job_table, marker_table, phase_table
-from harness.rounds.record import FEDERATION, ROUNDS, FederatedRoundRecord
-from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, StorageError
+from harness.results.tables import (
+    JobCapture,
+    RunTable,
+    epoch_table,
+    job_table,
+    marker_table,
+    phase_table,
+    probing_round_table,
+)
+from harness.rounds.record import FEDERATION, PROBING, ROUNDS, FederatedRoundRecord
+from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, StorageError, describe
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record
 from joulefleet.runstore.run import RUN_FILE, read_run
@@ -27,6 +34,8 @@ from power.profile.model import DeviceProfile
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from harness.results.emulations import JoinedTable
 
 CUT_SHORT = {"Stopped": "pending", "Killed": "killed"}
 """States of jobs whose last attempt did not fail by itself, by the type of its error."""
@@ -68,7 +77,7 @@ class StoredRun:
                 job = JobCapture(where.name, capture, tuple(verify_capture(capture)))
                 job.phases  # noqa: B018 - kept; what cannot be integrated must not stop the others later
             except (JoulefleetError, OSError) as error:
-                self.problems[where.name] = getattr(error, "message", str(error))
+                self.problems[where.name] = describe(error)
             else:
                 yield job
 
@@ -137,9 +146,33 @@ class StoredRun:
     def origin(self) -> Origin | None:
         """The weakest claim of its captures, or `EMULATED` for emulations; None without any."""
         origins = [job.origin for job in self.captures]
-        if not origins and next(self.path.rglob(EMULATION_FILE), None) is not None:
+        if not origins and self._has_emulations():
             return Origin.EMULATED
         return weakest(origins) if origins else None
+
+    @cached_property
+    def emulations(self) -> tuple[JoinedTable, ...]:
+        """Tables of the rounds and participants of its emulations; nothing if it has none."""
+        from harness.results.emulations import emulation_tables  # brings most of the emulator with it
+
+        return emulation_tables(self.path)
+
+    def _has_emulations(self) -> bool:
+        from emulator.runs.result import RECORD
+
+        return next(self.path.rglob(RECORD), None) is not None
+
+    def check_has_tables(self) -> None:
+        """Before a folder is made that would hold empty tables only.
+
+        Raises:
+            DataQualityError: The run has neither jobs nor emulations.
+        """
+        if not self.job_lines and not self._has_emulations():
+            raise DataQualityError(
+                f"{self.path}: a run of kind {self.record.kind!r} without jobs or rounds: nothing to write",
+                hint="runs of `joulefleet emulate`, `experiment`, `bench` and `probing` have some",
+            )
 
     def tables(self) -> tuple[RunTable, ...]:
         """Everything but the samples."""
@@ -150,6 +183,34 @@ class StoredRun:
             profile_table(self.device_profiles),
             finding_table(self),
             marker_table(self.captures),
+            *([probing_round_table(self.path)] if self.record.kind == PROBING else []),
+        )
+
+    def rounds(self) -> pd.DataFrame:
+        """One row per round, of emulations and federations with its costs, of probing runs who took part.
+
+        Raises:
+            DataQualityError: A run of this kind has no rounds.
+        """
+        if self.record.kind == PROBING:
+            return probing_round_table(self.path).frame()
+        return self._joined("rounds")
+
+    def clients(self) -> pd.DataFrame:
+        """One row per participant and round of emulations and federations.
+
+        Raises:
+            DataQualityError: A run of this kind has none.
+        """
+        return self._joined("clients")
+
+    def _joined(self, name: str) -> pd.DataFrame:
+        for table in self.emulations:
+            if table.name == name:
+                return table.frame()
+        raise DataQualityError(
+            f"{self.path}: a run of kind {self.record.kind!r} has no table of {name}",
+            hint="runs of `joulefleet emulate`, `experiment` and `bench federate` have one",
         )
 
     def epochs(self) -> pd.DataFrame:

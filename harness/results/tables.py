@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from device_agents.protocol import Phase
 from harness.evidence.capture import Capture
 from harness.profiles.epochs import CutCapture, Epoch
+from harness.rounds.record import read_probing_rounds
 from joulefleet.provenance import Origin, weakest
 from power.energy.index import EnergyIndex
 from power.energy.uncertainty import gross_energy, net_energy
@@ -80,6 +82,17 @@ JOBS = {
     "since_utc": str,
     "error": str,
 }
+
+PROBING_ROUNDS = {
+    "round": int,
+    "repetition": int,
+    "m": int,
+    "k": int,
+    "candidates": str,
+    "chosen": str,
+    "jobs": str,
+}
+"""``k`` is missing in vanilla rounds; names are separated by commas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +257,20 @@ def _markers(job: JobCapture) -> Iterator[Row]:
 def job_table(jobs: Sequence[JobLine]) -> RunTable:
     """One row per job, whatever became of it."""
     return RunTable("jobs", JOBS, [{"job": job.name, **asdict(job)} for job in jobs])
+
+
+def probing_round_table(run: Path) -> RunTable:
+    """One row per finished round of a probing run: who took part, who went on, where their captures are."""
+    rows = [
+        {
+            "round": record.number,
+            "repetition": record.repetition,
+            "m": record.m,
+            "k": record.k,
+            "candidates": ",".join(record.candidates),
+            "chosen": ",".join(record.chosen),
+            "jobs": ",".join(record.jobs),
+        }
+        for record in read_probing_rounds(run)
+    ]
+    return RunTable("rounds", PROBING_ROUNDS, rows)

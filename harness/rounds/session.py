@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import shlex
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from harness.bench.job.attempt import Bench
 from harness.bench.job.board import StatusBoard
@@ -19,12 +18,11 @@ from harness.bench.job.failures import attempts_before, killed_record, put_aside
 from harness.bench.journal import JOBS, JOURNAL, BenchJournal, Listener, job_histories, tell
 from harness.bench.matrix import plan_devices
 from harness.bench.plan import Plan
-from harness.evidence.capture import CAPTURE_FILE, MARKERS_FILE, open_capture
 from harness.evidence.salvage import salvage
 from harness.inventory import Inventory
 from harness.rounds.host_load import HostLoadLog
 from joulefleet.errors import JoulefleetError
-from joulefleet.records import file_sha256, write_atomic
+from joulefleet.records import write_atomic
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
 
@@ -33,42 +31,38 @@ log = logging.getLogger(__name__)
 INVENTORY_FILE = "devices.toml"
 
 
-class RunFiles(Protocol):
-    """What a person wrote for a run on the bench, read and checked."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """What a person wrote for a run on the bench, read and checked.
 
-    @property
-    def inventory_path(self) -> Path:
-        """Where the devices are listed."""
+    Attributes:
+        kind: Of the run.
+        name: Part of the run's folder.
+        config: Text of each file, by the name under which the run keeps it.
+        words: The command that begins such a run.
+        fingerprint: Hash of what decides the results.
+        bench_plan: How the jobs of the run are measured.
+        inventory_path: Where the devices are listed; beside it lie the pinned host keys.
+        inventory: The devices.
+    """
 
-    @property
-    def inventory(self) -> Inventory:
-        """The devices."""
+    kind: str
+    name: str
+    config: Mapping[str, str]
+    words: tuple[str, ...]
+    fingerprint: str
+    bench_plan: Plan
+    inventory_path: Path
+    inventory: Inventory
 
-    @property
-    def kind(self) -> str:
-        """Of the run."""
-
-    @property
-    def name(self) -> str:
-        """Part of the run's folder."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Of what decides the results."""
-
-    @property
-    def bench_plan(self) -> Plan:
-        """How the jobs of the run are measured."""
-
-    def config(self) -> dict[str, str]:
-        """Text of each file, by the name under which the run keeps it, but for the inventory."""
+    def command(self, run: Path) -> str:
+        """The command that takes a run up again."""
+        return shlex.join(["joulefleet", *self.words, "--resume", str(run)])
 
 
-def resume_command(files: RunFiles, run: Path, command: str, what: object, *options: object) -> str:
-    """The command line that takes a run up again."""
-    words = ["joulefleet", *command.split(), what, "--inventory", files.inventory_path]
-    words += [*options, "--resume", run]
-    return shlex.join(str(word) for word in words)
+def texts(paths: Mapping[str, Path | None]) -> dict[str, str]:
+    """What stands in some files, by the names under which a run keeps them; None is passed over."""
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items() if path is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +173,15 @@ def open_session(
 
 
 def _open(files: RunFiles, root: Path, resume: Path | None) -> Run:
-    inventory = files.inventory_path.read_text(encoding="utf-8")
     if resume is None:
-        config = {**files.config(), INVENTORY_FILE: inventory}
         return RunStore(root).create(
-            files.name, kind=files.kind, config=config, fingerprint=files.fingerprint
+            files.name, kind=files.kind, config=files.config, fingerprint=files.fingerprint
         )
     record = read_run(resume)
     if record.status is RunStatus.RUNNING and record.fingerprint == files.fingerprint:
         salvage(resume)  # it was killed; refused if it is alive
     run = RunStore(resume.parent).resume(resume, fingerprint=files.fingerprint)
-    _keep_inventory(resume / "config", inventory)
+    _keep_inventory(resume / "config", files.config[INVENTORY_FILE])
     return run
 
 
@@ -211,17 +203,3 @@ def _describe(path: Path, outputs: RunOutputs) -> None:
 def job_folders(run: Path) -> list[Path]:
     """Of all jobs that are finished or were begun."""
     return sorted(path for path in (run / JOBS).glob("*") if path.is_dir())
-
-
-def is_whole(folder: Path) -> bool:
-    """Whether a folder holds a capture that belongs together."""
-    if not (folder / CAPTURE_FILE).exists():
-        return False
-    try:
-        capture = open_capture(folder)
-    except JoulefleetError:
-        return False
-    return (
-        capture.recording.record.sha256() == capture.record.recording_sha256
-        and file_sha256(folder / MARKERS_FILE) == capture.record.markers_sha256
-    )

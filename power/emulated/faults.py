@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -66,13 +67,24 @@ def parse_faults(what: str, texts: Iterable[str], possible: Collection[FaultKind
 
 
 class FaultPlan:
-    """Hands each fault out once, when its time has come."""
+    """Hands each fault out once, when its time has come, and counts the packets that still get one."""
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self._todo = sorted(faults, key=lambda fault: fault.at_s)
+        self._packets: Counter[FaultKind] = Counter()
 
     def due(self, elapsed_s: float) -> list[Fault]:
         """The faults whose time has come since the last call."""
         n = sum(fault.at_s <= elapsed_s for fault in self._todo)
         due, self._todo = self._todo[:n], self._todo[n:]
         return due
+
+    def damage(self, kind: FaultKind, packets: int) -> None:
+        """So many more of the next packets get this fault."""
+        self._packets[kind] += packets
+
+    def hits(self, kind: FaultKind) -> bool:
+        """Whether the next packet gets this fault; it is counted off."""
+        hit = self._packets[kind] > 0
+        self._packets[kind] -= hit
+        return hit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -69,7 +69,6 @@ class HvpmSampling:
         calibration_period: Samples from one calibration to the next.
         limit: Samples after which the unit stops by itself.
         queue: What the host has not read yet.
-        faulty: Packets that still get each fault.
         to_drop: Samples that are still to be dropped on purpose.
     """
 
@@ -81,7 +80,6 @@ class HvpmSampling:
     packets: int = 0
     stalled_until_ns: int = 0
     to_drop: int = 0
-    faulty: dict[FaultKind, int] = field(default_factory=dict)
 
 
 class EmulatedHvpm(Emulator):
@@ -253,7 +251,7 @@ class EmulatedHvpm(Emulator):
         elif fault.kind is FaultKind.RECALIBRATE:
             self._front_end.drift()
         else:
-            run.faulty[fault.kind] = run.faulty.get(fault.kind, 0) + round(fault.amount)
+            run.plan.damage(fault.kind, round(fault.amount))
 
     def _packet(self, run: HvpmSampling, now_ns: int) -> bytes | None:
         """The next packet, if there is one now."""
@@ -265,26 +263,18 @@ class EmulatedHvpm(Emulator):
         while len(run.queue) >= FULL_PACKET or (len(run.queue) and run.pacer.next_index >= run.limit):
             observations = run.queue.take(FULL_PACKET, time.monotonic_ns())
             flags = run.packets & 0x0F | (0x20 if self._registers[Opcode.MAIN_VOLTAGE] else 0)
-            if _use(run.faulty, FaultKind.OVER_CURRENT):
+            if run.plan.hits(FaultKind.OVER_CURRENT):
                 flags |= 0x10
             dropped = 0xFFFF if run.packets < PACKETS_WITHOUT_COUNT else run.queue.dropped & 0xFFFF
             run.packets += 1
-            if _use(run.faulty, FaultKind.LOST_PACKETS):
+            if run.plan.hits(FaultKind.LOST_PACKETS):
                 self._counts["lost_packets"] += 1
                 continue
             self._counts["packets"] += 1
             header = dropped.to_bytes(2, "little") + bytes([flags, len(observations)])
             packet = header + b"".join(observations)
-            return packet[: len(packet) // 2] if _use(run.faulty, FaultKind.TRUNCATED_FRAME) else packet
+            return packet[: len(packet) // 2] if run.plan.hits(FaultKind.TRUNCATED_FRAME) else packet
         return None
-
-
-def _use(left: dict[FaultKind, int], kind: FaultKind) -> bool:
-    """Whether a packet gets this fault; counts it off."""
-    if left.get(kind, 0) <= 0:
-        return False
-    left[kind] -= 1
-    return True
 
 
 def _is_reset(request: ControlRequest) -> bool:

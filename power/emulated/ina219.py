@@ -81,7 +81,6 @@ class EmulatedIna219(Emulator):
         self._run_ns: int | None = None if waits else boot_ns
         self._run = 0
         self._seq = 0
-        self._damage: dict[FaultKind, int] = dict.fromkeys(_LINE_FAULTS, 0)
         self._silent_until_ns = 0
         self._counters_ns = 0
         self._samples = self._lost = self._damaged = self._resets = self._resets_before = 0
@@ -198,13 +197,13 @@ class EmulatedIna219(Emulator):
             line = loose_lines(self._format, reading, clock_us // 1000)
         else:
             line = data_line(self._seq, clock_us, reading.shunt_raw, reading.bus_raw, reading.flags)
-        if self._take_damage(FaultKind.LOST_PACKETS) or reading.t_ns < self._silent_until_ns:
+        if self._faults.hits(FaultKind.LOST_PACKETS) or reading.t_ns < self._silent_until_ns:
             self._lost += 1
             return b""
-        if self._take_damage(FaultKind.BAD_CHECKSUM):
+        if self._faults.hits(FaultKind.BAD_CHECKSUM):
             self._damaged += 1
             line = line[:2] + bytes([line[2] ^ 0x01]) + line[3:]
-        if self._take_damage(FaultKind.TRUNCATED_FRAME):
+        if self._faults.hits(FaultKind.TRUNCATED_FRAME):
             self._damaged += 1
             line = line[: len(line) // 2]
         if self._format is None and reading.t_ns - self._counters_ns >= COUNTERS_PERIOD_NS:
@@ -212,15 +211,9 @@ class EmulatedIna219(Emulator):
             line += counters_line(self._counters())
         return line
 
-    def _take_damage(self, kind: FaultKind) -> bool:
-        if self._damage[kind] <= 0:
-            return False
-        self._damage[kind] -= 1
-        return True
-
     def _start(self, fault: Fault, t_ns: int) -> None:
         if fault.kind in _LINE_FAULTS:
-            self._damage[fault.kind] += int(fault.amount)
+            self._faults.damage(fault.kind, int(fault.amount))
         elif fault.kind is FaultKind.STALL:
             self._silent_until_ns = t_ns + int(fault.amount * 1e9)
         elif fault.kind is FaultKind.CHIP_RESET:

@@ -46,15 +46,13 @@ CALIBRATION_S = 1.0
 FINE_LIMIT = 30_000
 """Reading at which the fine range gives way to the coarse one (from the vendor's library for USB)."""
 
-_FAULTS = {
+_PACKET_FAULTS = {
     FaultKind.BAD_CHECKSUM,
     FaultKind.TRUNCATED_FRAME,
     FaultKind.LOST_PACKETS,
     FaultKind.OVER_CURRENT,
-    FaultKind.STALL,
-    FaultKind.DISCONNECT,
-    FaultKind.RECALIBRATE,
 }
+_FAULTS = {*_PACKET_FAULTS, FaultKind.STALL, FaultKind.DISCONNECT, FaultKind.RECALIBRATE}
 
 _HARDWARE_REVISIONS = {"": 2, "revision-1": 1}
 """By variant; the first revision has half the voltage step."""
@@ -114,7 +112,6 @@ class LvpmSampling:
     sequence: int = 0
     next_calibration_s: float = 0.0
     waiting: list[NDArray[np.float64]] = field(default_factory=list)  # rows of (amperes, volts)
-    faulty: dict[FaultKind, int] = field(default_factory=dict)  # packets that still get each fault
 
 
 class EmulatedLvpm(Emulator):
@@ -237,18 +234,16 @@ class EmulatedLvpm(Emulator):
         elif fault.kind is FaultKind.STALL:
             # The instrument has no memory to speak of: what it cannot send is lost.
             packets = round(fault.amount * self._rate_hz / PACKET_SAMPLES)
-            run.faulty[FaultKind.LOST_PACKETS] = run.faulty.get(FaultKind.LOST_PACKETS, 0) + packets
+            run.faults.damage(FaultKind.LOST_PACKETS, packets)
         else:
-            run.faulty[fault.kind] = run.faulty.get(fault.kind, 0) + int(fault.amount)
+            run.faults.damage(fault.kind, int(fault.amount))
 
     def _calibrate(self, run: LvpmSampling) -> None:
         for kind in (ZERO_CALIBRATION, REFERENCE_CALIBRATION):
             self._packet(run, kind, self._converter.calibration(kind))
 
     def _packet(self, run: LvpmSampling, kind: int, measurements: NDArray[np.void]) -> None:
-        hit = {fault for fault, left in run.faulty.items() if left > 0}
-        for fault in hit:
-            run.faulty[fault] -= 1
+        hit = {kind for kind in _PACKET_FAULTS if run.faults.hits(kind)}
         flags = run.sequence | self.output_on * FLAG_OUTPUT_ON
         flags |= (FaultKind.OVER_CURRENT in hit) * FLAG_OVER_CURRENT
         run.sequence = (run.sequence + 1) % SEQUENCE_MODULUS

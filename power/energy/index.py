@@ -229,6 +229,7 @@ class EnergyIndex:
         self, gaps: NDArray[np.bool_], start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """Whether each window overlaps one of these gaps."""
+        # More gaps have begun before the window's end than are over at its start.
         begun = np.searchsorted(self.last_ns[:-1][gaps], end_ns)
         over = np.searchsorted(self.first_ns[1:][gaps], start_ns, side="right")
         return np.asarray(begun > over)

@@ -100,6 +100,7 @@ class _Intake:
             self._sums.unknown[at] |= overlap_ns > 0
         else:
             self._sums.bridged_s[at] += overlap_s
+            # Between the samples around k lost ones lie k + 1 periods.
             self._sums.lost_s[at] += overlap_s * (dropped / (dropped + 1))
         return bridgeable
 

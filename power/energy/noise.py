@@ -84,6 +84,7 @@ def slow_noise(series: Sequence[PowerSeries]) -> SlowNoise:
     for _ in range(_ITERATIONS):
         weight = count / (2 * expected**2)
         parts, variances = _non_negative_fit(design, allan, weight)
+        # A floor: where the fit expects nothing, the weight would be infinite.
         expected = np.maximum(design @ parts, 1e-6 * allan.max())
     # A chi-square of n degrees of freedom has the relative variance 2 / n.
     white, flicker = (

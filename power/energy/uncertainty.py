@@ -165,7 +165,7 @@ def _interval(sessions: Sequence[MeasuredRecording], *, net: bool) -> EnergyBudg
         "instrument": UncertaintyPart(standard_j=_instrument_j(views)),
         "clock": UncertaintyPart(standard_j=float(np.mean([view.clock_j for view in views]))),
     }
-    if single is not None:
+    if single is not None:  # between sessions these parts are in the scatter already
         parts |= single.parts_within(net=net)
     sd_j = None
     if len(repetitions) > 1:
@@ -190,7 +190,7 @@ def _instrument_j(views: Sequence[_View]) -> float:
     Sessions with the same accuracy statement are taken to share one instrument.
     """
     variance = 0.0
-    for accuracy in {view.accuracy for view in views}:
+    for accuracy in dict.fromkeys(view.accuracy for view in views):  # in order: a set's varies by process
         sensitivity = sum(view.sensitivity for view in views if view.accuracy == accuracy) / len(views)
         variance += float(np.sum((sensitivity * error_limits(accuracy) / NORMAL_95) ** 2))
     return math.sqrt(variance)

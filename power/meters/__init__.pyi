@@ -7,16 +7,6 @@ from power.model import Accuracy, RangeAccuracy
 from power.timebase import Timebase
 
 __all__ = [
-    "Accuracy",
-    "OutputControl",
-    "OutputSetting",
-    "RangeAccuracy",
-    "RawSink",
-    "SerialPort",
-    "StreamingMeter",
-    "Timebase",
-    "UsbLink",
-    "require_safe_voltage",
-    "scan_ports",
-    "switch_output_on",
-]
+    "Accuracy", "OutputControl", "OutputSetting", "RangeAccuracy", "RawSink", "SerialPort",
+    "StreamingMeter", "Timebase", "UsbLink", "require_safe_voltage", "scan_ports", "switch_output_on",
+]  # fmt: skip

@@ -22,6 +22,8 @@ from power.meters.hvpm_unit import KIND, USB_ID, HvpmUnit
 from power.meters.safety import (
     CurrentLimits,
     confirmed_voltage,
+    note_settings,
+    passthrough_error,
     require_safe_current_limit,
     require_safe_voltage,
 )
@@ -247,11 +249,7 @@ class MonsoonHvpm(StreamingMeter):
         if mode == UsbPassthrough.OFF:
             return
         if not self._options.usb_passthrough_off:
-            raise MeterError(
-                f"{KIND}: USB passthrough is not off (mode {mode}), so charging current would falsify the"
-                " reading",
-                hint="switch it off, or set the meter's option usb_passthrough_off = true",
-            )
+            raise passthrough_error(self.config, mode)
         self.set_usb_passthrough(UsbPassthrough.OFF)
 
     def _select_voltage(self) -> None:
@@ -276,24 +274,13 @@ class MonsoonHvpm(StreamingMeter):
                 "the unit fails the vendor's DAC check: a voltage that is set may come out wildly wrong",
             )
         if self.config.channel == "main":
-            self._note_output(self.output_voltage_v(), float(self.info.facts["run_time_current_limit_a"]))
-
-    def _note_output(self, set_v: float, limit_a: float) -> None:
-        config = self.config
-        if abs(set_v - config.voltage_v) > VOLTAGE_TOLERANCE_V:
-            above = set_v > config.voltage_max_v + VOLTAGE_TOLERANCE_V
-            self._own_findings.add(
-                "voltage_setting",
-                Severity.ERROR if above else Severity.WARNING,
-                f"the output is set to {set_v:.2f} V, the configuration expects {config.voltage_v:g} V"
-                + (f" and allows {config.voltage_max_v:g} V" if above else ""),
-            )
-        if limit_a > config.current_limit_a:
-            self._own_findings.add(
-                "current_limit_setting",
-                Severity.INFO,
-                f"the unit cuts the output at {limit_a:.2f} A, not at the {config.current_limit_a:g} A that"
-                " the configuration allows",
+            note_settings(
+                self._own_findings,
+                self.config,
+                self.output_voltage_v(),
+                float(self.info.facts["run_time_current_limit_a"]),
+                tolerance_v=VOLTAGE_TOLERANCE_V,
+                room_v=VOLTAGE_TOLERANCE_V,
             )
 
 

@@ -19,12 +19,14 @@ from power.meter import MeterConfig
 from power.meters.safety import (
     CurrentLimits,
     confirmed_voltage,
+    note_settings,
+    passthrough_error,
     require_safe_current_limit,
     require_safe_voltage,
 )
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
 from power.meters.streaming import StreamingMeter
-from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
+from power.model import Accuracy, InstrumentInfo, RangeAccuracy
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import lvpm_frames as wire
 from power.wire.hvpm_control import UsbPassthrough
@@ -175,12 +177,15 @@ class MonsoonLvpm(StreamingMeter):
         if status.usb_passthrough != UsbPassthrough.OFF and self._options.usb_passthrough_off:
             self.set_usb_passthrough(UsbPassthrough.OFF)
         elif status.usb_passthrough != UsbPassthrough.OFF:
-            raise MeterError(
-                f"{KIND}: USB passthrough is not off (mode {status.usb_passthrough}), so charging current"
-                " would falsify the reading",
-                hint="switch it off, or set the meter's option usb_passthrough_off = true",
-            )
-        self._compare_settings(status)
+            raise passthrough_error(self.config, status.usb_passthrough)
+        note_settings(
+            self._own_findings,
+            self.config,
+            status.output_setting_v,
+            status.run_time_limit_a,
+            tolerance_v=0.0051,  # half a step of the setting
+            room_v=1e-6,
+        )
         self._port.drain_input()
         self._port.write(wire.START)
         self._sampling = True
@@ -198,25 +203,6 @@ class MonsoonLvpm(StreamingMeter):
     def close(self) -> None:
         """See `StreamingMeter`."""
         self._port.close()
-
-    def _compare_settings(self, status: wire.Status) -> None:
-        """Say where the instrument is not set as the configuration expects; change nothing."""
-        set_v, expected_v = status.output_setting_v, self.config.voltage_v
-        if abs(set_v - expected_v) > 0.0051:  # half a step of the setting
-            above = set_v > self.config.voltage_max_v + 1e-6
-            self._own_findings.add(
-                "voltage_setting",
-                Severity.ERROR if above else Severity.WARNING,
-                f"the output is set to {set_v:.2f} V, the configuration expects {expected_v:g} V"
-                + (f" and allows {self.config.voltage_max_v:g} V" if above else ""),
-            )
-        if status.run_time_limit_a > self.config.current_limit_a:
-            self._own_findings.add(
-                "current_limit_setting",
-                Severity.INFO,
-                f"the instrument cuts the output at {status.run_time_limit_a:.2f} A, not at the"
-                f" {self.config.current_limit_a:g} A that the configuration allows",
-            )
 
     def _require_idle(self) -> None:
         if self._sampling:

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from joulefleet.errors import MeterError, UnsafeOutput
 from power.meter import MeterConfig
+from power.model import FindingLog, Severity
 
 _FLOAT_ROOM = 1e-6
 """A limit that an instrument reports is computed from its steps, so the last digits are not its own."""
@@ -125,6 +126,44 @@ def confirmed_voltage(
 def _look_hint(also: str = "") -> str:
     ask = "`joulefleet meter info` shows its settings, `joulefleet meter output --off --yes` switches it off"
     return f"{ask}; {also}" if also else ask
+
+
+def note_settings(
+    log: FindingLog, config: MeterConfig, set_v: float, limit_a: float, *, tolerance_v: float, room_v: float
+) -> None:
+    """Say where an output is not set as the configuration expects; change nothing.
+
+    Args:
+        log: Where it is said.
+        config: What is expected.
+        set_v: The voltage that the output is set to.
+        limit_a: The current at which the instrument cuts it.
+        tolerance_v: Settings agree within this.
+        room_v: How far above ``voltage_max_v`` is rounding.
+    """
+    if abs(set_v - config.voltage_v) > tolerance_v:
+        above = set_v > config.voltage_max_v + room_v
+        log.add(
+            "voltage_setting",
+            Severity.ERROR if above else Severity.WARNING,
+            f"the output is set to {set_v:.2f} V, the configuration expects {config.voltage_v:g} V"
+            + (f" and allows {config.voltage_max_v:g} V" if above else ""),
+        )
+    if limit_a > config.current_limit_a:
+        log.add(
+            "current_limit_setting",
+            Severity.INFO,
+            f"the instrument cuts the output at {limit_a:.2f} A, not at the"
+            f" {config.current_limit_a:g} A that the configuration allows",
+        )
+
+
+def passthrough_error(config: MeterConfig, mode: int) -> MeterError:
+    """A device that charges through the instrument's USB port draws less from the output that is measured."""
+    return MeterError(
+        f"{config.kind}: USB passthrough is not off (mode {mode}), so charging would falsify the reading",
+        hint="switch it off, or set the meter's option usb_passthrough_off = true",
+    )
 
 
 def require_safe_voltage(config: MeterConfig, voltage_v: float) -> None:

@@ -21,22 +21,7 @@ from power.profile.model import (
 )
 
 __all__ = [
-    "Battery",
-    "DeviceProfile",
-    "EnergyKind",
-    "LoadCurves",
-    "LoadPoint",
-    "MeasuredLoad",
-    "PhaseCost",
-    "PhaseCosts",
-    "ProfileCosts",
-    "Quantity",
-    "Thermal",
-    "TransferCost",
-    "interpolate",
-    "load_profile",
-    "missing_costs",
-    "phase_costs",
-    "profile_costs",
-    "save_profile",
-]
+    "Battery", "DeviceProfile", "EnergyKind", "LoadCurves", "LoadPoint", "MeasuredLoad", "PhaseCost",
+    "PhaseCosts", "ProfileCosts", "Quantity", "Thermal", "TransferCost", "interpolate", "load_profile",
+    "missing_costs", "phase_costs", "profile_costs", "save_profile",
+]  # fmt: skip

@@ -7,18 +7,7 @@ from power.recording.salvage import salvage_recording
 from power.recording.writer import RecordingWriter
 
 __all__ = [
-    "BATCH_SAMPLES",
-    "FIRST_SAMPLE_S",
-    "OPENING_FILE",
-    "RAW_FILE",
-    "RECORDING_FILE",
-    "Recording",
-    "RecordingRecord",
-    "RecordingWriter",
-    "compare_with_raw",
-    "open_recording",
-    "record",
-    "salvage_recording",
-    "verify_hashes",
-    "write_samples_csv",
-]
+    "BATCH_SAMPLES", "FIRST_SAMPLE_S", "OPENING_FILE", "RAW_FILE", "RECORDING_FILE", "Recording",
+    "RecordingRecord", "RecordingWriter", "compare_with_raw", "open_recording", "record",
+    "salvage_recording", "verify_hashes", "write_samples_csv",
+]  # fmt: skip

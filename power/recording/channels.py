@@ -74,6 +74,7 @@ class RangeChannels:
         found = []
         for total, first_above in ((POWER, 3), (VOLTAGE, 4)):
             above = np.vstack([integrals[total], integrals[first_above::2], np.zeros(integrals.shape[1])])
+            # What was read above one bound and not above the next belongs to the range between them.
             found.append([tuple(row) for row in (above[:-1] - above[1:]).T.tolist()])
         return found[0], found[1]
 

@@ -6,12 +6,6 @@ from power.wire.ina219_csv_rows import CsvFormat
 from power.wire.lvpm import LvpmDecoder
 
 __all__ = [
-    "CsvFormat",
-    "CsvScale",
-    "Decoded",
-    "Decoder",
-    "HvpmDecoder",
-    "Ina219CsvDecoder",
-    "Ina219Decoder",
+    "CsvFormat", "CsvScale", "Decoded", "Decoder", "HvpmDecoder", "Ina219CsvDecoder", "Ina219Decoder",
     "LvpmDecoder",
-]
+]  # fmt: skip

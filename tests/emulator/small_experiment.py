@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from emulator.experiments.plan import ExperimentPlan, Preset, SweptQuantity, Variant, VariantPlan, make_plan
-from emulator.experiments.runner import play, start
+from emulator.experiments.runner import start
+from emulator.runs.batch import play
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TracesSection, TrainerSection
 
 METHODS = ("fedavg", "oort", "fedrank")

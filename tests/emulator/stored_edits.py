@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from emulator.runs.emulation import RECORD
+from emulator.runs.result import RECORD
 
 
 def edit_record(folder: Path, **changes: object) -> None:

@@ -9,7 +9,7 @@ from emulator.fleet.conditions import Replayed
 from emulator.round.engine import Engine
 from emulator.round.outcome import Accounting, Fate
 from emulator.round.rules import Aggregation
-from emulator.selectors.base import Probe, Profiling
+from emulator.round.selector import Probe, Profiling
 from emulator.selectors.fedavg import FedAvg
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, NobodyLeft
 from joulefleet.provenance import Origin, Provenance

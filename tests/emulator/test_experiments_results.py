@@ -18,11 +18,12 @@ from emulator.experiments.numbers import as_csv
 from emulator.experiments.plan import Preset, VariantPlan, make_plan
 from emulator.experiments.render import as_markdown, as_text, curves_csv
 from emulator.experiments.results import load_experiment
-from emulator.experiments.runner import play, resume, start
+from emulator.experiments.runner import resume, start
 from emulator.experiments.summary import summarise
 from emulator.experiments.switches import switches
 from emulator.round.outcome import Accounting, RoundOutcome
-from emulator.runs.emulation import RECORD
+from emulator.runs.batch import play
+from emulator.runs.result import RECORD
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.interval import student_interval
 from tests.emulator.small_experiment import played, small_plan, variant

@@ -15,7 +15,7 @@ from emulator.data import lazy_partition
 from emulator.data.partition import Partition, make_partition
 from emulator.round.view import ServerView
 from emulator.runs.assemble import assemble
-from emulator.runs.emulation import run
+from emulator.runs.batch import run
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.fed_cbs import PERFECT, FedCbs, qcid

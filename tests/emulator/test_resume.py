@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from emulator.runs import emulation
-from emulator.runs.batch import plan, play, read_index, resume, start
+from emulator.runs.batch import plan, play, read_index, reopen, run, start
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.runs.emulation import NOTED_LATER, run
+from emulator.runs.emulation import NOTED_LATER
 from emulator.runs.log import has_rounds
 from emulator.scenario.model import Scenario
 from joulefleet.config import parse_toml
@@ -84,7 +84,7 @@ def test_a_trained_run_continues_bit_by_bit(tmp_path: Path) -> None:
     index = plan(scenario, ["tifl"], [0])
     for stop_after in (0, 2):
         path = stopped(tmp_path / f"{stop_after}", index, stop_after)
-        continued, found = resume(path)
+        continued, found = reopen(path)
         with continued:
             (result,) = play(continued, found)
         assert logs(result.path) == logs(whole.path)
@@ -114,7 +114,7 @@ def test_a_run_whose_table_a_power_cut_has_shortened_begins_again(
     path = stopped(tmp_path / "cut", plan(scenario, ["oort"], [0]), 4)
     stream = path / "oort_s0" / f"{table}.arrows"
     os.truncate(stream, stream.stat().st_size * 2 // 3)
-    continued, found = resume(path)
+    continued, found = reopen(path)
     with continued:
         (result,) = play(continued, found)
     assert result.rounds["round"].tolist() == result.overhead["round"].tolist() == [1, 2, 3, 4, 5, 6]
@@ -171,7 +171,7 @@ def test_what_auto_became_is_kept(tmp_path: Path) -> None:
     other = "cpu" if record["facts"]["trainer"] == "batched" else "batched"
     record["facts"]["trainer"] = other
     (path / "fedavg_s0" / "emulation.json").write_text(json.dumps(record))
-    continued, found = resume(path)
+    continued, found = reopen(path)
     with continued:
         (result,) = play(continued, found)
     assert result.rounds["training"].tolist()[-1] == other
@@ -205,7 +205,7 @@ def test_a_profile_file_with_other_content_does_not_go_on(tmp_path: Path, noted:
     file.unlink()
     save_profile(profile(20.0, 30.0), file)
     refused = pytest.raises(ConfigError, match="other facts: profiles_sha256")
-    continued, found = resume(path)
+    continued, found = reopen(path)
     with refused if noted else contextlib.nullcontext(), continued:
         play(continued, found)
 
@@ -266,14 +266,14 @@ def test_a_complete_run_is_not_resumed_and_a_changed_one_neither(tmp_path: Path)
     record["scenario"]["protocol"]["k"] = 4
     (path / "index.json").write_text(json.dumps(record))
     with pytest.raises(ConfigError, match="another configuration"):
-        resume(path)
+        reopen(path)
     record["scenario"]["protocol"]["k"] = 5
     (path / "index.json").write_text(json.dumps(record))
-    continued, found = resume(path)
+    continued, found = reopen(path)
     with continued:
         play(continued, found)
     with pytest.raises(StorageError, match="complete"):
-        resume(path)
+        reopen(path)
     with pytest.raises(StorageError, match=r"no index\.json"):
         read_index(tmp_path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from emulator.compare.load import compare_emulations
-from emulator.runs.emulation import load_result
+from emulator.runs.result import load_result
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "learning.md").read_text(encoding="utf-8")

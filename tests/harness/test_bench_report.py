@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 
 from harness.cli import run as joulefleet
 from harness.outputs import OUTPUTS, write_outputs
-from harness.report import bench_charts, bench_page
+from harness.report import bench_charts, bench_page, bench_sections
 from harness.report.page import ErrorBar, Number
 from harness.results.stored_run import StoredRun
 from harness.rounds.bench_run.run import read_files, run_bench
@@ -141,8 +141,8 @@ def test_the_page_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             )
     monkeypatch.setattr(bench_charts, "PAGE_POINTS", 3000)
     monkeypatch.setattr(bench_charts, "MAX_JOBS", 2)
-    monkeypatch.setattr(bench_page, "MAX_JOBS", 2)
-    monkeypatch.setattr(bench_page, "MAX_ROWS", 10)
+    monkeypatch.setattr(bench_sections, "MAX_JOBS", 2)
+    monkeypatch.setattr(bench_sections, "MAX_ROWS", 10)
     html = bench_page.bench_page(StoredRun(run.path)).html()
     power = [chart for chart in charts_of(html) if chart["yLabel"] == "power (W)"]
     assert len(power) == 2

@@ -9,8 +9,7 @@ from device_agents.protocol import EpochMarker, Phase
 from harness.bench.job.rest import require_enough_samples
 from harness.bench.job.verify import require_power
 from harness.bench.plan import JobTiming
-from harness.evidence.capture import MARKERS_FILE, Capture, HostWindow, open_capture
-from harness.rounds.session import is_whole
+from harness.evidence.capture import MARKERS_FILE, Capture, HostWindow, is_whole, open_capture
 from joulefleet.errors import (
     ConfigError,
     DataQualityError,

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.runs.batch import plan, play, start
-from emulator.runs.emulation import RECORD, run
+from emulator.runs.batch import plan, play, run, start
+from emulator.runs.result import RECORD
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.report.charts import HeatMap
@@ -90,11 +90,11 @@ def _rounds(folder: Path, column: str) -> list[float]:
 
 def test_one_selector_with_one_seed_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = run(SMALL, seed=3, out=tmp_path)
-    assert joulefleet(["report", str(result.path)]) == 0
+    assert joulefleet(["report", str(result.run_path)]) == 0
     assert "report.html" in capsys.readouterr().out
-    page = emulation_page(result.path)
+    page = emulation_page(result.run_path)
     assert headings(page) == ["Summary", "small: curves", "Scenario", "Provenance"]
-    assert (result.path / "report.html").read_text().count("<h2>") == 5  # and how it was made
+    assert (result.run_path / "report.html").read_text().count("<h2>") == 5  # and how it was made
 
 
 def test_what_is_not_finished_is_named_and_left_out(
@@ -118,7 +118,7 @@ def test_what_is_not_finished_is_named_and_left_out(
 def test_a_large_fleet_is_shown_in_groups(tmp_path: Path) -> None:
     fleet = FleetSection(devices=2 * MAX_CELLS + 1, speed_spread=0.3)
     result = run(SMALL.model_copy(update={"fleet": fleet}), seed=0, out=tmp_path)
-    found = heat_map(emulation_page(result.path))
+    found = heat_map(emulation_page(result.run_path))
     (values,) = found.rows.values()
     assert (len(values), found.column) == (267, "3 devices")
     clients = result.clients

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emulator.runs.batch import plan, play, start
-from emulator.runs.emulation import RECORD, load_result, run
+from emulator.runs.batch import plan, play, run, start
+from emulator.runs.result import RECORD, load_result
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.export.curves import Point, run_curves
@@ -86,7 +86,7 @@ def test_a_store_holds_several_runs_and_each_once(
     out = tmp_path / "mlruns"
     call(capsys, "export", emulated, "--mlflow", out)
     other = run(SMALL, seed=7, out=tmp_path / "single")
-    call(capsys, "export", other.path, "--mlflow", out)
+    call(capsys, "export", other.run_path, "--mlflow", out)
     assert set(parts_of(out)) == {"fedavg_s4", "tifl_s4", "fedavg_s7"}
     before = sorted(out.rglob("*"))
     error = call(capsys, "export", emulated, "--mlflow", out, code=1)["error"]
@@ -101,10 +101,10 @@ def test_an_emulation_under_way_is_not_called_finished(tmp_path: Path) -> None:
     data["scenario"]["task"]["options"] = {"../../../outside": 1}
     record.write_text(json.dumps(data))
     out = tmp_path / "mlruns"
-    assert joulefleet(["export", str(result.path), "--mlflow", str(out)]) == 0
+    assert joulefleet(["export", str(result.run_path), "--mlflow", str(out)]) == 0
     (folder,) = parts_of(out).values()
     assert (meta(folder / "meta.yaml")["status"], meta(folder / "meta.yaml")["end_time"]) == (5, None)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([result.path.name, "mlruns"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([result.run_path.name, "mlruns"])
     assert not [path for path in out.rglob("outside") if not path.is_relative_to(folder / "params")]
 
 

@@ -19,6 +19,7 @@ from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
 from harness.evidence.capture import DeviceFacts, open_capture
 from harness.inventory import Inventory, load_inventory
+from harness.outputs import EPOCHS_FILE, OUTPUTS
 from harness.probing.expected import Expectation, RunRound, fitting_profiles
 from harness.probing.plan import ProbingPlan, load_probing_plan
 from harness.probing.run import ProbingFiles, ProbingOutcome, read_files, run_probing
@@ -35,6 +36,7 @@ from harness.probing.schedule import expand_rounds, fingerprint, kept
 from harness.probing.validation import validate_run
 from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles
+from harness.report.page import REPORT_FILE
 from harness.rounds.measured import MeasuredPart, PhaseReading, read_part
 from harness.rounds.record import ProbingRoundRecord, read_probing_rounds
 from harness.rounds.server import Report, RoundServer
@@ -426,7 +428,7 @@ def done(bench: LocalBench) -> ProbingOutcome:
         run_probing(files, root, stop=stop, listener=stopping)
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
-    return run_probing(files, root, resume=run.path, listener=cutting)
+    return run_probing(files, root, resume=run.path, listener=cutting, outputs=OUTPUTS)
 
 
 @pytest.fixture
@@ -460,6 +462,12 @@ def test_every_round_is_run_both_ways(done: ProbingOutcome) -> None:
             assert epochs == ([1, 2, 3] if device in record.chosen else [1])
             begun.append((phases[0].start_ns, phases[-1].end_ns))
         assert max(start for start, _ in begun) < min(end for _, end in begun), "at the same time"
+
+
+def test_the_page_and_the_epochs_stand_beside_the_evidence(done: ProbingOutcome) -> None:
+    assert "topping after the first epoch" in (done.path / REPORT_FILE).read_text()
+    for record in read_probing_rounds(done.path):
+        assert all((done.path / "jobs" / job / EPOCHS_FILE).exists() for job in record.jobs)
 
 
 def test_candidates_wait_for_the_slowest(done: ProbingOutcome) -> None:
@@ -536,12 +544,14 @@ def test_options_that_do_not_fit(
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, ask: Callable[..., Any]) -> None:
-    files = files_of(bench, "candidates = [2, 3]\nchosen = [1, 2]\nrepetitions = 1\n")
+    files_of(bench, "candidates = [2, 3]\nchosen = [1, 2]\nrepetitions = 1\n")
     arguments = ("--inventory", str(bench.inventory), "--root", str(bench.folder / "dry"))
-    said = ask(str(files.plan_path), "--dry-run", *arguments)
+    said = ask(str(bench.folder / "probing.toml"), "--dry-run", *arguments)
     assert len(said["rounds"]) == 6
     assert not (bench.folder / "dry").exists()
-    error = ask(str(files.plan_path), "--candidates", "3", "--dry-run", *arguments, code=2)["error"]
+    error = ask(str(bench.folder / "probing.toml"), "--candidates", "3", "--dry-run", *arguments, code=2)[
+        "error"
+    ]
     assert "--candidates does not apply" in error["message"]
 
 
@@ -584,9 +594,9 @@ def test_a_device_that_is_gone_fails_its_rounds(bench: LocalBench, ask: Callable
     inventory.write_text(bench.inventory.read_text().replace(f"port = {port}", "port = 1"))
     shutil.copy(bench.inventory.with_suffix(".known_hosts"), inventory.with_suffix(".known_hosts"))
     text = "devices = ['alpha', 'beta']\ncandidates = [2]\nchosen = [1]\nrepetitions = 1\norder = 'listed'\n"
-    files = files_of(bench, text, FAST.replace("attempts = 12", "attempts = 1"), inventory)
+    files_of(bench, text, FAST.replace("attempts = 12", "attempts = 1"), inventory)
     root = bench.folder / "gone"
-    said = ask(str(files.plan_path), "--inventory", str(inventory), "--root", str(root), code=6)
+    said = ask(str(bench.folder / "probing.toml"), "--inventory", str(inventory), "--root", str(root), code=6)
     assert "no vanilla round with its probing round is finished" in said["error"]["message"]
     (run,) = RunStore(root).list()
     assert run.state == "interrupted", "it can be resumed"

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from emulator.runs.batch import plan, play, start
-from emulator.runs.emulation import RECORD, Result, load_result
+from emulator.runs.result import RECORD, Result, load_result
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from joulefleet.runstore.run import read_run
 from tests.conftest import REPOSITORY, missing

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from harness.bench.job.failures import AttemptRecord
-from harness.evidence.capture import open_capture, verify_capture
+from harness.evidence.capture import is_whole, open_capture, verify_capture
 from harness.outputs import EPOCHS_FILE
-from harness.rounds.session import is_whole
 from joulefleet.records import read_record
 from joulefleet.runstore import RunStore, read_journal
 from tests.harness.local_bench import FAST, LocalBench, local_bench

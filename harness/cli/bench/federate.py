@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from emulator.round.outcome import RoundOutcome
-    from emulator.runs.emulation import Result
+    from emulator.runs.result import Result
     from harness.federate.files import FederateFiles
     from power.profile.model import DeviceProfile
 

@@ -85,12 +85,12 @@ def _error(error: Any) -> dict[str, Any]:
 @click.argument("run")
 def status(root: Path, run: str) -> Output:
     """How the jobs of a RUN stand, also while it runs."""
-    from harness.cli.bench.view import render_status
+    from harness.cli.bench.view import status_text
     from harness.results.overview import overview
     from joulefleet.runstore import find_run
 
     found = overview(find_run(root, run))
-    return Output(found.as_dict(), lambda console: render_status(console, found))
+    return Output(found.as_dict(), status_text(found))
 
 
 @click.command("show", cls=Command)
@@ -101,7 +101,8 @@ def show(root: Path, run: str, job: str | None) -> Output:
     """What a RUN has measured so far, or one finished JOB of it (name or number) phase by phase."""
     from harness.cli.bench.view import render_capture, render_run
     from harness.evidence.capture import open_capture
-    from harness.results.overview import describe_capture, describe_run, find_job, overview
+    from harness.results.describe import describe_capture, describe_run, find_job
+    from harness.results.overview import overview
     from joulefleet.runstore import find_run
 
     path = find_run(root, run)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from harness.cli.frame import columns
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -69,20 +71,17 @@ def render_ping(console: Console, data: dict[str, Any]) -> None:
         console.print(f"missing: {cable}", markup=False)
 
 
-def render_status(console: Console, found: RunOverview) -> None:
+def status_text(found: RunOverview) -> str:
     """Counts, then every job that is not simply waiting its turn or done."""
-    from rich.markup import escape
-    from rich.table import Table
-
     counts = ", ".join(f"{number} {state}" for state, number in found.counts().items())
-    console.print(f"{found.path.name}: {found.state}; {counts}", markup=False)
-    table = Table("job", "state", "stage", "attempt", "since (UTC)", "last error", box=None)
-    for job in found.jobs:
-        if job.state not in ("finished", "pending", "not_needed"):
-            since = job.since_utc[11:19]
-            table.add_row(job.name, job.state, job.stage, str(job.attempt), since, escape(job.error))
-    if table.row_count:
-        console.print(table)
+    headers = ("job", "state", "stage", "attempt", "since (UTC)", "last error")
+    rows = [
+        (job.name, job.state, job.stage, str(job.attempt), job.since_utc[11:19], job.error)
+        for job in found.jobs
+        if job.state not in ("finished", "pending", "not_needed")
+    ]
+    summary = f"{found.path.name}: {found.state}; {counts}"
+    return f"{summary}\n{columns(headers, rows)}" if rows else summary
 
 
 def render_run(console: Console, data: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""``joulefleet meter``: find, record, show, check and emulate instruments."""

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""``joulefleet profile``: device profiles on the command line."""

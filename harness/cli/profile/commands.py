@@ -30,23 +30,17 @@ def profile() -> None:
 @click.argument("run")
 def build(root: Path, run: str) -> Output:
     """Build the profiles of RUN from its captures; they are stored in the run."""
-    from harness.cli.profile.view import summary_table
+    from harness.cli.profile.view import summary_text
     from harness.profiles.library import build_run_profiles
     from joulefleet.errors import EXIT_DATA_QUALITY
     from joulefleet.runstore import find_run
 
     built = build_run_profiles(find_run(root, run))
-
-    def render(console: Console) -> None:
-        if built.profiles:
-            console.print(summary_table(built.profiles))
-        for stored in built.profiles:
-            console.print(f"stored in {stored.place}", markup=False)
-        for problem in built.problems:
-            console.print(f"no profile of {problem}", markup=False, soft_wrap=True)
-
+    lines = [summary_text(built.profiles)] if built.profiles else []
+    lines += [f"stored in {stored.place}" for stored in built.profiles]
+    lines += [f"no profile of {problem}" for problem in built.problems]
     data = {"profiles": [_data(stored) for stored in built.profiles], "problems": list(built.problems)}
-    return Output(data, render, exit_code=EXIT_DATA_QUALITY if built.problems else 0)
+    return Output(data, "\n".join(lines), exit_code=EXIT_DATA_QUALITY if built.problems else 0)
 
 
 @profile.command("list")
@@ -57,34 +51,26 @@ def build(root: Path, run: str) -> Output:
 @click.option("--task", help="Only this task, e.g. mnist-lenet5.")
 def list_profiles(root: Path, reference: bool, task: str | None) -> Output:
     """List profiles: those in runs, and the reference fleet."""
-    from harness.cli.profile.view import summary_table
+    from harness.cli.profile.view import summary_text
     from harness.profiles.library import Stored, stored_profiles
     from power.reference import reference_facts, reference_fleet
 
     own = [stored for stored in stored_profiles(root) if task in (None, stored.profile.task)]
+    lines = [summary_text(own) if own else f"no profiles in the runs of {root}"]
     if reference and task:
-        reference_fleet(task)  # refuses a task that it does not know, before anything is printed
+        lines.append(summary_text([Stored(found, None) for found in reference_fleet(task)]))
+    elif reference:
+        # Counted from the facts: making 272 profiles would take longer than all the rest.
+        facts = reference_facts()
+        tasks = ", ".join(found.name for found in facts.tasks)
+        lines.append(f"reference fleet: {len(facts.phones)} phones [literature] for {tasks}")
+        lines.append("  `joulefleet profile list --task mnist-lenet5` lists them")
 
-    def fleet() -> list[Stored]:
-        return [Stored(found, None) for found in reference_fleet(task)] if reference else []
+    def data() -> list[dict[str, Any]]:
+        fleet = [Stored(found, None) for found in reference_fleet(task)] if reference else []
+        return [{**_key(stored), "place": stored.place} for stored in [*own, *fleet]]
 
-    def render(console: Console) -> None:
-        if own:
-            console.print(summary_table(own))
-        else:
-            console.print(f"no profiles in the runs of {root}")
-        if reference and task:
-            console.print(summary_table(fleet()))
-        elif reference:
-            # Counted from the facts: making 272 profiles would take longer than all the rest.
-            facts = reference_facts()
-            tasks = ", ".join(found.name for found in facts.tasks)
-            console.print(
-                f"reference fleet: {len(facts.phones)} phones [literature] for {tasks}", markup=False
-            )
-            console.print("  `joulefleet profile list --task mnist-lenet5` lists them", markup=False)
-
-    return Output(lambda: [{**_key(stored), "place": stored.place} for stored in [*own, *fleet()]], render)
+    return Output(data, "\n".join(lines))
 
 
 @profile.command("show")
@@ -135,7 +121,7 @@ def export(root: Path, names: tuple[str, ...], task: str | None, out: Path) -> O
 )
 def import_(root: Path, files: tuple[Path, ...]) -> Output:
     """Take in profiles that were made elsewhere; whatever they claim, here they are imported or weaker."""
-    from harness.cli.profile.view import summary_table
+    from harness.cli.profile.view import summary_text
     from harness.profiles.exchange import import_profile
     from harness.profiles.library import PROFILES
     from joulefleet.runstore import RunStore
@@ -145,7 +131,7 @@ def import_(root: Path, files: tuple[Path, ...]) -> Output:
         load_profile(path)  # before anything is stored: a bad file must not leave half an import behind
     with RunStore(root).create("import", kind="profiles") as run:
         found = [import_profile(path, run.subfolder(PROFILES)) for path in files]
-    return Output([_data(stored) for stored in found], lambda console: console.print(summary_table(found)))
+    return Output([_data(stored) for stored in found], summary_text(found))
 
 
 @profile.command("scale")

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from harness.profiles.library import Stored
+from harness.cli.frame import columns
 from power.profile.model import DeviceProfile, PhaseCost, Quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+
+    from harness.profiles.library import Stored
 
 SHOWN_AS_FACTOR = 1.5
 """Below, a factor is shown as a percentage: up and down are much the same."""
@@ -54,17 +55,15 @@ def digits(value: float, count: int) -> str:
     return f"{value:.{places}f}"
 
 
-def summary_table(found: Sequence[Stored]) -> Table:
+def summary_text(found: Sequence[Stored]) -> str:
     """One line per profile."""
-    table = Table("device", "task", "backend", box=None, pad_edge=False)
-    for name in ("epoch s", "epoch J", "n"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("origin", no_wrap=True)
+    right = ("epoch s", "epoch J", "n")
+    rows = []
     for stored in found:
         p = stored.profile
         costs = [number(p.epoch.duration_s), number(p.epoch.gross_j), str(p.epoch.duration_s.n or "-")]
-        table.add_row(p.device, p.task, p.backend, *costs, p.origin.value)
-    return table
+        rows.append([p.device, p.task, p.backend, *costs, p.origin.value])
+    return columns(["device", "task", "backend", *right, "origin"], rows, right)
 
 
 def render_profile(stored: Stored, console: Console) -> None:
@@ -98,6 +97,8 @@ def _work(p: DeviceProfile) -> str:
 
 
 def _phases(p: DeviceProfile) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     table.add_column("phase", no_wrap=True)
     for name in ("seconds", "gross J", "net J", "n", "bytes"):  # marginal is net where nothing runs beside
@@ -130,6 +131,8 @@ def _powers(p: DeviceProfile) -> list[str]:
 
 
 def _curve(p: DeviceProfile) -> Table:
+    from rich.table import Table
+
     table = Table("background load", box=None, pad_edge=False)
     for name in ("slowdown", "energy factor"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -139,6 +142,8 @@ def _curve(p: DeviceProfile) -> Table:
 
 
 def _levels(p: DeviceProfile) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     table.add_column("beside", no_wrap=True)
     for name in ("alone W", "epoch s", "gross J", "net J", "marginal J"):

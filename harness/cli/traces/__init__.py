@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""``joulefleet traces``: interaction traces on the command line."""

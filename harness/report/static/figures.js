@@ -1,4 +1,4 @@
-// Figures without axes: heat map and stacked bars. Plain elements, so that they print and scale as text does.
+// Figures without a canvas: heat map, stacked bars, dots with intervals. Plain elements, so that they print and scale as text does.
 const figures = (() => {
   "use strict";
   const strokes = [
@@ -35,6 +35,15 @@ const figures = (() => {
     }
   };
 
+  const legendOf = (place, names) => {
+    const legend = make(place, "p", "note legend");
+    names.forEach((name, i) => {
+      const item = make(legend, "span", "item");
+      make(item, "i", "").style.background = strokes[i % strokes.length];
+      item.append(name);
+    });
+  };
+
   const stack = (place, chart) => {
     place.classList.add("plain");
     const totals = chart.rows.map(row => row.values.reduce((a, b) => a + b, 0));
@@ -51,13 +60,43 @@ const figures = (() => {
       });
       make(line, "span", "total", `${number(totals[r])} ${chart.unit}`);
     });
-    const legend = make(place, "p", "note legend");
-    chart.parts.forEach((part, i) => {
-      const item = make(legend, "span", "item");
-      make(item, "i", "").style.background = strokes[i % strokes.length];
-      item.append(part);
-    });
+    legendOf(place, chart.parts);
   };
 
-  return { strokes, draw: { heat, stack } };
+  // At most six marks of a scale, at 1, 2 or 5 times a power of ten.
+  const marks = (low, high) => {
+    const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map(n => n * power).find(n => n >= rough * (1 - 1e-9));
+    const first = Math.ceil(low / step);
+    return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, i) => (first + i) * step);
+  };
+
+  const dots = (place, chart) => {
+    place.classList.add("plain");
+    const known = chart.rows.flatMap(row => row.values.flatMap(value => value || [])).filter(x => x != null);
+    const low = Math.min(0, ...known), high = Math.max(low + 1e-9, ...known);
+    const at = x => `${100 * (x - low) / (high - low)}%`;
+    const ticks = marks(low, high);
+    const put = (cells, name, className, style, text) => Object.assign(make(cells, name, className, text).style, style);
+    for (const row of chart.rows) {
+      const line = make(place, "div", "heat dots");
+      make(line, "span", "name", row.label).title = row.label;
+      const cells = make(line, "span", "cells");
+      ticks.forEach(x => put(cells, "b", x ? "" : "zero", { left: at(x) }));
+      row.values.forEach((value, i) => {
+        if (value == null) return;
+        const lane = make(cells, "span", "lane");
+        const [mean, least, most] = value, color = strokes[i % strokes.length], sure = least != null && most != null;
+        if (sure) put(lane, "i", "reach", { left: at(least), width: `calc(${at(most)} - ${at(least)})`, background: color });
+        put(lane, "i", "dot", { left: at(mean), background: color });
+        const reach = sure ? `, ${number(least)} to ${number(most)} ${chart.unit}` : ", no interval";
+        lane.title = `${row.label}, ${chart.sources[i]}: ${number(mean)} ${chart.unit}${reach}`;
+      });
+    }
+    const scale = make(make(place, "div", "heat dots scale"), "span", "cells");
+    ticks.forEach(x => put(scale, "span", "", { left: at(x) }, `${number(x)} ${chart.unit}`));
+    legendOf(place, chart.sources);
+  };
+
+  return { strokes, draw: { heat, stack, dots } };
 })();

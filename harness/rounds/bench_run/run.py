@@ -11,17 +11,19 @@ from pathlib import Path
 from harness.bench.job.workload import Workloads
 from harness.bench.matrix import BenchJob, choose, expand, fingerprint
 from harness.bench.plan import Plan, load_plan
-from harness.inventory import Inventory, load_inventory
+from harness.evidence.capture import is_whole
+from harness.inventory import load_inventory
 from harness.profiles.library import PROFILES, Built, build_run_profiles
 from harness.rounds.bench_run.runner import JobOutcomes, Runner
 from harness.rounds.session import (
+    INVENTORY_FILE,
     NO_OUTPUTS,
+    RunFiles,
     RunOutputs,
     Session,
-    is_whole,
     job_folders,
     open_session,
-    resume_command,
+    texts,
 )
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import storage_error
@@ -31,50 +33,33 @@ KIND = "bench"
 PLAN_FILE = "plan.toml"
 
 
-@dataclass(frozen=True, slots=True)
-class BenchFiles:
-    """What a person wrote, read and expanded.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchFiles(RunFiles):
+    """A plan and its inventory.
 
     Attributes:
         jobs: All jobs of the plan.
     """
 
-    plan_path: Path
-    inventory_path: Path
     plan: Plan
-    inventory: Inventory
     jobs: tuple[BenchJob, ...]
-
-    kind = KIND
-
-    @property
-    def name(self) -> str:
-        """Part of the run's folder."""
-        return self.plan.name
-
-    @property
-    def bench_plan(self) -> Plan:
-        """The plan itself."""
-        return self.plan
-
-    def config(self) -> dict[str, str]:
-        """What the run keeps of it."""
-        return {PLAN_FILE: self.plan_path.read_text(encoding="utf-8")}
-
-    @property
-    def fingerprint(self) -> str:
-        """Of what decides the results."""
-        return fingerprint(self.plan, self.inventory)
-
-    def command(self, run: Path) -> str:
-        """The command that takes a run up again."""
-        return resume_command(self, run, "bench run", self.plan_path)
 
 
 def read_files(plan_path: Path, inventory_path: Path) -> BenchFiles:
     """Read and check a plan and its inventory; touches nothing else."""
     plan, inventory = load_plan(plan_path), load_inventory(inventory_path)
-    return BenchFiles(plan_path, inventory_path, plan, inventory, expand(plan, inventory))
+    return BenchFiles(
+        kind=KIND,
+        name=plan.name,
+        config=texts({PLAN_FILE: plan_path, INVENTORY_FILE: inventory_path}),
+        words=("bench", "run", str(plan_path), "--inventory", str(inventory_path)),
+        fingerprint=fingerprint(plan, inventory),
+        bench_plan=plan,
+        inventory_path=inventory_path,
+        inventory=inventory,
+        plan=plan,
+        jobs=expand(plan, inventory),
+    )
 
 
 View = Callable[[Session, Runner], AbstractContextManager[None]]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from emulator.compare.metrics import classes_per_cohort
-from emulator.runs.emulation import Result, run
+from emulator.runs.batch import run
 from emulator.runs.learners import data_of
+from emulator.runs.result import Result
 from emulator.scenario.model import (
     FleetSection,
     ProtocolSection,

@@ -18,7 +18,7 @@ from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_t
 from emulator.compare.table import MethodComparison, compare
 from emulator.compare.titles import METRICS
 from emulator.round.outcome import Accounting
-from emulator.runs.emulation import EmulationRecord, Result
+from emulator.runs.result import EmulationRecord, Result
 from emulator.scenario.model import FleetSection, Scenario, TracesSection
 from joulefleet.errors import DataQualityError
 

@@ -1,5 +1,6 @@
 """The paired statistics against scipy's and against worked examples."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -61,6 +62,15 @@ def test_exact_permutation_is_scipys(n: int) -> None:
         n_resamples=np.inf,
     )
     assert permutation_p(differences) == pytest.approx(theirs.pvalue, abs=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 3, 8, 14])
+def test_exact_permutation_counts_every_sign_change(n: int) -> None:
+    """Rounded differences, whose sums tie: as many as half of the sign changes give the observed sum."""
+    differences = np.round(default_rng(n).normal(0.1, 0.3, n), 1)
+    signs = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
+    sums = np.abs(np.round(signs @ differences, 9))
+    assert permutation_p(differences) == (sums >= round(abs(differences.sum()), 9)).mean()
 
 
 def test_random_permutation_is_near_the_exact_one_and_never_zero() -> None:

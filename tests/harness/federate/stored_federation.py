@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from emulator.runs.emulation import RECORD, EmulationRecord
+from emulator.runs.result import RECORD, EmulationRecord
 from emulator.scenario.model import Scenario
 from harness.evidence.capture import Background, Capture, DeviceFacts
 from harness.rounds.record import FEDERATION, FederatedRoundRecord, PartRecord, federated_file

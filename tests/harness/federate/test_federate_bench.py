@@ -14,16 +14,19 @@ import pytest
 
 from emulator.compare.load import compare_emulations
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.emulation import Result, emulate, load_result
+from emulator.runs.emulation import emulate
 from emulator.runs.log import clients_schema
+from emulator.runs.result import Result, load_result
 from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_files
 from harness.federate.run import run_federation
+from harness.outputs import OUTPUTS
 from harness.profiles.library import build_run_profiles
 from harness.report.bench_page import bench_page
 from harness.report.federated_rounds import rounds_section
+from harness.report.page import REPORT_FILE
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import read_part
 from harness.rounds.record import open_part, read_federated_rounds
@@ -107,7 +110,13 @@ def done(bench: LocalBench) -> Result:
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
     shutil.copytree(run.path / "checkpoint", bench.folder / "after-round-1")
-    return run_federation(files, root, resume=run.path, listener=cutting, cache=bench.folder / "graphs")
+    return run_federation(
+        files, root, resume=run.path, listener=cutting, outputs=OUTPUTS, cache=bench.folder / "graphs"
+    )
+
+
+def test_the_page_stands_beside_the_evidence(done: Result) -> None:
+    assert "federat" in (done.path / REPORT_FILE).read_text()
 
 
 def test_rounds_are_stored_like_those_of_the_emulator(done: Result, tmp_path: Path) -> None:
@@ -269,9 +278,9 @@ def test_a_resumed_run_has_to_be_the_same(bench: LocalBench, done: Result) -> No
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
-    files = files_of(bench)
+    files_of(bench)
     root = bench.folder / "dry"
-    arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
+    arguments = ["bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory)]
     assert joulefleet([*arguments, "--root", str(root), "--dry-run", "--selector", "oort", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["selector"], said["devices"], said["rounds"]) == ("oort", ["alpha", "beta"], 2)
@@ -279,8 +288,8 @@ def test_a_dry_run_touches_nothing(bench: LocalBench, capsys: pytest.CaptureFixt
 
 
 def test_the_command_says_what_is_wrong(bench: LocalBench, capsys: pytest.CaptureFixture[str]) -> None:
-    files = files_of(bench)
-    arguments = ["bench", "federate", files.scenario_name, "--inventory", str(bench.inventory)]
+    files_of(bench)
+    arguments = ["bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory)]
     assert joulefleet([*arguments, "--selector", "speed_oracle"]) == 3
     assert "is an oracle" in capsys.readouterr().err
     assert joulefleet([*arguments, "--profiles", str(bench.folder)]) == 3
@@ -308,11 +317,11 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     profiles = [stored.profile for stored in build_run_profiles(copy).profiles]
     assert len(profiles) == 2
     notes = [f"profile of {profile.device}: {note}" for profile in profiles for note in profile.notes]
-    files = files_of(bench)
+    files_of(bench)
     arguments = [
-        "bench", "federate", files.scenario_name, "--inventory", str(bench.inventory), "--settings",
-        str(files.settings_path), "--selector", "oort", "--rounds", "1", "--root", str(tmp_path / "runs"),
-        "--profiles", str(copy),
+        "bench", "federate", str(bench.folder / "tiny.toml"), "--inventory", str(bench.inventory),
+        "--settings", str(bench.folder / "federate.toml"), "--selector", "oort", "--rounds", "1",
+        "--root", str(tmp_path / "runs"), "--profiles", str(copy),
     ]  # fmt: skip
     larger = tmp_path / "larger.toml"
     larger.write_text(SCENARIO.replace("batch_size = 4", "batch_size = 8"))

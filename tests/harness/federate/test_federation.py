@@ -26,7 +26,6 @@ from harness.federate.federation import Federation
 from harness.federate.files import FederateFiles, read_files
 from harness.federate.participant import FederatedParticipant, play_federated_round
 from harness.federate.registration import Registered
-from harness.federate.run import _setup
 from harness.federate.setup import FederationSetup
 from harness.rounds.round import play_round
 from harness.rounds.server import Report, RoundServer
@@ -51,7 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> FederateFiles:
 
 @pytest.fixture
 def cast(files: FederateFiles) -> FederationSetup:
-    return _setup(files, None, None)
+    return FederationSetup.of(files)
 
 
 @pytest.fixture

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.runs.emulation import RECORD, EmulationRecord
-from joulefleet.errors import DataQualityError
+from emulator.runs.result import RECORD, EmulationRecord
 from joulefleet.records import read_record
 from joulefleet.runstore import read_table
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
-
-    from harness.results.stored_run import StoredRun
 
 TABLES = ("rounds", "clients")
 
@@ -49,35 +47,27 @@ class JoinedTable:
                 part = part.append_column(field, pa.nulls(len(part), field.type))
             yield part.select(self.schema.names)
 
+    def frame(self) -> pd.DataFrame:
+        """All of it as a pandas data frame."""
+        import pyarrow as pa
 
-def emulation_tables(run: StoredRun) -> tuple[JoinedTable, ...]:
-    """Rounds and participants of a run; nothing if it has no emulation."""
+        frame: pd.DataFrame = pa.concat_tables(self.parts()).to_pandas()
+        return frame
+
+
+def emulation_tables(run: Path) -> tuple[JoinedTable, ...]:
+    """Rounds and participants of a run's emulations, or of a federation; nothing if it has none."""
     import pyarrow as pa
 
-    folders = tuple(file.parent for file in sorted(run.path.rglob(RECORD)))
+    folders = tuple(file.parent for file in sorted(run.rglob(RECORD)))
     if not folders:
         return ()
     found = []
     for name in TABLES:
-        parts = [
-            (part.schema, len(part)) for part in (_labelled(run.path, folder, name) for folder in folders)
-        ]
+        parts = [(part.schema, len(part)) for part in (_labelled(run, folder, name) for folder in folders)]
         schema = pa.unify_schemas([schema.remove_metadata() for schema, _ in parts])
-        found.append(JoinedTable(name, schema, sum(rows for _, rows in parts), run.path, folders))
+        found.append(JoinedTable(name, schema, sum(rows for _, rows in parts), run, folders))
     return tuple(found)
-
-
-def check_has_tables(run: StoredRun) -> None:
-    """Before a folder is made that would hold empty tables only.
-
-    Raises:
-        DataQualityError: The run has neither jobs nor emulations.
-    """
-    if not run.job_lines and next(run.path.rglob(RECORD), None) is None:
-        raise DataQualityError(
-            f"{run.path}: a run of kind {run.record.kind!r} without jobs or rounds: nothing to write",
-            hint="runs of `joulefleet emulate`, `joulefleet experiment` and `joulefleet bench` have some",
-        )
 
 
 def _labelled(run: Path, folder: Path, name: str) -> pa.Table:

@@ -1,0 +1,330 @@
+"""The page of a probing run: what stopping after the first epoch saved, beside what was predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from emulator.experiments.paper import PAPER_SAVING
+from emulator.round.outcome import Accounting
+from harness.probing.formula import COUNTED
+from harness.probing.savings import MeasuredRound
+from harness.probing.validation import MeasuredCell, MeasuredSaving, Validation, validate_run
+from harness.report.bench_sections import (
+    capped,
+    clock_section,
+    configuration_section,
+    findings_section,
+    jobs_section,
+    provenance_section,
+    run_facts,
+    traces_section,
+)
+from harness.report.charts import DotPlot, StackedBars
+from harness.report.page import Cell, Number, Page, Section, Table
+from harness.results.stored_run import StoredRun
+from harness.rounds.measured import PHASES, PhaseReading
+from joulefleet.errors import DataQualityError
+from joulefleet.interval import Interval
+from joulefleet.provenance import Origin
+from power.profile.model import Quantity
+
+MOST_IN_LEAD = 4
+"""Pairs of M and K that the first sentence has room for."""
+
+SOURCES = ("bench", "formula", "emulator", "the paper")
+MEANING = (
+    "Vanilla: all M candidates train all epochs, then the server keeps K. Probing: all train one epoch and "
+    "report, K go on, the others stop. Both rounds of a repetition have the same candidates and data, so the "
+    "difference is taken repetition by repetition; the interval is the 95 % one, with the errors of the "
+    "instrument and the clocks."
+)
+WAITING = (
+    "Waiting for the server's choice is in no accounting; it is the energy of all candidates together in a "
+    "probing round."
+)
+
+
+def probing_page(run: StoredRun) -> Page:
+    """Put a probing run on one page, finished or not. All numbers are those of `validate_run`."""
+    title = f"{run.record.name}: probing run {run.record.run_id}"
+    evidence = [traces_section(run.captures), clock_section(run.captures)]
+    sources = [provenance_section(run.captures), configuration_section(run.path)]
+    try:
+        found = validate_run(run.path)
+    except DataQualityError as error:
+        lead = f"It is not known what stopping after the first epoch saves: {error.message}."
+        sections = [jobs_section(run), *evidence, findings_section(run), *sources]
+        return Page(title, lead, sections, run_facts(run))
+    sections = [
+        _answer(found),
+        _costs(found),
+        _parts(found.measured, found.origin),
+        _rounds(found),
+        findings_section(run, list(_notes(found))),
+        *evidence,
+        *sources,
+    ]
+    return Page(title, _lead(found), sections, run_facts(run))
+
+
+def _lead(found: Validation) -> str:
+    plan = found.plan
+    what = (
+        f"{plan.task} with {plan.backend}, {plan.local_epochs} local epochs, {found.energy} energy, "
+        f"{len(found.rounds)} of {found.planned} rounds finished. Honest accounting: the probes of all count."
+    )
+    cells = [cell for cell in found.cells if cell.chosen < cell.candidates] or found.cells
+    if len(cells) <= MOST_IN_LEAD:
+        clauses = "; ".join(_clause(cell, found.origin) for cell in cells)
+        saved = clauses.replace("of the time", "of a vanilla round's time", 1)
+    else:
+        honest = [cell.savings[Accounting.HONEST] for cell in cells]
+        saved = (
+            f"{_span(saving.time_saved.mean for saving in honest)} % of a vanilla round's time and "
+            f"{_span(saving.energy_saved.mean for saving in honest)} % of its energy, by M and K"
+        )
+    return f"Stopping after the first epoch saved {saved} [{found.origin.value}]. {what}"
+
+
+def _span(shares: Iterable[float]) -> str:
+    percent = [100 * share for share in shares]
+    return f"{min(percent):z.1f} to {max(percent):z.1f}"
+
+
+def _clause(cell: MeasuredCell, origin: Origin) -> str:
+    honest = cell.savings[Accounting.HONEST]
+    time, energy = (_said(share, origin) for share in (honest.time_saved, honest.energy_saved))
+    went_on = f"{cell.chosen} of {cell.candidates} devices went on"
+    return f"{time} of the time and {energy} of the energy where {went_on}"
+
+
+def _said(share: Quantity, origin: Origin) -> str:
+    """A share in words: whether it can be told from nothing is part of the answer."""
+    text = _percent(share, origin).text
+    if share.half_width_95 is None:
+        return f"{text} (one repetition, no interval)"
+    return f"{text} (not told from 0)" if abs(share.mean) <= share.half_width_95 else text
+
+
+def _percent(share: Quantity, origin: Origin) -> Number:
+    width = share.half_width_95
+    return Number(100 * share.mean, "%", origin, None if width is None else 100 * width)
+
+
+def _answer(found: Validation) -> Section:
+    numbers = [
+        (
+            f"{what} saved, {_name(cell)}",
+            _percent(getattr(cell.savings[Accounting.HONEST], name), found.origin),
+        )
+        for cell in found.cells
+        for what, name in (("Time", "time_saved"), ("Energy", "energy_saved"))
+    ]
+    figures = [
+        _figure(found, "Saved time", "time_saved", PAPER_SAVING.time_saved),
+        _figure(found, "Saved energy", "energy_saved", PAPER_SAVING.energy_saved),
+    ]
+    text = f"{MEANING} These are the numbers of honest accounting. {_predictions(found)}"
+    return Section("What stopping after the first epoch saved", text, numbers, figures)
+
+
+def _predictions(found: Validation) -> str:
+    if found.predicted_origin is None:
+        return "There is no prediction to compare with; the findings say why."
+    return (
+        f"The formula and the emulator were given the same rounds and profiles ({found.profiles_from}) "
+        f"[{found.predicted_origin.value}]. In words, {PAPER_SAVING.text} [{Origin.LITERATURE.value}]."
+    )
+
+
+def _name(cell: MeasuredCell) -> str:
+    return f"M = {cell.candidates}, K = {cell.chosen}"
+
+
+def _figure(found: Validation, title: str, share: str, of_paper: float) -> DotPlot:
+    rows: dict[str, list[Interval | None]] = {}
+    for cell in found.cells:
+        for accounting, saving in cell.savings.items():
+            measured: Quantity = getattr(saving, share)
+            formula = None if cell.predicted is None else getattr(cell.predicted.savings[accounting], share)
+            played = None if cell.emulated is None else getattr(cell.emulated.savings[accounting], share)
+            rows[f"{_name(cell)}: {_words(accounting)}"] = [
+                Interval.around(100 * measured.mean, _times_100(measured.half_width_95)),
+                None
+                if formula is None
+                else Interval(*(100 * v for v in (formula.mean, formula.low, formula.high))),
+                None if played is None else Interval(100 * played),
+                None,
+            ]
+    rows["the paper, M not stated"] = [None, None, None, Interval(100 * of_paper)]
+    return DotPlot(f"{title}, share of the vanilla round", SOURCES, rows, "%", found.origin.value)
+
+
+def _times_100(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def _words(accounting: Accounting) -> str:
+    return accounting.value.replace("_", " ")
+
+
+def _costs(found: Validation) -> Section:
+    headers = ["M / K", "counted", "from", "time", "energy", "time saved", "energy saved", "n", "origin"]
+    rows = [row for cell in found.cells for row in _cost_rows(found, cell)]
+    counted: list[Sequence[Cell]] = [[name.replace("_", " "), text] for name, text in COUNTED.items()]
+    waits: list[Sequence[Cell]] = [
+        [_name(cell), Number(q.mean, "J", found.origin, q.half_width_95)]
+        for cell in found.cells
+        for q in (cell.probing_wait_j,)
+    ]
+    return Section(
+        "A round both ways",
+        tables=[
+            Table(headers, rows, "Means over the repetitions with 95 % intervals."),
+            Table(["accounting", "what is counted"], counted),
+            Table(["round", "waiting for the choice"], waits, WAITING),
+        ],
+    )
+
+
+def _cost_rows(found: Validation, cell: MeasuredCell) -> Iterator[list[Cell]]:
+    pair, origin, n = f"{cell.candidates} / {cell.chosen}", found.origin, str(cell.repetitions)
+    expected, emulated, weaker = cell.predicted, cell.emulated, found.predicted_origin or found.origin
+    totals = [
+        Number(q.mean, unit, origin, q.half_width_95).text
+        for q, unit in ((cell.vanilla_s, "s"), (cell.vanilla_j, "J"))
+    ]
+    yield [pair, "vanilla", SOURCES[0], *totals, "", "", n, origin]
+    if expected is not None:
+        yield [
+            pair,
+            "vanilla",
+            SOURCES[1],
+            *_ranges(expected.vanilla_s, expected.vanilla_j),
+            "",
+            "",
+            "",
+            weaker,
+        ]
+    if emulated is not None:
+        totals = [Number(emulated.vanilla_s, "s", weaker).text, Number(emulated.vanilla_j, "J", weaker).text]
+        yield [pair, "vanilla", SOURCES[2], *totals, "", "", "", weaker]
+    for accounting, saving in cell.savings.items():
+        yield [pair, _words(accounting), SOURCES[0], *_measured(saving, origin), n, origin]
+        if expected is not None:
+            by_formula = expected.savings[accounting]
+            shares = [_share_range(share) for share in (by_formula.time_saved, by_formula.energy_saved)]
+            totals = _ranges(by_formula.time_s, by_formula.energy_j)
+            yield [pair, _words(accounting), SOURCES[1], *totals, *shares, "", weaker]
+        if emulated is not None:
+            played = emulated.savings[accounting]
+            totals = [Number(played.time_s, "s", weaker).text, Number(played.energy_j, "J", weaker).text]
+            shares = [f"{100 * share:z.1f} %" for share in (played.time_saved, played.energy_saved)]
+            yield [pair, _words(accounting), SOURCES[2], *totals, *shares, "", weaker]
+
+
+def _measured(saving: MeasuredSaving, origin: Origin) -> list[Cell]:
+    totals = [
+        Number(q.mean, unit, origin, q.half_width_95).text
+        for q, unit in ((saving.time_s, "s"), (saving.energy_j, "J"))
+    ]
+    return [*totals, *(_percent(share, origin).text for share in (saving.time_saved, saving.energy_saved))]
+
+
+def _ranges(time_s: Interval, energy_j: Interval) -> list[str]:
+    return [_range(time_s, "s"), _range(energy_j, "J")]
+
+
+def _range(value: Interval, unit: str) -> str:
+    return f"{value.mean:.3g} {unit} [{value.low:.3g}, {value.high:.3g}]"
+
+
+def _share_range(share: Interval) -> str:
+    mean, low, high = (100 * value for value in (share.mean, share.low, share.high))
+    return f"{mean:z.1f} % [{low:z.1f}, {high:z.1f}]"
+
+
+def _parts(rounds: Sequence[MeasuredRound], origin: Origin) -> Section:
+    """Where a round's energy goes, and what each device does in it."""
+    by_kind: dict[str, list[MeasuredRound]] = {}
+    for found in sorted(rounds, key=lambda r: (r.record.m, r.record.k or math.inf)):
+        by_kind.setdefault(_kind(found), []).append(found)
+    bars = {kind: [_mean_j(members, phase) for phase in PHASES] for kind, members in by_kind.items()}
+    figure = StackedBars("Energy of a round by part, all devices together", PHASES, bars, "J", origin.value)
+    by_role: dict[tuple[str, str], list[dict[str, PhaseReading]]] = {}
+    for kind, members in by_kind.items():
+        for found in members:
+            for part in found.parts:
+                role = (
+                    ""
+                    if found.record.k is None
+                    else ", went on"
+                    if part.device in found.record.chosen
+                    else ", stopped"
+                )
+                by_role.setdefault((part.device, kind + role), []).append(part.readings)
+    rows: list[list[Cell]] = [
+        [
+            device,
+            role,
+            *(_phase([r[phase] for r in readings]) for phase in PHASES),
+            str(len(readings)),
+            origin,
+        ]
+        for (device, role), readings in sorted(by_role.items())
+    ]
+    caption = "Mean seconds and joules of each part of a device's round."
+    return Section(
+        "Devices and parts",
+        charts=[figure],
+        tables=[capped(["device", "round", *PHASES, "n", "origin"], rows, caption)],
+    )
+
+
+def _kind(found: MeasuredRound) -> str:
+    record = found.record
+    return f"M = {record.m}, " + ("vanilla" if record.k is None else f"K = {record.k}")
+
+
+def _mean_j(rounds: Sequence[MeasuredRound], phase: str) -> float:
+    """Over the rounds; what is less than nothing after idle power is taken off has no length."""
+    total_j = sum(part.readings[phase].energy_j for found in rounds for part in found.parts)
+    return max(0.0, total_j / len(rounds))
+
+
+def _phase(readings: Sequence[PhaseReading]) -> str:
+    """Mean duration and energy; the energy is a lower bound where some of it is not known."""
+    seconds = sum(r.duration_s for r in readings) / len(readings)
+    if not seconds:
+        return ""
+    joules = sum(r.energy_j for r in readings) / len(readings)
+    return f"{seconds:.3g} s, {'' if all(r.complete for r in readings) else 'at least '}{joules:.3g} J"
+
+
+def _rounds(found: Validation) -> Section:
+    rows: list[list[Cell]] = [
+        [
+            str(line.number),
+            str(line.repetition),
+            "vanilla" if line.k is None else f"K = {line.k}",
+            ", ".join(line.candidates),
+            ", ".join(line.chosen),
+            Number(line.elapsed_s, "s", found.origin).text,
+            found.origin,
+        ]
+        for line in found.rounds
+    ]
+    headers = ["round", "repetition", "kind", "candidates", "went on", "took, loading included", "origin"]
+    return Section("Rounds", tables=[capped(headers, rows)])
+
+
+def _notes(found: Validation) -> Iterator[list[Cell]]:
+    """What the validation has to say, as rows of the findings."""
+    for name, why in found.failed.items():
+        yield ["error", "round_missing", f"round {name}", "1", why]
+    if found.failed_attempts:
+        text = "attempts at rounds that failed, also of rounds that succeeded later"
+        yield ["warning", "attempts_failed", "rounds", str(found.failed_attempts), text]
+    for note in (*found.notes, PAPER_SAVING.remark):
+        yield ["info", "note", "rounds", "1", note]
