@@ -1,5 +1,6 @@
-"""On and off periods: stretches in which the joint state of some channels of a trace does not change,
-and what a fit counts in them: time spent and departures.
+"""On and off periods: stretches in which the joint state of some channels of a trace does not change.
+
+Also what a fit counts in them: time spent in each state and departures from it.
 
 All times here are on the user's own clock on the wall, in hours since a Monday at 0:00, so that the hour and
 the kind of day are plain arithmetic.
