@@ -6,8 +6,8 @@ import difflib
 from importlib import resources
 from pathlib import Path
 
-from emulator.policies.store import SUFFIX
 from emulator.scenario.model import Scenario
+from emulator.selectors.neural.policy import SUFFIX
 from joulefleet.config import load_toml, parse_toml
 from joulefleet.errors import ConfigError
 
