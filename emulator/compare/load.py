@@ -13,12 +13,13 @@ from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
 from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
 from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.compare.titles import METRICS, SHOWN
-from emulator.policies.store import SUFFIX
 from emulator.round.outcome import Accounting
+from emulator.round.selector import Family
 from emulator.runs.result import RECORD, Result, load_result, run_of
 from emulator.runs.software import OTHER_SOFTWARE, mixed_software
 from emulator.runs.stored import checked_rounds, how_to_go_on
-from emulator.selectors.base import SELECTORS, Family
+from emulator.selectors.neural.policy import SUFFIX
+from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
 from emulator.round.outcome import RoundOutcome
+from emulator.round.selector import Selector
 from emulator.runs.emulation import OnRound, emulate
 from emulator.runs.result import BatchResult, Result, is_finished, load_result
 from emulator.runs.software import check_software, note_accepted, note_sources
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import Selector
 from emulator.training.base import OpenTrainer
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError, StorageError

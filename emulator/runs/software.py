@@ -23,7 +23,6 @@ OTHER_SOFTWARE = "other_software"
 _DECIDING = (
     "emulator/data",
     "emulator/fleet",
-    "emulator/policies/store.py",
     "emulator/round",
     "emulator/runs/assemble.py",
     "emulator/runs/checkpoint.py",

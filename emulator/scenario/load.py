@@ -6,8 +6,8 @@ import difflib
 from importlib import resources
 from pathlib import Path
 
-from emulator.policies.store import SUFFIX
 from emulator.scenario.model import Scenario
+from emulator.selectors.neural.policy import SUFFIX
 from joulefleet.config import load_toml, parse_toml
 from joulefleet.errors import ConfigError
 
@@ -53,6 +53,9 @@ def scenario_text(name_or_path: str) -> str:
 
 def load_scenario(name_or_path: str | Path) -> Scenario:
     """A scenario by file or by the name of a preset; files it names are found relative to it.
+
+    Example:
+        >>> load_scenario("quick").protocol.rounds
 
     Raises:
         ConfigError: There is none, or it does not fit the schema.

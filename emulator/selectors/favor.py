@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.policies.store import load_policy
-from emulator.selectors.base import Family, Profiling, Selector
+from emulator.round.selector import Family, Profiling, Selector
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
+from emulator.selectors.neural.policy import load_policy
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import text, whole, within, yes_or_no
 from joulefleet.errors import ConfigError

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from emulator.policies.store import load_policy
 from emulator.round.outcome import Accounting
-from emulator.selectors.base import Family, Probe, Selector
+from emulator.round.selector import Family, Probe, Selector
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.neural.normalise import robust_log_z
+from emulator.selectors.neural.policy import load_policy
 from emulator.selectors.neural.vdn import Transition, advantages
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no

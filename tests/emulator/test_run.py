@@ -11,7 +11,6 @@ from gymnasium.utils.env_checker import check_env
 
 from emulator.compare.load import compare_emulations, method_name
 from emulator.fleet.network import TransferSource
-from emulator.policies.store import any_policy, write_policy
 from emulator.round.outcome import Accounting, Fate
 from emulator.runs.batch import plan, play, read_index, run, run_all, start
 from emulator.runs.log import METRIC
@@ -28,6 +27,7 @@ from emulator.selectors.eafl import Eafl
 from emulator.selectors.fedavg import FedAvg
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.fedrank.variants import WithoutRanking
+from emulator.selectors.neural.policy import any_policy, write_policy
 from emulator.selectors.oort.selector import Oort
 from joulefleet.errors import ConfigError, StorageError
 from tests.conftest import REPOSITORY
