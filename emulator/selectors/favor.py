@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.policies.store import load_policy
 from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
@@ -89,7 +88,13 @@ class Favor(Selector):
         text(self.name, "policy", policy)
         if online is not None:
             yes_or_no(self.name, "online", online)
-        given = load_policy(policy, "favor") if policy else None
+        given = None
+        if policy:
+            from emulator.policies.store import (
+                load_policy,  # not at the top: listing selectors reads no policy
+            )
+
+            given = load_policy(policy, "favor")
         if given is not None and given.projection is None:
             raise ConfigError(
                 f"policy {policy!r} does not say which components its network reads",

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from emulator.policies.store import load_policy
 from emulator.round.outcome import Accounting
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
@@ -106,6 +105,10 @@ class FedMarl(Selector):
         self._options = learner_options(self, DEFAULTS, learning)
         self._learner: Learner | None = None
         if policy:
+            from emulator.policies.store import (
+                load_policy,  # not at the top: listing selectors reads no policy
+            )
+
             loaded = load_policy(policy, "fedmarl", FEATURES)
             self.policy_sha256 = loaded.sha256
             self._learner = Learner(loaded.network, self._options, None)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from emulator.policies.store import load_policy
 from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
@@ -97,6 +96,10 @@ class FedRank(Selector):
         self._drift = float("nan")
         self._imitated: Mlp | None = None
         if policy:
+            from emulator.policies.store import (
+                load_policy,  # not at the top: listing selectors reads no policy
+            )
+
             loaded = load_policy(policy, "fedrank", FEATURES)
             self.policy_sha256 = loaded.sha256
             self._imitated = loaded.network
