@@ -1,14 +1,19 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Everything else is listed by `make help`.
 # Each target installs what it needs once; a second call finds the stamp and goes straight to work.
 
-PYTHON ?= python3.11
+# The first of these that runs and can make environments, unless PYTHON names one.
+PYTHONS := python3.11 python3.12 python3.13 python3
+FITS    := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+ifndef PYTHON
+PYTHON := $(shell for p in $(PYTHONS); do "$$p" -c '$(FITS)' 2>/dev/null && { echo "$$p"; break; }; done)
+endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test campaign lint format bench bench-check clean
+.PHONY: help demo test test-quick campaign lint format bench bench-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -19,6 +24,9 @@ demo: $(VENV)/.run-installed  ## bench, replay and probing end to end, on this m
 test: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all tests, with a time budget per package
 	@tests/install-system-parts
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+
+test-quick: $(VENV)/.dev-installed  ## the essentials, in about a minute
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(QUICK) $(PYTEST_ARGS)
 
 campaign: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## the full counts; the record goes to docs/results/
 	@CI=true tests/install-system-parts
@@ -46,6 +54,12 @@ clean:  ## remove the environments and caches
 	rm -rf .venv .venv-peers* build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.created:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "joulefleet needs Python 3.11, 3.12 or 3.13 with venv and pip. Tried: $(PYTHONS)."; \
+		for p in $(PYTHONS); do v=$$("$$p" --version 2>/dev/null) && echo "  $$p is $$v"; done; \
+		echo "On Debian and Ubuntu: apt-get install python3 python3-venv. Elsewhere: make PYTHON=/path/to/python3.12 ..."; \
+		exit 1; \
+	fi
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) pip setuptools wheel
 	@touch $@

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from emulator.round.outcome import RoundOutcome
-from emulator.selectors.base import SELECTORS
+from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import ConfigError
 
 NAME = "million_devices"

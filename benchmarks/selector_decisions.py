@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.result import Figure, figure
+from emulator.round.selector import Selector
 from emulator.round.view import ALWAYS, FIELDS, ServerView
 from emulator.selectors.afl import ActiveFederatedLearning
-from emulator.selectors.base import Selector
 from emulator.selectors.fedavg import FedAvg
 from emulator.selectors.oort.selector import Oort
 from emulator.selectors.random_by_size import RandomBySize

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from emulator.round.engine import Engine
 from emulator.round.outcome import RoundOutcome
 from emulator.round.phases import OpenRound
+from emulator.round.selector import Family, Probe, Selector
 from emulator.round.view import ServerView
 from emulator.runs.assemble import assemble
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.fedrank.selector import FEATURES
 from joulefleet.errors import ConfigError, MissingExtra, NobodyLeft
 from joulefleet.extras import install_hint

@@ -10,7 +10,7 @@ from device_agents.workloads.tasks import TASKS, Task
 from emulator.data.model import DataSet, Split
 from emulator.data.sources import DATA_SETS
 from emulator.scenario.load import load_scenario
-from emulator.selectors.base import SELECTORS
+from emulator.selectors.registry import SELECTORS
 from power.reference.fleet import reference_fleet
 
 

@@ -21,7 +21,11 @@ NORMAL_95 = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, or best estimate, with its 95 % interval. An end that is not known is NaN."""
+    """A mean, or best estimate, with its 95 % interval. An end that is not known is NaN.
+
+    Example:
+        >>> Interval(2.0, 1.8, 2.3).known
+    """
 
     mean: float
     low: float = math.nan

@@ -20,15 +20,20 @@ def lazy_names(
 
     Args:
         package: Its ``__name__``.
-        modules: Module to the names that are public of it.
+        modules: Module to its public names; ``"run as emulate"`` makes `run` public as `emulate`.
     """
-    homes = {name: module for module, names in modules.items() for name in names}
+    homes = {}
+    for module, names in modules.items():
+        for name in names:
+            inside, _, outside = name.partition(" as ")
+            homes[outside or inside] = (module, inside)
     listed = sorted(homes)
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name]), name)
+        module, inside = homes[name]
+        value = getattr(import_module(module), inside)
         setattr(sys.modules[package], name, value)  # the next use does not come here
         return value
 

@@ -1,4 +1,4 @@
-from power.energy.index import integrate_recording
+from power.energy.stretch import measure_energy
 from power.energy.windows import Window
 from power.importers.powertool_csv import import_powertool_csv
 from power.meter import METERS, MeterConfig, PowerMeter, open_meter
@@ -17,7 +17,7 @@ from power.selftest import CalibrationRecord, run_selftest
 __all__ = [
     "METERS", "CalibrationRecord", "DeviceProfile", "Finding", "FindingLog", "InstrumentInfo",
     "MeterConfig", "PowerMeter", "Recording", "RecordingRecord", "SampleBlock", "Severity", "Window",
-    "compare_with_raw", "import_powertool_csv", "integrate_recording", "load_profile", "open_meter",
+    "compare_with_raw", "import_powertool_csv", "load_profile", "measure_energy", "open_meter",
     "open_recording", "record", "reference_fleet", "run_selftest", "salvage_recording",
     "scan_instruments", "write_samples_csv",
 ]  # fmt: skip

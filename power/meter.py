@@ -21,6 +21,9 @@ class MeterConfig(ClosedModel):
     the instrument's own setting is compared with. Switching the output on gives the instrument the current
     limit first (`power.meters.safety.switch_output_on`).
 
+    Example:
+        >>> MeterConfig(kind="ina219", port="/dev/ttyUSB0", voltage_v=5, voltage_max_v=5.5, current_limit_a=3)
+
     Attributes:
         kind: Registered name, see ``joulefleet meter list``.
         port: Serial port, or empty to find the instrument by kind and serial number.
@@ -111,5 +114,11 @@ METERS: Registry[MeterFactory] = Registry(
 
 
 def open_meter(config: MeterConfig) -> PowerMeter:
-    """Open the instrument that a configuration describes."""
+    """Open the instrument that a configuration describes; use it as a context manager.
+
+    Example:
+        >>> config = MeterConfig(kind="monsoon-lvpm", voltage_v=4.0, voltage_max_v=4.2, current_limit_a=3.0)
+        >>> with open_meter(config) as meter:
+        ...     print(meter.info.kind, meter.info.rate_hz)
+    """
     return METERS.load(config.kind)(config)

@@ -26,19 +26,23 @@ def source_bytes(source: Path) -> int:
 
 def import_traces(
     format_name: str,
-    source: Path,
-    out: Path,
-    options: ReaderOptions,
+    source: Path | str,
+    out: Path | str,
+    options: ReaderOptions | None = None,
     *,
     on_progress: Callable[[int], None] | None = None,
 ) -> TraceSet:
     """Read a source with the reader of its format and store what it gives as a new set.
+
+    Example:
+        >>> people = import_traces("csv", "screen.csv", "people")
 
     Raises:
         ConfigError: There is no such format, or the options do not fit it.
         DataQualityError: Too many bad rows, or a file that is not of this format.
         StorageError: The source cannot be read, or the folder exists already.
     """
+    source, out, options = Path(source), Path(out), options or ReaderOptions()
     read = READERS.load(format_name)
     report = ImportReport(max_bad_rows=options.max_bad_rows, on_progress=on_progress)
     with new_trace_set(out) as new:

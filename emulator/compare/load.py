@@ -12,12 +12,14 @@ import numpy as np
 from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
 from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
 from emulator.compare.table import MethodComparison, Pair, compare
-from emulator.policies.store import SUFFIX
+from emulator.compare.titles import METRICS, SHOWN
 from emulator.round.outcome import Accounting
+from emulator.round.selector import Family
 from emulator.runs.result import RECORD, Result, load_result, run_of
-from emulator.runs.software import OTHER_SOFTWARE
+from emulator.runs.software import OTHER_SOFTWARE, mixed_software
 from emulator.runs.stored import checked_rounds, how_to_go_on
-from emulator.selectors.base import SELECTORS, Family
+from emulator.selectors.neural.policy import SUFFIX
+from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
 
@@ -68,21 +70,25 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[LoadedRun], list[str]]:
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
         loaded.append(LoadedRun(path, method_name(result), result.record.seed, _rounds(result), result))
-    warnings += _accepted(loaded)
+    warnings += _software_notes(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
 
 
-def _accepted(loaded: Sequence[LoadedRun]) -> list[str]:
-    """Runs that go on with, or have taken over, results of other software."""
+def _software_notes(loaded: Sequence[LoadedRun]) -> list[str]:
+    """Runs of different software, and those that go on with, or have taken over, results of another one."""
     runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
     hosts = {run: read_run(run).host for run in runs}
-    return [
+    accepted = [
         f"{run}: holds results of other software, accepted by who ran it: {host[OTHER_SOFTWARE]}"
         for run, host in hosts.items()
         if OTHER_SOFTWARE in host
     ]
+    mixed = mixed_software(runs)
+    if mixed:
+        accepted.append(f"these runs are of different software, whose numbers may differ: {'; '.join(mixed)}")
+    return accepted
 
 
 def _rounds(result: Result) -> pd.DataFrame:
@@ -124,9 +130,25 @@ class ComparedRuns:
     basis: str
     origins: Mapping[str, str]
 
+    def __str__(self) -> str:
+        """The tables of the usual metrics, as ``joulefleet compare`` prints them."""
+        from emulator.compare.render import as_text
+
+        return as_text(self, SHOWN)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per method and metric, with intervals and tests, as ``joulefleet compare --format csv``."""
+        from io import StringIO
+
+        import pandas as pd
+
+        from emulator.compare.render import as_csv
+
+        return pd.read_csv(StringIO(as_csv(self, METRICS)))
+
 
 def compare_emulations(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str] | Path | str,
     *,
     target: float | None = None,
     accounting: Accounting = Accounting.HONEST,
@@ -136,8 +158,12 @@ def compare_emulations(
 ) -> ComparedRuns:
     """Compare stored emulations, paired by seed.
 
+    Example:
+        >>> print(compare("emulations/RUN"))
+        >>> compare(["emulations/RUN", "emulations/OTHER"], target=0.8).frame()
+
     Args:
-        paths: Folders with emulations.
+        paths: A folder with emulations, or several.
         target: Accuracy to reach; by default what the baseline ends with on average, or the worst method
             without one.
         accounting: Whose probes count.
@@ -148,7 +174,8 @@ def compare_emulations(
     Raises:
         DataQualityError: No run is finished, one is damaged, or they differ in more than who chose.
     """
-    found, warnings = load_emulations(paths)
+    folders = [paths] if isinstance(paths, Path | str) else paths
+    found, warnings = load_emulations([Path(folder) for folder in folders])
     differ = unequal(found)
     if differ and not mixed:
         raise DataQualityError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from emulator.compare.statistics import INTERVAL_NOTE, smallest_p
 from emulator.compare.titles import TITLES, TO_TARGET, WITHOUT_COSTS
-from emulator.selectors.base import shown_name
+from emulator.selectors.registry import shown_name
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:

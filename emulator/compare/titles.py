@@ -19,6 +19,8 @@ TITLES = {
 }
 """Metric to title, factor from SI to the unit shown, and that unit."""
 METRICS = tuple(TITLES)
+SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "round_energy_j")
+"""Those of a comparison that names none."""
 TO_TARGET = frozenset({"time_to_target_s", "energy_to_target_j", "rounds_to_target"})
 """Those that are lower bounds (censored) where a run never reached the target."""
 WITHOUT_COSTS = frozenset({"accuracy", "best_accuracy", "rounds_to_target", "classes_per_cohort"})

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from device_agents.workloads.tasks import find_task
 from emulator.experiments.plan import ExperimentPlan
+from emulator.round.selector import Probe, Profiling
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import SELECTORS, Probe, Profiling
+from emulator.selectors.registry import SELECTORS
 
 FORWARD = 1 / 3
 """Of a training step, as the emulator charges it (docs/emulator.md)."""

@@ -18,7 +18,7 @@ from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla import vanilla_rows
 from emulator.round.outcome import Accounting
-from emulator.selectors.base import shown_name
+from emulator.selectors.registry import shown_name
 from joulefleet.interval import Interval
 
 HEADER = (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from emulator.experiments.plan import ExperimentPlan, Preset
 from emulator.runs.assemble import make_selector
-from emulator.runs.software import SOURCES, check_software, note_accepted, sources_sha256
+from emulator.runs.software import check_software, note_accepted, note_sources
 from joulefleet.errors import StorageError
 from joulefleet.records import read_record, write_record
 from joulefleet.runstore import Run, RunStatus, RunStore
@@ -25,7 +25,7 @@ def start(root: Path, plan: ExperimentPlan) -> Run:
     """A new run folder."""
     check_methods(plan)
     run = RunStore(root).create(_run_name(plan.name, plan.preset), kind=KIND, fingerprint=plan.sha256())
-    run.note(**{SOURCES: sources_sha256()})
+    note_sources(run)
     write_record(run.path / PLAN_FILE, plan)
     return run
 

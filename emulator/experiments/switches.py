@@ -11,8 +11,8 @@ from typing import Any
 
 from emulator.experiments.plan import Variant
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import SELECTORS
 from emulator.selectors.neural.learner import LearnerOptions
+from emulator.selectors.registry import SELECTORS
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from emulator.experiments.paper import PAPER_SAVING
 from emulator.experiments.results import FinishedRun
 from emulator.round.accounting import vanilla_cost
 from emulator.round.outcome import Accounting, ClientCost, Fate
-from emulator.selectors.base import SELECTORS, Probe, shown_name
+from emulator.round.selector import Probe
+from emulator.selectors.registry import SELECTORS, shown_name
 from joulefleet.interval import Interval, student_interval
 from joulefleet.provenance import Origin, weakest
 

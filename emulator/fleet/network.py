@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.fleet.conditions import Conditions, Ids, Times
-from emulator.fleet.state import FleetState
+if TYPE_CHECKING:  # a scenario names `TransferSource`, and needs neither traces nor profiles for that
+    from emulator.fleet.conditions import Conditions, Ids, Times
+    from emulator.fleet.state import FleetState
 
 Array = NDArray[np.float64]
 

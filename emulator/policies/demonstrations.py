@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.policies.store import Demonstrations
-from emulator.selectors.base import Family, Probe, Selector
+from emulator.round.selector import Family, Probe, Selector
 from emulator.selectors.fedrank.selector import FEATURES, device_states
+from emulator.selectors.neural.policy import Demonstrations
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from emulator.policies.store import Demonstrations
+    from emulator.selectors.neural.policy import Demonstrations
 
 
 @dataclass(frozen=True, slots=True)

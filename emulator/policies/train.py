@@ -17,14 +17,15 @@ import numpy as np
 
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
-from emulator.policies.store import Demonstrations, Policy, PolicyManifest
+from emulator.round.selector import Probe, Profiling, Selector
 from emulator.runs.assemble import assemble
-from emulator.selectors.base import SELECTORS, Probe, Profiling, Selector
 from emulator.selectors.favor import Favor
 from emulator.selectors.fedmarl import FEATURES as FEDMARL_FEATURES
 from emulator.selectors.fedmarl import FedMarl
 from emulator.selectors.fedrank.selector import FEATURES as FEDRANK_FEATURES
+from emulator.selectors.neural.policy import Demonstrations, Policy, PolicyManifest
 from emulator.selectors.neural.vdn import advantages
+from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import ConfigError
 from joulefleet.seeds import generator
 

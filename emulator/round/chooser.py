@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.rules import RoundRules
+from emulator.round.selector import Selector
 from emulator.round.view import FIELDS, PRIVILEGED, ServerView
-from emulator.selectors.base import Selector
 from joulefleet.errors import ConfigError, JoulefleetError
 from joulefleet.seeds import generator
 

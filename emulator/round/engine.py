@@ -21,10 +21,10 @@ from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.phases import OpenRound, deadline_ns, finish, probe
 from emulator.round.reports import Reported, file_reports, probe_reports, round_reports
 from emulator.round.rules import RewardRules, RoundRules
+from emulator.round.selector import Probe, Profiling, Selector
 from emulator.round.timeline import FORWARD_SHARE, Timeline
 from emulator.round.truth import Truth
 from emulator.round.view import ServerView
-from emulator.selectors.base import Probe, Profiling, Selector
 from emulator.training.base import Score, Trainer
 
 Ids = NDArray[np.int64]

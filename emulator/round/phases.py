@@ -17,9 +17,9 @@ from emulator.fleet.world import World
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate
 from emulator.round.rules import RoundRules
+from emulator.round.selector import Probe
 from emulator.round.timeline import Timeline
 from emulator.round.view import ServerView
-from emulator.selectors.base import Probe
 
 Ids = NDArray[np.int64]
 

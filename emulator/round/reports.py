@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import ClientCost, Reports
+from emulator.round.selector import Probe, Selector
 from emulator.round.view import ALWAYS, FIELDS, ServerView
-from emulator.selectors.base import Probe, Selector
 
 Ids = NDArray[np.int64]
 Array = NDArray[np.float64]

@@ -22,10 +22,11 @@ from emulator.round.budgets import budgets_by_rule
 from emulator.round.engine import Engine
 from emulator.round.reward import REWARDS, Budgets
 from emulator.round.rules import RewardRules, RoundRules
+from emulator.round.selector import Selector
 from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
 from emulator.runs.learners import Learners, learners_of, model_bytes_of, task_of
 from emulator.scenario.model import FleetSection, Scenario
-from emulator.selectors.base import SELECTORS, Selector
+from emulator.selectors.registry import SELECTORS
 from emulator.training.base import OpenTrainer, Trainer
 from emulator.training.surrogate import SURROGATE
 from joulefleet.errors import ConfigError

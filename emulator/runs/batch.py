@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
 from emulator.round.outcome import RoundOutcome
+from emulator.round.selector import Selector
 from emulator.runs.emulation import OnRound, emulate
-from emulator.runs.result import Result, is_finished, load_result
-from emulator.runs.software import SOURCES, check_software, note_accepted, sources_sha256
+from emulator.runs.result import BatchResult, Result, is_finished, load_result
+from emulator.runs.software import check_software, note_accepted, note_sources
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import Selector
 from emulator.training.base import OpenTrainer
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError, StorageError
@@ -103,7 +103,7 @@ def start(root: Path, index: BatchIndex, text: str | None = None) -> Run:
     config["scenario.resolved.json"] = index.scenario.to_json()
     store = RunStore(root)
     run = store.create(index.scenario.name, kind=KIND, fingerprint=index.sha256(), config=config)
-    run.note(**{SOURCES: sources_sha256()})
+    note_sources(run)
     write_record(run.path / INDEX, index)
     return run
 
@@ -191,7 +191,7 @@ def run(
     out: Path | str = "emulations",
     on_round: OnRound = lambda _: None,
 ) -> Result:
-    """Run a scenario with one seed.
+    """Run a scenario with one selector and one seed; `run_all` takes several.
 
     Args:
         scenario: Itself, its file, or the name of a preset.
@@ -202,14 +202,47 @@ def run(
         out: Folder in which the run's folder is made.
         on_round: Called after each round.
     """
-    written = None if isinstance(scenario, Scenario) else scenario_text(str(scenario))
-    found = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    found, written = _read(scenario)
     name = found.selector.name if selector is None else re.sub(r"[^\w.-]+", "-", selector.name)
     index = plan(found, [name], [found.seeds[0] if seed is None else seed])
     given = _given(selector=selector, profiles=profiles)
     index = index.model_copy(update={"given": given or None})
     with start(Path(out), index, written) as stored:
         return _played(stored, index, selector, profiles, on_round)[0]
+
+
+def run_all(
+    scenario: Scenario | str | Path,
+    *,
+    selectors: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    profiles: Sequence[DeviceProfile] | None = None,
+    out: Path | str = "emulations",
+    on_round: OnRound = lambda _: None,
+) -> BatchResult:
+    """Run a scenario with several selectors and seeds, as ``joulefleet emulate`` does.
+
+    Example:
+        >>> run = emulate("quick", selectors=["fedavg", "oort"], seeds=[0, 1])
+        >>> run.rounds.groupby("selector")["energy_j_honest"].sum()
+
+    Args:
+        scenario: Itself, its file, or the name of a preset.
+        selectors: Names, each with its default options; by default the scenario's own.
+        seeds: By default the scenario's own.
+        profiles: Instead of those that the scenario names.
+        out: Folder in which the run's folder is made.
+        on_round: Called after each round.
+
+    Raises:
+        ConfigError: The scenario, a selector or a profile does not fit.
+    """
+    found, written = _read(scenario)
+    names = [found.selector.name] if selectors is None else selectors
+    index = plan(found, names, found.seeds if seeds is None else seeds)
+    index = index.model_copy(update={"given": _given(profiles=profiles) or None})
+    with start(Path(out), index, written) as stored:
+        return BatchResult(stored.path, tuple(_played(stored, index, None, profiles, on_round)))
 
 
 def resume(
@@ -237,6 +270,13 @@ def resume(
     stored, index = reopen(Path(path), given=given, accept_other_software=accept_other_software)
     with stored:
         return _played(stored, index, selector, profiles, on_round)
+
+
+def _read(scenario: Scenario | str | Path) -> tuple[Scenario, str | None]:
+    """A scenario, and its text if it was written."""
+    if isinstance(scenario, Scenario):
+        return scenario, None
+    return load_scenario(scenario), scenario_text(str(scenario))
 
 
 def _played(

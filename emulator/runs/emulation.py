@@ -12,12 +12,12 @@ from typing import Any
 
 from emulator.round.engine import Engine
 from emulator.round.outcome import RoundOutcome
+from emulator.round.selector import Selector
 from emulator.runs.assemble import assemble
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.log import RunLog, has_rounds
 from emulator.runs.result import RECORD, EmulationRecord, Result
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import Selector
 from emulator.training.base import OpenTrainer
 from joulefleet.errors import ConfigError, NobodyLeft
 from joulefleet.records import read_record, write_record

@@ -78,6 +78,40 @@ class Result:
         return frame
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchResult:
+    """What a run of several selectors and seeds found.
+
+    Attributes:
+        path: The run folder, which ``open_run``, ``compare``, ``report`` and ``--resume`` take.
+        results: One per selector and seed, in the order in which they ran.
+    """
+
+    path: Path
+    results: tuple[Result, ...]
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row per selector, seed and round."""
+        return self._joined("rounds")
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per selector, seed, round and participant."""
+        return self._joined("clients")
+
+    def _joined(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        frames = []
+        for one in self.results:
+            frame: pd.DataFrame = getattr(one, name)
+            frame.insert(0, "selector", one.record.selector)
+            frame.insert(1, "seed", one.record.seed)
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+
 def run_of(folder: Path) -> Path | None:
     """The run folder to which the folder of an emulation belongs."""
     return next((one for one in (folder, *folder.parents) if (one / RUN_FILE).is_file()), None)

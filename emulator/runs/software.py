@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,28 +20,57 @@ SOURCES = "sources"
 OTHER_SOFTWARE = "other_software"
 """Host fact of a run that holds results of other software, accepted by who ran it: what differed."""
 
-_DECIDING = ("emulator", "traces", "power", "device_agents/workloads", "joulefleet/seeds.py")
-# They plan runs and read them back: another plan is another fingerprint, and tables are made anew each time.
-_NOT_DECIDING = ("emulator/compare", "emulator/experiments")
+_DECIDING = (
+    "emulator/data",
+    "emulator/fleet",
+    "emulator/round",
+    "emulator/runs/assemble.py",
+    "emulator/runs/checkpoint.py",
+    "emulator/runs/emulation.py",
+    "emulator/runs/fleet_inputs.py",
+    "emulator/runs/learners.py",
+    "emulator/runs/log.py",
+    "emulator/scenario",
+    "emulator/selectors",
+    "emulator/training",
+    "device_agents/workloads",
+    "joulefleet/seeds.py",
+    "power/profile",
+    "power/reference",
+    "traces/data/app_intensity.toml",
+    "traces/intervals.py",
+    "traces/model.py",
+    "traces/replay",
+    "traces/storage/manifest.py",
+    "traces/storage/tables.py",
+    "traces/storage/trace_set.py",
+    "traces/synth/draw",
+    "traces/synth/model.py",
+    "traces/synth/write.py",
+)
+"""What an emulation computes with.
+
+Profiles, policies, usage models and scenarios are facts of the run itself. Plans, comparisons, instruments,
+readers and pages decide no number of it. Where training happens (`emulator.scale`) changes no bit.
+"""
 
 
 @cache
 def sources_sha256() -> str:
-    """Hash of all code that decides a result; milliseconds, once per process."""
+    """Hash of all code that decides a result; a third of a second, once per process."""
     return hash_of(deciding_files())
 
 
 def deciding_files() -> dict[str, Path]:
-    """Name to place of every module whose change may change a number."""
+    """Name to place of every file whose change may change a number."""
     found: dict[str, Path] = {}
     for part in _DECIDING:
         package, _, inside = part.partition("/")
         folder = _folder(package)
         place = folder / inside
-        files: Iterable[Path] = [place] if place.suffix == ".py" else place.rglob("*.py")
+        files: Iterable[Path] = [place] if place.suffix else place.rglob("*.py")
         found.update({f"{package}/{file.relative_to(folder).as_posix()}": file for file in files})
-    kept = (name for name in found if not name.startswith(tuple(f"{part}/" for part in _NOT_DECIDING)))
-    return {name: found[name] for name in sorted(kept)}
+    return {name: found[name] for name in sorted(found)}
 
 
 def _folder(package: str) -> Path:
@@ -50,12 +80,49 @@ def _folder(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def hash_of(files: dict[str, Path]) -> str:
-    """Hash of names and contents."""
+def hash_of(files: Mapping[str, Path]) -> str:
+    """Hash of names and of what the files compute: a comment, a docstring or white space changes nothing."""
     digest = hashlib.sha256()
     for name, file in files.items():
-        digest.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+        text = file.read_text(encoding="utf-8")
+        if _is_front_door(name, text):
+            continue
+        content = "".join(_structure(ast.parse(text))) if file.suffix == ".py" else text
+        digest.update(f"{name}\0{hashlib.sha256(content.encode()).hexdigest()}\n".encode())
     return digest.hexdigest()
+
+
+def _is_front_door(name: str, text: str) -> bool:
+    """A list of public names, which computes nothing."""
+    return name.endswith("__init__.py") and "lazy_names(" in text
+
+
+def _structure(node: object) -> Iterator[str]:
+    """A syntax tree as text, without what stands in it for readers.
+
+    Not `ast.dump`, which prints the same code differently in different versions of Python.
+    """
+    if isinstance(node, ast.AST):
+        yield type(node).__name__ + "("
+        for name, value in ast.iter_fields(node):
+            if value is not None and value != []:  # later versions have more fields, empty ones in old code
+                yield name + "="
+                yield from _structure(value)
+        yield ")"
+    elif isinstance(node, list):
+        yield "["
+        for item in node:
+            if not _is_prose(item):
+                yield from _structure(item)
+        yield "]"
+    else:
+        yield repr(node) + ","
+
+
+def _is_prose(statement: object) -> bool:
+    """A docstring, of whatever it is about."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def changes_since(path: Path) -> list[str]:
@@ -67,6 +134,19 @@ def changes_since(path: Path) -> list[str]:
         if theirs.get(name) != ours.get(name)
     ]
     return [*changed, *([theirs[OTHER_SOFTWARE]] if OTHER_SOFTWARE in theirs else [])]
+
+
+def mixed_software(runs: Iterable[Path]) -> list[str]:
+    """How the software of several run folders differs among them; nothing if they are all of the same."""
+    hosts = {path: read_run(path).host for path in runs}
+    found = []
+    for name in (*VERSIONS, SOURCES):
+        firsts: dict[str, Path] = {}
+        for path, host in hosts.items():
+            firsts.setdefault(f"{host.get(name, 'unknown'):.12}", path)
+        if len(firsts) > 1:
+            found.append(f"{name} " + ", ".join(f"{value} ({path.name})" for value, path in firsts.items()))
+    return found
 
 
 def check_software(path: Path, hint: str, *, accept: bool = False) -> None:
@@ -81,6 +161,11 @@ def check_software(path: Path, hint: str, *, accept: bool = False) -> None:
             f"{path}: was made by other software, whose numbers may differ: {'; '.join(changed)}",
             hint=f"{hint}; `--accept-other-software` goes on, for changes that you know to decide no number",
         )
+
+
+def note_sources(run: Run) -> None:
+    """Let a new run say which code it comes from."""
+    run.note(**{SOURCES: sources_sha256()})
 
 
 def note_accepted(run: Run, sources: Sequence[Path]) -> None:

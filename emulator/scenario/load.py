@@ -55,6 +55,9 @@ def scenario_text(name_or_path: str) -> str:
 def load_scenario(name_or_path: str | Path) -> Scenario:
     """A scenario by file or by the name of a preset; files it names are found relative to it.
 
+    Example:
+        >>> load_scenario("quick").protocol.rounds
+
     Raises:
         ConfigError: There is none, or it does not fit the schema.
     """
@@ -76,7 +79,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
 def _found_from(folder: Path, scenario: Scenario) -> Scenario:
     """With the files it names found from a folder, wherever it is played or resumed."""
-    from emulator.policies.store import SUFFIX
+    from emulator.selectors.neural.policy import SUFFIX
 
     fleet, selector = scenario.fleet, scenario.selector
     if fleet.profiles != "reference":

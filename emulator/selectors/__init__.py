@@ -1,1 +1,1 @@
-"""Client selectors, one file each; `emulator.selectors.base.SELECTORS` lists them."""
+"""Client selectors, one file each; `emulator.selectors.registry.SELECTORS` lists them."""

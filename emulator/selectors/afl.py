@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from emulator.round.outcome import RoundOutcome
+from emulator.round.selector import Family, Selector
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family, Selector
 from emulator.selectors.parts.draws import draw_uniform, draw_weighted
 from emulator.selectors.parts.options import one_of, within
 

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from emulator.round.outcome import Fate, RoundOutcome
+from emulator.round.selector import Family, Selector
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family, Selector
 from emulator.selectors.parts.draws import draw_uniform, top_k
 from emulator.selectors.parts.estimates import epoch_s, round_j
 from emulator.selectors.parts.options import whole, within

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.selector import Family
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family
 from emulator.selectors.oort.selector import Oort
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from emulator.selectors.base import Family, Profiling, Selector
+from emulator.round.selector import Family, Profiling, Selector
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.parts.draws import top_k

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from emulator.round.selector import Family, Selector
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family, Selector
 
 if TYPE_CHECKING:
     import numpy as np

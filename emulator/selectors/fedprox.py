@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.selector import Family
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family
 from emulator.selectors.fedavg import FedAvg
 from emulator.selectors.parts.estimates import epoch_s
 from emulator.selectors.parts.options import one_of, within

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.selector import Family, Selector
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family, Selector
 from emulator.selectors.parts.estimates import choose_reliable, label_shares, round_j, round_s
 from emulator.selectors.parts.options import within
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.selector import Family, Selector
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family, Selector
 from emulator.selectors.parts.draws import draw_weighted, log_of, top_k
 
 if TYPE_CHECKING:

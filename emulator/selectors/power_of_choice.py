@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from emulator.round.selector import Family, Probe, Selector
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family, Probe, Selector
 from emulator.selectors.parts.draws import draw_weighted, log_of, top_k
 from emulator.selectors.parts.estimates import worth_asking
 from emulator.selectors.parts.options import whole

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from emulator.round.selector import Family, Selector
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family, Selector
 from emulator.selectors.parts.draws import top_k
 
 if TYPE_CHECKING:

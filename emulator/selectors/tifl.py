@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from emulator.round.outcome import RoundOutcome
+from emulator.round.selector import Family, Profiling, Selector
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family, Profiling, Selector
 from emulator.selectors.parts.draws import draw_uniform
 from emulator.selectors.parts.options import one_of, whole, yes_or_no
 from joulefleet.errors import ConfigError

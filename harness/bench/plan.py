@@ -125,7 +125,21 @@ class Retry(ClosedModel):
     wait_s: float = Field(default=10.0, ge=0, le=3600)
 
 
-class Plan(ClosedModel):
+class JobSettings(ClosedModel):
+    """How jobs are measured, whatever they train. The files that people write explain the fields."""
+
+    devices: tuple[str, ...] = ()
+    threads: int = Field(default=0, ge=0, le=1024)
+    quiet: bool = True
+    telemetry_hz: float = Field(default=2.0, gt=0, le=5)
+    sync_pattern: bool = True
+    sync: SyncPattern = SyncPattern()
+    cooldown: Cooldown = Cooldown()
+    abort: Abort = Abort()
+    retry: Retry = Retry()
+
+
+class Plan(JobSettings):
     """A matrix of device x model x backend x background load, and how each cell is measured.
 
     Attributes:
@@ -153,7 +167,6 @@ class Plan(ClosedModel):
     """
 
     name: Label = "bench"
-    devices: tuple[str, ...] = ()
     models: tuple[str, ...] = Field(min_length=1)
     backends: tuple[Backend, ...] = Field(min_length=1)
     loads: tuple[PlannedLoad, ...] = Field(default=(PlannedLoad(name="none", cpu_share=0),), min_length=1)
@@ -162,19 +175,11 @@ class Plan(ClosedModel):
     device_samples: dict[str, Annotated[int, Field(gt=0, le=10_000_000)]] = Field(default_factory=dict)
     data: SampleKind = "random"
     batch_size: int = Field(default=0, ge=0, le=1_000_000)
-    threads: int = Field(default=0, ge=0, le=1024)
     warmup_epochs: int = Field(default=0, ge=0, le=1000)
     seed: int = Field(default=0, ge=0, lt=2**63)
     parallel: int = Field(default=0, ge=0, le=1000)
-    quiet: bool = True
-    telemetry_hz: float = Field(default=2.0, gt=0, le=5)
-    sync_pattern: bool = True
-    sync: SyncPattern = SyncPattern()
     repetitions: Repetitions = Repetitions()
     timing: JobTiming = JobTiming()
-    cooldown: Cooldown = Cooldown()
-    abort: Abort = Abort()
-    retry: Retry = Retry()
 
     @model_validator(mode="after")
     def _cells_exist_and_differ(self) -> Self:

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from emulator.compare.titles import METRICS
+from emulator.compare.titles import METRICS, SHOWN
 from harness.cli.frame import Command, Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from emulator.compare.load import ComparedRuns
-
-SHOWN = ("accuracy", "time_to_target_s", "energy_to_target_j", "round_time_s", "round_energy_j")
 
 
 @click.command("compare", cls=Command)

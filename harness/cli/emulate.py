@@ -197,7 +197,7 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
     """Means over the seeds of each selector, and what they rest on."""
     from rich.table import Table
 
-    from emulator.selectors.base import shown_name
+    from emulator.selectors.registry import shown_name
 
     table = Table(box=None, pad_edge=False)
     table.add_column("selector", no_wrap=True)

@@ -34,7 +34,8 @@ def meters() -> Output:
 @click.argument("name", required=False)
 def selectors(name: str | None) -> Output:
     """Client selectors: family, what they probe and need, paper, deviations; of one NAME also its options."""
-    from emulator.selectors.base import SELECTORS, Family
+    from emulator.round.selector import Family
+    from emulator.selectors.registry import SELECTORS
 
     if name is not None:
         return _one_selector(name)
@@ -119,7 +120,7 @@ def commands() -> Output:
 
 def _selector(entry: Entry) -> dict[str, Any]:
     """What the class says about itself; of a plug-in that cannot be loaded, why."""
-    from emulator.selectors.base import SELECTORS
+    from emulator.selectors.registry import SELECTORS
 
     row: dict[str, Any] = {"summary": entry.summary, "source": entry.source, "target": entry.target}
     try:
@@ -143,8 +144,8 @@ def _one_selector(name: str) -> Output:
     """All there is to know about one, with what its module says about equations and switches."""
     import inspect
 
-    from emulator.selectors.base import SELECTORS
     from emulator.selectors.parts.options import options_of
+    from emulator.selectors.registry import SELECTORS
 
     selector = SELECTORS.load(name)
     options = options_of(selector)

@@ -15,9 +15,9 @@ from joulefleet.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.policies.store import PolicyManifest
     from emulator.policies.train import Recipe
     from emulator.round.outcome import RoundOutcome
+    from emulator.selectors.neural.policy import PolicyManifest
 
 PACKAGED_FEDMARL = "fedmarl"
 
@@ -31,7 +31,7 @@ def policy() -> None:
 @click.argument("name", required=False, metavar="[NAME|FILE]")
 def show(name: str | None) -> Output:
     """What a policy was made from and what it reached; without a name, all that ship with the package."""
-    from emulator.policies.store import any_policy, packaged_policies
+    from emulator.selectors.neural.policy import any_policy, packaged_policies
 
     names = [name] if name else packaged_policies()
     found = {known: any_policy(known).manifest for known in names}
@@ -76,8 +76,8 @@ def train(
     """
     from emulator.policies.imitation import CloningOptions
     from emulator.policies.recipes import recipe
-    from emulator.policies.store import write_policy
     from emulator.policies.train import check_experts, client_epochs, train_by_trying, train_fedrank
+    from emulator.selectors.neural.policy import write_policy
     from harness.cli.progress import progress
 
     names = tuple(name.strip() for name in experts.split(","))
@@ -130,7 +130,7 @@ def _files(out: Path, made: Recipe, kind: str) -> dict[str, Path]:
     Raises:
         ConfigError: One of them is there already, or could not be written there.
     """
-    from emulator.policies.store import SUFFIX
+    from emulator.selectors.neural.policy import SUFFIX
 
     if out.suffix != SUFFIX:
         raise ConfigError(f"--out {out}: a new {SUFFIX} file is needed")

@@ -19,8 +19,8 @@ from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.reports import Reported, file_reports, round_reports
 from emulator.round.reward import Budgets
 from emulator.round.rules import RewardRules
+from emulator.round.selector import Probe
 from emulator.runs.assemble import reward_rules_of
-from emulator.selectors.base import Probe
 from emulator.training.base import Score
 from harness.bench.job.attempt import Bench
 from harness.federate.choice import ProbeChoice

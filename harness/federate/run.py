@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from emulator.round.outcome import RoundOutcome
+from emulator.round.selector import Selector
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.log import RunLog
 from emulator.runs.result import RECORD, EmulationRecord, Result, load_result
-from emulator.selectors.base import Selector
 from harness.bench.journal import Listener, tell
 from harness.federate.federation import Federation, Played
 from harness.federate.files import FederateFiles

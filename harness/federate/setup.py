@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from emulator.round.rules import RoundRules
+from emulator.round.selector import Selector
 from emulator.runs.assemble import make_selector, rules_of
 from emulator.runs.learners import learners_of, task_of
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import Selector
 from harness.bench.job.workload import Assignment
 from harness.bench.matrix import Cell
 from harness.federate.files import FederateFiles

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from emulator.round.selector import Probe, Profiling, Selector
 from emulator.round.view import PRIVILEGED
 from emulator.scenario.model import FleetSection, Scenario
-from emulator.selectors.base import Probe, Profiling, Selector
 from emulator.training.surrogate import SURROGATE
 from harness.bench.matrix import plan_devices
 from harness.federate.settings import FederateSettings

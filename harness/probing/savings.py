@@ -21,7 +21,7 @@ from emulator.round.outcome import Accounting, ClientCost
 from harness.rounds.measured import MeasuredPart, client_cost
 from harness.rounds.record import ProbingRoundRecord
 from joulefleet.errors import DataQualityError
-from power.energy.uncertainty import UncertaintyPart
+from joulefleet.interval import student_factor
 from power.profile.model import Quantity
 
 if TYPE_CHECKING:
@@ -174,10 +174,9 @@ class PairedSeries:
         if n < 2:
             return Quantity(mean=self.mean, n=n)
         sd = float(self.values.std(ddof=1))
-        repeats = UncertaintyPart(standard_j=sd / math.sqrt(n), dof=float(n - 1))
+        repeats = student_factor(n - 1) * (sd / math.sqrt(n))
         instruments = [float(np.linalg.norm(moved)) for moved in self.limits.values()]
-        clock = UncertaintyPart(standard_j=self.clock)
-        half_width = math.hypot(repeats.half_width_j, clock.half_width_j, *instruments)
+        half_width = math.hypot(repeats, student_factor(None) * self.clock, *instruments)
         return Quantity(mean=self.mean, n=n, sd=sd, half_width_95=half_width)
 
 

@@ -74,8 +74,12 @@ class Built:
     problems: tuple[str, ...] = ()
 
 
-def build_run_profiles(run: Path) -> Built:
+def build_run_profiles(run: Path | str) -> Built:
     """Build the profiles of a run and store them in it. One cell without usable epochs leaves the others be.
+
+    Example:
+        >>> built = build_profiles("runs/RUN")
+        >>> [stored.profile.label for stored in built.profiles], built.problems
 
     Raises:
         DataQualityError: The run has no capture, or one was changed.
@@ -84,6 +88,7 @@ def build_run_profiles(run: Path) -> Built:
     from harness.profiles.build import build_profile
     from harness.profiles.cells import by_cell
 
+    run = Path(run)
     folder = run / PROFILES
     profiles, problems = [], []
     for key, captures in by_cell(captures_in(run)).items():

@@ -16,7 +16,7 @@ from emulator.experiments.results import FinishedRun
 from emulator.experiments.summary import Runs, VariantSummary, summary_of
 from emulator.round.outcome import Accounting
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import shown_name
+from emulator.selectors.registry import shown_name
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
 from harness.report.page import Page, Section, Table
 from joulefleet.provenance import Origin

@@ -14,7 +14,7 @@ from emulator.experiments.curves import CurveAxis, MethodCurves, along
 from emulator.experiments.summary import MethodRow, Runs, VariantSummary
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.round.outcome import Accounting
-from emulator.selectors.base import shown_name
+from emulator.selectors.registry import shown_name
 from harness.report.charts import Chart, HeatMap, Series, StackedBars
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin

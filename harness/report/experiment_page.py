@@ -22,7 +22,7 @@ from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
 from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla import vanilla_rows
-from emulator.selectors.base import shown_name
+from emulator.selectors.registry import shown_name
 from harness.report.experiment_charts import accuracy_charts, energy_bars, learning_charts, selection_map
 from harness.report.experiment_tables import (
     PAPER_COLUMNS,

@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from device_agents.job import SyncPattern
-from harness.bench.plan import Abort, Cooldown, JobTiming, Plan, PlannedLoad, Retry
+from harness.bench.plan import JobSettings, JobTiming, Plan, PlannedLoad
 from joulefleet.config import ClosedModel
 
 NO_LOAD = PlannedLoad(name="none", cpu_share=0)
@@ -38,23 +37,14 @@ class RoundTiming(ClosedModel):
         return JobTiming(**given, decision_wait_s=self.report_timeout_s)
 
 
-class RoundSettings(ClosedModel):
-    """How the devices of a round are measured. The files that people write explain the fields."""
+class RoundSettings(JobSettings):
+    """How the devices of a round are measured."""
 
-    devices: tuple[str, ...] = ()
-    threads: int = Field(default=0, ge=0, le=1024)
-    quiet: bool = True
-    telemetry_hz: float = Field(default=2.0, gt=0, le=5)
-    sync_pattern: bool = True
-    sync: SyncPattern = SyncPattern()
     timing: RoundTiming = RoundTiming()
-    cooldown: Cooldown = Cooldown()
-    abort: Abort = Abort()
-    retry: Retry = Retry()
 
     def job_plan(self, **what: Any) -> Plan:
         """The plan of one device's job; ``what`` says what it trains."""
-        shared = {name: getattr(self, name) for name in RoundSettings.model_fields if name != "timing"}
+        shared = {name: getattr(self, name) for name in JobSettings.model_fields}
         return Plan(
             **shared,
             timing=self.timing.of_jobs(),

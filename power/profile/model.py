@@ -264,8 +264,12 @@ def save_profile(profile: DeviceProfile, path: Path) -> DeviceProfile:
     return sealed
 
 
-def load_profile(path: Path, *, verify: Callable[[SourceRef], bool] | None = None) -> DeviceProfile:
+def load_profile(path: Path | str, *, verify: Callable[[SourceRef], bool] | None = None) -> DeviceProfile:
     """Read a profile, weakening its claim to what can be shown here.
+
+    Example:
+        >>> profile = load_profile("pixel-7_lenet5.json")
+        >>> profile.epoch.duration_s.interval, profile.origin
 
     Args:
         path: The file.
@@ -274,6 +278,7 @@ def load_profile(path: Path, *, verify: Callable[[SourceRef], bool] | None = Non
     Returns:
         The profile; ``measured`` only if the file is as it was sealed and every source verifies.
     """
+    path = Path(path)
     if path.suffix != ".json":
         raise StorageError(f"{path}: a profile is a .json file")
     profile = read_record(path, DeviceProfile)

@@ -97,12 +97,17 @@ class Recording:
             yield self.block(i)
 
 
-def open_recording(folder: Path) -> Recording:
+def open_recording(folder: Path | str) -> Recording:
     """Open a finished recording.
+
+    Example:
+        >>> recording = open_recording("first")
+        >>> recording.record.findings
 
     Raises:
         StorageError: It was never finished (salvage it first), or its files do not belong together.
     """
+    folder = Path(folder)
     if not (folder / RECORDING_FILE).exists():
         known = (folder / OPENING_FILE).exists()
         raise StorageError(

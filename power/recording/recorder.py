@@ -26,7 +26,7 @@ _WATCH_PERIOD_S = 0.1
 
 def record(
     meter: PowerMeter,
-    folder: Path,
+    folder: Path | str,
     *,
     config: MeterConfig | None = None,
     seconds: float | None = None,
@@ -38,6 +38,10 @@ def record(
     Whatever ends it, every sample that had been decoded is on disk. After a failure the recording is
     finished with an error finding, and the error is raised again with the place of the data; Ctrl-C
     finishes it too.
+
+    Example:
+        >>> with open_meter(config) as meter:
+        >>>     record(meter, "first", config=config, seconds=10)
 
     Args:
         meter: An open meter that has not streamed yet.
@@ -52,6 +56,7 @@ def record(
         DataQualityError: A sample was not a finite number.
         StorageError: The folder is taken, or the disk refused.
     """
+    folder = Path(folder)
     with _hold(folder):
         writer = RecordingWriter(folder, meter.info, config, started_ns=time.monotonic_ns())
         intake = _Intake(writer, SampleChecks(meter.info, config), on_block)

@@ -42,7 +42,11 @@ BASIS = (
 
 @cache
 def reference_fleet(task: str | None = None) -> tuple[DeviceProfile, ...]:
-    """Profiles of the reference phones, slowest first.
+    """Profiles of the reference phones, slowest first; computed from published facts (``literature``).
+
+    Example:
+        >>> phones = reference_fleet("mnist-lenet5")
+        >>> [phone.label for phone in phones[:3]]
 
     Args:
         task: E.g. ``mnist-lenet5``; all tasks if None, one after the other.

@@ -8,7 +8,7 @@ from emulator.round.engine import Engine
 from emulator.round.outcome import Accounting, Fate, RoundOutcome
 from emulator.round.reward import Budgets, signed
 from emulator.round.rules import RewardRules, RoundRules
-from emulator.selectors.base import Probe
+from emulator.round.selector import Probe
 from emulator.selectors.fedavg import FedAvg
 from emulator.training.surrogate import SurrogateTrainer
 from joulefleet.errors import NobodyLeft

@@ -12,12 +12,12 @@ from emulator.experiments.render import as_text
 from emulator.experiments.results import load_experiment
 from emulator.experiments.reuse import TAKEN_FROM, check_donors, take_over
 from emulator.experiments.runner import start
-from emulator.policies.store import any_policy, write_policy
 from emulator.runs.assemble import assemble
 from emulator.runs.batch import play
 from emulator.runs.emulation import emulate
 from emulator.runs.result import RECORD, EmulationRecord, load_result
 from emulator.scenario.model import SelectorSection, TrainerSection
+from emulator.selectors.neural.policy import any_policy, write_policy
 from joulefleet.errors import ConfigError
 from joulefleet.records import file_sha256, read_record, write_record
 from joulefleet.runstore import RunStore, read_table

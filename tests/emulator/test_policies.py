@@ -11,11 +11,22 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from emulator.policies import demonstrations, store, train
+from emulator.policies import demonstrations, train
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
 from emulator.policies.recipes import recipe
-from emulator.policies.store import (
+from emulator.policies.train import Recipe, check_experts, client_epochs, train_by_trying, train_fedrank
+from emulator.round.outcome import RoundOutcome
+from emulator.round.selector import Profiling, Selector
+from emulator.runs.assemble import assemble
+from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
+from emulator.selectors.favor import Favor
+from emulator.selectors.fedavg import FedAvg
+from emulator.selectors.fedmarl import FedMarl
+from emulator.selectors.fedrank.selector import FedRank
+from emulator.selectors.neural import policy as policy_file
+from emulator.selectors.neural.mlp import Mlp
+from emulator.selectors.neural.policy import (
     Demonstrations,
     Policy,
     PolicyManifest,
@@ -23,19 +34,10 @@ from emulator.policies.store import (
     load_policy,
     write_policy,
 )
-from emulator.policies.train import Recipe, check_experts, client_epochs, train_by_trying, train_fedrank
-from emulator.round.outcome import RoundOutcome
-from emulator.runs.assemble import assemble
-from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
-from emulator.selectors.base import SELECTORS, Profiling, Selector
-from emulator.selectors.favor import Favor
-from emulator.selectors.fedavg import FedAvg
-from emulator.selectors.fedmarl import FedMarl
-from emulator.selectors.fedrank.selector import FedRank
-from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.vdn import advantages
 from emulator.selectors.oort.selector import Oort
 from emulator.selectors.parts.draws import top_k
+from emulator.selectors.registry import SELECTORS
 from emulator.selectors.tifl import TiFL
 from joulefleet.errors import ConfigError, StorageError
 
@@ -98,7 +100,7 @@ def test_files_that_are_no_policies(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no policy called"):
         any_policy("absent")
     with (tmp_path / "large.safetensors").open("wb") as large:
-        large.truncate(store.MAX_FILE_BYTES + (1 << 20))
+        large.truncate(policy_file.MAX_FILE_BYTES + (1 << 20))
     with pytest.raises(StorageError, match=r"large.safetensors: 65 MB, a policy file has at most 64"):
         any_policy(large.name)
 
@@ -106,7 +108,7 @@ def test_files_that_are_no_policies(tmp_path: Path) -> None:
 def test_a_policy_that_nobody_could_read_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr(policy_file, "MAX_FILE_BYTES", 1000)
     network = Mlp.made((6, 64, 64, 2), default_rng(0))
     manifest = PolicyManifest(kind="fedrank", command="made up", features=())
     with pytest.raises(ConfigError, match="the policy takes"):

@@ -8,7 +8,7 @@ from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.reports import Reported
 from emulator.runs.assemble import assemble
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
-from emulator.selectors.base import SELECTORS
+from emulator.selectors.registry import SELECTORS
 from tests.emulator.tiny_trainer import TinyTrainer
 from tests.emulator.worlds import engine
 from tests.emulator.worlds import play as play_on

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from emulator.compare.load import method_name
+from emulator.compare.load import compare_emulations, method_name
 from emulator.fleet.network import TransferSource
-from emulator.policies.store import any_policy, write_policy
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.batch import plan, play, read_index, run, start
+from emulator.runs.batch import plan, play, read_index, run, run_all, start
 from emulator.runs.log import METRIC
 from emulator.runs.result import load_result
 from emulator.scenario.model import (
@@ -28,6 +27,7 @@ from emulator.selectors.eafl import Eafl
 from emulator.selectors.fedavg import FedAvg
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.fedrank.variants import WithoutRanking
+from emulator.selectors.neural.policy import any_policy, write_policy
 from emulator.selectors.oort.selector import Oort
 from joulefleet.errors import ConfigError, StorageError
 from tests.conftest import REPOSITORY
@@ -203,3 +203,21 @@ def test_a_selector_given_again_begins_again(tmp_path: Path) -> None:
     assert first.clients.equals(second.clients)
     own = run(SMALL, selector=Oort(), seed=1, out=tmp_path)
     assert own.clients.equals(first.clients)
+
+
+def test_several_selectors_and_seeds_as_one_run(tmp_path: Path) -> None:
+    """Their tables are joined, and the folder is one that the command line takes."""
+    found = run_all("quick", selectors=["fedavg", "oort"], seeds=[3, 4], out=tmp_path)
+    assert [(one.record.selector, one.record.seed) for one in found.results] == [
+        ("fedavg", 3), ("fedavg", 4), ("oort", 3), ("oort", 4),
+    ]  # fmt: skip
+    rounds = found.rounds
+    assert len(rounds) == sum(len(one.rounds) for one in found.results)
+    assert set(rounds["selector"]) == {"fedavg", "oort"}
+    alone = run("quick", seed=3, selector=FedAvg(), out=tmp_path)
+    same = rounds[(rounds["selector"] == "fedavg") & (rounds["seed"] == 3)]
+    assert same["energy_j"].tolist() == alone.rounds["energy_j"].tolist()
+    compared = compare_emulations(found.path)
+    assert "fedavg" in str(compared)
+    assert set(compared.frame()["method"]) == {"fedavg", "oort"}
+    assert compare_emulations([str(found.path)]).frame().equals(compared.frame())

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from emulator.fleet.conditions import Conditions
-from emulator.policies.store import any_policy, write_policy
 from emulator.runs.assemble import assemble, make_selector
 from emulator.runs.batch import run
 from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
 from emulator.runs.learners import task_of
 from emulator.scenario.load import load_scenario, preset_names, preset_summaries
 from emulator.scenario.model import FleetSection, Scenario, TaskSection, TracesSection
-from emulator.selectors.base import SELECTORS
+from emulator.selectors.neural.policy import any_policy, write_policy
+from emulator.selectors.registry import SELECTORS
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError, NobodyLeft
 from power.profile.model import save_profile

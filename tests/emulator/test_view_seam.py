@@ -12,9 +12,10 @@ import pytest
 from emulator.round.chooser import Chooser
 from emulator.round.engine import Engine
 from emulator.round.outcome import ClientCost, RoundOutcome
+from emulator.round.selector import Selector
 from emulator.round.view import ALWAYS, FIELDS, PRIVILEGED, ServerView
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.selectors.base import SELECTORS, Selector
+from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import ConfigError
 from tests.emulator.tiny_trainer import CLASSES, TinyTrainer
 from tests.emulator.worlds import HOUR_S, Prober, engine, fleet, profile, replay, user, world

@@ -19,7 +19,7 @@ from emulator.round.engine import Engine
 from emulator.round.outcome import RoundOutcome
 from emulator.round.reward import Budgets, signed
 from emulator.round.rules import RewardRules, RoundRules
-from emulator.selectors.base import Probe, Selector
+from emulator.round.selector import Probe, Selector
 from emulator.selectors.fedavg import FedAvg
 from joulefleet.provenance import Origin, Provenance
 from power.profile.load_curve import LoadPoint

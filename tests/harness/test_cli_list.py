@@ -10,9 +10,10 @@ from click.testing import CliRunner
 from device_agents.workloads.tasks import TASKS
 from emulator.data.partition import PARTITIONS
 from emulator.data.sources import DATA_SETS
-from emulator.selectors.base import SELECTORS, Family
+from emulator.round.selector import Family
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.parts.options import options_of
+from emulator.selectors.registry import SELECTORS
 from harness.cli.list import UNLOADABLE, list_group
 from joulefleet.errors import ConfigError
 

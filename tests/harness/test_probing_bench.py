@@ -19,6 +19,7 @@ from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
 from harness.evidence.capture import DeviceFacts, open_capture
 from harness.inventory import Inventory, load_inventory
+from harness.outputs import EPOCHS_FILE, OUTPUTS
 from harness.probing.expected import Expectation, RunRound, fitting_profiles
 from harness.probing.plan import ProbingPlan, load_probing_plan
 from harness.probing.run import ProbingFiles, ProbingOutcome, read_files, run_probing
@@ -35,6 +36,7 @@ from harness.probing.schedule import expand_rounds, fingerprint, kept
 from harness.probing.validation import validate_run
 from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles
+from harness.report.page import REPORT_FILE
 from harness.rounds.measured import MeasuredPart, PhaseReading, read_part
 from harness.rounds.record import ProbingRoundRecord, read_probing_rounds
 from harness.rounds.server import Report, RoundServer
@@ -426,7 +428,7 @@ def done(bench: LocalBench) -> ProbingOutcome:
         run_probing(files, root, stop=stop, listener=stopping)
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
-    return run_probing(files, root, resume=run.path, listener=cutting)
+    return run_probing(files, root, resume=run.path, listener=cutting, outputs=OUTPUTS)
 
 
 @pytest.fixture
@@ -460,6 +462,12 @@ def test_every_round_is_run_both_ways(done: ProbingOutcome) -> None:
             assert epochs == ([1, 2, 3] if device in record.chosen else [1])
             begun.append((phases[0].start_ns, phases[-1].end_ns))
         assert max(start for start, _ in begun) < min(end for _, end in begun), "at the same time"
+
+
+def test_the_page_and_the_epochs_stand_beside_the_evidence(done: ProbingOutcome) -> None:
+    assert "topping after the first epoch" in (done.path / REPORT_FILE).read_text()
+    for record in read_probing_rounds(done.path):
+        assert all((done.path / "jobs" / job / EPOCHS_FILE).exists() for job in record.jobs)
 
 
 def test_candidates_wait_for_the_slowest(done: ProbingOutcome) -> None:

@@ -14,12 +14,13 @@ def test_names_are_imported_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "small_package", package)
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     package.__getattr__, package.__dir__, package.__all__ = lazy_names(  # type: ignore[method-assign, attr-defined]
-        "small_package", {"colorsys": ("rgb_to_hls", "hls_to_rgb")}
+        "small_package", {"colorsys": ("rgb_to_hls", "hls_to_rgb as back")}
     )
-    assert dir(package) == ["hls_to_rgb", "rgb_to_hls"]
+    assert dir(package) == ["back", "rgb_to_hls"]
     assert "colorsys" not in sys.modules
     assert package.rgb_to_hls(0, 0, 0) == (0, 0, 0)
     assert "rgb_to_hls" in vars(package)
+    assert package.back.__name__ == "hls_to_rgb"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = package.nothing
 

@@ -13,7 +13,7 @@ from emulator.runs.assemble import make_selector
 from emulator.runs.batch import run
 from emulator.runs.result import Result, load_result
 from emulator.scenario.load import load_scenario
-from emulator.selectors.base import SELECTORS
+from emulator.selectors.registry import SELECTORS
 from harness.cli import run as joulefleet
 from joulefleet.errors import EXIT_CONFIG
 from tests.conftest import FULL_COUNTS, REPOSITORY, missing

@@ -31,9 +31,15 @@ _FLUSH_ROWS = 65_536
 
 
 class TraceSet:
-    """A stored set of traces; iterate to get them one at a time."""
+    """A stored set of traces; iterate to get them one at a time.
 
-    def __init__(self, path: Path) -> None:
+    Example:
+        >>> people = TraceSet("people")
+        >>> len(people), [trace.user for trace in people]
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        path = Path(path)
         if not (path / MANIFEST_FILE).is_file():
             raise StorageError(
                 f"{path}: not a trace set (no {MANIFEST_FILE})",

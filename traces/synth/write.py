@@ -21,7 +21,7 @@ from traces.storage.manifest import MANIFEST_FILE, TableRecord, TraceSetRecord
 from traces.storage.tables import COUNTED, schemas
 from traces.storage.trace_set import TraceSet
 from traces.synth.draw.people import ChannelStretches, PeopleBlock, draw_people
-from traces.synth.model import UsageModel
+from traces.synth.model import UsageModel, load_model
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,8 +36,8 @@ Tables = dict[str, "pa.Table"]
 
 
 def synthesise(
-    model: UsageModel,
-    out: Path,
+    model: UsageModel | str,
+    out: Path | str,
     *,
     users: int,
     days: int,
@@ -49,6 +49,17 @@ def synthesise(
     The tables are the same bytes for the same model, users, days and seed, and the rows of a user are the
     same for any number of users.
 
+    Example:
+        >>> people = synthesise_traces("default", "people", users=100, days=7, seed=0)
+
+    Args:
+        model: A usage model, the name of a bundled one, or its file.
+        out: The new folder.
+        users: How many people.
+        days: For how long.
+        seed: The same seed gives the same people, however many.
+        on_progress: Called with the number of people so far.
+
     Raises:
         ConfigError: No users or no days.
         StorageError: The folder exists already or cannot be written.
@@ -58,6 +69,9 @@ def synthesise(
             f"{users} users, {days} days, seed {seed}: cannot be generated",
             hint=f"at least one user, 1 to {MAX_DAYS} days, a seed that is not negative",
         )
+    if isinstance(model, str):
+        model = load_model(model)
+    out = Path(out)
     with new_folder(out) as folder:
         try:
             with _Tables(folder) as tables:

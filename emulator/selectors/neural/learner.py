@@ -21,9 +21,9 @@ from joulefleet.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.policies.store import Demonstrations
-    from emulator.selectors.base import Selector
+    from emulator.round.selector import Selector
     from emulator.selectors.neural.mlp import Mlp
+    from emulator.selectors.neural.policy import Demonstrations
 
     Array = NDArray[np.float32]
 

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from emulator.round.outcome import Fate, RoundOutcome
+from emulator.round.selector import Family, Selector
 from emulator.round.view import ServerView
-from emulator.selectors.base import Family, Selector
 from emulator.selectors.oort.draws import EngineDraws
 from emulator.selectors.oort.official import OfficialRules
 from emulator.selectors.oort.settings import DEFAULTS, Settings

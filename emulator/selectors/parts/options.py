@@ -7,7 +7,7 @@ from collections.abc import Collection
 from numbers import Integral
 from typing import Any
 
-from emulator.selectors.base import Selector
+from emulator.round.selector import Selector
 from joulefleet.errors import ConfigError
 
 

@@ -21,12 +21,12 @@ from emulator.round.engine import Engine
 from emulator.round.outcome import Accounting, RoundOutcome
 from emulator.round.phases import OpenRound
 from emulator.round.rules import Aggregation
+from emulator.round.selector import Probe, Profiling, Selector
 from emulator.runs.assemble import assemble, make_selector
 from emulator.runs.learners import Learners
 from emulator.runs.log import RunLog
 from emulator.runs.result import RECORD, EmulationRecord
 from emulator.scenario.model import Scenario
-from emulator.selectors.base import Probe, Profiling, Selector
 from joulefleet.errors import ConfigError, NobodyLeft
 from joulefleet.records import write_record
 from joulefleet.runstore import Run

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output
-from joulefleet.errors import EXIT_DATA_QUALITY, ConfigError, DataQualityError
+from joulefleet.errors import EXIT_DATA_QUALITY
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from power.energy.windows import Window
-    from power.recording import Recording
 
 
 @click.command("show", cls=Command)
@@ -29,18 +26,14 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
 
     --from and --to count from its first sample. The exit code is 6 if the energy must not be used.
     """
-    from power.energy.measurement import measure_windows
-    from power.energy.uncertainty import MeasuredRecording, gross_energy
+    from power.energy import measure_energy
     from power.recording import open_recording
     from power.recording.csv_export import write_samples_csv
 
     recording = open_recording(folder)
     record = recording.record
-    window = _window(recording, from_s, to_s)
-    # The window is told in the recording's own time, so there is no clock to align.
-    (evidence,) = measure_windows(recording, [window], sync_uncertainty_s=0.0)
-    energy = evidence.energy
-    interval = gross_energy([MeasuredRecording((evidence,), record.info.accuracy)]) if energy.valid else None
+    measured = measure_energy(recording, from_s, to_s)
+    energy, budget, window = measured.energy, measured.budget, measured.window
     data: dict[str, Any] = {
         "folder": str(folder),
         "origin": record.provenance(folder.name).origin.value,
@@ -50,33 +43,15 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
         "n_samples": energy.n_samples,
         "lost_fraction": energy.lost_fraction if energy.loss_known else None,
         "energy_j": energy.energy_j,
-        "energy_half_width_95_j": interval.half_width_j if interval else None,
+        "energy_half_width_95_j": budget.half_width_j if budget else None,
         "mean_power_w": energy.mean_power_w,
         "charge_c": energy.charge_c,
         "problems": list(energy.problems),
-        "notes": [*energy.notes, *(interval.notes if interval else ())],
+        "notes": [*energy.notes, *(budget.notes if budget else ())],
         "findings": [finding.model_dump(mode="json") for finding in record.findings],
         "csv_rows": write_samples_csv(recording, csv, window.start_ns, window.end_ns) if csv else None,
     }
     return Output(data, lambda console: _render(console, data), 0 if energy.valid else EXIT_DATA_QUALITY)
-
-
-def _window(recording: Recording, from_s: float | None, to_s: float | None) -> Window:
-    from power.energy.windows import Window
-
-    if not len(recording):
-        raise DataQualityError(f"{recording.folder}: holds no samples", hint="record again")
-    first_ns = int(recording.block(0).t_ns[0])
-    last_ns = int(recording.block(len(recording) - 1).t_ns[-1])
-    start_ns = first_ns if from_s is None else first_ns + round(from_s * 1e9)
-    end_ns = last_ns if to_s is None else first_ns + round(to_s * 1e9)
-    if not first_ns <= start_ns < end_ns <= last_ns:
-        raise ConfigError(
-            f"{recording.folder}: no stretch of time from {(start_ns - first_ns) * 1e-9:g} s"
-            f" to {(end_ns - first_ns) * 1e-9:g} s",
-            hint=f"it lasts {(last_ns - first_ns) * 1e-9:.3f} s",
-        )
-    return Window(start_ns, end_ns)
 
 
 def _render(console: Console, data: dict[str, Any]) -> None:

@@ -143,6 +143,21 @@ def test_an_unfinished_run_names_the_command_that_continues_it(runs: Path) -> No
     assert f"`joulefleet emulate --resume {runs}` continues it" in warning
 
 
+def test_runs_of_different_software_are_named(runs: Path, tmp_path: Path) -> None:
+    assert not any("different software" in one for one in compare_emulations([runs]).comparison.warnings)
+    other = Path(shutil.copytree(runs, tmp_path / "other"))
+    shutil.rmtree(runs / "oort_s0")
+    shutil.rmtree(runs / "oort_s1")
+    for seed in (0, 1):
+        shutil.rmtree(other / f"fedavg_s{seed}")
+    host = json.loads((other / "run.json").read_text())["host"]
+    edit_run(other, host={**host, "sources": "0" * 64, "torch": "1.0"})
+    warnings = compare_emulations([runs, other]).comparison.warnings
+    (warning,) = [one for one in warnings if "different software" in one]
+    assert f"torch {host['torch']:.12} ({runs.name}), 1.0 (other)" in warning
+    assert f"sources {host['sources']:.12} ({runs.name}), 000000000000 (other)" in warning
+
+
 def test_a_run_that_goes_on_with_other_software_says_so(runs: Path) -> None:
     host = json.loads((runs / "run.json").read_text())["host"]
     edit_run(runs, status="interrupted", host={**host, "sources": "0" * 64})

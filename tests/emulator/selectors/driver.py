@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from emulator.round.outcome import Accounting, ClientCost, Fate, Reports, RoundCost, RoundOutcome
+from emulator.round.selector import Probe, Profiling, Selector
 from emulator.round.view import ALWAYS, FIELDS, ServerView
-from emulator.selectors.base import SELECTORS, Probe, Profiling, Selector
+from emulator.selectors.registry import SELECTORS
 from joulefleet.seeds import generator
 
 CLASSES = 4

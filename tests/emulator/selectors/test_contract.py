@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from emulator.round.selector import Family, Selector
 from emulator.round.view import FIELDS, PRIVILEGED
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.selectors.base import SELECTORS, Family, Selector
+from emulator.selectors.registry import SELECTORS
 from tests.conftest import FULL_COUNTS
 from tests.emulator.selectors.driver import Decided, World, build, registered
 

@@ -8,7 +8,7 @@ import pytest
 
 from emulator.compare.load import compare_emulations
 from emulator.round.view import FIELDS, PRIVILEGED, SCALARS
-from emulator.selectors.base import SELECTORS
+from emulator.selectors.registry import SELECTORS
 from harness.cli import run
 from tests.conftest import REPOSITORY
 

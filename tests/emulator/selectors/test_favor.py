@@ -11,9 +11,9 @@ import pytest
 import torch
 from numpy.random import default_rng
 
-from emulator.policies.store import Policy, PolicyManifest, write_policy
 from emulator.selectors.favor import Favor
 from emulator.selectors.neural.mlp import Mlp
+from emulator.selectors.neural.policy import Policy, PolicyManifest, write_policy
 from tests.emulator.selectors.driver import World
 from tests.emulator.selectors.test_neural import torch_gradients, torch_twin
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from emulator.policies.store import Policy, PolicyManifest, write_policy
 from emulator.selectors.fedmarl import FEATURES, FedMarl
 from emulator.selectors.neural.mlp import Mlp
+from emulator.selectors.neural.policy import Policy, PolicyManifest, write_policy
 from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import World
 

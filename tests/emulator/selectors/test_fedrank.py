@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from emulator.policies.store import Demonstrations, Policy, PolicyManifest, write_policy
-from emulator.selectors.base import Probe
+from emulator.round.selector import Probe
 from emulator.selectors.fedmarl import FedMarl
 from emulator.selectors.fedrank.plus import FedRankPlus
 from emulator.selectors.fedrank.selector import FEATURES, FedRank, device_states
 from emulator.selectors.neural.mlp import Mlp
+from emulator.selectors.neural.policy import Demonstrations, Policy, PolicyManifest, write_policy
 from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import World
 

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from emulator.round.selector import Probe
 from emulator.selectors.autofl import AutoFl
-from emulator.selectors.base import Probe, shown_name
 from emulator.selectors.fed_cbs import FedCbs, FedCbsExact, qcid
 from emulator.selectors.fedprox import FedProx
 from emulator.selectors.harmony_like import HarmonyLike, divergence, over_budget
 from emulator.selectors.oracles import ClassCoverageOracle
 from emulator.selectors.power_of_choice import PowerOfChoice, RememberedPowerOfChoice
 from emulator.selectors.refl import Refl
+from emulator.selectors.registry import shown_name
 from joulefleet.errors import ConfigError
 from tests.emulator.selectors.driver import CLASSES, LOCAL_EPOCHS, World, build
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from emulator.policies.store import Demonstrations
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.learner import Learner, LearnerOptions
 from emulator.selectors.neural.mlp import Mlp
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.pairs import imitation_loss, rank_loss
+from emulator.selectors.neural.policy import Demonstrations
 from emulator.selectors.neural.vdn import Transition, advantages, best_value, td_slopes
 from joulefleet.errors import ConfigError
 

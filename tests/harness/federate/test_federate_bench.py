@@ -22,9 +22,11 @@ from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_files
 from harness.federate.run import run_federation
+from harness.outputs import OUTPUTS
 from harness.profiles.library import build_run_profiles
 from harness.report.bench_page import bench_page
 from harness.report.federated_rounds import rounds_section
+from harness.report.page import REPORT_FILE
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import read_part
 from harness.rounds.record import open_part, read_federated_rounds
@@ -108,7 +110,13 @@ def done(bench: LocalBench) -> Result:
     (run,) = RunStore(root).list()
     assert run.state == "interrupted"
     shutil.copytree(run.path / "checkpoint", bench.folder / "after-round-1")
-    return run_federation(files, root, resume=run.path, listener=cutting, cache=bench.folder / "graphs")
+    return run_federation(
+        files, root, resume=run.path, listener=cutting, outputs=OUTPUTS, cache=bench.folder / "graphs"
+    )
+
+
+def test_the_page_stands_beside_the_evidence(done: Result) -> None:
+    assert "federat" in (done.path / REPORT_FILE).read_text()
 
 
 def test_rounds_are_stored_like_those_of_the_emulator(done: Result, tmp_path: Path) -> None:

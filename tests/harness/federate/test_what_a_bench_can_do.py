@@ -9,7 +9,7 @@ import pytest
 from emulator.runs.assemble import make_selector
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario, SelectorSection
-from emulator.selectors.base import SELECTORS
+from emulator.selectors.registry import SELECTORS
 from harness.federate.files import read_files
 from harness.federate.settings import FederateSettings
 from harness.federate.suitable import bench_devices, check_selector, not_used, on_bench
