@@ -90,9 +90,8 @@ class Favor(Selector):
             yes_or_no(self.name, "online", online)
         given = None
         if policy:
-            from emulator.policies.store import (
-                load_policy,  # not at the top: listing selectors reads no policy
-            )
+            # Not at the top: listing selectors reads no policy.
+            from emulator.selectors.neural.policy import load_policy
 
             given = load_policy(policy, "favor")
         if given is not None and given.projection is None:

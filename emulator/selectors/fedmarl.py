@@ -105,9 +105,8 @@ class FedMarl(Selector):
         self._options = learner_options(self, DEFAULTS, learning)
         self._learner: Learner | None = None
         if policy:
-            from emulator.policies.store import (
-                load_policy,  # not at the top: listing selectors reads no policy
-            )
+            # Not at the top: listing selectors reads no policy.
+            from emulator.selectors.neural.policy import load_policy
 
             loaded = load_policy(policy, "fedmarl", FEATURES)
             self.policy_sha256 = loaded.sha256

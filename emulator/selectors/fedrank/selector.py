@@ -96,9 +96,8 @@ class FedRank(Selector):
         self._drift = float("nan")
         self._imitated: Mlp | None = None
         if policy:
-            from emulator.policies.store import (
-                load_policy,  # not at the top: listing selectors reads no policy
-            )
+            # Not at the top: listing selectors reads no policy.
+            from emulator.selectors.neural.policy import load_policy
 
             loaded = load_policy(policy, "fedrank", FEATURES)
             self.policy_sha256 = loaded.sha256
