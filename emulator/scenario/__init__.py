@@ -1,6 +1,5 @@
 """Scenarios: everything that decides a run, as a closed TOML schema with presets."""
 
-from emulator.scenario.load import load_scenario, preset_names
-from emulator.scenario.model import Scenario
+from joulefleet.lazy import names_of_stub
 
-__all__ = ["Scenario", "load_scenario", "preset_names"]
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from emulator.scenario.model import Scenario
-from emulator.selectors.neural.policy import SUFFIX
+from emulator.selectors.neural.policy import POLICY_SUFFIX
 from joulefleet.config import load_toml, parse_toml
 from joulefleet.errors import ConfigError
 
@@ -81,7 +81,7 @@ def _found_from(folder: Path, scenario: Scenario) -> Scenario:
         traces = fleet.traces.model_copy(update={"source": str(folder / fleet.traces.source)})
         fleet = fleet.model_copy(update={"traces": traces})
     policy = selector.options.get("policy")
-    if isinstance(policy, str) and policy.endswith(SUFFIX):
+    if isinstance(policy, str) and policy.endswith(POLICY_SUFFIX):
         options = {**selector.options, "policy": str(folder / policy)}
         selector = selector.model_copy(update={"options": options})
     return scenario.model_copy(update={"fleet": fleet, "selector": selector})
