@@ -86,7 +86,7 @@ def run() -> list[Figure]:
 def engine(devices: int, candidates: int, k: int) -> Engine:
     """An engine on random users."""
     recipe = FleetRecipe(devices=devices, seed=1, jitter_ns=HALF_HOUR_NS)
-    conditions = Replayed(TraceFleet.made(flatten(random_users(100, 14)), recipe), "wifi and idle")
+    conditions = Replayed(TraceFleet.from_recipe(flatten(random_users(100, 14)), recipe), "wifi and idle")
     sizes = np.full(devices, 600)
     fleet = fleet_from_profiles(reference_fleet("mnist-lenet5"), sizes, rng=np.random.default_rng(0))
     network = Network(fleet, conditions, TransferSource.PROFILE, 250_000)

@@ -101,7 +101,7 @@ def ask(folder: Path) -> dict[str, Any]:
     """All questions, in this process."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     flat = open_flat(folder)
-    fleet = TraceFleet.made(flat, FleetRecipe(devices=DEVICES, seed=1, jitter_ns=HALF_HOUR_NS))
+    fleet = TraceFleet.from_recipe(flat, FleetRecipe(devices=DEVICES, seed=1, jitter_ns=HALF_HOUR_NS))
     some = np.random.default_rng(2).choice(DEVICES, CANDIDATES, replace=False)
     window_ns = 600 * 10**9
     questions: dict[str, Callable[[int], object]] = {

@@ -15,7 +15,7 @@ _NAMES = {
     "device_agents.protocol": ("EpochMarker", "Phase", "ProbeDone"),
     "device_agents.session.agent_session": ("AgentSession", "Ping"),
     "device_agents.session.job_record": ("JobRecord",),
-    "device_agents.session.link": ("Live",),
+    "device_agents.session.link": ("LiveMessage",),
     "device_agents.session.running_job": ("JobResult",),
     "device_agents.transport.base": ("Transport",),
     "device_agents.transport.local": ("LocalTransport",),

@@ -6,7 +6,7 @@ from device_agents.payload.tensors import pack_arrays, unpack_arrays
 from device_agents.protocol import EpochMarker, Phase, ProbeDone
 from device_agents.session.agent_session import AgentSession, Ping
 from device_agents.session.job_record import JobRecord
-from device_agents.session.link import Live
+from device_agents.session.link import LiveMessage
 from device_agents.session.running_job import JobResult
 from device_agents.transport.base import Transport
 from device_agents.transport.local import LocalTransport
@@ -24,7 +24,7 @@ __all__ = [
     "Job",
     "JobRecord",
     "JobResult",
-    "Live",
+    "LiveMessage",
     "LoadStep",
     "LocalTransport",
     "Phase",

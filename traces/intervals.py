@@ -48,14 +48,12 @@ def runs_from_samples(
     return Intervals(start[first], end[last]), value[first]
 
 
-def fact_from_changes(t_ns: NDArray[np.int64], on: NDArray[np.bool_], *, end_ns: int) -> Fact:
-    """A fact from on/off events; unknown before the first one."""
-    return _fact(runs_from_samples(t_ns, np.asarray(on, bool), hold_ns=None, end_ns=end_ns))
-
-
-def fact_from_samples(t_ns: NDArray[np.int64], on: NDArray[np.bool_], *, hold_ns: int, end_ns: int) -> Fact:
-    """A fact from readings; unknown where the last reading is older than ``hold_ns``."""
-    return _fact(runs_from_samples(t_ns, np.asarray(on, bool), hold_ns=hold_ns, end_ns=end_ns))
+def fact_from_samples(
+    t_ns: NDArray[np.int64], on: NDArray[np.bool_], *, hold_ns: int | None, end_ns: int
+) -> Fact:
+    """A fact from readings (or change events); unknown where the last one is older than ``hold_ns``."""
+    runs, is_on = runs_from_samples(t_ns, np.asarray(on, bool), hold_ns=hold_ns, end_ns=end_ns)
+    return Fact(on=Intervals(runs.start_ns[is_on], runs.end_ns[is_on]), known=union(runs))
 
 
 def network_from_samples(
@@ -64,14 +62,6 @@ def network_from_samples(
     """Network spans from readings (or from change events, with ``hold_ns=None``)."""
     runs, kinds = runs_from_samples(t_ns, kind, hold_ns=hold_ns, end_ns=end_ns)
     return NetworkSpans(runs.start_ns, runs.end_ns, kinds)
-
-
-def _fact(runs: Runs) -> Fact:
-    intervals, on = runs
-    return Fact(
-        on=Intervals(intervals.start_ns[on], intervals.end_ns[on]),
-        known=union(intervals),
-    )
 
 
 def union(*parts: Intervals) -> Intervals:

@@ -31,9 +31,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from enum import IntEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,8 +110,24 @@ class Fact:
     known: Intervals | None = None
 
 
+class _Spans:
+    """What has a begin and an end each."""
+
+    __slots__ = ()
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def intervals(self) -> Intervals:
+        """From when to when, and no more."""
+        return Intervals(self.start_ns, self.end_ns)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class AppSessions:
+class AppSessions(_Spans):
     """Foreground apps, one at a time.
 
     Attributes:
@@ -141,17 +158,9 @@ class AppSessions:
         if self.categories and len(self.categories) != len(self.names):
             raise ValueError(f"categories: {len(self.categories)} for {len(self.names)} names")
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
-    @property
-    def intervals(self) -> Intervals:
-        """The sessions without their apps."""
-        return Intervals(self.start_ns, self.end_ns)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NetworkSpans:
+class NetworkSpans(_Spans):
     """Which network the phone was on; a gap is unknown.
 
     Attributes:
@@ -168,14 +177,6 @@ class NetworkSpans:
         _freeze(self, start_ns="int64", end_ns="int64", kind="int8")
         if len(self.kind) and not (self.kind.min() >= 0 and self.kind.max() <= max(NetworkKind)):
             raise ValueError("kind: a value is no NetworkKind")
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
-    @property
-    def intervals(self) -> Intervals:
-        """The spans without their kinds."""
-        return Intervals(self.start_ns, self.end_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,6 +287,16 @@ class InteractionTrace:
     def known(self, fact: Fact | AppSessions) -> Intervals:
         """When a channel was observed."""
         return self.covered if fact.known is None else fact.known
+
+
+@lru_cache(maxsize=1024)
+def is_time_zone(name: str) -> bool:
+    """Whether there is a time zone of this IANA name."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a name such as "Europe" is a folder
+        return False
+    return True
 
 
 def _freeze(value: object, **dtypes: str) -> None:

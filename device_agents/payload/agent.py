@@ -46,7 +46,7 @@ class Agent:
         self._cancelled_id = ""
         sender = Sender(output.protocol_fd)
         reader = Reader(0, sender, self._cancel, self._link_lost)
-        self._device = AgentContext(root, state, output, sender, reader, Interrupter())
+        self._context = AgentContext(root, state, output, sender, reader, Interrupter())
         self._commands = {
             "hello": self._hello,
             "job": self._run_job,
@@ -61,11 +61,11 @@ class Agent:
 
     def serve(self) -> None:
         """Answer until the host hangs up."""
-        self._device.interrupter.install()
-        self._device.reader.start()
-        while not self._device.interrupter.terminating:
+        self._context.interrupter.install()
+        self._context.reader.start()
+        while not self._context.interrupter.terminating:
             try:
-                command = self._device.reader.take(IDLE_LIMIT_S)
+                command = self._context.reader.take(IDLE_LIMIT_S)
             except queue.Empty:
                 return
             if command is LOST:
@@ -84,35 +84,35 @@ class Agent:
                 raise JobFault("protocol", str(command.get("message") or f"unknown command {kind!r}"))
             self._commands[kind](command)
         except OSError as error:
-            self._refuse(command, storage_fault(self._device.state.root, error))
+            self._refuse(command, storage_fault(self._context.state.root, error))
         except JobFault as fault:
             self._refuse(command, fault)
 
     def _hello(self, _: dict[str, Any]) -> None:
-        self._device.sender.send(
+        self._context.sender.send(
             {
                 "type": "hello",
                 "version": PROTOCOL_VERSION,
                 "pid": os.getpid(),
                 "python": platform.python_version(),
                 "cpus": usable_cpus(),
-                **self._device.now(),
+                **self._context.now(),
             }
         )
 
     def _run_job(self, command: dict[str, Any]) -> None:
         spec = parse_job(command)
-        with self._device.state.working_on(command.get("job_id")) as folder:
+        with self._context.state.working_on(command.get("job_id")) as folder:
             try:
-                self._device.output.redirect(folder.log)
-                self._job = JobRun(self._device, spec, command["job_id"], folder)
+                self._context.output.redirect(folder.log)
+                self._job = JobRun(self._context, spec, command["job_id"], folder)
                 if self._cancelled_id == self._job.job_id:  # it came before the job was there to hear of it
                     self._job.cancel()
                 self._job.run()
             finally:
                 self._job = None
-                self._device.output.relay()
-                self._device.output.redirect(self._device.state.log)
+                self._context.output.relay()
+                self._context.output.redirect(self._context.state.log)
 
     def _cancel(self, job_id: str) -> None:
         """From the reader thread: end the job, running or next in the queue. There is no answer."""
@@ -127,66 +127,68 @@ class Agent:
         if job is not None:
             job.link_lost()
         else:
-            self._device.interrupter.request(LINK_LOST)  # it may be waiting for a job of another process
+            self._context.interrupter.request(LINK_LOST)  # it may be waiting for a job of another process
 
     def _cancel_orphan(self, command: dict[str, Any]) -> None:
         """A job of another process, which outlived its link."""
-        worker = self._device.state.job(command.get("job_id")).worker()
+        worker = self._context.state.job(command.get("job_id")).worker()
         if worker is not None:
             os.kill(worker, signal.SIGTERM)
         self._ok(command)
 
     def _collect(self, command: dict[str, Any]) -> None:
-        folder = self._device.state.job(command.get("job_id"))
+        folder = self._context.state.job(command.get("job_id"))
         name, offset, limit = command.get("file"), command.get("offset"), command.get("max_bytes")
         if name not in FILES or type(offset) is not int or type(limit) is not int or offset < 0:
             raise JobFault("protocol", "collect needs a file, an offset and a limit")
         path = folder.path / FILES[name]
         data = _read(path, offset, min(limit, MAX_COLLECT_BYTES))
         header = {"type": "chunk", "job_id": _name(command), "file": name, "offset": offset}
-        self._device.sender.send({**header, "size": len(data)}, data)
+        self._context.sender.send({**header, "size": len(data)}, data)
 
     def _attach(self, command: dict[str, Any]) -> None:
         """Report on a job, once no process works on it any more or the time is up."""
-        folder = self._device.state.job(command.get("job_id"))
+        folder = self._context.state.job(command.get("job_id"))
         timeout_s: Any = command.get("timeout_s")
         if type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_ATTACH_S:
             raise JobFault("protocol", f"attach needs a timeout up to {MAX_ATTACH_S:g} s")
-        self._device.interrupter.begin(max(0.001, timeout_s))  # a timer of zero would never go off
+        self._context.interrupter.begin(max(0.001, timeout_s))  # a timer of zero would never go off
         with contextlib.suppress(Interrupted):
-            self._device.interrupter.run(folder.wait)
-        self._device.interrupter.end()
-        status = folder.status(self._device.now())
-        self._device.sender.send({"type": "status", "job_id": _name(command), **status})
+            self._context.interrupter.run(folder.wait)
+        self._context.interrupter.end()
+        status = folder.status(self._context.now())
+        self._context.sender.send({"type": "status", "job_id": _name(command), **status})
 
     def _fetch(self, command: dict[str, Any]) -> None:
-        folder = self._device.state.job(command.get("job_id"))
+        folder = self._context.state.job(command.get("job_id"))
         result = folder.first_and_last()[1].get("result")
         if not result:
             raise JobFault("unknown_job", f"job {_name(command)!r} has left no result")
         data = _read(folder.result, 0, MAX_BLOB_BYTES)
-        self._device.sender.send({"type": "blob", "job_id": _name(command), "name": "result", **result}, data)
+        self._context.sender.send(
+            {"type": "blob", "job_id": _name(command), "name": "result", **result}, data
+        )
 
     def _require_free(self, command: dict[str, Any]) -> None:
-        self._device.state.require_free()
+        self._context.state.require_free()
         self._ok(command)
 
     def _forget(self, command: dict[str, Any]) -> None:
-        self._device.state.forget(command.get("job_id"))
+        self._context.state.forget(command.get("job_id"))
         self._cancelled_id = ""  # its name may be used again
         self._ok(command)
 
     def _clear_cache(self, command: dict[str, Any]) -> None:
-        self._device.state.clear_cache()
+        self._context.state.clear_cache()
         self._ok(command)
 
     def _refuse(self, command: dict[str, Any], fault: JobFault) -> None:
-        self._device.sender.send(
+        self._context.sender.send(
             {"type": "error", "code": fault.code, "message": str(fault)[:2000], "job_id": _name(command)}
         )
 
     def _ok(self, command: dict[str, Any]) -> None:
-        self._device.sender.send({"type": "ok", "job_id": _name(command)})
+        self._context.sender.send({"type": "ok", "job_id": _name(command)})
 
 
 def usable_cpus() -> int | None:

@@ -22,12 +22,7 @@ MAX_STEPS = 500
 
 @dataclass(frozen=True)
 class LoadStepSpec:
-    """One stretch of load.
-
-    Attributes:
-        duration_s: How long; the steps repeat from the first when the last is over.
-        cpu: Share of a core that each worker takes, 0 to 1.
-    """
+    """One stretch of load; see `device_agents.job.LoadStep`."""
 
     duration_s: float
     cpu: float
@@ -35,14 +30,7 @@ class LoadStepSpec:
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """What to run beside the training.
-
-    Attributes:
-        kind: ``cpu`` computes in registers, ``memory`` copies between two buffers larger than any cache.
-        cores: Number of workers.
-        steps: The load over time; one step is a constant load.
-        buffer_bytes: Size of each of the two buffers of kind ``memory``.
-    """
+    """What to run beside the training; see `device_agents.job.BackgroundLoad`."""
 
     kind: str
     cores: int

@@ -24,36 +24,7 @@ class BlobSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One job.
-
-    Attributes:
-        workload: ``softmax`` or a task of `device_agents.workloads.tasks`.
-        backend: ``numpy``, ``torch`` or ``onnxruntime``.
-        samples: Training samples on the device.
-        epochs: Local epochs in all, the probe included.
-        warmup_epochs: Trained before the first local epoch, as a phase of their own.
-        batch_size: Samples per step; 0 for the workload's own.
-        learning_rate: Of SGD; None for the workload's own.
-        momentum: Likewise.
-        seed: Of synthetic data, initial weights and order.
-        threads: Of the backend; 0 leaves it to the backend.
-        probe: Whether to report after the first epoch and wait for the decision.
-        upload: Whether the trained model goes back over the link.
-        quiet: Whether markers and telemetry stay on the device until they are collected.
-        on_disconnect: ``stop`` or ``finish`` when the host goes away.
-        deadline_s: For the whole job.
-        decision_timeout_s: After this long without a decision the host counts as gone.
-        telemetry_hz: 0 for none.
-        power_hz: Rate of the device's own power sensors; 0 for none.
-        sync: Pattern played before and after the work.
-        background: Load beside the training.
-        load_only_s: How long the load runs alone before the training, as a phase of its own.
-        temperature_max_c: The job ends when a sensor is hotter; None for no limit.
-        battery_min_level: The job ends when the battery is lower; None for no limit.
-        model: Weights to start from, sent over the link as the download phase.
-        shard: Training data; synthetic without it.
-        graphs: Training step for backend ``onnxruntime``, by batch size.
-    """
+    """One job; `device_agents.job.Job` says what each entry means."""
 
     workload: str
     backend: str

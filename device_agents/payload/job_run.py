@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 class JobRun:
     """Runs a job and leaves its end in the journal, whatever happens on the way."""
 
-    def __init__(self, device: AgentContext, spec: JobSpec, job_id: str, folder: JobFolder) -> None:
-        self._device = device
+    def __init__(self, context: AgentContext, spec: JobSpec, job_id: str, folder: JobFolder) -> None:
+        self._context = context
         self._spec = spec
         self.job_id = job_id
         self._folder = folder
         self._journal = JobJournal(folder.journal)
-        self._markers = Markers(self._journal, device.sender)
+        self._markers = Markers(self._journal, context.sender)
         try:
-            self._recorders = Recorders(device, spec, folder.telemetry, self._markers)
+            self._recorders = Recorders(context, spec, folder.telemetry, self._markers)
         except BaseException:  # no second journal: nobody will close the first
             self._journal.close()
             raise
-        self._host = Conversation(device, job_id)
-        self._began = device.now()
+        self._host = Conversation(context, job_id)
+        self._began = context.now()
         self._cancelled = False
         self._epochs_cpu_s = 0.0
         # What the end will say.
@@ -68,21 +68,21 @@ class JobRun:
         with contextlib.suppress(JobFault):
             self._journal.append({"type": "link_lost", "t_dev_ns": time.monotonic_ns()})
         if self._spec.on_disconnect == "stop":
-            self._device.interrupter.request(LINK_LOST)
+            self._context.interrupter.request(LINK_LOST)
 
     def cancel(self) -> None:
         """End early; from any thread, also before `run`."""
         self._cancelled = True
-        self._device.interrupter.request(CANCELLED)
+        self._context.interrupter.request(CANCELLED)
 
     def run(self) -> None:
         """Do it all. Does not raise."""
-        self._device.sender.quiet = self._spec.quiet
-        self._device.interrupter.begin(self._spec.deadline_s)
+        self._context.sender.quiet = self._spec.quiet
+        self._context.interrupter.begin(self._spec.deadline_s)
         # What came before this job could hear of it.
         if self._cancelled:
             self.cancel()
-        if self._device.reader.gone:
+        if self._context.reader.gone:
             self.link_lost()
         code = message = ""
         try:
@@ -97,7 +97,7 @@ class JobRun:
             self._outcome, code, message = "failed", "crashed", f"{type(error).__name__}: {error}"
             traceback.print_exc()  # into agent.log
         finally:
-            self._device.interrupter.end()
+            self._context.interrupter.end()
         self._finish(code, message)
 
     def _work(self) -> None:
@@ -134,13 +134,13 @@ class JobRun:
             graphs={size: self._cached(f"graph-{size}", ref) for size, ref in self._spec.graphs.items()},
         )
         import_backend(self._spec)
-        trainer = self._device.interrupter.run(lambda: build_trainer(self._spec, files))
+        trainer = self._context.interrupter.run(lambda: build_trainer(self._spec, files))
         self._markers.end("setup")
         return trainer
 
     def _cached(self, name: str, ref: BlobSpec) -> Path:
         """A blob from the cache, or from the host if it is not there."""
-        path = self._device.state.cache / ref.sha256
+        path = self._context.state.cache / ref.sha256
         if not cached(path, ref):
             self._host.download(name, ref, path)
         return path
@@ -150,7 +150,7 @@ class JobRun:
         if pattern is None:
             return
         start_ns = self._markers.start("sync", 0, when=when, **asdict(pattern))
-        late_ns = self._device.interrupter.run(lambda: sync_pattern.play(pattern, start_ns))
+        late_ns = self._context.interrupter.run(lambda: sync_pattern.play(pattern, start_ns))
         self._markers.end("sync", 0, when=when, **sync_pattern.pack_lateness(late_ns))
 
     @contextlib.contextmanager
@@ -159,7 +159,7 @@ class JobRun:
             yield
             return
         load = Interference(self._spec.background)
-        self._device.interrupter.run(load.start)
+        self._context.interrupter.run(load.start)
         try:
             yield
         finally:
@@ -170,13 +170,13 @@ class JobRun:
         if not self._spec.load_only_s:
             return
         self._markers.start("load")
-        self._device.interrupter.run(lambda: time.sleep(self._spec.load_only_s))
+        self._context.interrupter.run(lambda: time.sleep(self._spec.load_only_s))
         self._markers.end("load")
 
     def _warm_up(self, trainer: JobTrainer) -> None:
         for epoch in range(1, self._spec.warmup_epochs + 1):
             self._markers.start("warmup", epoch)
-            self._device.interrupter.run(trainer.epoch)
+            self._context.interrupter.run(trainer.epoch)
             self._markers.end("warmup", epoch)
 
     def _train(self, trainer: JobTrainer) -> bool:
@@ -192,7 +192,7 @@ class JobRun:
     def _epoch(self, trainer: JobTrainer, epoch: int) -> int:
         cpu_s = time.process_time()
         start_ns = self._markers.start("epoch", epoch)
-        seen = self._device.interrupter.run(trainer.epoch)
+        seen = self._context.interrupter.run(trainer.epoch)
         end_ns = self._markers.end("epoch", epoch)
         self._epochs_cpu_s += time.process_time() - cpu_s
         self._epochs = epoch
@@ -257,7 +257,7 @@ class JobRun:
 
     def _finish(self, code: str, message: str) -> None:
         self._recorders.stop()
-        end = self._device.now()
+        end = self._context.now()
         done = {
             "type": "done",
             "outcome": self._outcome,
@@ -276,7 +276,7 @@ class JobRun:
         with contextlib.suppress(JobFault):
             self._journal.append(done)
         self._journal.close()
-        self._device.sender.quiet = False
+        self._context.sender.quiet = False
         with contextlib.suppress(LinkLost):
             self._host.say(done)
 

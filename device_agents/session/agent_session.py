@@ -24,7 +24,7 @@ from device_agents.protocol import (
     ProbeDone,
 )
 from device_agents.session.job_record import JobRecord, read_job
-from device_agents.session.link import AgentLink, Live
+from device_agents.session.link import AgentLink, LiveMessage
 from device_agents.session.running_job import (
     GRACE_S,
     MAX_RESULT_BYTES,
@@ -69,7 +69,7 @@ class AgentSession:
         *,
         timeout_s: float = 60.0,
         on_marker: Callable[[EpochMarker], None] = lambda _: None,
-        on_live: Callable[[Live], None] = lambda _: None,
+        on_live: Callable[[LiveMessage], None] = lambda _: None,
     ) -> None:
         self._on_marker = on_marker
         self._on_live = on_live
@@ -220,7 +220,7 @@ class AgentSession:
             data += self._link.receive_block(chunk.size, limit, TRANSFER_TIMEOUT_S)
         return bytes(data)
 
-    def _live(self, message: Live) -> None:
+    def _live(self, message: LiveMessage) -> None:
         if isinstance(message, MarkerMessage):
             self._keep(message.marker)
         self._on_live(message)

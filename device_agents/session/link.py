@@ -27,7 +27,7 @@ from joulefleet.errors import DeviceBusy, DeviceError, DeviceFull, DeviceProtoco
 
 M = TypeVar("M", bound=Message)
 
-Live = MarkerMessage | TelemetryMessage | SourcesMessage | SourceLostMessage | Heartbeat
+LiveMessage = MarkerMessage | TelemetryMessage | SourcesMessage | SourceLostMessage | Heartbeat
 """What an agent sends by itself during a job that is not quiet."""
 
 
@@ -40,7 +40,7 @@ class AgentLink:
         on_live: Called with everything that the agent sends by itself, the moment it arrives.
     """
 
-    def __init__(self, channel: Channel, *, timeout_s: float, on_live: Callable[[Live], None]) -> None:
+    def __init__(self, channel: Channel, *, timeout_s: float, on_live: Callable[[LiveMessage], None]) -> None:
         self._channel = channel
         self.timeout_s = timeout_s
         self._on_live = on_live
@@ -82,7 +82,7 @@ class AgentLink:
         while True:
             timeout_s = self.timeout_s if silence_s is None else silence_s
             message = self._in_order(parse_line(self._channel.receive_line(timeout_s)))
-            if not isinstance(message, Live):
+            if not isinstance(message, LiveMessage):
                 return message
             self._on_live(message)
 

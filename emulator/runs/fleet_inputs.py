@@ -72,7 +72,9 @@ def conditions_of(fleet: FleetSection, seed: int) -> Conditions:
         shift=traces.shift,
         jitter_ns=round(traces.jitter_s * 1e9),
     )
-    return Replayed(TraceFleet.made(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns)
+    return Replayed(
+        TraceFleet.from_recipe(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns
+    )
 
 
 def _start_ns(traces: TracesSection, found: Recordings) -> int:

@@ -137,6 +137,32 @@ def predict(profiles: Sequence[DeviceProfile], question: Question) -> Prediction
     )
 
 
+def predict_savings(
+    profiles: Sequence[DeviceProfile],
+    *,
+    candidates: Sequence[int],
+    chosen: Sequence[int],
+    local_epochs: int | None = None,
+    rule: Rule = "random",
+    energy: EnergyKind = "marginal",
+    distinct: bool = True,
+    seed: int = 1,
+) -> Prediction:
+    """What stopping after the first epoch saves, predicted for every M and K; arguments as in `Question`.
+
+    Example:
+        >>> phones = reference_fleet("mnist-lenet5")
+        >>> found = predict_savings(phones, candidates=[15], chosen=[10], distinct=False)
+        >>> found.cells[0].savings[Accounting.HONEST].energy_saved
+
+    Raises:
+        ConfigError: No profiles, profiles of different work, or more candidates than devices.
+        DataQualityError: A profile lacks a cost that the question needs.
+    """
+    sizes = tuple(candidates), tuple(chosen)
+    return predict(profiles, Question(*sizes, local_epochs, rule, energy, distinct, seed))
+
+
 def _require_same_work(profiles: Sequence[DeviceProfile]) -> None:
     if not profiles:
         raise ConfigError("no profiles to predict from", hint="`joulefleet profile list` shows what there is")

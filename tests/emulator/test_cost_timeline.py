@@ -264,7 +264,7 @@ def test_a_transfer_that_never_moves_ends_at_the_limit() -> None:
 @pytest.mark.parametrize("bps", [0.0, 5e-324, 1e-9])
 def test_a_transfer_for_ever_ends_after_a_year_where_nothing_else_ends_it(bps: float) -> None:
     flat = flatten([user(rates=[(0, bps, bps)])])
-    there = Replayed(TraceFleet.made(flat, FleetRecipe(devices=1)), "any")
+    there = Replayed(TraceFleet.from_recipe(flat, FleetRecipe(devices=1)), "any")
     place = world(fleet([profile()], [100]), there, link=TransferSource.TRACE, model_bytes=1_000_000)
     line = whole_round(Timeline(place, EVERYBODY.copy(), 10 * SECOND_NS))
     assert line.fates() == (Fate.LEFT,)

@@ -199,7 +199,7 @@ def test_a_battery_that_never_recovers_is_waited_for_a_year_at_most() -> None:
 
     hours = [(h * HOUR_S, 0.03) for h in range(25)]
     flat = flatten(people(2, battery=hours, charging=[(3600, 7200)]))
-    there = Replayed(TraceFleet.made(flat, FleetRecipe(devices=2)), "recorded")
+    there = Replayed(TraceFleet.from_recipe(flat, FleetRecipe(devices=2)), "recorded")
     place = world(fleet([profile(battery=Battery(capacity_j=100, charge_w=1))], [100] * 2), there)
     e = engine(Everybody(), place=place, devices=2, k=2, candidates=2)
     assert set(e.play().fates) == {Fate.BATTERY}

@@ -180,6 +180,10 @@ class Hvpm(Unit):
         """Stop sampling."""
         self.chip.control(_OUT, _STOP, 0, 0, b"")
 
+    def control(self, setup: tuple[int, int, int, int], data: int | bytes) -> bytes:
+        """Any control transfer: request type, request, value, index."""
+        return self.chip.control(*setup, data)
+
     def read(self, seconds: float) -> Iterator[tuple[float, bytes]]:
         """Bulk packets as they come, with their times."""
         return self.packets(BULK_ENDPOINT, seconds)

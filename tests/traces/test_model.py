@@ -220,7 +220,7 @@ def test_segments_are_the_intensities_of_every_nanosecond(
 def test_segments_of_all_devices_sum_up_to_their_mean_intensity() -> None:
     recorded = [screen_user(i) for i in range(7)]
     flat = flatten(recorded)
-    fleet = TraceFleet.made(flat, FleetRecipe(devices=500, seed=3, align_ns=0))
+    fleet = TraceFleet.from_recipe(flat, FleetRecipe(devices=500, seed=3, align_ns=0))
     t0, t1 = 10**15, 10**15 + 4 * 10**13
     parts, mean = fleet.segments(t0, t1), fleet.intensity(t0, t1)
     assert np.all(mean.known == 1.0)

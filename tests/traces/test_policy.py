@@ -229,7 +229,7 @@ def test_a_fleet_answers_like_its_users_one_by_one() -> None:
             )
         )  # fmt: skip
     flat = flatten(recorded)
-    fleet = TraceFleet.made(flat, FleetRecipe(devices=500, seed=3, jitter_ns=hour))
+    fleet = TraceFleet.from_recipe(flat, FleetRecipe(devices=500, seed=3, jitter_ns=hour))
     policy = "(charging or battery > 40 %) and not wifi"
     queries = [TraceQuery(trace) for trace in recorded]
     for t in (0, 11 * hour + 7, 400 * hour):

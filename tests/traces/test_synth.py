@@ -16,11 +16,10 @@ from traces.storage.trace_set import TraceSet
 from traces.synth.draw import people
 from traces.synth.draw.grid import GridSampler
 from traces.synth.draw.process import ProcessSampler
-from traces.synth.fidelity import whole_lengths
+from traces.synth.fidelity import seen_through, whole_lengths
 from traces.synth.fit.periods import Periods
 from traces.synth.fit.process import fit_process
 from traces.synth.model import BUNDLED, ModelSource, Process, UsageModel, load_model
-from traces.synth.recorder_gaps import seen_through
 from traces.synth.write import synthesise
 
 

@@ -17,7 +17,6 @@ from joulefleet.provenance import Origin, Provenance
 from tests.traces import brute
 from traces.intervals import (
     difference,
-    fact_from_changes,
     fact_from_samples,
     network_from_samples,
     time_between,
@@ -232,7 +231,7 @@ def test_sets_are_validated_and_repaired_as_a_whole(tmp_path: Path) -> None:
 def test_readings_and_changes_become_intervals() -> None:
     t = np.array([0, 10, 10, 20, 50])
     on = np.array([True, False, True, False, True])
-    changes = fact_from_changes(t, on, end_ns=60)
+    changes = fact_from_samples(t, on, hold_ns=None, end_ns=60)
     assert (changes.on.start_ns.tolist(), changes.on.end_ns.tolist()) == ([0, 50], [20, 60])
     assert (changes.known.start_ns.tolist(), changes.known.end_ns.tolist()) == ([0], [60])
     samples = fact_from_samples(t, on, hold_ns=12, end_ns=60)
@@ -241,8 +240,8 @@ def test_readings_and_changes_become_intervals() -> None:
     network = network_from_samples(t, np.array([1, 1, 1, 0, 0], np.int8), hold_ns=None, end_ns=60)
     assert (network.start_ns.tolist(), network.kind.tolist()) == ([0, 20], [1, 0])
     with pytest.raises(ValueError, match="backwards"):
-        fact_from_changes(t[::-1], on, end_ns=60)
-    assert len(fact_from_changes(t[:0], on[:0], end_ns=60).known) == 0
+        fact_from_samples(t[::-1], on, hold_ns=None, end_ns=60)
+    assert len(fact_from_samples(t[:0], on[:0], hold_ns=None, end_ns=60).known) == 0
 
 
 pairs = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6)

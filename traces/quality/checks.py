@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, SupportsInt
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
 from joulefleet.errors import DataQualityError
 from traces.intervals import sorted_once, time_between, total_ns, union
-from traces.model import FACTS, BatteryPoints, InteractionTrace, Intervals, Throughput
+from traces.model import FACTS, BatteryPoints, InteractionTrace, Intervals, Throughput, is_time_zone
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -157,7 +156,7 @@ def _errors(trace: InteractionTrace) -> Found:
         yield "repeated", channel, np.count_nonzero(step_ns == 0)
         yield "outside", channel, _outside(trace, points.t_ns, points.t_ns)
     yield from _value_errors(trace)
-    yield "time-zone", "time_zone", not _is_zone(trace.time_zone)
+    yield "time-zone", "time_zone", bool(trace.time_zone) and not is_time_zone(trace.time_zone)
     if not trace.relative_time:
         yield "clock", "trace", trace.start_ns < EARLIEST_NS or trace.end_ns > LATEST_NS
 
@@ -189,13 +188,6 @@ def _value_errors(trace: InteractionTrace) -> Found:
             share = getattr(trace.apps, name)
             if share is not None:
                 yield "intensity-range", f"apps.{name}", np.count_nonzero((share < 0) | (share > 1))
-
-
-def _is_zone(name: str) -> bool:
-    try:
-        return not name or ZoneInfo(name) is not None
-    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a name such as "Europe" is a folder
-        return False
 
 
 def _warnings(trace: InteractionTrace) -> Found:

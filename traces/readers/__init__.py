@@ -23,3 +23,7 @@ READERS: Registry[TraceReader] = Registry(
         "throughput": ("traces.readers.throughput:read", "Network throughput: 5G and HSDPA sets."),
     },
 )
+
+
+def __dir__() -> list[str]:
+    return __all__

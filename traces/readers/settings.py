@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
-from functools import lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from joulefleet.errors import ConfigError
+from traces.model import is_time_zone
 from traces.readers.base import ReaderOptions
 
 COMMON_SETTINGS = ("encoding", "source", "licence")
@@ -48,19 +48,9 @@ def zone(options: ReaderOptions, why: str) -> ZoneInfo:
         raise ConfigError(
             f"{why}: the time zone must be given", hint="e.g. --time-zone Asia/Shanghai (an IANA name)"
         )
-    if not is_zone(options.time_zone):
+    if not is_time_zone(options.time_zone):
         raise ConfigError(f"time zone {options.time_zone!r} is not an IANA name")
     return ZoneInfo(options.time_zone)
-
-
-@lru_cache(maxsize=1024)
-def is_zone(name: str) -> bool:
-    """Whether there is a time zone of this name."""
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return False
-    return True
 
 
 def one_of(options: ReaderOptions, name: str, default: str, allowed: Collection[str]) -> str:

@@ -142,8 +142,10 @@ class RecordingTime:
 
         The kernel sees places as they fall: with ``wrap`` from 0 to below the period, else any number.
         """
-        n = len(self.map) if devices is None else len(devices)
         times = whole_ns(t_ns)
+        n = self.asked(devices, times)
+        if devices is None and n != len(self.map):
+            devices = np.zeros(n, np.int64)
         if times.ndim and times.shape != (n,):
             raise ValueError(f"t_ns: {times.shape} times for {n} devices")
         shared = self._shared(times) if not times.ndim else None
@@ -159,6 +161,12 @@ class RecordingTime:
                 answer[part] = found
         # One array after the other: scattering into all of them part by part would thrash the caches.
         return [answer.take(self._rank) for answer in answers] if devices is None else answers
+
+    def asked(self, devices: Devices, *times: Times) -> int:
+        """How many answers are wanted: one per device, or one per time if there is only one device."""
+        if devices is not None:
+            return len(devices)
+        return max(map(np.size, times)) if len(self.map) == 1 else len(self.map)
 
     def inside(self, user: NDArray[np.int32], x_ns: NDArray[np.int64]) -> NDArray[np.int64]:
         """Places brought into the recording; what lies outside goes to its end, where nothing is known."""

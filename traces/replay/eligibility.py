@@ -31,16 +31,16 @@ class Eligibility:
     yes: NDArray[np.bool_]
 
 
-def work_out(flat: FlatTraces, policy: Policy) -> Eligibility:
+def eligibility_of(flat: FlatTraces, policy: Policy) -> Eligibility:
     """The answer of a policy for every user at every time."""
     terms = battery_terms(policy)
     if not terms:
         yes = evaluate(policy, flat.flags, {}) == TRUE
-        return _thinned(flat.state.user_of_step(), flat.state.t_ns, yes, len(flat))
+        return _where_it_changes(flat.state.user_of_step(), flat.state.t_ns, yes, len(flat))
     user, t_ns, state, charge = _merged(flat, _crossings(flat, terms))
     level = level_at(flat, charge, t_ns)
     truths: dict[BatteryTerm, Truth] = {term: term.holds(level) for term in terms}
-    return _thinned(user, t_ns, evaluate(policy, flat.flags.take(state), truths) == TRUE, len(flat))
+    return _where_it_changes(user, t_ns, evaluate(policy, flat.flags.take(state), truths) == TRUE, len(flat))
 
 
 def level_at(flat: FlatTraces, step: NDArray[np.integer], x_ns: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -111,7 +111,7 @@ def _with_crossings(
     return Steps.index(pieces, offset), charge
 
 
-def _thinned(
+def _where_it_changes(
     user: NDArray[np.int32], t_ns: NDArray[np.int64], yes: NDArray[np.bool_], users: int
 ) -> Eligibility:
     """Only the steps at which the answer changes, and the first and last of every user."""

@@ -24,7 +24,7 @@ from traces.replay.devices import (
     map_devices,
     whole_ns,
 )
-from traces.replay.eligibility import Eligibility, level_at, work_out
+from traces.replay.eligibility import Eligibility, eligibility_of, level_at
 from traces.replay.flat import FlatTraces
 from traces.replay.next_change import NEVER_NS, NextChange, Same
 from traces.replay.policy import Policy, battery_terms, evaluate
@@ -93,7 +93,7 @@ class TraceFleet:
     """N devices that replay the traces of U users.
 
     Times are POSIX nanoseconds: one for all devices, or one per device asked about. ``devices`` picks some
-    (in any order, also repeatedly); by default all are asked.
+    (in any order, also repeatedly); by default all are. A fleet of one device takes any number of times.
     """
 
     def __init__(self, flat: FlatTraces, devices: DeviceMap) -> None:
@@ -107,7 +107,7 @@ class TraceFleet:
         self._changes: dict[Policy | None, NextChange] = {}
 
     @classmethod
-    def made(cls, flat: FlatTraces, recipe: FleetRecipe) -> TraceFleet:
+    def from_recipe(cls, flat: FlatTraces, recipe: FleetRecipe) -> TraceFleet:
         """The fleet of a recipe."""
         return cls(flat, map_devices(flat, recipe))
 
@@ -242,7 +242,7 @@ class TraceFleet:
         The work of device ``i`` is then a sum over ``offset[i]:offset[i + 1]``; see `Segments`.
         """
         _window_ns(t0_ns, t1_ns)
-        n = len(self) if devices is None else len(devices)
+        n = self._time.asked(devices, t0_ns, t1_ns)
         begin_ns, end_ns = (np.broadcast_to(t, (n,)) for t in (t0_ns, t1_ns))
         user, x_ns = self._time.ask(
             begin_ns, devices, lambda user, x_ns, _: (user, x_ns), (np.int32, np.int64)
@@ -254,7 +254,7 @@ class TraceFleet:
         """When each user (not device) is eligible under a policy."""
         rule = _parsed(policy)
         if rule not in self._eligibility:
-            self._eligibility[rule] = work_out(self.flat, rule)
+            self._eligibility[rule] = eligibility_of(self.flat, rule)
         return self._eligibility[rule]
 
     def _next_change(self, policy: Policy | str | None) -> NextChange:

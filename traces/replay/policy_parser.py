@@ -21,7 +21,6 @@ from traces.replay.policy import COMPARISONS, WORDS, And, BatteryTerm, Not, Or, 
 MAX_LENGTH = 1_000
 MAX_DEPTH = 50
 _TOKEN = re.compile(r"\s*(?:(?P<number>\d+(?:\.\d+)?)|(?P<word>[A-Za-z_]+)|(?P<sign>>=|<=|[<>()%]))")
-_GRAMMAR_WORDS = ("and", "or", "not", "battery")
 
 
 def parse_policy(text: str) -> Policy:

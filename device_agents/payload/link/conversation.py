@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class Conversation:
     """Messages of one job."""
 
-    def __init__(self, device: AgentContext, job_id: str) -> None:
-        self._device = device
+    def __init__(self, context: AgentContext, job_id: str) -> None:
+        self._context = context
         self._job_id = job_id
 
     def say(self, message: dict[str, Any], block: bytes = b"") -> None:
@@ -31,7 +31,7 @@ class Conversation:
         Raises:
             LinkLost: The host is gone.
         """
-        self._device.sender.send({**message, "job_id": self._job_id}, block)
+        self._context.sender.send({**message, "job_id": self._job_id}, block)
 
     def hear(self, kind: str, timeout_s: float) -> dict[str, Any]:
         """The next message of a kind for this job; commands are answered with ``busy``.
@@ -39,11 +39,11 @@ class Conversation:
         Raises:
             LinkLost: The host is gone, or says nothing for ``timeout_s``.
         """
-        reader = self._device.reader
+        reader = self._context.reader
         until_s = time.monotonic() + timeout_s
         while True:
             try:
-                message = self._device.interrupter.run(
+                message = self._context.interrupter.run(
                     lambda: reader.take(max(0.0, until_s - time.monotonic()))
                 )
             except queue.Empty:
@@ -64,12 +64,12 @@ class Conversation:
             JobFault: The disk is full, or other bytes arrived.
         """
         incoming = Incoming(target, ref)
-        self._device.reader.direct(incoming)
+        self._context.reader.direct(incoming)
         try:
             self.say({"type": "want", "name": name, "sha256": ref.sha256, "size": ref.size})
             incoming.keep(self.hear("blob", TRANSFER_TIMEOUT_S))
         finally:
-            self._device.reader.direct(None)
+            self._context.reader.direct(None)
             incoming.discard()
 
     def upload(self, name: str, ref: dict[str, Any], data: bytes) -> None:

@@ -29,22 +29,22 @@ class Recorders:
         problems: What ended early, and why; complete after `stop`.
     """
 
-    def __init__(self, device: AgentContext, spec: JobSpec, path: Path, markers: Markers) -> None:
-        self._device = device
+    def __init__(self, context: AgentContext, spec: JobSpec, path: Path, markers: Markers) -> None:
+        self._context = context
         self._markers = markers
         self._journal = JobJournal(path)
-        self._reader_began_s = device.reader.cpu_s
-        self.limits = Limits(spec, lambda: device.interrupter.request(LIMIT))
+        self._reader_began_s = context.reader.cpu_s
+        self.limits = Limits(spec, lambda: context.interrupter.request(LIMIT))
         self.problems: list[str] = []
         self._telemetry = sampler = None
         if spec.telemetry_hz:
             limits = self.limits if self.limits.given else None
             self._telemetry = TelemetryRecorder(
-                device.root, spec.telemetry_hz, self._journal, device.sender, limits
+                context.root, spec.telemetry_hz, self._journal, context.sender, limits
             )
         if spec.power_hz:
-            sampler = SysfsSampler(device.root, spec.power_hz, self._journal)
-        heartbeat = None if spec.quiet else HeartbeatSender(device, markers)
+            sampler = SysfsSampler(context.root, spec.power_hz, self._journal)
+        heartbeat = None if spec.quiet else HeartbeatSender(context, markers)
         self._parts: list[Periodic] = [p for p in (self._telemetry, sampler, heartbeat) if p is not None]
 
     def start(self) -> None:
@@ -73,21 +73,21 @@ class Recorders:
 
     def cpu_s(self) -> float:
         """Processor time of all agent threads for this job, the markers' included."""
-        reader_s = self._device.reader.cpu_s - self._reader_began_s
+        reader_s = self._context.reader.cpu_s - self._reader_began_s
         return sum(part.cpu_s for part in self._parts) + self._markers.cpu_s + reader_s
 
 
 class HeartbeatSender(Periodic):
     """Tells the host which phase is running, and shows it what was printed."""
 
-    def __init__(self, device: AgentContext, markers: Markers) -> None:
+    def __init__(self, context: AgentContext, markers: Markers) -> None:
         super().__init__("heartbeat", HEARTBEAT_S)
-        self._device = device
+        self._context = context
         self._markers = markers
 
     def turn(self) -> None:
         """One beat."""
         where = {"phase": self._markers.phase, "epoch": self._markers.epoch}
         beat = {"type": "heartbeat", "t_dev_ns": time.monotonic_ns(), **where}
-        self._device.sender.offer(beat, wait_s=HEARTBEAT_S)
-        self._device.output.relay()
+        self._context.sender.offer(beat, wait_s=HEARTBEAT_S)
+        self._context.output.relay()

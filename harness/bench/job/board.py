@@ -11,7 +11,7 @@ from device_agents.protocol import Heartbeat, TelemetryMessage
 
 if TYPE_CHECKING:
     from device_agents.protocol import EpochMarker
-    from device_agents.session.link import Live
+    from device_agents.session.link import LiveMessage
     from power.model import SampleBlock
 
 SHOWN_S = 0.5
@@ -94,7 +94,7 @@ class DeviceDisplay:
         if marker.edge == "start":
             self.set(phase=marker.kind.value, epoch=marker.epoch)
 
-    def message(self, message: Live) -> None:
+    def message(self, message: LiveMessage) -> None:
         """Temperature and phase of a device that is not quiet."""
         if isinstance(message, TelemetryMessage):
             known = [c for c in message.values.get("temperature_c", ()) if c is not None]

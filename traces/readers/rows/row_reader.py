@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from joulefleet.errors import ConfigError
-from traces.readers import settings
+from traces.model import is_time_zone
 from traces.readers.files.sources import is_text
 from traces.readers.rows.collected import CollectedRows, UserFacts
 from traces.readers.rows.records import NO_APP, Record, RecordKind
@@ -113,7 +113,7 @@ class RowReader:
         device, zone, relative = self._text(row, "device"), self._text(row, "time_zone"), None
         if not is_text(device):
             raise ValueError("device is not valid text")
-        if zone and not settings.is_zone(zone):
+        if zone and not is_time_zone(zone):
             raise ValueError(f"time_zone {zone[:40]!r} is not an IANA name")
         if text := self._text(row, "relative_time"):
             relative = self._codec.code("relative_time", text) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.synth.draw.process import LEAD_IN_H, Changes, Persons, ProcessSampler, rates_by_week
+from traces.synth.draw.process import LEAD_IN_H, DrawnPeriods, Persons, ProcessSampler, rates_by_week
 from traces.synth.model import WEEK_H, Grid, Process
 
 
@@ -24,10 +24,10 @@ class GridSampler:
         people: int,
         hours: float,
         rng: np.random.Generator,
-        given: Changes | None = None,
+        given: DrawnPeriods | None = None,
         *,
         batch: int | None = None,
-    ) -> Changes:
+    ) -> DrawnPeriods:
         """As `ProcessSampler.draw`; a process on a grid is given no other."""
         n = people if batch is None else batch
         drawn = Persons(self.process, n, rng)
@@ -47,14 +47,14 @@ class GridSampler:
         first = int((WEEK_H - LEAD_IN_H) / self._step_h)
         return self._changes(states[first:], first * self._step_h, WEEK_H + hours)
 
-    def _changes(self, states: NDArray[np.bool_], begin_h: float, end_h: float) -> Changes:
+    def _changes(self, states: NDArray[np.bool_], begin_h: float, end_h: float) -> DrawnPeriods:
         changed = np.ones_like(states)
         changed[1:] = states[1:] != states[:-1]
         person, step = np.nonzero(changed.T)
         start_h: NDArray[np.float64] = begin_h + step * np.float64(self._step_h)
         until_h = np.append(start_h[1:], end_h)
         until_h[:-1][person[1:] != person[:-1]] = end_h
-        return Changes(person, start_h, until_h, states[step, person])
+        return DrawnPeriods(person, start_h, until_h, states[step, person])
 
 
 Sampler = ProcessSampler | GridSampler

@@ -17,7 +17,7 @@ from joulefleet.seeds import generator
 from traces.model import Intervals
 from traces.synth.draw.battery import BatteryDrawing, BatteryReadings
 from traces.synth.draw.grid import Sampler, sampler_of
-from traces.synth.draw.process import Changes
+from traces.synth.draw.process import DrawnPeriods
 from traces.synth.model import WEEK_H, AppMix, UsageModel
 
 BATCH_PEOPLE = 8192
@@ -136,7 +136,7 @@ def _batch(
     chance: Callable[[str], np.random.Generator],
 ) -> Iterator[PeopleBlock]:
     """The first ``people`` of a batch, numbered from 0."""
-    drawn: dict[str, Changes] = {}
+    drawn: dict[str, DrawnPeriods] = {}
     for sampler in samplers:
         process = sampler.process
         given = drawn[process.given] if process.given is not None else None
@@ -161,7 +161,7 @@ def _batch(
         )
 
 
-def _stretches(changes: Changes, who: slice, span_ms: int) -> ChannelStretches:
+def _stretches(changes: DrawnPeriods, who: slice, span_ms: int) -> ChannelStretches:
     """Of some people, numbered from 0: without the lead-in, cut to the span, in whole milliseconds."""
     mine = slice(*np.searchsorted(changes.person, (who.start, who.stop)))
     person, on = changes.person[mine] - who.start, changes.on[mine]

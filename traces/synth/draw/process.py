@@ -21,7 +21,7 @@ _LONGEST_DWELL_WEEKS = 520.0  # ten years: a phone that is left alone stays coun
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Changes:
+class DrawnPeriods:
     """A channel of many people from Sunday 0:00 on, sorted by person and time.
 
     Attributes:
@@ -94,10 +94,10 @@ class ProcessSampler:
         people: int,
         hours: float,
         rng: np.random.Generator,
-        given: Changes | None = None,
+        given: DrawnPeriods | None = None,
         *,
         batch: int | None = None,
-    ) -> Changes:
+    ) -> DrawnPeriods:
         """The channel of ``people`` persons; a person's does not depend on the others'.
 
         Args:
@@ -166,7 +166,7 @@ class ProcessSampler:
 class _Regime:
     """What the given channel is at any time, and when it changes next."""
 
-    def __init__(self, people: int, given: Changes | None) -> None:
+    def __init__(self, people: int, given: DrawnPeriods | None) -> None:
         self._given = given
         self.first = np.zeros(people, np.int64)
         if given is not None:
@@ -197,7 +197,7 @@ class _Walk:
         self._regime = regime
         self._end_h = end_h
 
-    def everybody(self, state: Indices, draw: Callable[[], Array]) -> Changes:
+    def everybody(self, state: Indices, draw: Callable[[], Array]) -> DrawnPeriods:
         who = np.arange(len(state))
         t_h = np.full(len(state), WEEK_H - LEAD_IN_H)
         first_state = state
@@ -251,7 +251,7 @@ class _Walk:
             open_, who, clock, t_h = open_[late], who[late], clock[late], until_h[late]
 
 
-def _by_person(rounds: list[tuple[Indices, Array]], end_h: float, first_state: Indices) -> Changes:
+def _by_person(rounds: list[tuple[Indices, Array]], end_h: float, first_state: Indices) -> DrawnPeriods:
     """Everybody takes part from the first round on, so the place of each period is known without sorting."""
     taken = np.zeros(len(first_state), np.int64)
     for who, _ in rounds:
@@ -269,7 +269,7 @@ def _by_person(rounds: list[tuple[Indices, Array]], end_h: float, first_state: I
     # The state alternates, so it depends on whether the place of a period is even.
     on = np.repeat((first + first_state) % 2 == 1, periods)
     on[1::2] ^= True
-    return Changes(np.repeat(np.arange(len(periods)), periods), start_h, until_h, on)
+    return DrawnPeriods(np.repeat(np.arange(len(periods)), periods), start_h, until_h, on)
 
 
 def _remaining(quantile: Array) -> Array:

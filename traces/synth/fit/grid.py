@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.synth.fit.classes import curve
-from traces.synth.fit.counts import Counts, count, sum_at
-from traces.synth.fit.periods import Periods, day_type
+from traces.synth.fit.periods import Counts, Periods, count, day_type, sum_at
 from traces.synth.model import HOURS
 
 Array = NDArray[np.float64]
