@@ -28,7 +28,7 @@ from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.state import fleet_from_profiles
 from emulator.fleet.world import World
 from emulator.round.engine import Engine
-from emulator.round.reward import Budgets, signed
+from emulator.round.reward import REWARDS, Budgets
 from emulator.round.rules import RewardRules, RoundRules
 from emulator.round.selector import Probe
 from emulator.runs.log import RunLog
@@ -92,7 +92,7 @@ def engine(devices: int, candidates: int, k: int) -> Engine:
     network = Network(fleet, conditions, TransferSource.PROFILE, 250_000)
     world = World(fleet, conditions, Batteries(fleet, conditions), network)
     rules = RoundRules(rounds=10**6, k=k, candidates=candidates, local_epochs=5)
-    reward_rules = RewardRules(signed, Budgets(time_s=5.0, energy_j=50.0 * k))
+    reward_rules = RewardRules(REWARDS.load("signed"), Budgets(time_s=5.0, energy_j=50.0 * k))
     trainer = SurrogateTrainer(sizes, 10, 0)
     return Engine(world, trainer, ProbingRandom(), rules, reward_rules, 0, classes=10)
 

@@ -1,1 +1,5 @@
-"""Pretrained policies of the learning selectors: where they lie, how they are made, what they rest on."""
+"""Pretrained policies of the learning selectors: the files (``trained/``), and how they are made."""
+
+from joulefleet.lazy import names_of_stub
+
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import ClientCost, Reports
 from emulator.round.selector import Probe, Selector
-from emulator.round.view import ALWAYS, FIELDS, ServerView
+from emulator.round.view import ALWAYS_SHOWN, VIEW_FIELDS, ServerView
 
 Ids = NDArray[np.int64]
 Array = NDArray[np.float64]
@@ -34,9 +34,12 @@ class Reported:
     def __init__(self, data_size: NDArray[np.int64], needs: frozenset[str], classes: int) -> None:
         self._n = len(data_size)
         self._data_size = _read_only(data_size)
-        shapes = {name: (self._n, classes) if name in ROWS else (self._n,) for name in FIELDS - ALWAYS}
+        shapes = {
+            name: (self._n, classes) if name in ROWS else (self._n,) for name in VIEW_FIELDS - ALWAYS_SHOWN
+        }
         self.fields = {
-            name: np.full(shapes[name], 0.0 if name in COUNTED else np.nan) for name in sorted(needs - ALWAYS)
+            name: np.full(shapes[name], 0.0 if name in COUNTED else np.nan)
+            for name in sorted(needs - ALWAYS_SHOWN)
         }
         self._shown = {name: _read_only(values) for name, values in self.fields.items()}
         self._hidden = {

@@ -79,7 +79,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
 def _found_from(folder: Path, scenario: Scenario) -> Scenario:
     """With the files it names found from a folder, wherever it is played or resumed."""
-    from emulator.selectors.neural.policy import SUFFIX
+    from emulator.selectors.neural.policy import POLICY_SUFFIX
 
     fleet, selector = scenario.fleet, scenario.selector
     if fleet.profiles != "reference":
@@ -88,7 +88,7 @@ def _found_from(folder: Path, scenario: Scenario) -> Scenario:
         traces = fleet.traces.model_copy(update={"source": str(folder / fleet.traces.source)})
         fleet = fleet.model_copy(update={"traces": traces})
     policy = selector.options.get("policy")
-    if isinstance(policy, str) and policy.endswith(SUFFIX):
+    if isinstance(policy, str) and policy.endswith(POLICY_SUFFIX):
         options = {**selector.options, "policy": str(folder / policy)}
         selector = selector.model_copy(update={"options": options})
     return scenario.model_copy(update={"fleet": fleet, "selector": selector})

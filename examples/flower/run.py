@@ -20,7 +20,7 @@ from joulefleet_flower.client import OpenClient, selectable
 from joulefleet_flower.strategy import SelectingFedAvg
 
 from device_agents.workloads.models import build, initial_state
-from emulator.runs.assemble import make_selector
+from emulator.runs.assembly import make_selector
 from emulator.runs.batch import BatchEntry, BatchIndex, plan, start
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario

@@ -106,7 +106,7 @@ def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accep
 
 def _check_selectors(index: BatchIndex) -> None:
     """A misspelt name or option is found now, not after hours."""
-    from emulator.runs.assemble import make_selector
+    from emulator.runs.assembly import make_selector
 
     for planned in index.planned:
         make_selector(index.scenario_of(planned))
@@ -243,7 +243,7 @@ def _mean(values: list[Any]) -> Any:
 
 
 def _dry_run(index: BatchIndex) -> Output:
-    from emulator.runs.assemble import assemble
+    from emulator.runs.assembly import assemble
 
     planned = index.planned[0]
     scenario = index.scenario_of(planned)

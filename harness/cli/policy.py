@@ -130,17 +130,17 @@ def _files(out: Path, made: Recipe, kind: str) -> dict[str, Path]:
     Raises:
         ConfigError: One of them is there already, or could not be written there.
     """
-    from emulator.selectors.neural.policy import SUFFIX
+    from emulator.selectors.neural.policy import POLICY_SUFFIX
 
-    if out.suffix != SUFFIX:
-        raise ConfigError(f"--out {out}: a new {SUFFIX} file is needed")
+    if out.suffix != POLICY_SUFFIX:
+        raise ConfigError(f"--out {out}: a new {POLICY_SUFFIX} file is needed")
     labels = made.groups if kind == "fedrank" else {"": ()}
     files = {label: out if not label else out.with_stem(f"{out.stem}_from_{label}") for label in labels}
     for path in files.values():
         if path.exists():
             raise ConfigError(
                 f"--out {out}: {path} is there already",
-                hint=f"a new {SUFFIX} file is needed; choose another name",
+                hint=f"a new {POLICY_SUFFIX} file is needed; choose another name",
             )
     try:
         # Asking for permissions would not do: root has them all, also where nothing can be written.

@@ -20,7 +20,7 @@ from emulator.round.reports import Reported, file_reports, round_reports
 from emulator.round.reward import Budgets
 from emulator.round.rules import RewardRules
 from emulator.round.selector import Probe
-from emulator.runs.assemble import reward_rules_of
+from emulator.runs.assembly import reward_rules_of
 from emulator.training.base import Score
 from harness.bench.job.attempt import Bench
 from harness.federate.choice import ProbeChoice

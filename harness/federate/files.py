@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.runs.assemble import make_selector
+from emulator.runs.assembly import make_selector
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from harness.bench.matrix import fingerprint as bench_fingerprint

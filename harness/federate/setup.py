@@ -10,7 +10,7 @@ import numpy as np
 
 from emulator.round.rules import RoundRules
 from emulator.round.selector import Selector
-from emulator.runs.assemble import make_selector, rules_of
+from emulator.runs.assembly import make_selector, rules_of
 from emulator.runs.learners import learners_of, task_of
 from emulator.scenario.model import Scenario
 from harness.bench.job.workload import Assignment

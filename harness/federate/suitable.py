@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.round.selector import Probe, Profiling, Selector
-from emulator.round.view import PRIVILEGED
+from emulator.round.view import PRIVILEGED_FIELDS
 from emulator.scenario.model import FleetSection, Scenario
 from emulator.training.surrogate import SURROGATE
 from harness.bench.matrix import plan_devices
@@ -84,7 +84,7 @@ def check_selector(selector: Selector) -> None:
         ConfigError: Says what is missing.
     """
     name = selector.name
-    if selector.privileged or selector.needs & PRIVILEGED:
+    if selector.privileged or selector.needs & PRIVILEGED_FIELDS:
         raise ConfigError(f"selector {name!r} is an oracle: it needs the truth, which a bench does not know")
     if selector.probe not in (Probe.NONE, Probe.EPOCH):
         raise ConfigError(

@@ -17,7 +17,7 @@ import numpy as np
 from device_agents.protocol import Phase
 from emulator.round.accounting import honest_time_s, round_costs
 from emulator.round.outcome import Accounting, ClientCost
-from emulator.runs.result import RECORD, EmulationRecord
+from emulator.runs.result import EMULATION_FILE, EmulationRecord
 from harness.evidence.capture import Capture
 from harness.probing.fidelity_model import (
     DEVICE,
@@ -74,7 +74,7 @@ def measure_fidelity(
     rounds = read_federated_rounds(run)
     if not any(part.capture_sha256 for record in rounds for part in record.parts):
         raise DataQualityError(f"{run}: no round is finished", hint="resume the run; its journal says why")
-    about = read_record(run / RECORD, EmulationRecord)
+    about = read_record(run / EMULATION_FILE, EmulationRecord)
     return _Comparison(run, about, profiles, energy or about.scenario.energy).result(rounds)
 
 

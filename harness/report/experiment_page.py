@@ -17,7 +17,7 @@ from emulator.experiments.render import (
 )
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import VariantSummary, summarise
-from emulator.experiments.switches import switches
+from emulator.experiments.switches import switches_of
 from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
 from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
@@ -131,7 +131,7 @@ def _reading(summaries: Sequence[VariantSummary]) -> Section:
     """Which switches were on; where variants differ, each says its own."""
     settings: dict[tuple[str, str], dict[str, list[str]]] = {}
     for summary in summaries:
-        for switch in switches(summary.variant):
+        for switch in switches_of(summary.variant):
             by_setting = settings.setdefault((switch.item, switch.what), {})
             by_setting.setdefault(switch.setting, []).append(summary.variant.name)
     rows = [[item, what, _setting(by_setting)] for (item, what), by_setting in settings.items()]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.runs.result import RECORD, EmulationRecord
+from emulator.runs.result import EMULATION_FILE, EmulationRecord
 from joulefleet.records import read_record
 from joulefleet.runstore import read_table
 
@@ -59,7 +59,7 @@ def emulation_tables(run: Path) -> tuple[JoinedTable, ...]:
     """Rounds and participants of a run's emulations, or of a federation; nothing if it has none."""
     import pyarrow as pa
 
-    folders = tuple(file.parent for file in sorted(run.rglob(RECORD)))
+    folders = tuple(file.parent for file in sorted(run.rglob(EMULATION_FILE)))
     if not folders:
         return ()
     found = []
@@ -74,7 +74,7 @@ def _labelled(run: Path, folder: Path, name: str) -> pa.Table:
     """One table of one emulation, behind the columns ``emulation``, ``selector`` and ``seed``."""
     import pyarrow as pa
 
-    record = read_record(folder / RECORD, EmulationRecord)
+    record = read_record(folder / EMULATION_FILE, EmulationRecord)
     table = read_table(folder, name)
     labels = {"emulation": folder.relative_to(run).as_posix(), "selector": record.selector}
     columns = [pa.array([label] * len(table), pa.string()) for label in labels.values()]

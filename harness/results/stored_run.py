@@ -158,9 +158,9 @@ class StoredRun:
         return emulation_tables(self.path)
 
     def _has_emulations(self) -> bool:
-        from emulator.runs.result import RECORD
+        from emulator.runs.result import EMULATION_FILE
 
-        return next(self.path.rglob(RECORD), None) is not None
+        return next(self.path.rglob(EMULATION_FILE), None) is not None
 
     def check_has_tables(self) -> None:
         """Before a folder is made that would hold empty tables only.

@@ -14,7 +14,7 @@ from device_agents.workloads.tasks import TASKS
 from emulator.data import lazy_partition
 from emulator.data.partition import Partition, make_partition
 from emulator.round.view import ServerView
-from emulator.runs.assemble import assemble
+from emulator.runs.assembly import assemble
 from emulator.runs.batch import run
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario

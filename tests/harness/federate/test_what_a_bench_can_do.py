@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.runs.assemble import make_selector
+from emulator.runs.assembly import make_selector
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario, SelectorSection
 from emulator.selectors.registry import SELECTORS
