@@ -18,7 +18,7 @@ from power.profile.model import Battery
 if TYPE_CHECKING:
     from device_agents.transport import Transport
     from device_agents.transport.host_keys import HostKey
-    from device_agents.transport.ssh import SshTarget
+    from device_agents import SshTarget
 
 
 class Login(ClosedModel):
@@ -176,7 +176,7 @@ def fetch_device_key(device: Device, inventory: Path) -> HostKey:
 
 def ssh_target(login: Login, inventory: Path) -> SshTarget:
     """A login as the SSH transport takes it."""
-    from device_agents.transport.ssh import SshTarget
+    from device_agents import SshTarget
 
     jump = login.jump if isinstance(login, Device) else None
     return SshTarget(

@@ -22,7 +22,7 @@ from emulator.round.timeline import Timeline
 from joulefleet.provenance import Origin, weakest
 from power.profile.cost_arrays import profile_costs
 from power.profile.model import DeviceProfile, EnergyKind
-from traces.replay.fleet import NetworkRates, Segments
+from traces.replay import NetworkRates, Segments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

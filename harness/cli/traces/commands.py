@@ -62,7 +62,7 @@ def import_command(
     from harness.cli.progress import progress
     from harness.cli.traces.view import render_summary
     from traces.importer import import_traces, source_bytes
-    from traces.readers.base import ReaderOptions
+    from traces import ReaderOptions
 
     options = ReaderOptions(time_zone, column_map, settings, max_bad_rows)
     with progress(f"reading {source.name}", source_bytes(source)) as advance:
