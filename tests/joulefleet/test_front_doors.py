@@ -57,7 +57,9 @@ def programs() -> Iterator[tuple[str, str]]:
         for path in sorted((REPOSITORY / folder).rglob("*.py")):
             yield str(path.relative_to(REPOSITORY)), path.read_text(encoding="utf-8")
     for page in sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]):
-        for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)):
+        for i, block in enumerate(
+            re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        ):
             yield f"{page.relative_to(REPOSITORY)}:{i}", block
 
 
