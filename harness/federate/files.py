@@ -37,7 +37,7 @@ class FederateFiles(RunFiles):
     not_used: tuple[str, ...]
 
 
-def read_files(
+def read_federate_files(
     scenario_name: str,
     inventory_path: Path,
     settings_path: Path | None = None,

@@ -236,3 +236,15 @@ class StoredRun:
     def jobs(self) -> pd.DataFrame:
         """One row per job, whatever became of it."""
         return job_table(self.job_lines).frame()
+
+
+def open_run(path: str | Path) -> StoredRun:
+    """Any run on disk, finished or not: bench, probing, federation, emulation, experiment or demo.
+
+    Example:
+        >>> open_run("runs/20260101T120000Z_bench_1a2b3c4d").epochs()
+
+    Raises:
+        StorageError: There is no run there.
+    """
+    return StoredRun(Path(path))

@@ -49,10 +49,10 @@ def federate(
     resume: Path | None,
 ) -> Output:
     """Play SCENARIO (a file or a preset) on the devices of an inventory, under their meters."""
-    from harness.federate.files import read_files
+    from harness.federate.files import read_federate_files
     from harness.profiles.library import profiles_at
 
-    files = read_files(scenario, inventory, settings, selector=selector, seed=seed, rounds=rounds)
+    files = read_federate_files(scenario, inventory, settings, selector=selector, seed=seed, rounds=rounds)
     known = profiles_at(profiles) if profiles else None
     if dry_run:
         return _dry_run(files)

@@ -31,7 +31,7 @@ def run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
     from harness.outputs import OUTPUTS
     from harness.probing import run as probing_run
 
-    files = probing_run.read_files(plan, given["inventory"])
+    files = probing_run.read_probing_files(plan, given["inventory"])
     if given["dry_run"]:
         return _dry_run(files)
     place: list[Path] = []
