@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from emulator import Result, RoundOutcome
     from emulator.runs import BatchEntry, BatchIndex
     from emulator.scale import Cluster
-    from harness.cli.progress import Advance
+    from harness.demo.run import Advance
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from emulator.experiments.effort import Effort
     from emulator.runs import PlannedEmulation
     from emulator.scale import Cluster
-    from harness.cli.progress import Advance
+    from harness.demo.run import Advance
     from joulefleet.runstore import Run
 
 PRESETS = ("smoke", "laptop", "paper")
