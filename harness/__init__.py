@@ -4,6 +4,6 @@
 has stored; `write_outputs` makes its page. The command line is `harness.cli`.
 """
 
-from joulefleet.lazy import names_of_stub
+from joulefleet.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = names_of_stub(__name__)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -18,7 +18,7 @@ from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.data.model import DataSet
     from emulator.data.partition import Holdings
     from emulator.training.local import LocalResult
@@ -196,7 +196,7 @@ def _dealt(jobs: Sequence[J], hands: int) -> list[list[J]]:
 def _layout(task: Task) -> Layout:
     import torch
 
-    from device_agents.workloads.models import build
+    from device_agents.workloads import build
 
     with torch.random.fork_rng(devices=[]):
         return Layout.of(build(task))

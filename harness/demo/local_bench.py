@@ -19,8 +19,7 @@ from pathlib import Path
 from harness.demo.size import DemoSize
 from harness.rounds.bench_run.run import BenchFiles, read_bench_files
 from joulefleet.records import write_atomic
-from power.emulated.options import EmulatorOptions
-from power.emulated.service import EmulatorProcess
+from power.emulated import EmulatorOptions, EmulatorProcess
 
 METER = "monsoon-lvpm"
 VOLTAGE_V = 4.0

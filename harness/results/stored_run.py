@@ -30,7 +30,7 @@ from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record
 from joulefleet.runstore.run import RUN_FILE, read_run
 from joulefleet.runstore.store import summarise
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +158,7 @@ class StoredRun:
         return emulation_tables(self.path)
 
     def _has_emulations(self) -> bool:
-        from emulator.runs.result import EMULATION_FILE
+        from emulator.runs import EMULATION_FILE
 
         return next(self.path.rglob(EMULATION_FILE), None) is not None
 

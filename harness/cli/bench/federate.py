@@ -13,10 +13,9 @@ from harness.cli.frame import Command, Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.round.outcome import RoundOutcome
-    from emulator.runs.result import Result
+    from emulator import Result, RoundOutcome
     from harness.federate.files import FederateFiles
-    from power.profile.model import DeviceProfile
+    from power import DeviceProfile
 
 _file = click.Path(path_type=Path, dir_okay=False)
 _folder = click.Path(path_type=Path, file_okay=False)
@@ -155,7 +154,7 @@ def _data(files: FederateFiles, result: Result) -> dict[str, Any]:
 
 
 def _accountings() -> list[str]:
-    from emulator.round.outcome import Accounting
+    from emulator import Accounting
 
     return [accounting.value for accounting in Accounting]
 
