@@ -22,23 +22,16 @@ import numpy as np
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from benchmarks.trace_queries import HALF_HOUR_NS, random_users
-from emulator.fleet.batteries import Batteries
-from emulator.fleet.conditions import Replayed
-from emulator.fleet.network import Network, TransferSource
-from emulator.fleet.state import fleet_from_profiles
-from emulator.fleet.world import World
-from emulator.round.engine import Engine
-from emulator.round.reward import REWARDS, Budgets
-from emulator.round.rules import RewardRules, RoundRules
-from emulator.round.selector import Probe
-from emulator.runs.log import RunLog
-from emulator.selectors.fedavg import FedAvg
-from emulator.training.surrogate import SurrogateTrainer
+from emulator import Probe
+from emulator.fleet import Batteries, Network, Replayed, TransferSource, World, fleet_from_profiles
+from emulator.round import REWARDS, Budgets, Engine, RewardRules, RoundRules
+from emulator.runs import RunLog
+from emulator.selectors import FedAvg
+from emulator.training import SurrogateTrainer
 from joulefleet.runstore import RunStore
-from power.reference.fleet import reference_fleet
-from traces.replay.devices import FleetRecipe
-from traces.replay.flat import flatten
-from traces.replay.fleet import TraceFleet
+from power import reference_fleet
+from traces import FleetRecipe, TraceFleet
+from traces.replay import flatten
 
 BATCHES = 7
 ROUNDS_PER_BATCH = 10

@@ -16,14 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.result import Figure, figure
-from device_agents.workloads.tasks import TASKS, synthetic_shard
-from emulator.data.model import DataSet, Split
-from emulator.data.partition import make_partition
-from emulator.scale.cluster import connected
-from emulator.scale.ray_trainer import RayTrainer, open_ray_trainer
-from emulator.training.base import Trainer
-from emulator.training.choose import open_trainer
-from emulator.training.client_data import ClientData
+from device_agents.workloads import TASKS, synthetic_shard
+from emulator import DataSet, Split, Trainer
+from emulator.data import make_partition
+from emulator.scale import RayTrainer, connected, open_ray_trainer
+from emulator.training import ClientData, open_trainer
 
 NAME = "ray_training"
 TASK = TASKS["mnist-lenet5"]

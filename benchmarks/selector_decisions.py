@@ -19,13 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.result import Figure, figure
-from emulator.round.selector import Selector
-from emulator.round.view import ALWAYS_SHOWN, VIEW_FIELDS, ServerView
-from emulator.selectors.afl import ActiveFederatedLearning
-from emulator.selectors.fedavg import FedAvg
-from emulator.selectors.oort.selector import Oort
-from emulator.selectors.random_by_size import RandomBySize
-from emulator.selectors.tifl import TiFL
+from emulator import Selector, ServerView
+from emulator.round import ALWAYS_SHOWN, VIEW_FIELDS
+from emulator.selectors import ActiveFederatedLearning, FedAvg, Oort, RandomBySize, TiFL
 
 NAME = "selector_decisions"
 SIZES = (100_000, 1_000_000)

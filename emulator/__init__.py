@@ -7,6 +7,6 @@ is one door further: `emulator.scenario` (what to run), `emulator.runs` (from a 
 `emulator.compare`, `emulator.experiments`, `emulator.scale` (Ray), `emulator.environment` (Gymnasium).
 """
 
-from joulefleet.lazy import names_of_stub
+from joulefleet.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = names_of_stub(__name__)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -18,11 +18,10 @@ from block import (
     done,
 )
 
-from device_agents.workloads.tasks import TASKS
-from emulator.data.model import DataSet, Split
-from emulator.data.partition import Partition
-from emulator.training.choose import open_trainer
-from emulator.training.client_data import ClientData
+from device_agents.workloads import TASKS
+from emulator import DataSet, Split
+from emulator.data import Partition
+from emulator.training import ClientData, open_trainer
 
 task = TASKS["mnist-lenet5"]
 assert (task.batch_size, task.learning_rate, task.momentum) == (BATCH, LEARNING_RATE, MOMENTUM)

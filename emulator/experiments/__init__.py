@@ -4,6 +4,6 @@ Plans and results are here. Public modules besides: `behaviour`, `curves`, `effo
 `vanilla`.
 """
 
-from joulefleet.lazy import names_of_stub
+from joulefleet.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = names_of_stub(__name__)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

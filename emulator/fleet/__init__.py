@@ -3,6 +3,6 @@
 Only the engine sees it; selectors see `emulator.round.view.ServerView`.
 """
 
-from joulefleet.lazy import names_of_stub
+from joulefleet.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = names_of_stub(__name__)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -12,9 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.replay.fleet import NEVER_NS, NetworkRates, Segments, TraceFleet
-from traces.replay.policy import Policy, battery_terms
-from traces.replay.policy_parser import parse_policy
+from traces.replay import NEVER_NS, NetworkRates, Policy, Segments, TraceFleet, battery_terms, parse_policy
 
 __all__ = ["NEVER_NS", "AlwaysThere", "Conditions", "Replayed"]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emulator.fleet.battery_debt import between
 from emulator.fleet.conditions import Conditions, Ids, Times
-from power.profile.cost_arrays import LoadCurves
+from power.profile import LoadCurves
 
 Array = NDArray[np.float64]
 

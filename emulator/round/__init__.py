@@ -1,5 +1,5 @@
 """One federated round: the engine, the rules, who is asked, what it costs, what the server gets to know."""
 
-from joulefleet.lazy import names_of_stub
+from joulefleet.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = names_of_stub(__name__)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

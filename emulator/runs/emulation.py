@@ -22,7 +22,7 @@ from emulator.training.base import OpenTrainer
 from joulefleet.errors import ConfigError, NobodyLeft
 from joulefleet.records import read_record, write_record
 from joulefleet.runstore import Run
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 OnRound = Callable[[RoundOutcome], None]
 CHECKPOINT_PERIOD_S = 1.0

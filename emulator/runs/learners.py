@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from device_agents.workloads.tasks import Task, find_task
+from device_agents.workloads import Task, find_task
 from emulator.data.model import DataSet, Split
 from emulator.data.partition import Holdings, make_partition
 from emulator.fleet.network import TransferSource

@@ -18,7 +18,7 @@ from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.training.client_data import ClientData
 
 T = TypeVar("T")

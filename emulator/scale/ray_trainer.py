@@ -17,7 +17,7 @@ from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.training.client_data import ClientData
     from emulator.training.local import LocalResult
 
@@ -183,7 +183,7 @@ def _dealt(jobs: Sequence[J], hands: int) -> list[list[J]]:
 def _layout(task: Task) -> Layout:
     import torch
 
-    from device_agents.workloads.models import build
+    from device_agents.workloads import build
 
     with torch.random.fork_rng(devices=[]):
         return Layout.of(build(task))

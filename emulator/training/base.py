@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.training.client_data import ClientData
 
 

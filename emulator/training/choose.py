@@ -9,7 +9,7 @@ from joulefleet.errors import ConfigError, MissingExtra
 from joulefleet.extras import install_hint
 
 if TYPE_CHECKING:
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.data.model import DataSet
     from emulator.training.client_data import ClientData
     from emulator.training.table import TableTrainer
@@ -58,7 +58,7 @@ def best_for(task: Task) -> str:
     """Stacked on a GPU and for very small models, else one client at a time on each core."""
     import torch
 
-    from device_agents.workloads.models import build
+    from device_agents.workloads import build
     from emulator.training.layout import Layout
 
     with torch.random.fork_rng(devices=[]):

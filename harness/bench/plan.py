@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from device_agents.job import Backend, BackgroundLoad, SyncPattern
+from device_agents import Backend, BackgroundLoad, SyncPattern
 from harness.inventory import nearest
 from joulefleet.config import ClosedModel, load_toml
 
@@ -202,7 +202,7 @@ def check_pair(model: str, backend: str) -> None:
     Raises:
         ValueError: The model is unknown, or the backend does not train it.
     """
-    from device_agents.workloads.tasks import TASKS
+    from device_agents.workloads import TASKS
 
     if model != "softmax" and model not in TASKS:
         raise ValueError(f"models: no model {model!r}; {nearest(model, [*TASKS, 'softmax'])}")

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.demo.size import DemoSize
-from harness.rounds.bench_run.run import BenchFiles, read_files
+from harness.rounds.bench_run.run import BenchFiles, read_bench_files
 from joulefleet.records import write_atomic
-from power.emulated.options import EmulatorOptions
-from power.emulated.service import EmulatorProcess
+from power.emulated import EmulatorOptions, EmulatorProcess
 
 METER = "monsoon-lvpm"
 VOLTAGE_V = 4.0
@@ -120,7 +119,7 @@ def local_bench(config: Path, state: Path, size: DemoSize, seed: int) -> Iterato
         )
         write_atomic(config / "plan.toml", plan.encode())
         write_atomic(config / "devices.toml", "\n".join(entries).encode())
-        yield read_files(config / "plan.toml", config / "devices.toml")
+        yield read_bench_files(config / "plan.toml", config / "devices.toml")
 
 
 def _options(device: LocalDevice, folder: Path, seed: int, place: int) -> EmulatorOptions:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from device_agents.protocol import Phase
-from emulator.experiments.paper import PAPER_SAVING
-from emulator.experiments.summary import summarise
-from emulator.round.outcome import Accounting
+from emulator import Accounting
+from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import look_commands, next_commands
 from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
@@ -24,7 +23,7 @@ from joulefleet.interval import Interval
 from joulefleet.interval import Interval as PredictedInterval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import RunRecord
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 TRACE_POINTS = 40_000
 """Of all power traces together: about a megabyte. The bench run's own page has more."""

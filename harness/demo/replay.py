@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator.experiments.plan import ExperimentPlan, Preset, Variant, VariantPlan, make_plan
-from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TracesSection
+from emulator import Scenario
+from emulator.experiments import ExperimentPlan, Preset, Variant, VariantPlan, make_plan
+from emulator.scenario import FleetSection, ProtocolSection, TaskSection, TracesSection
 from harness.demo.size import DemoSize
 
 METHODS = ("fedavg", "oort", "fedrank")

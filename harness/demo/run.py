@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from emulator import RoundOutcome
+from emulator.experiments import ExperimentResults, FinishedRun, PlanEntry
 from emulator.experiments import runner as experiment
-from emulator.experiments.plan import PlanEntry
-from emulator.experiments.results import ExperimentResults, FinishedRun
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
-from emulator.round.outcome import RoundOutcome
-from emulator.runs.batch import play
+from emulator.runs import play
 from harness.demo.local_bench import local_bench
 from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
 from harness.demo.size import FULL, DemoSize

@@ -16,8 +16,8 @@ from joulefleet.errors import DataQualityError, JoulefleetError
 from joulefleet.provenance import Provenance, Sha256, SourceRef
 from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
 from joulefleet.runstore import read_journal, read_table
-from power.model import Finding
-from power.profile.model import Battery
+from power import Finding
+from power.profile import Battery
 from power.recording import RECORDING_FILE, Recording, open_recording, verify_hashes
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.runs.log import METRIC_PREFIX
-from emulator.runs.result import EMULATION_FILE, Result, load_result
+from emulator import Result, load_result
+from emulator.runs import EMULATION_FILE, METRIC_PREFIX
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture, epoch_table
 from joulefleet.errors import DataQualityError

@@ -20,7 +20,7 @@ from harness.results.tables import JobCapture
 from joulefleet import __version__
 from joulefleet.errors import DataQualityError
 from joulefleet.records import write_atomic
-from power.energy.windows import WindowEnergy
+from power.energy import WindowEnergy
 
 MAX_COUNTER_EVENTS = 400_000
 """Of about 80 bytes: 32 MB. chrome://tracing reads up to 256 MB (google/perfetto issue 99)."""

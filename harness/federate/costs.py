@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.round.accounting import honest_time_s
-from emulator.round.outcome import ClientCost, Fate
+from emulator import Fate
+from emulator.round import ClientCost, honest_time_s
 from harness.federate.participant import FederatedParticipant
 from harness.rounds.measured import client_cost
 from harness.rounds.server import RoundServer

@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.runs.assembly import make_selector
-from emulator.scenario.load import load_scenario, scenario_text
-from emulator.scenario.model import Scenario
+from emulator import Scenario, load_scenario
+from emulator.runs import make_selector
+from emulator.scenario import scenario_text
 from harness.bench.matrix import fingerprint as bench_fingerprint
 from harness.federate.settings import FederateSettings, load_settings
 from harness.federate.suitable import bench_devices, check_selector, not_used, on_bench
@@ -37,7 +37,7 @@ class FederateFiles(RunFiles):
     not_used: tuple[str, ...]
 
 
-def read_files(
+def read_federate_files(
     scenario_name: str,
     inventory_path: Path,
     settings_path: Path | None = None,

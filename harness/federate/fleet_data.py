@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from device_agents.workloads.tasks import Task, batch_sizes
+from device_agents.workloads import Task, batch_sizes
 from harness.bench.job.workload import Workload, default_cache
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.training.layout import Layout
-    from emulator.training.table import TableTrainer
+    from emulator.training import Layout, TableTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class FleetData:
     def __init__(
         self, task: Task, trainer: TableTrainer, devices: int, backend: str, cache: Path | None = None
     ) -> None:
-        from device_agents.workloads.models import initial_state
+        from device_agents.workloads import initial_state
 
         self.task = task
         self._layout = trainer.layout
@@ -64,7 +63,7 @@ class FleetData:
 
     def model(self, row: NDArray[np.float32]) -> bytes:
         """Global weights as the devices take them."""
-        from device_agents.payload.tensors import pack_arrays
+        from device_agents import pack_arrays
 
         return pack_arrays(_named(row, self._layout, self._like))
 
@@ -80,13 +79,13 @@ class FleetData:
 
 
 def _prepare(task: Task, trainer: TableTrainer, device: int, backend: str, cache: Path) -> _Prepared:
-    from device_agents.payload.tensors import pack_arrays
+    from device_agents import pack_arrays
 
     x, y = trainer.clients.training(device)
     shard = pack_arrays({"x": np.asarray(x, task.input_dtype), "y": np.asarray(y, np.int64)})
     graphs: dict[int, bytes] = {}
     if backend == "onnxruntime" and batch_sizes(task, len(y)):
-        from device_agents.onnx_export.cache import GraphCache
+        from device_agents import GraphCache
 
         found = GraphCache(cache).shard(task, len(y))
         graphs = {size: path.read_bytes() for size, path in found.items()}

@@ -22,10 +22,10 @@ from joulefleet.errors import DataQualityError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from device_agents import JobResult
     from device_agents.protocol import ProbeDone
-    from device_agents.session.running_job import JobResult
-    from power.model import SampleBlock
-    from power.profile.model import EnergyKind
+    from power import SampleBlock
+    from power.profile import EnergyKind
 
 LAG_S = 2.0
 """How long to wait for samples of a moment that has just passed: an instrument's link lags behind."""

@@ -10,11 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from emulator.round.outcome import RoundOutcome
-from emulator.round.selector import Selector
-from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.runs.log import RunLog
-from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result, load_result
+from emulator import Result, RoundOutcome, Selector, load_result
+from emulator.runs import EMULATION_FILE, EmulationRecord, RunLog, load_checkpoint, save_checkpoint
 from harness.bench.journal import Listener, tell
 from harness.federate.federation import Federation, Played
 from harness.federate.files import FederateFiles
@@ -28,7 +25,7 @@ from joulefleet.errors import NobodyLeft
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record, write_record
 from joulefleet.runstore import read_table
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 
 def run_federation(

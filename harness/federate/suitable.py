@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from emulator.round.selector import Probe, Profiling, Selector
-from emulator.round.view import PRIVILEGED_FIELDS
-from emulator.scenario.model import FleetSection, Scenario
-from emulator.training.surrogate import SURROGATE
+from emulator import Probe, Profiling, Scenario, Selector
+from emulator.round import PRIVILEGED_FIELDS
+from emulator.scenario import FleetSection
+from emulator.training import SURROGATE
 from harness.bench.matrix import plan_devices
 from harness.federate.settings import FederateSettings
 from harness.inventory import Inventory

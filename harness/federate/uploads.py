@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.training.base import LocalResults, Score, Trainer, weighted_sum
+from emulator import Trainer
+from emulator.training import LocalResults, Score, weighted_sum
 from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.round.accounting import honest_time_s, round_costs, vanilla_cost
-from emulator.round.outcome import Accounting, RoundCost
+from emulator import Accounting
+from emulator.round import RoundCost, honest_time_s, round_costs, vanilla_cost
 from harness.probing.expected import RunRound
 from harness.probing.replay import ReplayedRound, replay
-from power.profile.model import DeviceProfile, EnergyKind
+from power import DeviceProfile
+from power.profile import EnergyKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agents.protocol import Phase
-from emulator.round.accounting import honest_time_s, round_costs
-from emulator.round.outcome import Accounting, ClientCost
-from emulator.runs.result import EMULATION_FILE, EmulationRecord
+from emulator import Accounting
+from emulator.round import ClientCost, honest_time_s, round_costs
+from emulator.runs import EMULATION_FILE, EmulationRecord
 from harness.evidence.capture import Capture
 from harness.probing.fidelity_model import (
     DEVICE,
@@ -44,7 +44,8 @@ from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record
 from joulefleet.runstore.run import read_run
-from power.profile.model import DeviceProfile, EnergyKind
+from power import DeviceProfile
+from power.profile import EnergyKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

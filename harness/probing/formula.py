@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.round.accounting import honest_time_s, round_costs, vanilla_cost
-from emulator.round.outcome import Accounting, ClientCost, RoundCost
-from power.profile.cost_arrays import PhaseCosts
+from emulator import Accounting
+from emulator.round import ClientCost, RoundCost, honest_time_s, round_costs, vanilla_cost
+from power.profile import PhaseCosts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

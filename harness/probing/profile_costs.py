@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.profiles.scale import relative_sd
-from power.profile.cost_arrays import PhaseCosts, missing_costs, phase_costs
-from power.profile.model import DeviceProfile, EnergyKind, PhaseCost, Quantity
+from power import DeviceProfile
+from power.profile import EnergyKind, PhaseCost, PhaseCosts, Quantity, missing_costs, phase_costs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.fleet.batteries import Batteries
-from emulator.fleet.conditions import AlwaysThere
-from emulator.fleet.network import Network, TransferSource
-from emulator.fleet.state import FleetState
-from emulator.fleet.world import World
-from emulator.round.outcome import ClientCost
-from emulator.round.timeline import Timeline
+from emulator.fleet import AlwaysThere, Batteries, FleetState, Network, TransferSource, World
+from emulator.round import ClientCost, Timeline
 from joulefleet.provenance import Origin, weakest
-from power.profile.cost_arrays import profile_costs
-from power.profile.model import DeviceProfile, EnergyKind
-from traces.replay.fleet import NetworkRates, Segments
+from power import DeviceProfile
+from power.profile import EnergyKind, profile_costs
+from traces.replay import NetworkRates, Segments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

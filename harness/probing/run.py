@@ -37,7 +37,7 @@ class ProbingFiles(RunFiles):
     rounds: tuple[PlannedRound, ...]
 
 
-def read_files(plan_path: Path, inventory_path: Path) -> ProbingFiles:
+def read_probing_files(plan_path: Path, inventory_path: Path) -> ProbingFiles:
     """Read and check a probing plan and its inventory; touches nothing else."""
     plan, inventory = load_probing_plan(plan_path), load_inventory(inventory_path)
     return ProbingFiles(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.round.outcome import Accounting
+from emulator import Accounting
 from harness.bench.journal import JOURNAL
 from harness.evidence.capture import Capture
 from harness.inventory import load_inventory
@@ -38,7 +38,8 @@ from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import read_journal
 from joulefleet.runstore.run import read_run
-from power.profile.model import DeviceProfile, EnergyKind, Quantity
+from power import DeviceProfile
+from power.profile import EnergyKind, Quantity
 
 NOT_COUNTED = (
     "counted are the phases of the round: receiving the model, epochs, sending it; loading the task and the "

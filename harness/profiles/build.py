@@ -13,9 +13,9 @@ from harness.profiles.curve import fit_curve
 from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import combine
-from power.energy.measurement import MeasuredWindow
-from power.energy.uncertainty import MeasuredRecording
-from power.profile.model import DeviceProfile, MeasuredLoad, PhaseCost, Quantity, Thermal, TransferCost
+from power import DeviceProfile
+from power.energy import MeasuredRecording, MeasuredWindow
+from power.profile import MeasuredLoad, PhaseCost, Quantity, Thermal, TransferCost
 
 SHORTEST_WAIT_S = 0.05
 CLOCKS_IN_A_WAIT = 20.0

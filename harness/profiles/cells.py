@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from device_agents.workloads.tasks import TASKS
+from device_agents.workloads import TASKS
 from harness.evidence.capture import Background, Capture
 from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError

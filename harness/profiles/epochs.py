@@ -11,10 +11,8 @@ from itertools import chain
 from device_agents.protocol import Phase
 from harness.evidence.capture import Capture, Phased
 from joulefleet.errors import DataQualityError
-from power.energy.baseline import Baseline, measure_baseline
-from power.energy.measurement import MeasuredWindow, measure_windows
-from power.energy.uncertainty import MeasuredRecording
-from power.energy.windows import Window
+from power import Window
+from power.energy import Baseline, MeasuredRecording, MeasuredWindow, measure_baseline, measure_windows
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import SourceRef
 from joulefleet.runstore import RunStore
-from power.profile.model import DeviceProfile, load_profile, save_profile
+from power import DeviceProfile, load_profile
+from power.profile import save_profile
 from power.reference import reference_fleet
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from emulator.experiments import ExperimentResults, VariantSummary, summarise, switches_of
 from emulator.experiments.behaviour import behaviour
 from emulator.experiments.render import (
     HEADER,
@@ -15,14 +16,11 @@ from emulator.experiments.render import (
     pair_notes,
     target_row,
 )
-from emulator.experiments.results import ExperimentResults
-from emulator.experiments.summary import VariantSummary, summarise
-from emulator.experiments.switches import switches_of
 from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
 from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla import vanilla_rows
-from emulator.selectors.registry import shown_name
+from emulator.selectors import shown_name
 from harness.report.experiment_charts import accuracy_charts, energy_bars, learning_charts, selection_map
 from harness.report.experiment_tables import (
     PAPER_COLUMNS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.runs.result import EMULATION_FILE, EmulationRecord
+from emulator.runs import EMULATION_FILE, EmulationRecord
 from joulefleet.records import read_record
 from joulefleet.runstore import read_table
 

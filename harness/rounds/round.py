@@ -17,9 +17,9 @@ from harness.rounds.server import Report, RoundServer
 from joulefleet.errors import describe
 
 if TYPE_CHECKING:
+    from device_agents import JobResult
     from device_agents.protocol import ProbeDone
-    from device_agents.session.running_job import JobResult
-    from power.model import SampleBlock
+    from power import SampleBlock
 
 POLL_S = 0.1
 

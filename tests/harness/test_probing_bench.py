@@ -22,7 +22,7 @@ from harness.inventory import Inventory, load_inventory
 from harness.outputs import EPOCHS_FILE, OUTPUTS
 from harness.probing.expected import Expectation, RunRound, fitting_profiles
 from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.run import ProbingFiles, ProbingOutcome, read_files, run_probing
+from harness.probing.run import ProbingFiles, ProbingOutcome, read_probing_files, run_probing
 from harness.probing.savings import (
     MeasuredRound,
     PairedSeries,
@@ -402,7 +402,7 @@ def files_of(
 ) -> ProbingFiles:
     path = bench.folder / "probing.toml"
     path.write_text(SMALL + "local_epochs = 3\nsamples = 60_000\n" + text + sections)
-    return read_files(path, inventory or bench.inventory)
+    return read_probing_files(path, inventory or bench.inventory)
 
 
 @pytest.fixture(scope="module")

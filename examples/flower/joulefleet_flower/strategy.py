@@ -17,16 +17,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from emulator.round.engine import Engine
-from emulator.round.outcome import Accounting, RoundOutcome
-from emulator.round.phases import OpenRound
-from emulator.round.rules import Aggregation
-from emulator.round.selector import Probe, Profiling, Selector
-from emulator.runs.assembly import assemble, make_selector
-from emulator.runs.learners import Learners
-from emulator.runs.log import RunLog
-from emulator.runs.result import EMULATION_FILE, EmulationRecord
-from emulator.scenario.model import Scenario
+from emulator import Accounting, Probe, Profiling, RoundOutcome, Scenario, Selector
+from emulator.round import Aggregation, Engine, OpenRound
+from emulator.runs import EMULATION_FILE, EmulationRecord, Learners, RunLog, assemble, make_selector
 from joulefleet.errors import ConfigError, NobodyLeft
 from joulefleet.records import write_record
 from joulefleet.runstore import Run

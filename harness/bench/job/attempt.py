@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from device_agents.deploy.bundle import build_bundle
-from device_agents.deploy.install import start_agent
-from device_agents.session.agent_session import AgentSession, Ping
+from device_agents import AgentSession, Ping, build_bundle, start_agent
 from harness.bench.job.bind import JobEvidence, bind
 from harness.bench.job.board import DeviceDisplay, StatusBoard
 from harness.bench.job.device_state import DeviceState, ask_state
@@ -36,8 +34,7 @@ from joulefleet.runstore import Journal
 if TYPE_CHECKING:
     from device_agents.protocol import EpochMarker, ProbeDone
     from device_agents.transport import Channel, Transport
-    from power.meter import MeterConfig
-    from power.model import SampleBlock
+    from power import MeterConfig, SampleBlock
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from device_agents import JobResult, Ping
     from device_agents.protocol import ProbeDone
-    from device_agents.session.agent_session import Ping
-    from device_agents.session.running_job import JobResult
     from harness.evidence.capture import HostWindow
-    from power.model import SampleBlock
+    from power import SampleBlock
 
 
 class Stage(StrEnum):

@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from device_agents.session.agent_session import AgentSession
-from device_agents.session.job_record import JobRecord
+from device_agents import AgentSession, JobRecord
 from harness.bench.job.failures import FAILED
 from harness.bench.job.telemetry import write_telemetry
 from harness.evidence.capture import TELEMETRY

@@ -11,7 +11,7 @@ from harness.bench.job.ending import Ending
 from harness.bench.plan import Cooldown, JobTiming
 from harness.evidence.capture import HostWindow
 from joulefleet.errors import ConfigError, DeviceError
-from power.energy.baseline import IDLE_PARTS
+from power.energy import IDLE_PARTS
 
 ASK_PERIOD_S = 5.0
 

@@ -13,10 +13,9 @@ from harness.cli.frame import Command, Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.round.outcome import RoundOutcome
-    from emulator.runs.result import Result
+    from emulator import Result, RoundOutcome
     from harness.federate.files import FederateFiles
-    from power.profile.model import DeviceProfile
+    from power import DeviceProfile
 
 _file = click.Path(path_type=Path, dir_okay=False)
 _folder = click.Path(path_type=Path, file_okay=False)
@@ -50,10 +49,10 @@ def federate(
     resume: Path | None,
 ) -> Output:
     """Play SCENARIO (a file or a preset) on the devices of an inventory, under their meters."""
-    from harness.federate.files import read_files
+    from harness.federate.files import read_federate_files
     from harness.profiles.library import profiles_at
 
-    files = read_files(scenario, inventory, settings, selector=selector, seed=seed, rounds=rounds)
+    files = read_federate_files(scenario, inventory, settings, selector=selector, seed=seed, rounds=rounds)
     known = profiles_at(profiles) if profiles else None
     if dry_run:
         return _dry_run(files)
@@ -155,7 +154,7 @@ def _data(files: FederateFiles, result: Result) -> dict[str, Any]:
 
 
 def _accountings() -> list[str]:
-    from emulator.round.outcome import Accounting
+    from emulator import Accounting
 
     return [accounting.value for accounting in Accounting]
 

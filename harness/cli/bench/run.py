@@ -47,9 +47,9 @@ def run(
     profiles: tuple[Path, ...],
 ) -> Output:
     """Measure what a PLAN asks for on the devices of an inventory."""
-    from harness.rounds.bench_run.run import read_files
+    from harness.rounds.bench_run.run import read_bench_files
 
-    files = read_files(plan, inventory)
+    files = read_bench_files(plan, inventory)
     if dry_run:
         return _dry_run(files, root, only, profiles)
     return _run(files, root, resume, only)

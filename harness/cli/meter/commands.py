@@ -16,8 +16,7 @@ from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from power.meter import MeterConfig
-    from power.model import Finding
+    from power import Finding, MeterConfig
     from power.recording import RecordingRecord
 
 _out = click.option(
@@ -40,8 +39,8 @@ for command in (emulate, output, selftest, show):
 @meter.command("list")
 def list_meters() -> Output:
     """Kinds of meters, and which of them can be emulated."""
-    from power.emulated.service import EMULATORS
-    from power.meter import METERS
+    from power import METERS
+    from power.emulated import EMULATORS
 
     rows = [
         {
@@ -67,7 +66,7 @@ def scan() -> Output:
 
     No serial port is opened. A Monsoon on USB is opened to ask for its serial number, and for nothing else.
     """
-    from power.meters.scan import scan_instruments
+    from power import scan_instruments
 
     found = scan_instruments()
 
@@ -88,7 +87,7 @@ def scan() -> Output:
 @with_meter
 def info(config: MeterConfig) -> Output:
     """Open a meter and show what it says about itself. Its output is left as it is."""
-    from power.meter import open_meter
+    from power import open_meter
 
     with open_meter(config) as opened:
         facts = opened.info
@@ -115,8 +114,7 @@ def info(config: MeterConfig) -> Output:
 def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Output:
     """Record a meter. Ctrl-C ends the recording and keeps it."""
     from harness.cli.meter.live import LivePower, stop_on_signals
-    from power.meter import open_meter
-    from power.recording.recorder import record
+    from power import open_meter, record
 
     with open_meter(config) as opened, stop_on_signals() as stop, LivePower("recording", seconds) as live:
         record_ = record(opened, out, config=config, seconds=seconds, stop=stop, on_block=live)
@@ -134,7 +132,7 @@ def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Outpu
 @_out
 def import_file(form: str, file: Path, channel: Literal["main", "usb", "aux"], out: Path) -> Output:
     """Import a file that other software recorded: a CSV export of Monsoon's PowerTool."""
-    from power.importers.powertool_csv import import_powertool_csv
+    from power import import_powertool_csv
 
     del form  # there is one so far, and click has checked it
     return _recorded(out, import_powertool_csv(file, out, channel=channel))
@@ -158,8 +156,8 @@ def salvage(folder: Path) -> Output:
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 def verify(folder: Path) -> Output:
     """Check a recording: its files against their hashes, its samples against the instrument's bytes."""
+    from power import compare_with_raw
     from power.recording import RAW_FILE, open_recording, verify_hashes
-    from power.recording.redecode import compare_with_raw
 
     recording = open_recording(folder)
     changed = verify_hashes(recording)
@@ -189,7 +187,7 @@ def _recorded(
     folder: Path, record: RecordingRecord, *, mean_power_w: float | None = None, code: int = 0
 ) -> Output:
     """What is said of a finished recording; an error among its findings is the answer "no"."""
-    from power.model import Severity
+    from power import Severity
 
     clock = record.timebase
     data: dict[str, Any] = {

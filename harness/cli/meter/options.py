@@ -13,7 +13,7 @@ import click
 from harness.inventory import load_inventory
 from joulefleet.config import validate
 from joulefleet.errors import ConfigError
-from power.meter import MeterConfig
+from power import MeterConfig
 
 _LIMITS = {"voltage_v": "--voltage", "voltage_max_v": "--voltage-max", "current_limit_a": "--current-limit"}
 

@@ -26,9 +26,9 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
 
     --from and --to count from its first sample. The exit code is 6 if the energy must not be used.
     """
+    from power import write_samples_csv
     from power.energy import measure_energy
     from power.recording import open_recording
-    from power.recording.csv_export import write_samples_csv
 
     recording = open_recording(folder)
     record = recording.record

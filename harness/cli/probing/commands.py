@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from harness.probing.predict import Prediction
     from joulefleet.interval import Interval
-    from power.profile.model import DeviceProfile
+    from power import DeviceProfile
 
 REFERENCE = "reference"
 PAPER_CHOSEN = (10,)
@@ -164,7 +164,7 @@ def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[D
 
 
 def _data(found: Prediction, task: str) -> dict[str, Any]:
-    from emulator.experiments.paper import PAPER_SAVING
+    from emulator.experiments import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     return {
@@ -184,7 +184,7 @@ def _data(found: Prediction, task: str) -> dict[str, Any]:
 def _render(found: Prediction, task: str, console: Console) -> None:
     from rich.table import Table
 
-    from emulator.experiments.paper import PAPER_SAVING
+    from emulator.experiments import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     title = (

@@ -125,7 +125,7 @@ def import_(root: Path, files: tuple[Path, ...]) -> Output:
     from harness.profiles.exchange import import_profile
     from harness.profiles.library import PROFILES
     from joulefleet.runstore import RunStore
-    from power.profile.model import load_profile
+    from power import load_profile
 
     for path in files:
         load_profile(path)  # before anything is stored: a bad file must not leave half an import behind

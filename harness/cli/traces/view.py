@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from traces.quality.sets import FindingCounts
+    from traces import TraceSet
+    from traces.quality import FindingCounts, RepairRecord
     from traces.stats import TraceStats
-    from traces.storage.manifest import RepairRecord
-    from traces.storage.trace_set import TraceSet
 
 
 def render_summary(console: Console, found: TraceSet) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from device_agents.workloads.tasks import TASKS
+from device_agents.workloads import TASKS
 from harness.profiles.flops import count_task
 from harness.profiles.reference_fleet import surroundings
 from harness.profiles.reference_fleet.phones import phones
@@ -14,7 +14,7 @@ from harness.profiles.reference_fleet.sources import BATTERY_V, SOURCES, rounded
 from harness.profiles.reference_fleet.training import ANCHOR_SOC, Bodt, speed, training_power
 from joulefleet.errors import ConfigError
 from joulefleet.records import write_record
-from power.reference.facts import Family, PowerFacts, ReferenceFacts, TaskFacts
+from power.reference import Family, PowerFacts, ReferenceFacts, TaskFacts
 
 FACTS_FILE = Path("power/reference/facts.json")
 

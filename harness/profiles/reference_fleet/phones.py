@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.profiles.reference_fleet.sources import BATTERY_MAH, CORES, WITH_5G, rounded
-from power.reference.facts import PhoneFacts
+from power.reference import PhoneFacts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.profiles.reference_fleet.sources import rounded
-from power.reference.facts import Radio, RadioLink
+from power.reference import Radio, RadioLink
 
 NETWORKS = {"lte": "LTE", "nr": "NSALow"}
 CHARGING_BELOW = 0.8

@@ -12,8 +12,8 @@ from device_agents.protocol import Phase
 from harness.evidence.capture import Capture, open_capture
 from harness.profiles.epochs import CutCapture
 from joulefleet.interval import student_half_width
-from power.energy.index import EnergyIndex
-from power.energy.windows import DEFAULT_POLICY, Window, WindowEnergy
+from power import Window
+from power.energy import DEFAULT_POLICY, EnergyIndex, WindowEnergy
 
 
 def energy_per_epoch_j(capture: Capture) -> float | None:
