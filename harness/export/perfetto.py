@@ -40,7 +40,8 @@ def export_perfetto(run: StoredRun, out: Path, *, max_counter_events: int = MAX_
     """
     if not run.captures:
         raise DataQualityError(
-            f"{run.path}: no finished capture in it", hint="`joulefleet bench status` says why"
+            f"{run.path}: this run of kind {run.record.kind!r} has no finished capture to draw",
+            hint="of a bench run, `joulefleet bench status` says why",
         )
     zero_utc = min(job.capture.recording.record.started_utc for job in run.captures)
     each = max(4, max_counter_events // len(run.captures))

@@ -59,11 +59,12 @@ def emulation_tables(run: Path) -> tuple[JoinedTable, ...]:
     """Rounds and participants of a run's emulations, or of a federation; nothing if it has none."""
     import pyarrow as pa
 
-    folders = tuple(file.parent for file in sorted(run.rglob(EMULATION_FILE)))
-    if not folders:
-        return ()
+    begun = [file.parent for file in sorted(run.rglob(EMULATION_FILE))]
     found = []
     for name in TABLES:
+        folders = tuple(folder for folder in begun if any(folder.glob(f"{name}.*")))
+        if not folders:
+            continue  # cut short before the first round was closed
         parts = [(part.schema, len(part)) for part in (_labelled(run, folder, name) for folder in folders)]
         schema = pa.unify_schemas([schema.remove_metadata() for schema, _ in parts])
         found.append(JoinedTable(name, schema, sum(rows for _, rows in parts), run, folders))
