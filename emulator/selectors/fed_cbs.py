@@ -56,7 +56,7 @@ class FedCbs(GrownCohort):
     ) -> NDArray[np.int64]:
         """Device by device."""
         samples = self.shares(view)[candidates] * view.data_size[candidates, np.newaxis]
-        # Of a million devices, few have told anything yet: what is the same for many is worked out once.
+        # Of a million devices, few have reported anything yet: what is the same for many is worked out once.
         distinct, kind = np.unique(samples, axis=0, return_inverse=True)
         bonus = np.sqrt(3 * math.log(view.round) / (2 * np.maximum(view.times_chosen[candidates], 1)))
         cohort = np.zeros(samples.shape[1])

@@ -60,7 +60,7 @@ class HarmonyLike(GrownCohort):
         """Device by device."""
         order = rng.permutation(candidates)  # argmin takes the first of equals, so the order must be random
         shares = label_shares(view.bias_delta)[order]
-        # Of a million devices, few have told anything yet: what is the same for many is worked out once.
+        # Of a million devices, few have reported anything yet: what is the same for many is worked out once.
         distinct, kind = np.unique(shares, axis=0, return_inverse=True)
         seen = shares.max(axis=0, initial=0.0) > 0
         penalty = self._penalty(view)[order]

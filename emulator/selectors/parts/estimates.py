@@ -39,7 +39,7 @@ def label_shares(bias_delta: NDArray[np.float64]) -> NDArray[np.float64]:
     bias of a class rises where the device holds more of it than the model predicted. The rises, normalised,
     are the estimate. A device that has sent no update yet, or whose update raised no bias, counts as
     balanced. Methods that look for balance therefore try whom they do not know; devices that have no data or
-    never deliver have to be told apart before (`worth_asking`).
+    never deliver have to be left out before (`worth_asking`).
 
     Args:
         bias_delta: Change of the output bias in each device's last update; NaN rows for none.
