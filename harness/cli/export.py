@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, root_option
 
 if TYPE_CHECKING:
     from harness.results.stored_run import StoredRun
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("export", cls=Command)
 @click.argument("run")
-@click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
-    help="Folder that holds the runs.",
-)  # fmt: skip
+@root_option()
 @click.option("--format", "form", type=click.Choice(["csv", "parquet", "perfetto", "junit"]))
 @click.option(
     "--out", type=click.Path(path_type=Path),

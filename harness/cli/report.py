@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 @click.command("report", cls=Command)
 @click.argument("run")
-@click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
-    help="Folder that holds the runs.",
-)  # fmt: skip
+@root_option()
 @click.option("--partial", is_flag=True, help="Of an unfinished experiment: go on without what is missing.")
 @click.option("--open", "show", is_flag=True, help="Show it in the browser.")
 def report(run: str, root: Path, partial: bool, show: bool) -> Output:
