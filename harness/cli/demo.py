@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 @click.command("demo", cls=Command)
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs"),
-    show_default=True,
-    help="Where the runs go.",
-)
+@root_option("Where the runs go.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed of the bench."
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("export", cls=Command)
 @click.argument("run")
-@click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
-    help="Folder that holds the runs.",
-)  # fmt: skip
+@root_option()
 @click.option("--format", "form", type=click.Choice(["csv", "parquet", "perfetto", "junit"]))
 @click.option(
     "--out", type=click.Path(path_type=Path),
@@ -124,10 +121,7 @@ _WRITERS = {"csv": _csv, "parquet": _parquet, "perfetto": _perfetto, "junit": _j
 
 @click.command("report", cls=Command)
 @click.argument("run")
-@click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
-    help="Folder that holds the runs.",
-)  # fmt: skip
+@root_option()
 @click.option("--partial", is_flag=True, help="Of an unfinished experiment: go on without what is missing.")
 @click.option("--open", "show", is_flag=True, help="Show it in the browser.")
 def report(run: str, root: Path, partial: bool, show: bool) -> Output:

@@ -88,7 +88,7 @@ class GpioEdge:
     """One edge that both sides saw.
 
     Only the INA219 sketch records a digital input (`power.meters.ina219.Ina219.sync_edges`), and the bench
-    does not use it: nobody switches a pin on the device. Whoever does turns the edges into these.
+    does not use it: no device switches a pin. Code that does can turn the edges into these.
 
     Attributes:
         t_dev_ns: When the device switched its pin, on its own clock.

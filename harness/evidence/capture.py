@@ -110,12 +110,12 @@ class CaptureRecord(StoredRecord):
         repetition: From 1 on within its cell (device, workload, backend, background).
         attempt: From 1 on; earlier ones are in ``failed/``.
         throttled_epochs: Epochs in which the device was slowed down; they are not averaged in.
-        throttling_known: Whether the device would have told, in every epoch.
+        throttling_known: Whether the device reports throttling, in every epoch.
         idle: When the host left the device alone, before and after the work: the baseline.
         pings: Every clock exchange: with the recording and the markers, all that the clock fit was made of.
         bursts: What became of each pattern in the power trace.
         suspended_ns: How long the device slept during the round; None if it cannot tell.
-        epochs_cpu_s: Processor time of the training process during its epochs, all together; None likewise.
+        epochs_cpu_s: Processor time of the training process in its epochs, all together; None if not known.
         recording_sha256: Hash of ``recording.json``, which in turn hashes the samples.
         markers_sha256: Hash of ``markers.jsonl``.
         telemetry_sha256: Hash of ``telemetry.parquet``; None if there is none.
