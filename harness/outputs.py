@@ -90,7 +90,7 @@ def _write_epochs(job: JobCapture) -> None:
 
 
 OUTPUTS = RunOutputs(of_capture=write_epochs, of_run=write_outputs)
-"""For whoever measures on the bench."""
+"""What commands and the demo pass to a session on the bench."""
 
 
 def write_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:

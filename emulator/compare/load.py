@@ -215,10 +215,10 @@ def _once(loaded: Sequence[LoadedRun]) -> tuple[list[LoadedRun], list[str]]:
     """Each method and seed once, and what was left out: it must not decide the target either."""
     kept: dict[tuple[str, int], LoadedRun] = {}
     twice = [one for one in loaded if kept.setdefault((one.method, one.seed), one) is not one]
-    told = [
+    notes = [
         f"{one.path}: {one.method} with seed {one.seed} is there twice; the first counts" for one in twice
     ]
-    return list(kept.values()), told
+    return list(kept.values()), notes
 
 
 def _means(loaded: Sequence[LoadedRun]) -> dict[str, float]:

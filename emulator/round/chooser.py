@@ -73,9 +73,9 @@ class Chooser:
 
     def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
         """Tell how the round went; of what was reported, only what the selector declared."""
-        told = outcome.restricted(self.selector.needs)
+        shown = outcome.restricted(self.selector.needs)
         with self._timed():
-            self.selector.observe(view, told)
+            self.selector.observe(view, shown)
 
     def check(self, chosen: Ids, candidates: Ids, wanted: int) -> None:
         """Refuse a choice that the rules do not allow."""

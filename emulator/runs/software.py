@@ -169,6 +169,6 @@ def note_sources(run: Run) -> None:
 
 def note_accepted(run: Run, sources: Sequence[Path]) -> None:
     """Let a run say that it goes on with, or takes over, results of other software."""
-    told = [f"{path.name}: {'; '.join(changed)}" for path in sources if (changed := changes_since(path))]
-    if told:
-        run.note(**{OTHER_SOFTWARE: "; ".join(told)})
+    notes = [f"{path.name}: {'; '.join(changed)}" for path in sources if (changed := changes_since(path))]
+    if notes:
+        run.note(**{OTHER_SOFTWARE: "; ".join(notes)})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.engine_options import check_engine, engine_options, ray_cluster
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, root_option
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class Seeds(click.ParamType[tuple[int, ...]]):
 @click.option("--accept-other-software", is_flag=True,
               help="With --resume: although code or packages have changed; comparisons say so.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and train nothing.")
-@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("emulations"),
-              show_default=True, help="Where the run goes.")  # fmt: skip
+@root_option("Where the run goes.", Path("emulations"))
 def emulate(
     scenario: str | None,
     selectors: str | None,

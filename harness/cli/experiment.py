@@ -9,7 +9,7 @@ import click
 
 from harness.cli.emulate import Seeds
 from harness.cli.engine_options import check_engine, engine_options, ray_cluster
-from harness.cli.frame import Group, Output
+from harness.cli.frame import Group, Output, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,8 +68,7 @@ def list_experiments() -> Output:
               help="Resume or reuse although code or packages have changed; the tables say so.")  # fmt: skip
 @engine_options
 @click.option("--dry-run", is_flag=True, help="Show what would be run and how long it takes.")
-@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=ROOT, show_default=True,
-              help="Where the run goes.")  # fmt: skip
+@root_option("Where the run goes.", ROOT)
 def run_experiment(
     name: str,
     preset: str,
@@ -114,8 +113,7 @@ def run_experiment(
 @click.option("--partial", is_flag=True, help="Without runs that are missing; the tables say so.")
 @click.option("--format", "form", type=click.Choice(["text", "markdown", "csv"]), default="text",
               show_default=True)  # fmt: skip
-@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=ROOT, show_default=True,
-              help="Folder that holds the runs.")  # fmt: skip
+@root_option(folder=ROOT)
 def table(run: str, partial: bool, form: str, root: Path) -> Output:
     """Show the tables of RUN, and write them and its page anew."""
     from joulefleet.runstore import find_run

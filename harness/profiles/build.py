@@ -35,7 +35,7 @@ def build_profile(
     Args:
         captures: One or more repetitions, with or without background loads.
         dataset: What to call the data set; what the captures call it if None.
-        backend: Likewise.
+        backend: The same.
 
     Raises:
         DataQualityError: There is no capture, they do not belong together, or none has a usable epoch.

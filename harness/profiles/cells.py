@@ -81,7 +81,7 @@ def by_background(captures: Sequence[Capture]) -> list[Level]:
     if not levels or levels[0].background.kind != "none":
         raise DataQualityError(
             f"{captures[0].record.device.name}: no capture without background load",
-            hint="add a background level of nothing to the plan: the others are told relative to it",
+            hint="add a background level of nothing to the plan: the others are relative to it",
         )
     return levels
 

@@ -138,7 +138,7 @@ class CutCapture:
 
     @cached_property
     def load_baseline(self) -> Baseline | None:
-        """Power of the background load by itself; None likewise."""
+        """Power of the background load by itself; None if it was not measured."""
         phases = [phase for phase in self.capture.phases() if phase.phase is Phase.LOAD]
         return self._measure([_window(phase, "background load alone") for phase in phases[-1:]])
 

@@ -140,7 +140,7 @@ def _whole_captures(run: Path) -> Iterable[tuple[str, str]]:
 
 
 def read(path: Path) -> Stored:
-    """Read a profile's file, claiming no more than the captures around it bear out."""
+    """Read a profile's file, claiming no more than the captures around it prove."""
     folder = path.resolve().parent
     run = folder.parent if folder.name == PROFILES else folder
     return Stored(load_profile(path, verify=verifier(run)), path)

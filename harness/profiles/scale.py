@@ -1,4 +1,4 @@
-"""Profiles of what nobody measured: another task, another number of samples, another device.
+"""Profiles of what was not measured: another task, another number of samples, another device.
 
 Another task on the same device
     Time is taken as proportional to arithmetic (`harness.profiles.flops`) times samples, power as unchanged,

@@ -100,11 +100,11 @@ def _clause(cell: MeasuredCell, origin: Origin) -> str:
 
 
 def _said(share: Quantity, origin: Origin) -> str:
-    """A share in words: whether it can be told from nothing is part of the answer."""
+    """A share in words: whether it differs from zero is part of the answer."""
     text = _percent(share, origin).text
     if share.half_width_95 is None:
         return f"{text} (one repetition, no interval)"
-    return f"{text} (not told from 0)" if abs(share.mean) <= share.half_width_95 else text
+    return f"{text} (not distinguishable from 0)" if abs(share.mean) <= share.half_width_95 else text
 
 
 def _percent(share: Quantity, origin: Origin) -> Number:

@@ -11,7 +11,7 @@ from harness.cli.bench.federate import federate
 from harness.cli.bench.files import init, schema
 from harness.cli.bench.look import ping, show, status
 from harness.cli.bench.run import run
-from harness.cli.frame import Group, Output
+from harness.cli.frame import Group, Output, inventory_option
 from joulefleet.errors import EXIT_DEVICE
 
 if TYPE_CHECKING:
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
     from device_agents.transport import HostKey
     from harness.inventory import Login
 
-_inventory = click.option(
-    "--inventory",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("devices.toml"),
-    show_default=True,
-    help="File that lists the devices.",
-)
+_inventory = inventory_option()
 
 
 @click.group("bench", cls=Group)

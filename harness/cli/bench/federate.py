@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, inventory_option, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,8 +24,7 @@ _profile = click.Path(path_type=Path, exists=True)
 
 @click.command("federate", cls=Command)
 @click.argument("scenario")
-@click.option("--inventory", type=_file, default=Path("devices.toml"), show_default=True,
-              help="File that lists the devices.")  # fmt: skip
+@inventory_option()
 @click.option("--settings", type=_file, help="How to play it on the bench (federate.toml); has defaults.")
 @click.option("--selector", help="Instead of the scenario's own.")
 @click.option("--rounds", type=click.IntRange(1), help="Instead of the scenario's.")
@@ -33,7 +32,7 @@ _profile = click.Path(path_type=Path, exists=True)
 @click.option("--profiles", type=_profile, multiple=True,
               help="What the server knows of the devices at first: profile files, or a run's folder; "
               "by default every device plays one round to tell.")  # fmt: skip
-@click.option("--root", type=_folder, default=Path("runs"), show_default=True, help="Where a new run goes.")
+@root_option("Where a new run goes.")
 @click.option("--dry-run", is_flag=True, help="Say what would be played, and touch nothing.")
 @click.option("--resume", type=_folder, help="Take this run up again: finished rounds are kept.")
 def federate(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, inventory_option, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,14 +20,8 @@ _folder = click.Path(path_type=Path, file_okay=False)
 
 @click.command("run", cls=Command)
 @click.argument("plan", type=_file)
-@click.option(
-    "--inventory",
-    type=_file,
-    default=Path("devices.toml"),
-    show_default=True,
-    help="File that lists the devices.",
-)
-@click.option("--root", type=_folder, default=Path("runs"), show_default=True, help="Where a new run goes.")
+@inventory_option()
+@root_option("Where a new run goes.")
 @click.option("--dry-run", is_flag=True, help="List jobs, time, energy and disk; touch nothing.")
 @click.option("--resume", type=_folder, help="Take this run up again: finished jobs are kept.")
 @click.option(

@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Group, Output
+from harness.cli.frame import Group, Output, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.profiles.library import Stored
 
-_root = click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
-    help="Folder that holds the runs.",
-)  # fmt: skip
+_root = root_option()
 
 
 @click.group("profile", cls=Group)

@@ -96,18 +96,18 @@ def validate(folder: Path, repaired: Path | None) -> Output:
     found = TraceSet(folder)
     changed = found.verify()
     with progress("validating", len(found)) as advance:
-        tally = validate_set(found, advance)
-    data: dict[str, Any] = {**tally.as_dict(), "changed_tables": changed}
+        counts = validate_set(found, advance)
+    data: dict[str, Any] = {**counts.as_dict(), "changed_tables": changed}
     result = None
     if repaired is not None:
         with progress("repairing", len(found)) as advance:
             result = repair_set(found, repaired, advance)
         data["repairs"] = [change.model_dump() for change in result.repairs]
         data["left"] = result.left.as_dict()
-    left = tally if result is None else result.left
+    left = counts if result is None else result.left
 
     def render(console: Console) -> None:
-        render_findings(console, tally, changed)
+        render_findings(console, counts, changed)
         if result is not None:
             render_repairs(console, result.repairs, result.left)
 
