@@ -16,10 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from benchmarks.result import Figure, figure
-from device_agents.deploy.bundle import build_bundle
-from device_agents.deploy.install import Installation, remove_payloads, start_agent
-from device_agents.transport.host_keys import fetch_host_key, trust
-from device_agents.transport.ssh import SshChannel, SshTransport
+from device_agents import Installation, SshTransport, build_bundle, start_agent
+from device_agents.deploy import remove_payloads
+from device_agents.transport import SshChannel, fetch_host_key, trust
 from tests.device_agents.relay import Relay, relay
 from tests.device_agents.ssh_server import ssh_server
 

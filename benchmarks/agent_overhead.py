@@ -12,8 +12,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.result import Figure, figure
-from device_agents.job import Job
-from device_agents.session.agent_session import AgentSession
+from device_agents import AgentSession, Job
 from device_agents.transport import LocalTransport
 
 REPEATS = 5

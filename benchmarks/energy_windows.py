@@ -16,10 +16,10 @@ import numpy as np
 
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
+from power import InstrumentInfo, SampleBlock
 from power.energy import GapPolicy, Window, integrate_recording
-from power.model import Accuracy, InstrumentInfo, RangeAccuracy, SampleBlock
+from power.meters import Accuracy, RangeAccuracy, Timebase
 from power.recording import RecordingWriter, open_recording
-from power.timebase import Timebase
 
 RATE_HZ = 5000
 BLOCK = RATE_HZ // 10  # a live meter hands over about a tenth of a second at a time

@@ -22,23 +22,16 @@ import numpy as np
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from benchmarks.trace_queries import HALF_HOUR_NS, random_users
-from emulator.fleet.batteries import Batteries
-from emulator.fleet.conditions import Replayed
-from emulator.fleet.network import Network, TransferSource
-from emulator.fleet.state import fleet_from_profiles
-from emulator.fleet.world import World
-from emulator.round.engine import Engine
-from emulator.round.reward import Budgets, signed
-from emulator.round.rules import RewardRules, RoundRules
-from emulator.round.selector import Probe
-from emulator.runs.log import RunLog
-from emulator.selectors.fedavg import FedAvg
-from emulator.training.surrogate import SurrogateTrainer
+from emulator import Probe
+from emulator.fleet import Batteries, Network, Replayed, TransferSource, World, fleet_from_profiles
+from emulator.round import REWARDS, Budgets, Engine, RewardRules, RoundRules
+from emulator.runs import RunLog
+from emulator.selectors import FedAvg
+from emulator.training import SurrogateTrainer
 from joulefleet.runstore import RunStore
-from power.reference.fleet import reference_fleet
-from traces.replay.devices import FleetRecipe
-from traces.replay.flat import flatten
-from traces.replay.fleet import TraceFleet
+from power import reference_fleet
+from traces import FleetRecipe, TraceFleet
+from traces.replay import flatten
 
 BATCHES = 7
 ROUNDS_PER_BATCH = 10
@@ -92,7 +85,7 @@ def engine(devices: int, candidates: int, k: int) -> Engine:
     network = Network(fleet, conditions, TransferSource.PROFILE, 250_000)
     world = World(fleet, conditions, Batteries(fleet, conditions), network)
     rules = RoundRules(rounds=10**6, k=k, candidates=candidates, local_epochs=5)
-    reward_rules = RewardRules(signed, Budgets(time_s=5.0, energy_j=50.0 * k))
+    reward_rules = RewardRules(REWARDS.load("signed"), Budgets(time_s=5.0, energy_j=50.0 * k))
     trainer = SurrogateTrainer(sizes, 10, 0)
     return Engine(world, trainer, ProbingRandom(), rules, reward_rules, 0, classes=10)
 

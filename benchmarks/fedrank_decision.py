@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.result import Figure, figure
 from benchmarks.selector_decisions import K, fleet
-from emulator.selectors.fedrank.selector import FedRank, device_states
+from emulator.selectors import FedRank, device_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from emulator.selectors.neural.mlp import Mlp
+    from emulator.selectors import Mlp
 
 SIZES = (100_000, 1_000_000)
 REPEATS = 7

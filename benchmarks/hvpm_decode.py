@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.result import Figure, figure
-from power.wire.hvpm import HvpmDecoder
+from power.wire import HvpmDecoder
 from power.wire.hvpm_control import SAMPLE_RATE_HZ
 from tests.power.hvpm_streams import StreamMaker, scale_of
 

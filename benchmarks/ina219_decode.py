@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks.result import Figure, figure
-from power.wire.ina219_csv import CsvScale, Ina219CsvDecoder
-from power.wire.ina219_csv_rows import CsvFormat
+from power.wire import CsvFormat, CsvScale, Ina219CsvDecoder
 from tests.power.ina219_runs import decode
 from tests.power.ina219_runs import run as protocol_run
 

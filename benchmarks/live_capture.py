@@ -18,10 +18,8 @@ from typing import Any
 
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
-from power.emulated.options import EmulatorOptions
-from power.emulated.service import EmulatorProcess
-from power.meter import MeterConfig, open_meter
-from power.recording.recorder import record
+from power import MeterConfig, open_meter, record
+from power.emulated import EmulatorOptions, EmulatorProcess
 
 NAME = "live_capture"
 MAX_CPU_SHARE = 0.15

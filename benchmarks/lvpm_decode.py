@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from benchmarks.result import Figure, figure
-from power.wire.lvpm import LvpmDecoder
+from power.wire import LvpmDecoder
 from tests.power.lvpm_reference import (
     STEP_V,
     data_packets,

@@ -20,8 +20,7 @@ from typing import Any
 
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
-from emulator.round.outcome import RoundOutcome
-from emulator.selectors.registry import SELECTORS
+from emulator import SELECTORS, RoundOutcome
 from joulefleet.errors import ConfigError
 
 NAME = "million_devices"
@@ -101,7 +100,7 @@ def _in_child(preset: str, selector: str, devices: int, rounds: int) -> dict[str
 def play(preset: str, selector: str, devices: int, rounds: int) -> dict[str, Any]:
     """A run in this process, which has done nothing else."""
     import emulator
-    from emulator.scenario.load import load_scenario
+    from emulator import load_scenario
 
     scenario = load_scenario(preset)
     changed = scenario.model_copy(

@@ -29,9 +29,8 @@ import numpy as np
 
 from benchmarks.result import Figure, figure
 from benchmarks.suite.peers import PeerUnavailable, peer_python
-from device_agents.workloads.models import initial_state
-from device_agents.workloads.tasks import TASKS, synthetic_shard
-from emulator.data.sources import load_data_set
+from device_agents.workloads import TASKS, initial_state, synthetic_shard
+from emulator.data import load_data_set
 from joulefleet.errors import StorageError
 
 NAME = "multi_client_training"

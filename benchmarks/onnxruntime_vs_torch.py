@@ -12,12 +12,16 @@ import numpy as np
 import torch
 
 from benchmarks.result import Figure, figure
-from device_agents.onnx_export.cache import GraphCache
-from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
-from device_agents.workloads.backend_torch import TorchTrainer
-from device_agents.workloads.models import initial_state
-from device_agents.workloads.tasks import TASKS, Task, synthetic_shard
-from device_agents.workloads.trainer import LocalTrainer
+from device_agents import GraphCache
+from device_agents.workloads import (
+    TASKS,
+    LocalTrainer,
+    OnnxRuntimeTrainer,
+    Task,
+    TorchTrainer,
+    initial_state,
+    synthetic_shard,
+)
 
 T = TypeVar("T")
 

@@ -17,11 +17,9 @@ from pathlib import Path
 
 from benchmarks.agent_overhead import phone_tree
 from benchmarks.result import Figure, figure
-from device_agents.job import Job
+from device_agents import AgentSession, Job, SshTransport
 from device_agents.protocol import Phase
-from device_agents.session.agent_session import AgentSession
-from device_agents.transport.host_keys import fetch_host_key, trust
-from device_agents.transport.ssh import SshTransport
+from device_agents.transport import fetch_host_key, trust
 from tests.device_agents.relay import Relay, relay
 from tests.device_agents.ssh_server import SshServer, ssh_server
 

@@ -16,13 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.result import Figure, figure
-from device_agents.workloads.tasks import TASKS, synthetic_shard
-from emulator.data.model import DataSet, Split
-from emulator.data.partition import make_partition
-from emulator.scale.cluster import connected
-from emulator.scale.ray_trainer import RayTrainer, open_ray_trainer
-from emulator.training.base import Trainer
-from emulator.training.choose import open_trainer
+from device_agents.workloads import TASKS, synthetic_shard
+from emulator import DataSet, Split, Trainer
+from emulator.data import make_partition
+from emulator.scale import RayTrainer, connected, open_ray_trainer
+from emulator.training import ClientData, open_trainer
 
 NAME = "ray_training"
 TASK = TASKS["mnist-lenet5"]
@@ -44,11 +42,12 @@ def run() -> list[Figure]:
     """A round to warm up and three that count, of each engine."""
     data = _data()
     partition = make_partition("iid", data.train, CLIENTS, 0)
-    here = open_trainer(TASK, data, partition, seed=0, implementation="cpu", workers=ACTORS)
+    clients = ClientData(data, partition, 0)
+    here = open_trainer(TASK, clients, implementation="cpu", workers=ACTORS)
     _round(here, 0)  # before Ray's threads are there: workers are forked
     started_s = time.monotonic()
     with connected(num_cpus=ACTORS, object_store_memory=400 * 2**20):
-        there = open_ray_trainer(TASK, data, partition, seed=0, implementation="cpu", workers=ACTORS)
+        there = open_ray_trainer(TASK, clients, implementation="cpu", workers=ACTORS)
         there.evaluate(there.initial(), "validation")
         start_s = time.monotonic() - started_s
         _round(there, 0)

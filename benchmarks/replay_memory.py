@@ -21,13 +21,11 @@ import numpy as np
 
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
+from power import InstrumentInfo, MeterConfig, SampleBlock, open_meter, record
 from power.emulated.lvpm import PACKET_SAMPLES, LvpmConverter
-from power.meter import MeterConfig, RawSink, open_meter
+from power.meters import RawSink, StreamingMeter
 from power.meters.monsoon_lvpm import ACCURACY, KIND
-from power.meters.streaming import StreamingMeter
-from power.model import InstrumentInfo, SampleBlock
-from power.recording.recorder import record
-from power.wire.lvpm import LvpmDecoder
+from power.wire import LvpmDecoder
 from power.wire.lvpm_frames import DATA, FLAG_OUTPUT_ON, SEQUENCE_MODULUS, encode_frame
 
 NAME = "replay_memory"

@@ -19,13 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.result import Figure, figure
-from emulator.round.selector import Selector
-from emulator.round.view import ALWAYS, FIELDS, ServerView
-from emulator.selectors.afl import ActiveFederatedLearning
-from emulator.selectors.fedavg import FedAvg
-from emulator.selectors.oort.selector import Oort
-from emulator.selectors.random_by_size import RandomBySize
-from emulator.selectors.tifl import TiFL
+from emulator import Selector, ServerView
+from emulator.round import ALWAYS_SHOWN, VIEW_FIELDS
+from emulator.selectors import ActiveFederatedLearning, FedAvg, Oort, RandomBySize, TiFL
 
 NAME = "selector_decisions"
 SIZES = (100_000, 1_000_000)
@@ -87,7 +83,7 @@ def floors(n: int) -> list[Figure]:
 def fleet(n: int) -> ServerView:
     """A view in the middle of a run."""
     rng = np.random.default_rng(0)
-    arrays: dict[str, Floats] = dict.fromkeys(FIELDS - ALWAYS, np.broadcast_to(np.nan, n))
+    arrays: dict[str, Floats] = dict.fromkeys(VIEW_FIELDS - ALWAYS_SHOWN, np.broadcast_to(np.nan, n))
     arrays["bias_delta"] = arrays["label_histogram"] = np.broadcast_to(np.nan, (n, 10))
     epoch_s = rng.lognormal(1.0, 0.7, n)
     heard = rng.random(n) < 0.5

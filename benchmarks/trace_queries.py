@@ -23,10 +23,19 @@ import numpy as np
 
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
-from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, NetworkSpans
-from traces.replay.devices import DAY_NS, FleetRecipe
-from traces.replay.flat_store import open_flat, write_flat
-from traces.replay.fleet import TraceFleet
+from traces import (
+    AppSessions,
+    BatteryPoints,
+    Fact,
+    FleetRecipe,
+    InteractionTrace,
+    Intervals,
+    NetworkSpans,
+    TraceFleet,
+    open_flat,
+    write_flat,
+)
+from traces.replay import DAY_NS
 
 NAME = "trace_queries"
 SIZES = ((37, 28), (1000, 28))  # users and days: as many as ExtraSensory has, and a large set

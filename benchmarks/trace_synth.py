@@ -53,8 +53,8 @@ def run() -> list[Figure]:
 
 def generate(seed: int, out: Path) -> dict[str, Any]:
     """One set, in this process."""
-    from traces.synth.model import load_model
-    from traces.synth.write import synthesise
+    from traces import synthesise
+    from traces.synth import load_model
 
     model = load_model("default")
     wall_s, cpu_s = time.perf_counter(), time.process_time()

@@ -16,7 +16,7 @@ from emulator.round.outcome import RoundOutcome
 from emulator.round.phases import OpenRound
 from emulator.round.selector import Family, Probe, Selector
 from emulator.round.view import ServerView
-from emulator.runs.assemble import assemble
+from emulator.runs.assembly import assemble
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.fedrank.selector import FEATURES

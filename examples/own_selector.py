@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 import emulator
-from emulator.round.selector import Family, Probe, Selector
+from emulator import Family, Probe, Selector
 
 
 class LossPerJoule(Selector):

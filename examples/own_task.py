@@ -6,12 +6,9 @@ import numpy as np
 from torch import nn
 
 import emulator
-from device_agents.workloads.tasks import TASKS, Task
-from emulator.data.model import DataSet, Split
-from emulator.data.sources import DATA_SETS
-from emulator.scenario.load import load_scenario
-from emulator.selectors.registry import SELECTORS
-from power.reference.fleet import reference_fleet
+from device_agents.workloads import TASKS, Task
+from emulator import DATA_SETS, SELECTORS, DataSet, Split, load_scenario
+from power import reference_fleet
 
 
 class Network(nn.Sequential):

@@ -1,22 +1,9 @@
-"""The user's tool: inventory, plans, runner, clock alignment, profiles, reports, command line."""
+"""The user's tool: devices on the bench, their clocks and profiles, rounds on them, pages, commands.
 
-from __future__ import annotations
+`run_bench`, `run_probing` and `run_federation` measure; `open_run` opens what any of them, or the emulator,
+has stored; `write_outputs` makes its page. The command line is `harness.cli`.
+"""
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from joulefleet.lazy import lazy_names
 
-if TYPE_CHECKING:
-    from harness.results.stored_run import StoredRun
-
-__all__ = ["open_run"]
-
-
-def open_run(path: str | Path) -> StoredRun:
-    """A run as data frames: ``harness.open_run("runs/...").epochs()``.
-
-    Raises:
-        StorageError: There is no run there.
-    """
-    from harness.results.stored_run import StoredRun  # not at the top: the command line imports this package
-
-    return StoredRun(Path(path))
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from device_agents.deploy.install import Installation
+from device_agents import Installation
 from joulefleet.config import ClosedModel, load_toml
 from joulefleet.errors import ConfigError
-from power.meter import MeterConfig
-from power.profile.model import Battery
+from power import MeterConfig
+from power.profile import Battery
 
 if TYPE_CHECKING:
-    from device_agents.transport import Transport
-    from device_agents.transport.host_keys import HostKey
-    from device_agents.transport.ssh import SshTarget
+    from device_agents import SshTarget
+    from device_agents.transport import HostKey, Transport
 
 
 class Login(ClosedModel):
@@ -158,15 +157,15 @@ def connect(device: Device, inventory: Path) -> Transport:
         from device_agents.transport import LocalTransport
 
         return LocalTransport()
-    from device_agents.transport.ssh import SshTransport
+    from device_agents import SshTransport
 
     return SshTransport(ssh_target(device, inventory))
 
 
 def fetch_device_key(device: Device, inventory: Path) -> HostKey:
     """The host key that a device shows, asked for on the same way on which it is connected to."""
-    from device_agents.transport.host_keys import fetch_host_key
-    from device_agents.transport.ssh import SshTransport
+    from device_agents import SshTransport
+    from device_agents.transport import fetch_host_key
 
     if device.jump is None:
         return fetch_host_key(device.host, device.port)
@@ -176,7 +175,7 @@ def fetch_device_key(device: Device, inventory: Path) -> HostKey:
 
 def ssh_target(login: Login, inventory: Path) -> SshTarget:
     """A login as the SSH transport takes it."""
-    from device_agents.transport.ssh import SshTarget
+    from device_agents import SshTarget
 
     jump = login.jump if isinstance(login, Device) else None
     return SshTarget(

@@ -19,7 +19,7 @@ from joulefleet.records import write_atomic
 from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
-    from emulator.experiments.results import ExperimentResults
+    from emulator.experiments import ExperimentResults
 
 JUNIT_FILE = "junit.xml"
 RESULTS_FILE = "results.parquet"
@@ -90,7 +90,7 @@ def _write_epochs(job: JobCapture) -> None:
 
 
 OUTPUTS = RunOutputs(of_capture=write_epochs, of_run=write_outputs)
-"""For whoever measures on the bench."""
+"""What commands and the demo pass to a session on the bench."""
 
 
 def write_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
@@ -100,9 +100,8 @@ def write_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
         path: The run's folder.
         partial: Go on without runs that are missing; every output says so.
     """
-    from emulator.experiments.numbers import as_csv
+    from emulator.experiments import as_csv, load_experiment
     from emulator.experiments.render import as_markdown, curves_csv
-    from emulator.experiments.results import load_experiment
     from harness.report.experiment_page import experiment_page
 
     results = load_experiment(path, partial=partial)

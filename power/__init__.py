@@ -5,6 +5,6 @@ The usual names are here. More is one door further: `power.meters` (drivers), `p
 (phones from published facts), `power.emulated` (instruments without hardware), `power.wire` (their bytes).
 """
 
-from joulefleet.lazy import names_of_stub
+from joulefleet.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = names_of_stub(__name__)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -18,10 +18,10 @@ from block import (
     done,
 )
 
-from device_agents.workloads.tasks import TASKS
-from emulator.data.model import DataSet, Split
-from emulator.data.partition import Partition
-from emulator.training.choose import open_trainer
+from device_agents.workloads import TASKS
+from emulator import DataSet, Split
+from emulator.data import Partition
+from emulator.training import ClientData, open_trainer
 
 task = TASKS["mnist-lenet5"]
 assert (task.batch_size, task.learning_rate, task.momentum) == (BATCH, LEARNING_RATE, MOMENTUM)
@@ -29,7 +29,7 @@ x, y = (np.load(FOLDER / f"{name}.npy", mmap_mode="r") for name in "xy")
 empty = Split(x[:0], y[:0])
 data = DataSet("mnist", 10, Split(x, y), empty, empty, note="")
 partition = Partition("blocks", {}, 0, np.arange(len(y)), np.arange(CLIENTS + 1) * SAMPLES)
-trainer = open_trainer(task, data, partition, seed=0, implementation="cpu", workers=int(sys.argv[1]))
+trainer = open_trainer(task, ClientData(data, partition, 0), implementation="cpu", workers=int(sys.argv[1]))
 with np.load(FOLDER / "start.npz") as state:
     start = trainer.layout.row(state)
 

@@ -2,23 +2,4 @@
 
 from joulefleet.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "device_agents.deploy.bundle": ("Bundle", "build_bundle"),
-        "device_agents.deploy.install": (
-            "Installation",
-            "clear_cache",
-            "installed_payloads",
-            "remove_payloads",
-            "start_agent",
-        ),
-        "device_agents.deploy.readiness": (
-            "DeviceReport",
-            "Problem",
-            "examine",
-            "install_environment",
-            "problems",
-        ),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -77,12 +77,12 @@ def _deciding(scenario: Scenario) -> dict[str, Any]:
 
 def _unequal_facts(loaded: Sequence[LoadedRun]) -> list[str]:
     """The same paths may hold other files, and the same names other policies."""
-    told = [
+    found = [
         *(_differs(loaded, fact, lambda _: "the runs") for fact in SHARED_BY_ALL),
         *(_differs(loaded, fact, lambda one: f"runs of {one.method}") for fact in SHARED_BY_METHOD),
         *(_differs(loaded, fact, lambda one: f"runs with seed {one.seed}") for fact in SHARED_BY_SEED),
     ]
-    return [one for one in told if one]
+    return [one for one in found if one]
 
 
 def _differs(loaded: Sequence[LoadedRun], fact: str, group: Callable[[LoadedRun], str]) -> str:

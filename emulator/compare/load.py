@@ -15,10 +15,10 @@ from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.compare.titles import METRICS, SHOWN
 from emulator.round.outcome import Accounting
 from emulator.round.selector import Family
-from emulator.runs.result import RECORD, Result, load_result, run_of
+from emulator.runs.result import EMULATION_FILE, Result, load_result, run_of
 from emulator.runs.software import OTHER_SOFTWARE, mixed_software
 from emulator.runs.stored import checked_rounds, how_to_go_on
-from emulator.selectors.neural.policy import SUFFIX
+from emulator.selectors.neural.policy import POLICY_SUFFIX
 from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
@@ -48,7 +48,7 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for path in paths:
-        inside = [record.parent for record in sorted(path.rglob(RECORD))]
+        inside = [record.parent for record in sorted(path.rglob(EMULATION_FILE))]
         if not inside:
             raise DataQualityError(f"{path}: no emulation here", hint="give folders of `joulefleet emulate`")
         found.update(dict.fromkeys(inside))
@@ -105,7 +105,7 @@ def method_name(result: Result) -> str:
     # Runs from before options were noted: those of the scenario are another selector's if an object played.
     own = section.options if record.selector == section.name else {}
     options = dict(record.facts.get("selector_options", own))
-    if str(options.get("policy", "")).endswith(SUFFIX):  # what is in it counts, not where it lies
+    if str(options.get("policy", "")).endswith(POLICY_SUFFIX):  # what is in it counts, not where it lies
         digest = record.facts.get("policy_sha256")
         options["policy"] = Path(options["policy"]).name + (f":{digest[:8]}" if digest else "")
     listed = ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
@@ -215,10 +215,10 @@ def _once(loaded: Sequence[LoadedRun]) -> tuple[list[LoadedRun], list[str]]:
     """Each method and seed once, and what was left out: it must not decide the target either."""
     kept: dict[tuple[str, int], LoadedRun] = {}
     twice = [one for one in loaded if kept.setdefault((one.method, one.seed), one) is not one]
-    told = [
+    notes = [
         f"{one.path}: {one.method} with seed {one.seed} is there twice; the first counts" for one in twice
     ]
-    return list(kept.values()), told
+    return list(kept.values()), notes
 
 
 def _means(loaded: Sequence[LoadedRun]) -> dict[str, float]:

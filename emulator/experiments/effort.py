@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from device_agents.workloads.tasks import find_task
+from device_agents.workloads import find_task
 from emulator.experiments.plan import ExperimentPlan
 from emulator.round.selector import Probe, Profiling
 from emulator.scenario.model import Scenario

@@ -13,7 +13,7 @@ from emulator.compare.metrics import final_accuracy
 from emulator.compare.table import FEW_SEEDS
 from emulator.experiments.plan import ExperimentPlan, PlanEntry, Variant
 from emulator.experiments.runner import read_plan
-from emulator.runs.result import RECORD, EmulationRecord, Result, load_result
+from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result, load_result
 from emulator.runs.software import OTHER_SOFTWARE
 from emulator.runs.stored import checked_rounds, how_to_go_on
 from joulefleet.errors import DataQualityError
@@ -124,7 +124,7 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
 
 def _read(path: Path, plan: ExperimentPlan, planned: PlanEntry) -> FinishedRun | None:
     folder = path / planned.folder
-    if not (folder / RECORD).is_file():
+    if not (folder / EMULATION_FILE).is_file():
         return None
     result = load_result(folder)
     if result.record.rounds is None:

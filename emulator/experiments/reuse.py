@@ -10,10 +10,10 @@ from typing import Any
 
 from emulator.experiments.plan import ExperimentPlan
 from emulator.experiments.runner import read_plan
-from emulator.runs.assemble import make_selector, profiles_sha256
+from emulator.runs.assembly import make_selector, profiles_sha256
 from emulator.runs.fleet_inputs import profiles_of
 from emulator.runs.learners import task_of
-from emulator.runs.result import RECORD, EmulationRecord, is_finished, load_result
+from emulator.runs.result import EMULATION_FILE, EmulationRecord, is_finished, load_result
 from emulator.runs.software import check_software, note_accepted
 from emulator.runs.stored import checked_rounds
 from emulator.scenario.model import Scenario
@@ -74,11 +74,11 @@ def take_over(
         # Beside it first, so that nothing is there of a copy that is cut short.
         copy = target.with_name(f".{target.name}.copy")
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(source, copy, ignore=shutil.ignore_patterns(RECORD, "checkpoint*", ".*"))
-        record = read_record(source / RECORD, EmulationRecord)
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns(EMULATION_FILE, "checkpoint*", ".*"))
+        record = read_record(source / EMULATION_FILE, EmulationRecord)
         origin = {TAKEN_FROM: f"{source.parents[1].name}/{source.parent.name}/{source.name}"}
         update = {"scenario": scenario, "facts": {**record.facts, **origin}}
-        write_record(copy / RECORD, record.model_copy(update=update))
+        write_record(copy / EMULATION_FILE, record.model_copy(update=update))
         copy.rename(target)
         taken += 1
     if taken:
@@ -104,7 +104,7 @@ def _finished(donors: Sequence[Path]) -> Iterator[tuple[Path, EmulationRecord]]:
         for planned in read_plan(donor).planned:
             folder = donor / planned.folder
             if is_finished(folder):
-                yield folder, read_record(folder / RECORD, EmulationRecord)
+                yield folder, read_record(folder / EMULATION_FILE, EmulationRecord)
 
 
 def _has_same_policy(record: EmulationRecord) -> bool:

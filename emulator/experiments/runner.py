@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from emulator.experiments.plan import ExperimentPlan, Preset
-from emulator.runs.assemble import make_selector
+from emulator.runs.assembly import make_selector
 from emulator.runs.software import check_software, note_accepted, note_sources
 from joulefleet.errors import StorageError
 from joulefleet.records import read_record, write_record

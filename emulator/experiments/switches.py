@@ -30,7 +30,7 @@ class Switch:
     setting: str
 
 
-def switches(variant: Variant) -> list[Switch]:
+def switches_of(variant: Variant) -> list[Switch]:
     """All of them, for one variant."""
     scenario = variant.scenario
     return [*_protocol(scenario), *_reward(scenario), *_task(scenario), *_ranking()]

@@ -153,7 +153,7 @@ class Batteries:
             return ends_ns, owed_j[:, -1]
         return ends_ns, between(cut.t_ns, owed_j, np.minimum(ends_ns, end_ns)[:, None])[:, 0]
 
-    def book(self, devices: Ids, debt_j: Array, t_ns: Times, ran_out: NDArray[np.bool_]) -> None:
+    def set_debts(self, devices: Ids, debt_j: Array, t_ns: Times, ran_out: NDArray[np.bool_]) -> None:
         """What each owes when it was done, each at its own time; and who ran out."""
         if not self.active:
             return

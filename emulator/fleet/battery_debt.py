@@ -17,9 +17,9 @@ class StageSegments:
     """A stage cut wherever its power or the charger changes, one row per device.
 
     Attributes:
-        t_ns: Moments, ascending; one more than there are stretches.
+        t_ns: Moments, ascending; one more than there are segments.
         energy_j: Spent up to each of them.
-        plugged: Whether a charger is connected, one entry per stretch.
+        plugged: Whether a charger is connected, one entry per segment.
     """
 
     t_ns: Times
@@ -57,7 +57,7 @@ def between(t_ns: Times, values: Array, at_ns: Times) -> Array:
 
 
 def run_up(debt_j: Array, added_j: Array) -> Array:
-    """The debt at the begin and after each stretch, which adds (or pays back) so much; never below 0.
+    """The debt at the beginning and after each segment, which adds (or pays back) so much; never below 0.
 
     What a charger gives to a full battery is lost, so a payment never counts for what is spent later.
     """

@@ -12,9 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from traces.replay.fleet import NEVER_NS, NetworkRates, Segments, TraceFleet
-from traces.replay.policy import Policy, battery_terms
-from traces.replay.policy_parser import parse_policy
+from traces.replay import NEVER_NS, NetworkRates, Policy, Segments, TraceFleet, battery_terms, parse_policy
 
 __all__ = ["NEVER_NS", "AlwaysThere", "Conditions", "Replayed"]
 
@@ -59,7 +57,7 @@ class Conditions(Protocol):
         """The first later time at which a device that may not train now may; `NEVER_NS` if none ever does."""
 
     def segments(self, t0_ns: Times, t1_ns: Times, devices: Ids) -> Segments:
-        """Background load in each device's window, stretch by stretch."""
+        """Background load in each device's window, segment by segment."""
 
     def load(self, t_ns: int, devices: Ids | None = None) -> NDArray[np.float32]:
         """Background load at a time, NaN where unknown."""
@@ -106,7 +104,7 @@ class AlwaysThere:
         return NEVER_NS
 
     def segments(self, t0_ns: Times, t1_ns: Times, devices: Ids) -> Segments:
-        """One stretch each."""
+        """One segment each."""
         n = len(devices)
         nothing = np.zeros(n, np.float32)
         return Segments(np.arange(n + 1), np.asarray(t0_ns), np.asarray(t1_ns), nothing, nothing)

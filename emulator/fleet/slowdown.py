@@ -1,4 +1,4 @@
-"""Computing beside whatever else the phone does: progress integrated over the stretches of background load.
+"""Computing beside whatever else the phone does: progress integrated over the segments of background load.
 
 The profile says how long an epoch takes without load, and by which factor a load slows it and changes its
 marginal energy. What the phone draws beside, which gross energy holds, it draws for as long as it takes. The
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emulator.fleet.battery_debt import between
 from emulator.fleet.conditions import Conditions, Ids, Times
-from power.profile.cost_arrays import LoadCurves
+from power.profile import LoadCurves
 
 Array = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin, weakest
-from power.profile.cost_arrays import ProfileCosts, profile_costs
-from power.profile.model import DeviceProfile, EnergyKind
+from power import DeviceProfile
+from power.profile import EnergyKind, ProfileCosts, profile_costs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,1 +1,5 @@
-"""Pretrained policies of the learning selectors: where they lie, how they are made, what they rest on."""
+"""Pretrained policies of the learning selectors: the files (``trained/``), and how they are made."""
+
+from joulefleet.lazy import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -83,7 +83,7 @@ class Demonstrating(Selector):
         self._expert.observe(seen, own.restricted(self._expert.needs))
 
     def _as_seen(self, view: ServerView, candidates: NDArray[np.int64]) -> ServerView:
-        """The view without what only the shadow probes told."""
+        """The view without what only the shadow probes reported."""
         if not self._known:
             # Transfers are known from the registration's speed test, all else from taking part.
             blank = np.full(len(view), np.nan)

@@ -18,7 +18,7 @@ import numpy as np
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
 from emulator.round.selector import Probe, Profiling, Selector
-from emulator.runs.assemble import assemble
+from emulator.runs.assembly import assemble
 from emulator.selectors.favor import Favor
 from emulator.selectors.fedmarl import FEATURES as FEDMARL_FEATURES
 from emulator.selectors.fedmarl import FedMarl

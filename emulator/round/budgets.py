@@ -1,4 +1,4 @@
-"""T and E where the scenario does not give them: the 30 % rule (`selectors.md`, section 3)."""
+"""T and E where the scenario does not give them: the 30 % rule (`docs/selectors.md`, item A15)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from emulator.round.outcome import RoundOutcome
 from emulator.round.rules import RoundRules
 from emulator.round.selector import Selector
-from emulator.round.view import FIELDS, PRIVILEGED, ServerView
+from emulator.round.view import PRIVILEGED_FIELDS, VIEW_FIELDS, ServerView
 from joulefleet.errors import ConfigError, JoulefleetError
 from joulefleet.seeds import generator
 
@@ -73,9 +73,9 @@ class Chooser:
 
     def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
         """Tell how the round went; of what was reported, only what the selector declared."""
-        told = outcome.restricted(self.selector.needs)
+        shown = outcome.restricted(self.selector.needs)
         with self._timed():
-            self.selector.observe(view, told)
+            self.selector.observe(view, shown)
 
     def check(self, chosen: Ids, candidates: Ids, wanted: int) -> None:
         """Refuse a choice that the rules do not allow."""
@@ -105,13 +105,13 @@ def check_size(selector: Selector, devices: int) -> None:
 
 
 def _check_needs(selector: Selector) -> None:
-    unknown = sorted(selector.needs - FIELDS)
+    unknown = sorted(selector.needs - VIEW_FIELDS)
     if unknown:
         raise ConfigError(
             f"selector {selector.name!r} needs {unknown[0]!r}, which no view has",
-            hint=f"known: {', '.join(sorted(FIELDS))}",
+            hint=f"known: {', '.join(sorted(VIEW_FIELDS))}",
         )
-    secret = sorted(selector.needs & PRIVILEGED)
+    secret = sorted(selector.needs & PRIVILEGED_FIELDS)
     if secret and not selector.privileged:
         raise ConfigError(
             f"selector {selector.name!r} needs {secret[0]!r}, which no server could know",

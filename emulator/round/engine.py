@@ -32,13 +32,13 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    """What was done in a round, before it is booked.
+    """What was done in a round, before its costs and results are counted.
 
     Attributes:
         timeline: Of the participants.
         learning: Likewise.
         places: The chosen.
-        measured: Who told how long an epoch took.
+        measured: Who reported how long an epoch took.
         epochs: How many epochs' work is behind that; 0 for the probe.
         finished: Who sent an update.
         end_ns: When the round was over.
@@ -153,13 +153,13 @@ class Engine:
             count[places] = epochs + (FORWARD_SHARE if forward else 0.0)
         measured = np.searchsorted(timeline.devices, opened.candidates) if probed else finished
         end_ns = int(timeline.t_ns[places].max(initial=opened.decision_ns))
-        return self._book(opened, _Work(timeline, learning, places, measured, count, finished, end_ns))
+        return self._conclude(opened, _Work(timeline, learning, places, measured, count, finished, end_ns))
 
     def profile(self) -> RoundOutcome:
         """What a method makes every device do once, charged as round 0.
 
         Everyone takes part where it is and under the load it has, whether eligible or not: the method knows
-        no other way. Whoever is not done at the deadline has told nothing.
+        no other way. Whoever is not done at the deadline reports nothing.
         """
         self.chooser.begin()
         everybody = np.arange(len(self.world.fleet))
@@ -182,7 +182,7 @@ class Engine:
         # Who only measured an epoch sent nothing: there is no transfer to report, and no new model to score.
         sent = finished if self.selector.profiling is Profiling.UPDATE else nobody
         count = np.zeros(len(everybody))
-        return self._book(opened, _Work(timeline, learning, nobody, finished, count, sent, end_ns))
+        return self._conclude(opened, _Work(timeline, learning, nobody, finished, count, sent, end_ns))
 
     def test(self) -> Score:
         """For reports only; nothing is ever chosen or rewarded by it."""
@@ -259,8 +259,8 @@ class Engine:
         timeline.end(places[~finite], Fate.DIVERGED)
         return places[finite]
 
-    def _book(self, opened: OpenRound, work: _Work) -> RoundOutcome:
-        """Aggregate, evaluate, charge, and tell the server and the selector."""
+    def _conclude(self, opened: OpenRound, work: _Work) -> RoundOutcome:
+        """Aggregate, evaluate, count the costs; let the server and the selector know."""
         timeline, devices = work.timeline, work.timeline.devices
         timeline.settle()
         before = self.score.accuracy

@@ -83,7 +83,7 @@ class ClientCost:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What each participant told the server, in the order of `RoundOutcome.clients`; NaN for nothing.
+    """What each participant reported to the server, in the order of `RoundOutcome.clients`; NaN for nothing.
 
     Attributes:
         epoch_s: Measured duration of one local epoch.
@@ -142,7 +142,7 @@ class RoundOutcome:
         chosen: Which of them were told to train.
         fates: How it ended for each of them.
         cost: What it cost each of them; hidden from selectors, who know what was reported (`restricted`).
-        reports: What they told the server.
+        reports: What they reported to the server.
         costs: R_T and R_E under every accounting.
         accuracy: Of the new global model on the server's validation split; NaN where it was not evaluated.
         accuracy_gain: Against the model before, as a share; 0 for an empty round.
@@ -170,7 +170,7 @@ class RoundOutcome:
         return np.array([fate in FAILURES for fate in self.fates], dtype=bool)
 
     def restricted(self, needs: Iterable[str]) -> RoundOutcome:
-        """As a selector is told of it: NaN in reports that it did not ask for, and in everybody's costs."""
+        """As a selector gets to see it: NaN in reports that it did not ask for, and in everybody's costs."""
         hidden = np.broadcast_to(np.nan, len(self.clients))
         nothing = ClientCost(*(hidden for _ in fields(ClientCost)))
         return replace(self, cost=nothing, reports=self.reports.restricted(needs))

@@ -1,4 +1,4 @@
-"""What devices tell the server: collected in a round (`round_reports`), kept over rounds (`Reported`)."""
+"""What devices report: collected in a round (`round_reports`), kept by the server (`Reported`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import ClientCost, Reports
 from emulator.round.selector import Probe, Selector
-from emulator.round.view import ALWAYS, FIELDS, ServerView
+from emulator.round.view import ALWAYS_SHOWN, VIEW_FIELDS, ServerView
 
 Ids = NDArray[np.int64]
 Array = NDArray[np.float64]
@@ -34,9 +34,12 @@ class Reported:
     def __init__(self, data_size: NDArray[np.int64], needs: frozenset[str], classes: int) -> None:
         self._n = len(data_size)
         self._data_size = _read_only(data_size)
-        shapes = {name: (self._n, classes) if name in ROWS else (self._n,) for name in FIELDS - ALWAYS}
+        shapes = {
+            name: (self._n, classes) if name in ROWS else (self._n,) for name in VIEW_FIELDS - ALWAYS_SHOWN
+        }
         self.fields = {
-            name: np.full(shapes[name], 0.0 if name in COUNTED else np.nan) for name in sorted(needs - ALWAYS)
+            name: np.full(shapes[name], 0.0 if name in COUNTED else np.nan)
+            for name in sorted(needs - ALWAYS_SHOWN)
         }
         self._shown = {name: _read_only(values) for name, values in self.fields.items()}
         self._hidden = {
@@ -52,8 +55,8 @@ class Reported:
         """Take reports in; what a device did not report (NaN) leaves what is known."""
         for name, fresh in values.items():
             if name in self.fields:
-                told = ~np.isnan(fresh) if fresh.ndim == 1 else ~np.isnan(fresh).any(1)
-                self.fields[name][devices[told]] = fresh[told]
+                known = ~np.isnan(fresh) if fresh.ndim == 1 else ~np.isnan(fresh).any(1)
+                self.fields[name][devices[known]] = fresh[known]
 
     def count(self, number: int, chosen: Ids, finished: Ids) -> None:
         """Who was chosen in a round, and who finished it."""
@@ -108,7 +111,7 @@ def round_reports(
         cost: Of the participants.
         learning: Likewise.
         selector: What it asks for is worked out.
-        measured: Who told how long an epoch took.
+        measured: Who reported how long an epoch took.
         finished: Who sent an update.
         epochs: How many epochs' work is behind what each measured; 0 for those who measured their probe.
         weights: The new global model.
@@ -134,8 +137,8 @@ def round_reports(
 def file_reports(reported: Reported, devices: Ids, reports: Reports) -> None:
     """Let the server know."""
     names = ("epoch_s", "epoch_j", "comm_s", "comm_j", "upload_j", "loss", "loss_rms", "global_loss")
-    told = {name: getattr(reports, name) for name in (*names, "local_accuracy", "bias_delta")}
-    reported.put(devices, {name: values for name, values in told.items() if values is not None})
+    found = {name: getattr(reports, name) for name in (*names, "local_accuracy", "bias_delta")}
+    reported.put(devices, {name: values for name, values in found.items() if values is not None})
 
 
 def _only(values: Array, places: Ids) -> Array:

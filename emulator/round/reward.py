@@ -54,7 +54,7 @@ def penalty(cost: RoundCost, budgets: Budgets) -> float:
 
 
 def signed(gain: float, cost: RoundCost, budgets: Budgets) -> float:
-    """Equation (1), but a loss of accuracy is divided by the penalty: it too is worse when dearer (A6)."""
+    """Equation (1), but a loss of accuracy is divided by the penalty: it, too, grows with the cost (A6)."""
     factor = penalty(cost, budgets)
     if gain >= 0:
         return float(np.clip(gain * factor, -CLIP, CLIP))

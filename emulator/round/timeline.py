@@ -147,7 +147,7 @@ class Timeline:
     def settle(self) -> None:
         """Charge the batteries; once, at the end."""
         ran_out = self._fate == _CODE[Fate.BATTERY]
-        self._world.batteries.book(self.devices, self._debt_j, self.t_ns, ran_out)
+        self._world.batteries.set_debts(self.devices, self._debt_j, self.t_ns, ran_out)
 
     def _transfer(self, places: Places, stage: str) -> None:
         places = self._there(places)
@@ -185,7 +185,7 @@ class Timeline:
         return places[~late]
 
     def _advance(self, places: Places, progress: Progress, stage: str) -> None:
-        """Book a stage and move on, or stop where the battery or the limit ends it."""
+        """Charge a stage and move on, or stop where the battery or the limit ends it."""
         if not len(places):
             return
         now_ns = self.t_ns[places]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from emulator.fleet.world import World
 from emulator.round.reports import Reported
-from emulator.round.view import PRIVILEGED
+from emulator.round.view import PRIVILEGED_FIELDS
 
 
 class Truth:
@@ -46,7 +46,7 @@ class Truth:
         if "check_ins" in self._needs:
             self.check_ins += eligible
             np.divide(self.check_ins, number, out=reported.fields["check_ins"])
-        if not self._needs & {"battery", *PRIVILEGED}:
+        if not self._needs & {"battery", *PRIVILEGED_FIELDS}:
             return
         ids = np.flatnonzero(eligible)
         if "battery" in self._needs:

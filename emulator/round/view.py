@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-ALWAYS = frozenset({"eligible", "data_size"})
+ALWAYS_SHOWN = frozenset({"eligible", "data_size"})
 """Known of every device from its registration and check-in; no selector has to ask for them."""
 
-PRIVILEGED = frozenset({"label_histogram", "true_epoch_s", "true_epoch_j", "true_comm_s", "true_comm_j"})
+PRIVILEGED_FIELDS = frozenset(
+    {"label_histogram", "true_epoch_s", "true_epoch_j", "true_comm_s", "true_comm_j"}
+)
 """What no server could know; only selectors that say ``privileged`` may ask for these."""
 
 
@@ -103,7 +105,7 @@ class ServerView:
 
     def restricted(self, needs: Iterable[str]) -> Self:
         """The same view with NaN in every field that was not asked for; costs nothing."""
-        hidden = FIELDS - ALWAYS - set(needs)
+        hidden = VIEW_FIELDS - ALWAYS_SHOWN - set(needs)
         return self.changed(**{n: np.broadcast_to(np.nan, self._plain(n).shape) for n in hidden})
 
     def changed(self, **values: Any) -> Self:
@@ -117,11 +119,11 @@ class ServerView:
 
         def __getattribute__(self, name: str) -> Any:
             value = object.__getattribute__(self, name)
-            if name in FIELDS and not any(value.strides):  # one NaN for all: hidden
+            if name in VIEW_FIELDS and not any(value.strides):  # one NaN for all: hidden
                 warnings.warn(f"{name!r} is not in the selector's `needs`: it reads NaN", stacklevel=2)
             return value
 
 
 SCALARS = frozenset({"round", "rounds", "now_ns", "k", "local_epochs", "time_budget_s", "energy_budget_j"})
-FIELDS = frozenset(field.name for field in fields(ServerView)) - SCALARS
+VIEW_FIELDS = frozenset(field.name for field in fields(ServerView)) - SCALARS
 """Names of everything that is reported per device: what ``needs`` is made of."""

@@ -24,7 +24,7 @@ from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore import Run, RunStore
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 INDEX = "index.json"
 KIND = "emulation"

@@ -13,16 +13,16 @@ from typing import Any
 from emulator.round.engine import Engine
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Selector
-from emulator.runs.assemble import assemble
+from emulator.runs.assembly import assemble
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.log import RunLog, has_rounds
-from emulator.runs.result import RECORD, EmulationRecord, Result
+from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result
 from emulator.scenario.model import Scenario
 from emulator.training.base import OpenTrainer
 from joulefleet.errors import ConfigError, NobodyLeft
 from joulefleet.records import read_record, write_record
 from joulefleet.runstore import Run
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 OnRound = Callable[[RoundOutcome], None]
 CHECKPOINT_PERIOD_S = 1.0
@@ -45,7 +45,7 @@ def emulate(
 ) -> Result:
     """Run or continue one (selector, seed) in a folder of a run; the last arguments as in `assemble`."""
     path = run.subfolder(folder)
-    known = read_record(path / RECORD, EmulationRecord) if (path / RECORD).exists() else None
+    known = read_record(path / EMULATION_FILE, EmulationRecord) if (path / EMULATION_FILE).exists() else None
     # What ``auto`` became decides the bits of the result, and may differ between machines.
     exact = scenario if known is None else _with_trainer(scenario, str(known.facts["trainer"]))
     assembly = assemble(exact, seed, selector=selector, profiles=profiles, open_trainer=open_trainer)
@@ -55,7 +55,7 @@ def emulate(
             _check_facts(path, known.facts, assembly.facts)
         record = known or EmulationRecord(scenario=scenario, seed=seed, facts=assembly.facts)
         if known is None:
-            write_record(path / RECORD, record)
+            write_record(path / EMULATION_FILE, record)
         resume_after = None if known is None else _continue(engine, path)
         with _opened_log(run, engine, folder, resume_after) as log:
             ended_early = _play(engine, log, path, scenario.checkpoint_every, on_round)
@@ -69,7 +69,7 @@ def emulate(
             "ended_early": ended_early,
         }
     )
-    write_record(path / RECORD, record, replace=True)
+    write_record(path / EMULATION_FILE, record, replace=True)
     return Result(path, record)
 
 

@@ -12,19 +12,15 @@ from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from device_agents.workloads.tasks import Task
+from device_agents.workloads import Task
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
 from emulator.scenario.model import FleetSection, TracesSection
 from joulefleet.errors import ConfigError
 from joulefleet.records import read_record
 from joulefleet.seeds import stream_entropy
-from power.profile.model import DeviceProfile, load_profile
-from traces.replay.devices import DAY_NS, FleetRecipe
-from traces.replay.flat import FlatTraces, flatten
-from traces.replay.flat_store import FLAT_FILE, FlatRecord, open_flat
-from traces.replay.fleet import TraceFleet
-from traces.replay.policy_parser import parse_policy
-from traces.storage.trace_set import TraceSet
+from power import DeviceProfile, load_profile
+from traces import FleetRecipe, TraceFleet, TraceSet, open_flat
+from traces.replay import DAY_NS, FLAT_FILE, FlatRecord, FlatTraces, flatten, parse_policy
 
 MIXED = "mixed"
 
@@ -129,8 +125,8 @@ def _stored(folder: Path, sha256: str) -> Recordings:
 
 @lru_cache(maxsize=4)
 def _generated(model_name: str, users: int, days: int, seed: int) -> Recordings:
-    from traces.synth.model import load_model
-    from traces.synth.write import synthesise
+    from traces import synthesise
+    from traces.synth import load_model
 
     model = load_model(model_name)
     with tempfile.TemporaryDirectory(prefix="joulefleet-traces-") as name:
@@ -147,7 +143,7 @@ def profiles_of(fleet: FleetSection, task: Task) -> list[DeviceProfile]:
         ConfigError: There is none (says what could be scaled from what is there), or a path leads nowhere.
     """
     if fleet.profiles == "reference":
-        from power.reference.fleet import reference_fleet
+        from power import reference_fleet
 
         return list(reference_fleet(task.name))
     found = [load_profile(path) for name in fleet.profiles for path in _files(Path(name))]

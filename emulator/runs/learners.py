@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from device_agents.workloads.tasks import Task, find_task
+from device_agents.workloads import Task, find_task
 from emulator.data.model import DataSet, Split
 from emulator.data.partition import Holdings, make_partition
 from emulator.fleet.network import TransferSource
 from emulator.scenario.model import Scenario, TaskSection
 from emulator.training.base import OpenTrainer, Trainer
+from emulator.training.client_data import ClientData
 from emulator.training.surrogate import SURROGATE, SurrogateTrainer
 from joulefleet.errors import ConfigError
 from joulefleet.seeds import generator
@@ -67,14 +68,10 @@ def learners_of(
     from emulator.training.choose import open_trainer as on_this_machine
 
     data, partition = data_of(section, scenario.fleet.devices, seed)
+    clients = ClientData(data, partition, seed, section.held_out)
+    wanted = scenario.trainer
     real = (open_trainer or on_this_machine)(
-        task,
-        data,
-        partition,
-        seed=seed,
-        implementation=scenario.trainer.kind,
-        workers=scenario.trainer.workers,
-        held_out=section.held_out,
+        task, clients, implementation=wanted.kind, workers=wanted.workers
     )
     shares = _label_shares(data, partition) if labels else None
     sizes = partition.sizes - np.round(section.held_out * partition.sizes).astype(np.int64)

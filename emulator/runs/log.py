@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COSTS = tuple(field.name for field in fields(ClientCost))
-METRIC = "selector_"
+METRIC_PREFIX = "selector_"
 """Prefix of the columns that a selector adds to ``rounds``."""
 
 
@@ -55,7 +55,7 @@ def rounds_schema(metrics: Sequence[str]) -> pa.Schema:
             ("test_accuracy", pa.float64()),
             ("cost_origin", pa.string()),
             ("training", pa.string()),
-            *((METRIC + name, pa.float64()) for name in metrics),
+            *((METRIC_PREFIX + name, pa.float64()) for name in metrics),
         ]
     )
 
@@ -154,7 +154,7 @@ class RunLog:
                 "test_accuracy": [test_accuracy],
                 "cost_origin": [(origin or self._origin).value],
                 "training": [self._training],
-                **{METRIC + name: [float(metrics.get(name, np.nan))] for name in self._metrics},
+                **{METRIC_PREFIX + name: [float(metrics.get(name, np.nan))] for name in self._metrics},
             }
         )
         self._tables["overhead"].append({"round": [outcome.round], "selection_s": [overhead_s]})

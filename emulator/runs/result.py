@@ -14,7 +14,7 @@ from joulefleet.runstore.run import RUN_FILE
 if TYPE_CHECKING:
     import pandas as pd
 
-RECORD = "emulation.json"
+EMULATION_FILE = "emulation.json"
 
 
 class EmulationRecord(StoredRecord):
@@ -119,9 +119,9 @@ def run_of(folder: Path) -> Path | None:
 
 def load_result(path: Path) -> Result:
     """A stored emulation."""
-    return Result(path, read_record(path / RECORD, EmulationRecord))
+    return Result(path, read_record(path / EMULATION_FILE, EmulationRecord))
 
 
 def is_finished(folder: Path) -> bool:
     """Whether an emulation has come to its end."""
-    return (folder / RECORD).is_file() and load_result(folder).record.rounds is not None
+    return (folder / EMULATION_FILE).is_file() and load_result(folder).record.rounds is not None

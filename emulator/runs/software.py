@@ -24,7 +24,7 @@ _DECIDING = (
     "emulator/data",
     "emulator/fleet",
     "emulator/round",
-    "emulator/runs/assemble.py",
+    "emulator/runs/assembly.py",
     "emulator/runs/checkpoint.py",
     "emulator/runs/emulation.py",
     "emulator/runs/fleet_inputs.py",
@@ -41,7 +41,6 @@ _DECIDING = (
     "traces/intervals.py",
     "traces/model.py",
     "traces/replay",
-    "traces/storage/manifest.py",
     "traces/storage/tables.py",
     "traces/storage/trace_set.py",
     "traces/synth/draw",
@@ -94,7 +93,7 @@ def hash_of(files: Mapping[str, Path]) -> str:
 
 def _is_front_door(name: str, text: str) -> bool:
     """A list of public names, which computes nothing."""
-    return name.endswith("__init__.py") and "lazy_names(" in text
+    return name.endswith("__init__.py") and ("lazy_names(" in text or "lazy_names(" in text)
 
 
 def _structure(node: object) -> Iterator[str]:
@@ -170,6 +169,6 @@ def note_sources(run: Run) -> None:
 
 def note_accepted(run: Run, sources: Sequence[Path]) -> None:
     """Let a run say that it goes on with, or takes over, results of other software."""
-    told = [f"{path.name}: {'; '.join(changed)}" for path in sources if (changed := changes_since(path))]
-    if told:
-        run.note(**{OTHER_SOFTWARE: "; ".join(told)})
+    notes = [f"{path.name}: {'; '.join(changed)}" for path in sources if (changed := changes_since(path))]
+    if notes:
+        run.note(**{OTHER_SOFTWARE: "; ".join(notes)})

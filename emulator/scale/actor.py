@@ -18,7 +18,7 @@ from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.training.client_data import ClientData
 
 T = TypeVar("T")
@@ -82,15 +82,7 @@ class TrainingActor:
         torch.set_num_threads(1)
         # Samples in Ray's shared memory are read-only, and nothing here writes to samples.
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        self._joined = open_trainer(
-            task,
-            clients.data,
-            clients.partition,
-            seed=clients.seed,
-            implementation=implementation,
-            workers=1,
-            held_out=clients.held_out,
-        )
+        self._joined = open_trainer(task, clients, implementation=implementation, workers=1)
         self._begun = None
         return ActorLocation(ray.get_runtime_context().get_node_id(), os.getpid())
 

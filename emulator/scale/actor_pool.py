@@ -17,7 +17,7 @@ from emulator.scale.actor import NotJoined, TrainingActor
 from joulefleet.errors import ConfigError, JoulefleetError
 
 if TYPE_CHECKING:
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.scale.actor import ActorAnswer, ActorLocation
     from emulator.training.client_data import ClientData
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from emulator.runs.batch import EmulationPlan, P, PlannedEmulation
 from emulator.runs.emulation import emulate
-from emulator.runs.result import RECORD, Result, is_finished, load_result
+from emulator.runs.result import EMULATION_FILE, Result, is_finished, load_result
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import write_atomic
 from joulefleet.runstore import Run, RunStore
@@ -50,7 +50,7 @@ def play_sweep(
     for run, index in sweep:
         for planned in unfinished(run, index):
             folder = run.subfolder(planned.folder)
-            before = _files(folder) if (folder / RECORD).exists() else {}
+            before = _files(folder) if (folder / EMULATION_FILE).exists() else {}
             reference = task.remote(index.scenario_of(planned), planned, before)
             under_way[reference] = run, planned
     total = len(under_way)
@@ -114,7 +114,7 @@ def _files(folder: Path) -> Files:
 
 def _store(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write an emulation's files, the one that says that it is finished last."""
-    for name in sorted(files, key=lambda name: name == RECORD):
+    for name in sorted(files, key=lambda name: name == EMULATION_FILE):
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, files[name], replace=True)

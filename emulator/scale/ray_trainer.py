@@ -11,16 +11,14 @@ import numpy as np
 from emulator.scale.actor import RoundStart
 from emulator.scale.actor_pool import ActorCall, ActorPool, PoolAnswer
 from emulator.training.choose import resolved
-from emulator.training.client_data import ClientData
 from emulator.training.layout import Layout
 from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from device_agents.workloads.tasks import Task
-    from emulator.data.model import DataSet
-    from emulator.data.partition import Holdings
+    from device_agents.workloads import Task
+    from emulator.training.client_data import ClientData
     from emulator.training.local import LocalResult
 
 J = TypeVar("J")
@@ -160,31 +158,20 @@ class RayTrainer(TableTrainer):
 
 
 def open_ray_trainer(
-    task: Task,
-    data: DataSet,
-    partition: Holdings,
-    *,
-    seed: int,
-    implementation: str = "auto",
-    workers: int | None = None,
-    held_out: float = 0.0,
+    task: Task, clients: ClientData, *, implementation: str = "auto", workers: int | None = None
 ) -> RayTrainer:
     """An `emulator.training.base.OpenTrainer` on the cluster that this process is `connected` to.
 
     Args:
         task: As in `emulator.training.choose.open_trainer`.
-        data: Likewise.
-        partition: Likewise.
-        seed: Likewise.
+        clients: Likewise.
         implementation: Likewise; actors compute on processors.
         workers: Actors; as many as the cluster has processors by default. More than that make an autoscaler
             start nodes.
-        held_out: As in `open_trainer`.
     """
     from emulator.scale.cluster import Cluster
 
-    chosen = resolved(task, data, implementation)
-    clients = ClientData(data, partition, seed, held_out)
+    chosen = resolved(task, clients.data, implementation)
     return RayTrainer(task, clients, chosen, Cluster().cpus() if workers is None else workers)
 
 
@@ -196,7 +183,7 @@ def _dealt(jobs: Sequence[J], hands: int) -> list[list[J]]:
 def _layout(task: Task) -> Layout:
     import torch
 
-    from device_agents.workloads.models import build
+    from device_agents.workloads import build
 
     with torch.random.fork_rng(devices=[]):
         return Layout.of(build(task))

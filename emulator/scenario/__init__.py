@@ -1,6 +1,5 @@
 """Scenarios: everything that decides a run, as a closed TOML schema with presets."""
 
-from emulator.scenario.load import load_scenario, preset_names
-from emulator.scenario.model import Scenario
+from joulefleet.lazy import lazy_names
 
-__all__ = ["Scenario", "load_scenario", "preset_names"]
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from emulator.scenario.model import Scenario
-from emulator.selectors.neural.policy import SUFFIX
-from joulefleet.config import load_toml, parse_toml
 from joulefleet.errors import ConfigError
+
+if TYPE_CHECKING:
+    from emulator.scenario.model import Scenario
 
 
 def _presets() -> dict[str, str]:
@@ -60,6 +61,10 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     Raises:
         ConfigError: There is none, or it does not fit the schema.
     """
+    # Not at the top: the presets are also listed, where nothing is played.
+    from emulator.scenario.model import Scenario
+    from joulefleet.config import load_toml, parse_toml
+
     name = str(name_or_path)
     preset = _presets().get(name)
     if preset is not None:
@@ -74,6 +79,8 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
 def _found_from(folder: Path, scenario: Scenario) -> Scenario:
     """With the files it names found from a folder, wherever it is played or resumed."""
+    from emulator.selectors.neural.policy import POLICY_SUFFIX
+
     fleet, selector = scenario.fleet, scenario.selector
     if fleet.profiles != "reference":
         fleet = fleet.model_copy(update={"profiles": tuple(str(folder / name) for name in fleet.profiles)})
@@ -81,7 +88,7 @@ def _found_from(folder: Path, scenario: Scenario) -> Scenario:
         traces = fleet.traces.model_copy(update={"source": str(folder / fleet.traces.source)})
         fleet = fleet.model_copy(update={"traces": traces})
     policy = selector.options.get("policy")
-    if isinstance(policy, str) and policy.endswith(SUFFIX):
+    if isinstance(policy, str) and policy.endswith(POLICY_SUFFIX):
         options = {**selector.options, "policy": str(folder / policy)}
         selector = selector.model_copy(update={"options": options})
     return scenario.model_copy(update={"fleet": fleet, "selector": selector})

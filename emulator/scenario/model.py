@@ -15,7 +15,7 @@ from emulator.round.outcome import Accounting
 from emulator.round.rules import Aggregation
 from joulefleet.config import ClosedModel
 from joulefleet.records import StoredRecord
-from power.profile.model import EnergyKind
+from power.profile import EnergyKind
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]

@@ -20,7 +20,6 @@ import numpy as np
 from emulator.round.selector import Family, Profiling, Selector
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
-from emulator.selectors.neural.policy import load_policy
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import text, whole, within, yes_or_no
 from joulefleet.errors import ConfigError
@@ -89,7 +88,12 @@ class Favor(Selector):
         text(self.name, "policy", policy)
         if online is not None:
             yes_or_no(self.name, "online", online)
-        given = load_policy(policy, "favor") if policy else None
+        given = None
+        if policy:
+            # Not at the top: listing selectors reads no policy.
+            from emulator.selectors.neural.policy import load_policy
+
+            given = load_policy(policy, "favor")
         if given is not None and given.projection is None:
             raise ConfigError(
                 f"policy {policy!r} does not say which components its network reads",

@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from emulator.round.selector import Family, Selector
+from emulator.round.selector import Family
 from emulator.round.view import ServerView
 from emulator.selectors.parts.draws import draw_weighted
-from emulator.selectors.parts.estimates import choose_reliable, label_shares
+from emulator.selectors.parts.estimates import GrownCohort, label_shares
 from emulator.selectors.parts.options import within
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ PERFECT = 1e-12
 """QCID at and below which a cohort is as good as balanced; keeps its inverse finite."""
 
 
-class FedCbs(Selector):
+class FedCbs(GrownCohort):
     """Class-balanced sampling on estimated label shares."""
 
     name: ClassVar[str] = "fed_cbs"
@@ -51,19 +51,12 @@ class FedCbs(Selector):
         within(self.name, "exploration", exploration, 0.0, 1e9)
         self.exploration = exploration
 
-    def select(
+    def grown(
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Grow the cohort to ``k``."""
-        return choose_reliable(
-            view, candidates, k, rng, lambda ids, count: self._grown(view, ids, count, rng)
-        )
-
-    def _grown(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+        """Device by device."""
         samples = self.shares(view)[candidates] * view.data_size[candidates, np.newaxis]
-        # Of a million devices, few have told anything yet: what is the same for many is worked out once.
+        # Of a million devices, few have reported anything yet: what is the same for many is worked out once.
         distinct, kind = np.unique(samples, axis=0, return_inverse=True)
         bonus = np.sqrt(3 * math.log(view.round) / (2 * np.maximum(view.times_chosen[candidates], 1)))
         cohort = np.zeros(samples.shape[1])

@@ -25,7 +25,6 @@ from emulator.round.selector import Family, Probe, Selector
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.neural.normalise import robust_log_z
-from emulator.selectors.neural.policy import load_policy
 from emulator.selectors.neural.vdn import Transition, advantages
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
@@ -106,6 +105,9 @@ class FedMarl(Selector):
         self._options = learner_options(self, DEFAULTS, learning)
         self._learner: Learner | None = None
         if policy:
+            # Not at the top: listing selectors reads no policy.
+            from emulator.selectors.neural.policy import load_policy
+
             loaded = load_policy(policy, "fedmarl", FEATURES)
             self.policy_sha256 = loaded.sha256
             self._learner = Learner(loaded.network, self._options, None)

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from emulator.round.selector import Family, Selector
+from emulator.round.selector import Family
 from emulator.round.view import ServerView
-from emulator.selectors.parts.estimates import choose_reliable, label_shares, round_j, round_s
+from emulator.selectors.parts.estimates import GrownCohort, label_shares, round_j, round_s
 from emulator.selectors.parts.options import within
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ MOST_OVER = 1e12
 """Excess at which a budget term ends: beside an infinite one, nothing would mark who is chosen already."""
 
 
-class HarmonyLike(Selector):
+class HarmonyLike(GrownCohort):
     """Greedy label balance under budgets: a surrogate."""
 
     name: ClassVar[str] = "harmony_like"
@@ -54,20 +54,13 @@ class HarmonyLike(Selector):
         within(self.name, "energy_weight", energy_weight, 0.0, 1e9)
         self.time_weight, self.energy_weight = time_weight, energy_weight
 
-    def select(
+    def grown(
         self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
     ) -> NDArray[np.int64]:
-        """Grow the cohort to ``k``."""
-        return choose_reliable(
-            view, candidates, k, rng, lambda ids, count: self._grown(view, ids, count, rng)
-        )
-
-    def _grown(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+        """Device by device."""
         order = rng.permutation(candidates)  # argmin takes the first of equals, so the order must be random
         shares = label_shares(view.bias_delta)[order]
-        # Of a million devices, few have told anything yet: what is the same for many is worked out once.
+        # Of a million devices, few have reported anything yet: what is the same for many is worked out once.
         distinct, kind = np.unique(shares, axis=0, return_inverse=True)
         seen = shares.max(axis=0, initial=0.0) > 0
         penalty = self._penalty(view)[order]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch import nn  # noqa: TID253
 
-from device_agents.workloads.models import build
-from device_agents.workloads.tasks import cross_entropy
+from device_agents.workloads import build, cross_entropy
 from emulator.training.layout import Layout
 from emulator.training.local import LocalModel
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
 
 
 class AutogradModel(LocalModel):

@@ -17,9 +17,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from device_agents.workloads.tasks import Task
-    from emulator.data.model import DataSet
-    from emulator.data.partition import Holdings
+    from device_agents.workloads import Task
+    from emulator.training.client_data import ClientData
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +93,9 @@ class OpenTrainer(Protocol):
     """What gives a `Trainer` its workers: `emulator.training.choose.open_trainer` those of this machine."""
 
     def __call__(
-        self,
-        task: Task,
-        data: DataSet,
-        partition: Holdings,
-        *,
-        seed: int,
-        implementation: str = "auto",
-        workers: int | None = None,
-        held_out: float = 0.0,
+        self, task: Task, clients: ClientData, *, implementation: str = "auto", workers: int | None = None
     ) -> Trainer:
-        """A trainer for a task on partitioned data."""
+        """A trainer for a task on the clients' data."""
 
 
 def weighted_sum(

@@ -16,8 +16,7 @@ import numpy as np
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch.func import functional_call, grad, vmap  # noqa: TID253
 
-from device_agents.workloads.models import build
-from device_agents.workloads.tasks import batch_sizes, cross_entropy
+from device_agents.workloads import batch_sizes, build, cross_entropy
 from emulator.training.layout import Layout, Place
 from emulator.training.local import LocalResult
 from emulator.training.pool import one_thread
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.training.client_data import ClientData
 
 HEIGHT = 16

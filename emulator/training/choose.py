@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from emulator.training.client_data import ClientData
 from joulefleet.errors import ConfigError, MissingExtra
 from joulefleet.extras import install_hint
 
 if TYPE_CHECKING:
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.data.model import DataSet
-    from emulator.data.partition import Holdings
+    from emulator.training.client_data import ClientData
     from emulator.training.table import TableTrainer
 
 IMPLEMENTATIONS = ("auto", "cpu", "batched")
@@ -22,32 +21,21 @@ _SMALL = 10_000
 
 
 def open_trainer(
-    task: Task,
-    data: DataSet,
-    partition: Holdings,
-    *,
-    seed: int,
-    implementation: str = "auto",
-    workers: int | None = None,
-    held_out: float = 0.0,
+    task: Task, clients: ClientData, *, implementation: str = "auto", workers: int | None = None
 ) -> TableTrainer:
-    """A trainer for a task on partitioned data.
+    """A trainer for a task on the clients' data.
 
     Args:
         task: What is trained, and how.
-        data: On what.
-        partition: Whose data it is.
-        seed: Root of initial weights and data order.
+        clients: On what; its seed is the root of the initial weights, too.
         implementation: One of `IMPLEMENTATIONS`; what ``auto`` became is the trainer's ``implementation``.
         workers: Processes of one thread, of ``cpu`` only; as many as this process has cores by default.
-        held_out: Share of each client's samples kept from training, for `Trainer.accuracy_of`.
 
     Raises:
         ConfigError: The data does not fit the task, or a name is unknown.
         MissingExtra: torch is not installed.
     """
-    chosen = resolved(task, data, implementation)
-    clients = ClientData(data, partition, seed, held_out)
+    chosen = resolved(task, clients.data, implementation)
     return _batched(task, clients) if chosen == "batched" else _cpu(task, clients, workers)
 
 
@@ -70,7 +58,7 @@ def best_for(task: Task) -> str:
     """Stacked on a GPU and for very small models, else one client at a time on each core."""
     import torch
 
-    from device_agents.workloads.models import build
+    from device_agents.workloads import build
     from emulator.training.layout import Layout
 
     with torch.random.fork_rng(devices=[]):

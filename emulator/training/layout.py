@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def model_bytes(task: Task) -> int:
     """Size of the task's model on the wire: a row of float32."""
     import torch
 
-    from device_agents.workloads.models import build
+    from device_agents.workloads import build
 
     with torch.random.fork_rng(devices=[]):
         return Layout.of(build(task)).size * np.dtype(np.float32).itemsize

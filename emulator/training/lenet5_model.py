@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 
-from device_agents.workloads.models import build
+from device_agents.workloads import build
 from emulator.training.layout import Layout
 from emulator.training.local import LocalModel
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
 
 _INPUT_SHAPE = (1, 28, 28)
 _PADDED = 32  # 28 pixels and two zeros on either side

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from device_agents.workloads.models import initial_state
+from device_agents.workloads import initial_state
 from emulator.training.base import LocalResults, Score, weighted_sum
 from emulator.training.rows import SharedRows, memory_bytes
 from joulefleet.errors import ConfigError
@@ -18,7 +18,7 @@ from joulefleet.seeds import torch_seed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
     from emulator.training.client_data import ClientData
     from emulator.training.layout import Layout
     from emulator.training.local import LocalResult

@@ -7,11 +7,10 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from torch import nn
 
-from device_agents.workloads.models import build
-from device_agents.workloads.tasks import Task, batch_sizes
-from emulator.runs.learners import data_of, task_of
-from emulator.scenario.model import Scenario
-from emulator.training.client_data import ClientData
+from device_agents.workloads import Task, batch_sizes, build
+from emulator import Scenario
+from emulator.runs import data_of, task_of
+from emulator.training import ClientData
 
 
 class TorchClient:

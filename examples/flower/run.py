@@ -19,11 +19,10 @@ from flwr.simulation import run_simulation
 from joulefleet_flower.client import OpenClient, selectable
 from joulefleet_flower.strategy import SelectingFedAvg
 
-from device_agents.workloads.models import build, initial_state
-from emulator.runs.assemble import make_selector
-from emulator.runs.batch import BatchEntry, BatchIndex, plan, start
-from emulator.scenario.load import load_scenario, scenario_text
-from emulator.scenario.model import Scenario
+from device_agents.workloads import build, initial_state
+from emulator import Scenario, load_scenario
+from emulator.runs import BatchEntry, BatchIndex, make_selector, plan, start
+from emulator.scenario import scenario_text
 from joulefleet.errors import JoulefleetError
 from joulefleet.runstore import Run
 from joulefleet.seeds import torch_seed

@@ -13,7 +13,8 @@ from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import Inventory
 from joulefleet.errors import JoulefleetError
-from power.profile.model import DeviceProfile, PhaseCost, load_profile
+from power import DeviceProfile, load_profile
+from power.profile import PhaseCost
 
 DISK_B_PER_S = {"monsoon-lvpm": 88e3, "monsoon-hvpm": 221e3, "ina219": 20e3}
 """Measured on six seconds of each emulated instrument at its own rate: samples, raw bytes, index."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from device_agents.session.agent_session import AgentSession, Ping
+from device_agents import AgentSession, Ping
 from harness.inventory import Device, connect, installation
 from joulefleet.errors import DeviceError, JoulefleetError, MeterError, describe
-from power.meter import MeterConfig, PowerMeter, open_meter
+from power import MeterConfig, PowerMeter, open_meter
 
 if TYPE_CHECKING:
     from device_agents.protocol import Hello
@@ -76,8 +76,7 @@ def check_both(
 
 
 def _try_device(device: Device, inventory_path: Path, count: int, answer: DeviceAnswer) -> None:
-    from device_agents.deploy.bundle import build_bundle
-    from device_agents.deploy.install import start_agent
+    from device_agents import build_bundle, start_agent
 
     try:
         with (

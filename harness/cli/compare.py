@@ -13,7 +13,7 @@ from harness.cli.frame import Command, Output
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from emulator.compare.load import ComparedRuns
+    from emulator import ComparedRuns
 
 
 @click.command("compare", cls=Command)
@@ -41,9 +41,8 @@ def compare(
     form: str,
 ) -> Output:
     """Compare methods over the same seeds: differences with intervals, tests, ranks."""
-    from emulator.compare.load import compare_emulations
+    from emulator import Accounting, compare_emulations
     from emulator.compare.render import as_data
-    from emulator.round.outcome import Accounting
 
     found = compare_emulations(
         runs,

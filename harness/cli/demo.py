@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 @click.command("demo", cls=Command)
-@click.option(
-    "--root",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs"),
-    show_default=True,
-    help="Where the runs go.",
-)
+@root_option("Where the runs go.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Random seed of the bench."
 )
@@ -34,9 +28,9 @@ def demo(root: Path, seed: int, quick: bool) -> Output:
     """
     from harness.cli.meter.live import stop_on_signals
     from harness.cli.progress import progress
+    from harness.demo.local_bench import FULL, QUICK
     from harness.demo.outcome import as_dict, lines
     from harness.demo.run import run_demo
-    from harness.demo.size import FULL, QUICK
 
     result = run_demo(root, seed, size=QUICK if quick else FULL, show=progress, stopping=stop_on_signals)
 

@@ -181,7 +181,7 @@ def check_origin() -> Iterator[Check]:
 
 def check_serial_ports() -> Iterator[Check]:
     """Serial nodes that an instrument could be on, tried by opening them."""
-    from power.meters.serial_port import scan_ports
+    from power.meters import scan_ports
 
     ports = [port.path for port in scan_ports()]
     if not ports:

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.engine_options import check_engine, engine_options, ray_cluster
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, root_option
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.round.outcome import RoundOutcome
-    from emulator.runs.batch import BatchEntry, BatchIndex
-    from emulator.runs.result import Result
-    from emulator.scale.cluster import Cluster
-    from harness.cli.progress import Advance
+    from emulator import Result, RoundOutcome
+    from emulator.runs import BatchEntry, BatchIndex
+    from emulator.scale import Cluster
+    from harness.demo.run import Advance
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -57,8 +56,7 @@ class Seeds(click.ParamType[tuple[int, ...]]):
 @click.option("--accept-other-software", is_flag=True,
               help="With --resume: although code or packages have changed; comparisons say so.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and train nothing.")
-@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("emulations"),
-              show_default=True, help="Where the run goes.")  # fmt: skip
+@root_option("Where the run goes.", Path("emulations"))
 def emulate(
     scenario: str | None,
     selectors: str | None,
@@ -81,8 +79,9 @@ def emulate(
         if selectors or seeds or dry_run:
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
         return _continued(resumed, ray_cluster(engine, ray_address), accept_other_software)
-    from emulator.runs.batch import plan, start
-    from emulator.scenario.load import load_scenario, scenario_text
+    from emulator import load_scenario
+    from emulator.runs import plan, start
+    from emulator.scenario import scenario_text
 
     found = load_scenario(str(scenario))
     names = [name.strip() for name in selectors.split(",")] if selectors else [found.selector.name]
@@ -96,7 +95,7 @@ def emulate(
 
 
 def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accept: bool) -> Output:
-    from emulator.runs.batch import reopen
+    from emulator.runs import reopen
 
     with opened as cluster:
         run, index = reopen(path, accept_other_software=accept)
@@ -106,14 +105,14 @@ def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accep
 
 def _check_selectors(index: BatchIndex) -> None:
     """A misspelt name or option is found now, not after hours."""
-    from emulator.runs.assemble import make_selector
+    from emulator.runs import make_selector
 
     for planned in index.planned:
         make_selector(index.scenario_of(planned))
 
 
 def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
-    from emulator.runs.batch import play
+    from emulator.runs import play
     from harness.cli.progress import progress
 
     rounds = index.scenario.protocol.rounds
@@ -143,9 +142,8 @@ def _played_on_ray(
     advance: Advance,
 ) -> list[Result]:
     """One emulation per processor where there are enough of them, else each one's clients spread over all."""
-    from emulator.runs.batch import play
-    from emulator.scale.ray_sweep import play_sweep, unfinished
-    from emulator.scale.ray_trainer import open_ray_trainer
+    from emulator.runs import play
+    from emulator.scale import open_ray_trainer, play_sweep, unfinished
 
     if len(unfinished(run, index)) < cluster.cpus():
         return play(run, index, on_round, open_ray_trainer)
@@ -197,7 +195,7 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
     """Means over the seeds of each selector, and what they rest on."""
     from rich.table import Table
 
-    from emulator.selectors.registry import shown_name
+    from emulator.selectors import shown_name
 
     table = Table(box=None, pad_edge=False)
     table.add_column("selector", no_wrap=True)
@@ -243,7 +241,7 @@ def _mean(values: list[Any]) -> Any:
 
 
 def _dry_run(index: BatchIndex) -> Output:
-    from emulator.runs.assemble import assemble
+    from emulator.runs import assemble
 
     planned = index.planned[0]
     scenario = index.scenario_of(planned)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from emulator.scale.cluster import Cluster
+    from emulator.scale import Cluster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,7 +44,7 @@ def ray_cluster(engine: str, ray_address: str | None) -> Iterator[Cluster | None
     if engine == "local":
         yield None
         return
-    from emulator.scale.cluster import connected
+    from emulator.scale import connected
 
     # Ray prints what its nodes have to say to standard output, which is for results.
     with redirect_stdout(sys.stderr), connected(ray_address) as cluster:

@@ -9,17 +9,17 @@ import click
 
 from harness.cli.emulate import Seeds
 from harness.cli.engine_options import check_engine, engine_options, ray_cluster
-from harness.cli.frame import Group, Output
+from harness.cli.frame import Group, Output, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from emulator import RoundOutcome
+    from emulator.experiments import ExperimentPlan, PlanEntry
     from emulator.experiments.effort import Effort
-    from emulator.experiments.plan import ExperimentPlan, PlanEntry
-    from emulator.round.outcome import RoundOutcome
-    from emulator.runs.batch import PlannedEmulation
-    from emulator.scale.cluster import Cluster
-    from harness.cli.progress import Advance
+    from emulator.runs import PlannedEmulation
+    from emulator.scale import Cluster
+    from harness.demo.run import Advance
     from joulefleet.runstore import Run
 
 PRESETS = ("smoke", "laptop", "paper")
@@ -34,9 +34,8 @@ def experiment() -> None:
 @experiment.command("list")
 def list_experiments() -> Output:
     """What can be run, in which sizes, and how long each takes."""
-    from emulator.experiments.catalogue import EXPERIMENTS, plan_experiment
+    from emulator.experiments import EXPERIMENTS, Preset, plan_experiment
     from emulator.experiments.effort import MEASURED, effort_of
-    from emulator.experiments.plan import Preset
 
     data: list[dict[str, Any]] = []
     for name, entry in EXPERIMENTS.entries().items():
@@ -69,8 +68,7 @@ def list_experiments() -> Output:
               help="Resume or reuse although code or packages have changed; the tables say so.")  # fmt: skip
 @engine_options
 @click.option("--dry-run", is_flag=True, help="Show what would be run and how long it takes.")
-@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=ROOT, show_default=True,
-              help="Where the run goes.")  # fmt: skip
+@root_option("Where the run goes.", ROOT)
 def run_experiment(
     name: str,
     preset: str,
@@ -85,10 +83,7 @@ def run_experiment(
     root: Path,
 ) -> Output:
     """Run experiment NAME (`joulefleet experiment list`) and write its tables and page."""
-    from emulator.experiments import runner
-    from emulator.experiments.catalogue import plan_experiment
-    from emulator.experiments.plan import Preset
-    from emulator.experiments.reuse import check_donors, take_over
+    from emulator.experiments import Preset, check_donors, plan_experiment, runner, take_over
     from joulefleet.runstore import find_run
 
     check_engine(engine, ray_address)
@@ -118,8 +113,7 @@ def run_experiment(
 @click.option("--partial", is_flag=True, help="Without runs that are missing; the tables say so.")
 @click.option("--format", "form", type=click.Choice(["text", "markdown", "csv"]), default="text",
               show_default=True)  # fmt: skip
-@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=ROOT, show_default=True,
-              help="Folder that holds the runs.")  # fmt: skip
+@root_option(folder=ROOT)
 def table(run: str, partial: bool, form: str, root: Path) -> Output:
     """Show the tables of RUN, and write them and its page anew."""
     from joulefleet.runstore import find_run
@@ -129,7 +123,7 @@ def table(run: str, partial: bool, form: str, root: Path) -> Output:
 
 def _play(run: Run, plan: ExperimentPlan, cluster: Cluster | None) -> None:
     from emulator.experiments.effort import effort_of
-    from emulator.runs.batch import play
+    from emulator.runs import play
     from harness.cli.progress import progress
 
     click.echo(f"{_size_text(_size(plan, effort_of(plan)))} on two idle cores", err=True)
@@ -152,7 +146,7 @@ def _play(run: Run, plan: ExperimentPlan, cluster: Cluster | None) -> None:
 def _play_on_ray(
     run: Run, plan: ExperimentPlan, cluster: Cluster, rounds: dict[str, int], advance: Advance
 ) -> None:
-    from emulator.scale.ray_sweep import play_sweep, unfinished
+    from emulator.scale import play_sweep, unfinished
 
     left = {one.folder for one in unfinished(run, plan)}
     played = sum(count for folder, count in rounds.items() if folder not in left)
@@ -166,7 +160,7 @@ def _play_on_ray(
 
 
 def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
-    from emulator.experiments.numbers import as_csv, as_data
+    from emulator.experiments import as_csv, as_data
     from emulator.experiments.render import as_markdown, as_text
     from harness.outputs import write_experiment
     from harness.report.page import REPORT_FILE

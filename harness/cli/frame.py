@@ -17,7 +17,8 @@ import traceback
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,6 +26,8 @@ from joulefleet.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Joulefl
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,21 @@ class Command(click.Command):
         else:
             click.echo(json.dumps(output.data, indent=2, default=str))
         return output.exit_code
+
+
+def root_option(
+    text: str = "Folder that holds the runs.", folder: Path = Path("runs")
+) -> Callable[[Callback], Callback]:
+    """``--root``: where runs are, or where a new one goes."""
+    kind = click.Path(path_type=Path, file_okay=False)
+    return click.option("--root", type=kind, default=folder, show_default=True, help=text)
+
+
+def inventory_option(text: str = "File that lists the devices.") -> Callable[[Callback], Callback]:
+    """``--inventory``: the devices."""
+    kind = click.Path(path_type=Path, dir_okay=False)
+    default = Path("devices.toml")
+    return click.option("--inventory", type=kind, default=default, show_default=True, help=text)
 
 
 def _flag(names: list[str], text: str) -> click.Option:

@@ -25,7 +25,7 @@ def list_group() -> None:
 @list_group.command("meters")
 def meters() -> Output:
     """Power meters, built in and from installed packages."""
-    from power.meter import METERS
+    from power import METERS
 
     return _entries(METERS.entries())
 
@@ -34,8 +34,7 @@ def meters() -> Output:
 @click.argument("name", required=False)
 def selectors(name: str | None) -> Output:
     """Client selectors: family, what they probe and need, paper, deviations; of one NAME also its options."""
-    from emulator.round.selector import Family
-    from emulator.selectors.registry import SELECTORS
+    from emulator import SELECTORS, Family
 
     if name is not None:
         return _one_selector(name)
@@ -54,7 +53,7 @@ def selectors(name: str | None) -> Output:
 @click.argument("name", required=False)
 def scenarios(name: str | None) -> Output:
     """Scenarios that come with joulefleet, for `joulefleet emulate`; of one NAME the file, to begin with."""
-    from emulator.scenario.load import preset_summaries, preset_text
+    from emulator.scenario import preset_summaries, preset_text
 
     if name is not None:
         text = preset_text(name)
@@ -66,7 +65,7 @@ def scenarios(name: str | None) -> Output:
 @list_group.command("tasks")
 def tasks() -> Output:
     """Tasks, a scenario's `task.name`: the model, and the data that it is made for."""
-    from device_agents.workloads.tasks import TASKS
+    from device_agents.workloads import TASKS
 
     rows = {
         task.name: {
@@ -89,7 +88,8 @@ def tasks() -> Output:
 @list_group.command("data")
 def data() -> Output:
     """Data sets, a scenario's `task.data`, built in and from installed packages, and where they come from."""
-    from emulator.data.sources import DATA_SETS, FOLDER_VARIABLE, data_folder
+    from emulator import DATA_SETS
+    from emulator.data import FOLDER_VARIABLE, data_folder
 
     note = f"data folder: {data_folder()}; {FOLDER_VARIABLE} names another"
     return _entries(DATA_SETS.entries(), note)
@@ -98,7 +98,7 @@ def data() -> Output:
 @list_group.command("partitions")
 def partitions() -> Output:
     """Partitions, a scenario's `task.partition`: who has which samples, with their options."""
-    from emulator.data.partition import PARTITIONS
+    from emulator.data import PARTITIONS
 
     rows = {name: _partition(entry) for name, entry in PARTITIONS.entries().items()}
     lines = []
@@ -120,7 +120,7 @@ def commands() -> Output:
 
 def _selector(entry: Entry) -> dict[str, Any]:
     """What the class says about itself; of a plug-in that cannot be loaded, why."""
-    from emulator.selectors.registry import SELECTORS
+    from emulator import SELECTORS
 
     row: dict[str, Any] = {"summary": entry.summary, "source": entry.source, "target": entry.target}
     try:
@@ -144,8 +144,8 @@ def _one_selector(name: str) -> Output:
     """All there is to know about one, with what its module says about equations and switches."""
     import inspect
 
-    from emulator.selectors.parts.options import options_of
-    from emulator.selectors.registry import SELECTORS
+    from emulator import SELECTORS
+    from emulator.selectors import options_of
 
     selector = SELECTORS.load(name)
     options = options_of(selector)
@@ -157,7 +157,7 @@ def _one_selector(name: str) -> Output:
 
 def _partition(entry: Entry) -> dict[str, Any]:
     """One partition with its options; of a plug-in that cannot be loaded, why."""
-    from emulator.data.partition import partition_options
+    from emulator.data import partition_options
 
     row = {"summary": entry.summary, "source": entry.source, "target": entry.target}
     try:

@@ -15,9 +15,8 @@ from joulefleet.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.policies.train import Recipe
-    from emulator.round.outcome import RoundOutcome
-    from emulator.selectors.neural.policy import PolicyManifest
+    from emulator import RoundOutcome
+    from emulator.policies import PolicyManifest, Recipe
 
 PACKAGED_FEDMARL = "fedmarl"
 
@@ -31,7 +30,7 @@ def policy() -> None:
 @click.argument("name", required=False, metavar="[NAME|FILE]")
 def show(name: str | None) -> Output:
     """What a policy was made from and what it reached; without a name, all that ship with the package."""
-    from emulator.selectors.neural.policy import any_policy, packaged_policies
+    from emulator.policies import any_policy, packaged_policies
 
     names = [name] if name else packaged_policies()
     found = {known: any_policy(known).manifest for known in names}
@@ -74,10 +73,15 @@ def train(
     For fedrank with several experts, one policy of all of them and one of each alone are written. Whoever
     chooses by the loss of the received model (afl, power_of_choice, cpow_d) cannot be imitated.
     """
-    from emulator.policies.imitation import CloningOptions
-    from emulator.policies.recipes import recipe
-    from emulator.policies.train import check_experts, client_epochs, train_by_trying, train_fedrank
-    from emulator.selectors.neural.policy import write_policy
+    from emulator.policies import (
+        CloningOptions,
+        check_experts,
+        client_epochs,
+        recipe,
+        train_by_trying,
+        train_fedrank,
+        write_policy,
+    )
     from harness.cli.progress import progress
 
     names = tuple(name.strip() for name in experts.split(","))
@@ -130,17 +134,17 @@ def _files(out: Path, made: Recipe, kind: str) -> dict[str, Path]:
     Raises:
         ConfigError: One of them is there already, or could not be written there.
     """
-    from emulator.selectors.neural.policy import SUFFIX
+    from emulator.policies import POLICY_SUFFIX
 
-    if out.suffix != SUFFIX:
-        raise ConfigError(f"--out {out}: a new {SUFFIX} file is needed")
+    if out.suffix != POLICY_SUFFIX:
+        raise ConfigError(f"--out {out}: a new {POLICY_SUFFIX} file is needed")
     labels = made.groups if kind == "fedrank" else {"": ()}
     files = {label: out if not label else out.with_stem(f"{out.stem}_from_{label}") for label in labels}
     for path in files.values():
         if path.exists():
             raise ConfigError(
                 f"--out {out}: {path} is there already",
-                hint=f"a new {SUFFIX} file is needed; choose another name",
+                hint=f"a new {POLICY_SUFFIX} file is needed; choose another name",
             )
     try:
         # Asking for permissions would not do: root has them all, also where nothing can be written.

@@ -6,16 +6,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.demo.run import Advance
 
 PLAIN_PERIOD_S = 5.0
-
-
-class Advance(Protocol):
-    """Tells how far the work is."""
-
-    def __call__(self, done: float, note: str = "") -> None:
-        """Set the amount done so far, with an optional short note."""
 
 
 @contextlib.contextmanager

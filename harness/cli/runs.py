@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Group, Output, columns
+from harness.cli.frame import Group, Output, columns, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_root = click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
-    help="Folder that holds the runs.",
-)  # fmt: skip
+_root = root_option()
 
 
 @click.group("runs", cls=Group)
@@ -73,7 +70,7 @@ def show_run(root: Path, run: str) -> Output:
 @click.argument("run", required=False)
 def salvage(root: Path, run: str | None) -> Output:
     """Recover what a killed run had written; without RUN, every killed run in the folder."""
-    from harness.evidence.salvage import salvage
+    from harness.evidence.capture import salvage
     from joulefleet.runstore import RunStore, find_run
 
     if run is not None:

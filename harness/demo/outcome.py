@@ -8,14 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from emulator.experiments.numbers import as_data as experiment_data
-from emulator.experiments.paper import PAPER_SAVING
-from emulator.experiments.summary import MethodRow, summarise
-from emulator.round.outcome import Accounting
+from emulator import Accounting
+from emulator.experiments import PAPER_SAVING, MethodRow, summarise
+from emulator.experiments import as_data as experiment_data
 from harness.demo.run import DemoResult
 from harness.report.page import Number
 from joulefleet.provenance import Origin
-from power.profile.model import DeviceProfile, Quantity
+from power import DeviceProfile
+from power.profile import Quantity
 
 LOOK = (
     ("the power of every job", "joulefleet bench show {bench}"),

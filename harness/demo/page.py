@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from device_agents.protocol import Phase
-from emulator.experiments.paper import PAPER_SAVING
-from emulator.experiments.summary import summarise
-from emulator.round.outcome import Accounting
+from emulator import Accounting
+from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import look_commands, next_commands
-from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
-from harness.demo.run import DemoResult
+from harness.demo.run import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD, DemoResult
 from harness.probing.formula import COUNTED
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
@@ -21,10 +19,9 @@ from harness.report.profile_tables import profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.interval import Interval
-from joulefleet.interval import Interval as PredictedInterval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import RunRecord
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 TRACE_POINTS = 40_000
 """Of all power traces together: about a megabyte. The bench run's own page has more."""
@@ -167,7 +164,7 @@ def _probing(result: DemoResult) -> Section:
     return Section("Act 3: what probing saves", text, numbers, tables=[Table(headers, rows, caption)])
 
 
-def _percent(share: Interval | PredictedInterval) -> str:
+def _percent(share: Interval) -> str:
     mean, low, high = (100 * value for value in (share.mean, share.low, share.high))
     return f"{mean:z.1f}" if low != low else f"{mean:z.1f} [{low:z.1f}, {high:z.1f}]"
 

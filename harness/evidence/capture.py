@@ -12,16 +12,24 @@ from pydantic import Field, ValidationError
 from device_agents.protocol import EpochMarker, Phase
 from harness.evidence.clock_fit import BurstSeen, ClockFit, PingObservation
 from joulefleet.config import ClosedModel
-from joulefleet.errors import DataQualityError, JoulefleetError
+from joulefleet.errors import DataQualityError, JoulefleetError, describe
 from joulefleet.provenance import Provenance, Sha256, SourceRef
 from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
-from joulefleet.runstore import read_journal, read_table
-from power.model import Finding
-from power.profile.model import Battery
-from power.recording import RECORDING_FILE, Recording, open_recording, verify_hashes
+from joulefleet.runstore import SalvageReport, read_journal, read_table, salvage_run
+from power import Finding
+from power.profile import Battery
+from power.recording import (
+    OPENING_FILE,
+    RECORDING_FILE,
+    Recording,
+    open_recording,
+    salvage_recording,
+    verify_hashes,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 CAPTURE_FILE = "capture.json"
 MARKERS_FILE = "markers.jsonl"
@@ -102,12 +110,12 @@ class CaptureRecord(StoredRecord):
         repetition: From 1 on within its cell (device, workload, backend, background).
         attempt: From 1 on; earlier ones are in ``failed/``.
         throttled_epochs: Epochs in which the device was slowed down; they are not averaged in.
-        throttling_known: Whether the device would have told, in every epoch.
+        throttling_known: Whether the device reports throttling, in every epoch.
         idle: When the host left the device alone, before and after the work: the baseline.
         pings: Every clock exchange: with the recording and the markers, all that the clock fit was made of.
         bursts: What became of each pattern in the power trace.
         suspended_ns: How long the device slept during the round; None if it cannot tell.
-        epochs_cpu_s: Processor time of the training process during its epochs, all together; None likewise.
+        epochs_cpu_s: Processor time of the training process in its epochs, all together; None if not known.
         recording_sha256: Hash of ``recording.json``, which in turn hashes the samples.
         markers_sha256: Hash of ``markers.jsonl``.
         telemetry_sha256: Hash of ``telemetry.parquet``; None if there is none.
@@ -264,3 +272,20 @@ def _read_markers(path: Path) -> Iterator[EpochMarker]:
                 f"{path}:{number}: no marker ({error.errors()[0]['msg']})",
                 hint="the file was changed after it was written: take it from a backup, or measure again",
             ) from None
+
+
+def salvage(path: Path) -> SalvageReport:
+    """Recover everything a killed run had written; see `joulefleet.runstore.salvage_run`.
+
+    A recording that is damaged is left as it is and named in the report: it must not cost the others.
+    """
+    report = salvage_run(path)
+    for opening in sorted(path.rglob(OPENING_FILE)):
+        try:
+            record = salvage_recording(opening.parent)
+        except Exception as error:  # whatever a damaged file makes of its reader
+            report.problems[str(opening.parent.relative_to(path))] = describe(error)
+            continue
+        if record is not None:
+            report.tables[str((opening.parent / "recording.json").relative_to(path))] = record.n_samples
+    return report

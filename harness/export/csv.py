@@ -15,7 +15,7 @@ from harness.results.emulations import JoinedTable
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.records import new_folder, storage_error
-from traces.storage.csv_export import safe_cell
+from traces import safe_cell
 
 MAX_ROWS = 1_000_000
 """A worksheet of a spreadsheet holds 1,048,576 rows (Microsoft: Excel specifications and limits)."""

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.runs.log import METRIC
-from emulator.runs.result import RECORD, Result, load_result
+from emulator import Result, load_result
+from emulator.runs import EMULATION_FILE, METRIC_PREFIX
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture, epoch_table
 from joulefleet.errors import DataQualityError
@@ -96,7 +96,7 @@ def run_curves(run: StoredRun) -> RunCurves:
 
 
 def _emulations(run: StoredRun) -> Iterator[Curves]:
-    for file in sorted(run.path.rglob(RECORD)):
+    for file in sorted(run.path.rglob(EMULATION_FILE)):
         result = load_result(file.parent)
         record = result.record
         inside = file.parent.relative_to(run.path).as_posix()
@@ -127,7 +127,7 @@ def _round_curves(result: Result) -> dict[str, tuple[Point, ...]]:
         row["duration_s"] = row["duration_ns"] * 1e-9
     names = [name for name in (rows[0] if rows else {}) if name not in ("round", *clock)]
     curves = {
-        name.replace(METRIC, "selector/"): tuple(
+        name.replace(METRIC_PREFIX, "selector/"): tuple(
             Point(row["round"], (row["start_ns"] + row["duration_ns"]) * 1e-9, float(row[name]))
             for row in rows
             if _is_number(row[name])

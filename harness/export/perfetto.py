@@ -20,7 +20,7 @@ from harness.results.tables import JobCapture
 from joulefleet import __version__
 from joulefleet.errors import DataQualityError
 from joulefleet.records import write_atomic
-from power.energy.windows import WindowEnergy
+from power.energy import WindowEnergy
 
 MAX_COUNTER_EVENTS = 400_000
 """Of about 80 bytes: 32 MB. chrome://tracing reads up to 256 MB (google/perfetto issue 99)."""
@@ -40,7 +40,8 @@ def export_perfetto(run: StoredRun, out: Path, *, max_counter_events: int = MAX_
     """
     if not run.captures:
         raise DataQualityError(
-            f"{run.path}: no finished capture in it", hint="`joulefleet bench status` says why"
+            f"{run.path}: this run of kind {run.record.kind!r} has no finished capture to draw",
+            hint="of a bench run, `joulefleet bench status` says why",
         )
     zero_utc = min(job.capture.recording.record.started_utc for job in run.captures)
     each = max(4, max_counter_events // len(run.captures))

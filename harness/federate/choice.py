@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.round.chooser import Chooser
-from emulator.round.reports import Reported
+from emulator.round import Chooser, Reported
 from harness.federate.participant import FederatedParticipant
 from harness.federate.registration import Registered
 from harness.federate.setup import FederationSetup
@@ -18,7 +17,7 @@ from joulefleet.errors import JoulefleetError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.round.view import ServerView
+    from emulator import ServerView
 
 
 class ProbeChoice:

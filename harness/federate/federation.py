@@ -12,20 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.round.accounting import round_costs
-from emulator.round.chooser import Chooser
-from emulator.round.learning import RoundLearning
-from emulator.round.outcome import Fate, RoundOutcome
-from emulator.round.reports import Reported, file_reports, round_reports
-from emulator.round.reward import Budgets
-from emulator.round.rules import RewardRules
-from emulator.round.selector import Probe
-from emulator.runs.assemble import reward_rules_of
-from emulator.training.base import Score
+from emulator import Fate, Probe, RoundOutcome
+from emulator.round import (
+    Budgets,
+    Chooser,
+    Reported,
+    RewardRules,
+    RoundLearning,
+    file_reports,
+    round_costs,
+    round_reports,
+)
+from emulator.runs import reward_rules_of
+from emulator.training import Score
 from harness.bench.job.attempt import Bench
 from harness.federate.choice import ProbeChoice
-from harness.federate.costs import MeasuredCosts, fate_of, measured_costs
-from harness.federate.participant import FederatedParticipant, play_federated_round
+from harness.federate.participant import (
+    FederatedParticipant,
+    MeasuredCosts,
+    fate_of,
+    measured_costs,
+    play_federated_round,
+)
 from harness.federate.registration import Registered
 from harness.federate.setup import FederationSetup
 from harness.rounds.record import REGISTRATION, FederatedRoundRecord
@@ -37,7 +45,7 @@ from joulefleet.seeds import generator
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.round.view import ServerView
+    from emulator import ServerView
 
     Ids = NDArray[np.int64]
 

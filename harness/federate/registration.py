@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from emulator.round.budgets import budgets_of
+from emulator.round import budgets_of
 from harness.rounds.measured import MeasuredPart
-from power.profile.cost_arrays import profile_costs
-from power.profile.model import DeviceProfile, EnergyKind
+from power import DeviceProfile
+from power.profile import EnergyKind, profile_costs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.round.reports import Reported
+    from emulator.round import Reported
 
 
 @dataclass(frozen=True, slots=True, eq=False)

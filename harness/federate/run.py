@@ -10,11 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from emulator.round.outcome import RoundOutcome
-from emulator.round.selector import Selector
-from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.runs.log import RunLog
-from emulator.runs.result import RECORD, EmulationRecord, Result, load_result
+from emulator import Result, RoundOutcome, Selector, load_result
+from emulator.runs import EMULATION_FILE, EmulationRecord, RunLog, load_checkpoint, save_checkpoint
 from harness.bench.journal import Listener, tell
 from harness.federate.federation import Federation, Played
 from harness.federate.files import FederateFiles
@@ -28,7 +25,7 @@ from joulefleet.errors import NobodyLeft
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record, write_record
 from joulefleet.runstore import read_table
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 
 def run_federation(
@@ -133,12 +130,14 @@ class _FederatedRounds:
             federation.load_state_dict(state)
         self._session.put_aside_unfinished(self._counted_jobs())
         self._register(registered, stop)
-        known = read_record(path / RECORD, EmulationRecord) if (path / RECORD).exists() else None
+        known = (
+            read_record(path / EMULATION_FILE, EmulationRecord) if (path / EMULATION_FILE).exists() else None
+        )
         record = known or self._first_record(registered, notes)
         with self._log(resume_after=None if known is None else federation.round) as log:
             ended_early = self._rounds(log, stop)
         record = self._last_record(record, ended_early)
-        write_record(path / RECORD, record, replace=True)
+        write_record(path / EMULATION_FILE, record, replace=True)
         return load_result(path)
 
     def _register(self, registered: Registered | None, stop: threading.Event) -> None:
@@ -229,7 +228,7 @@ class _FederatedRounds:
             **setup.facts,
         }
         record = EmulationRecord(scenario=setup.scenario, seed=setup.seed, facts=facts)
-        write_record(self._run.path / RECORD, record)
+        write_record(self._run.path / EMULATION_FILE, record)
         return record
 
     def _last_record(self, record: EmulationRecord, ended_early: str) -> EmulationRecord:

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from emulator.round.rules import RoundRules
-from emulator.round.selector import Selector
-from emulator.runs.assemble import make_selector, rules_of
-from emulator.runs.learners import learners_of, task_of
-from emulator.scenario.model import Scenario
+from emulator import Scenario, Selector
+from emulator.round import RoundRules
+from emulator.runs import learners_of, make_selector, rules_of, task_of
 from harness.bench.job.workload import Assignment
 from harness.bench.matrix import Cell
 from harness.federate.files import FederateFiles
-from harness.federate.fleet_data import FleetData
+from harness.federate.fleet_data import FleetData, Uploads
 from harness.federate.participant import FederatedParticipant
 from harness.federate.settings import FederateSettings
-from harness.federate.uploads import Uploads
 from harness.rounds.record import REGISTRATION, FederatedRoundRecord, PartRecord
 from harness.rounds.round import RoundJob
 from harness.rounds.server import Choose, RoundServer
@@ -28,7 +25,7 @@ from joulefleet.seeds import torch_seed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.training.table import TableTrainer
+    from emulator.training import TableTrainer
 
     Ids = NDArray[np.int64]
 

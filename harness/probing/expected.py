@@ -12,19 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emulator.round.outcome import Accounting
+from emulator import Accounting
 from harness.evidence.capture import Capture
-from harness.probing.formula import RoundBothWays, both_ways
+from harness.probing.formula import RoundBothWays, both_ways, draw_worlds, mean_costs
 from harness.probing.predict import WORLDS
-from harness.probing.profile_costs import draw_worlds, mean_costs
 from harness.profiles.build import build_profile
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator
-from power.profile.cost_arrays import PhaseCosts
-from power.profile.model import DeviceProfile, EnergyKind
+from power import DeviceProfile
+from power.profile import EnergyKind, PhaseCosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agents.protocol import Phase
-from emulator.round.accounting import honest_time_s, round_costs
-from emulator.round.outcome import Accounting, ClientCost
-from emulator.runs.result import RECORD, EmulationRecord
+from emulator import Accounting
+from emulator.round import ClientCost, honest_time_s, round_costs
+from emulator.runs import EMULATION_FILE, EmulationRecord
 from harness.evidence.capture import Capture
 from harness.probing.fidelity_model import (
     DEVICE,
@@ -44,7 +44,8 @@ from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record
 from joulefleet.runstore.run import read_run
-from power.profile.model import DeviceProfile, EnergyKind
+from power import DeviceProfile
+from power.profile import EnergyKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -74,7 +75,7 @@ def measure_fidelity(
     rounds = read_federated_rounds(run)
     if not any(part.capture_sha256 for record in rounds for part in record.parts):
         raise DataQualityError(f"{run}: no round is finished", hint="resume the run; its journal says why")
-    about = read_record(run / RECORD, EmulationRecord)
+    about = read_record(run / EMULATION_FILE, EmulationRecord)
     return _Comparison(run, about, profiles, energy or about.scenario.energy).result(rounds)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from joulefleet.provenance import Origin
-from power.profile.model import EnergyKind
+from power.profile import EnergyKind
 
 PHASES = ("download", "probe", "train", "upload")
 DEVICE, ROUND = "device", "round"

@@ -7,9 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from device_agents.job import Backend
-from harness.bench.plan import Label, Plan, Repetitions, SampleKind, check_data, check_pair
-from harness.rounds.settings import RoundSettings
+from device_agents import Backend
+from harness.bench.plan import Label, Plan, Repetitions, RoundSettings, SampleKind, check_data, check_pair
 from joulefleet.config import load_toml
 
 Count = Annotated[int, Field(ge=1, le=10_000)]

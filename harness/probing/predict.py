@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from emulator.round.outcome import Accounting
-from harness.probing.formula import both_ways
-from harness.probing.profile_costs import draw_worlds, mean_costs
+from emulator import Accounting
+from harness.probing.formula import both_ways, draw_worlds, mean_costs
 from joulefleet.errors import ConfigError
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator
-from power.profile.cost_arrays import PhaseCosts
-from power.profile.model import DeviceProfile, EnergyKind
+from power import DeviceProfile
+from power.profile import EnergyKind, PhaseCosts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

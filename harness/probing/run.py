@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.bench.job.ending import Stopped
 from harness.bench.job.failures import ends_the_run
+from harness.bench.job.hooks import Stopped
 from harness.bench.job.workload import Workloads
 from harness.bench.journal import Listener
 from harness.inventory import load_inventory
@@ -37,7 +37,7 @@ class ProbingFiles(RunFiles):
     rounds: tuple[PlannedRound, ...]
 
 
-def read_files(plan_path: Path, inventory_path: Path) -> ProbingFiles:
+def read_probing_files(plan_path: Path, inventory_path: Path) -> ProbingFiles:
     """Read and check a probing plan and its inventory; touches nothing else."""
     plan, inventory = load_probing_plan(plan_path), load_inventory(inventory_path)
     return ProbingFiles(

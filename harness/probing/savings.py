@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from emulator.round.accounting import counted, honest_time_s, round_costs, vanilla_cost
-from emulator.round.outcome import Accounting, ClientCost
+from emulator import Accounting
+from emulator.round import ClientCost, counted, honest_time_s, round_costs, vanilla_cost
 from harness.rounds.measured import MeasuredPart, client_cost
 from harness.rounds.record import ProbingRoundRecord
 from joulefleet.errors import DataQualityError
 from joulefleet.interval import student_factor
-from power.profile.model import Quantity
+from power.profile import Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

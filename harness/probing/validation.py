@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.round.outcome import Accounting
+from emulator import Accounting
 from harness.bench.journal import JOURNAL
 from harness.evidence.capture import Capture
 from harness.inventory import load_inventory
-from harness.probing.emulated import EmulatedCell, emulate_rounds
 from harness.probing.expected import (
     Expectation,
     ExpectedCell,
@@ -20,6 +19,7 @@ from harness.probing.expected import (
     reserved,
 )
 from harness.probing.plan import ProbingPlan, load_probing_plan
+from harness.probing.replay import EmulatedCell, emulate_rounds
 from harness.probing.run import PLAN_FILE
 from harness.probing.savings import (
     MeasuredRound,
@@ -38,7 +38,8 @@ from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import read_journal
 from joulefleet.runstore.run import read_run
-from power.profile.model import DeviceProfile, EnergyKind, Quantity
+from power import DeviceProfile
+from power.profile import EnergyKind, Quantity
 
 NOT_COUNTED = (
     "counted are the phases of the round: receiving the model, epochs, sending it; loading the task and the "

@@ -13,9 +13,9 @@ from harness.profiles.curve import fit_curve
 from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import combine
-from power.energy.measurement import MeasuredWindow
-from power.energy.uncertainty import MeasuredRecording
-from power.profile.model import DeviceProfile, MeasuredLoad, PhaseCost, Quantity, Thermal, TransferCost
+from power import DeviceProfile
+from power.energy import MeasuredRecording, MeasuredWindow
+from power.profile import MeasuredLoad, PhaseCost, Quantity, Thermal, TransferCost
 
 SHORTEST_WAIT_S = 0.05
 CLOCKS_IN_A_WAIT = 20.0
@@ -35,7 +35,7 @@ def build_profile(
     Args:
         captures: One or more repetitions, with or without background loads.
         dataset: What to call the data set; what the captures call it if None.
-        backend: Likewise.
+        backend: The same.
 
     Raises:
         DataQualityError: There is no capture, they do not belong together, or none has a usable epoch.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from device_agents.workloads.tasks import TASKS
+from device_agents.workloads import TASKS
 from harness.evidence.capture import Background, Capture
 from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError
@@ -81,7 +81,7 @@ def by_background(captures: Sequence[Capture]) -> list[Level]:
     if not levels or levels[0].background.kind != "none":
         raise DataQualityError(
             f"{captures[0].record.device.name}: no capture without background load",
-            hint="add a background level of nothing to the plan: the others are told relative to it",
+            hint="add a background level of nothing to the plan: the others are relative to it",
         )
     return levels
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from power.profile.load_curve import LoadPoint, interpolate
-from power.profile.model import MeasuredLoad, Quantity
+from power.profile import LoadPoint, MeasuredLoad, Quantity, interpolate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,10 +11,8 @@ from itertools import chain
 from device_agents.protocol import Phase
 from harness.evidence.capture import Capture, Phased
 from joulefleet.errors import DataQualityError
-from power.energy.baseline import Baseline, measure_baseline
-from power.energy.measurement import MeasuredWindow, measure_windows
-from power.energy.uncertainty import MeasuredRecording
-from power.energy.windows import Window
+from power import Window
+from power.energy import Baseline, MeasuredRecording, MeasuredWindow, measure_baseline, measure_windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +138,7 @@ class CutCapture:
 
     @cached_property
     def load_baseline(self) -> Baseline | None:
-        """Power of the background load by itself; None likewise."""
+        """Power of the background load by itself; None if it was not measured."""
         phases = [phase for phase in self.capture.phases() if phase.phase is Phase.LOAD]
         return self._measure([_window(phase, "background load alone") for phase in phases[-1:]])
 

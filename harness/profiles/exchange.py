@@ -11,8 +11,9 @@ from harness.profiles.library import Stored, file_stem, store
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import write_atomic
-from power.profile.model import DeviceProfile, PhaseCost, load_profile, save_profile
-from traces.storage.csv_export import safe_cell
+from power import DeviceProfile, load_profile
+from power.profile import PhaseCost, save_profile
+from traces import safe_cell
 
 PHASES = ("probe", "epoch", "round", "download", "upload")
 COLUMNS = (

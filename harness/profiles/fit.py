@@ -10,7 +10,7 @@ from typing import Self
 from harness.evidence.capture import Capture
 from harness.profiles.cells import CellKey
 from joulefleet.errors import ConfigError
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 UNSTATED = ("threads", "synthetic_data", "warmup_epochs")
 """Fields that profiles written by hand, or by earlier versions, may leave out."""

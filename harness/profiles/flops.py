@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from device_agents.workloads.tasks import Task
+from device_agents.workloads import Task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -43,7 +43,7 @@ def count_task(task: Task) -> Work:
     """Count one of the tasks by running its model on two samples."""
     import torch
 
-    from device_agents.workloads.models import build
+    from device_agents.workloads import build
 
     batch = 2  # the fewest that batch normalisation takes
     model = build(task)

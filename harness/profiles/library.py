@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import SourceRef
 from joulefleet.runstore import RunStore
-from power.profile.model import DeviceProfile, load_profile, save_profile
+from power import DeviceProfile, load_profile
+from power.profile import save_profile
 from power.reference import reference_fleet
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _whole_captures(run: Path) -> Iterable[tuple[str, str]]:
 
 
 def read(path: Path) -> Stored:
-    """Read a profile's file, claiming no more than the captures around it bear out."""
+    """Read a profile's file, claiming no more than the captures around it prove."""
     folder = path.resolve().parent
     run = folder.parent if folder.name == PROFILES else folder
     return Stored(load_profile(path, verify=verifier(run)), path)

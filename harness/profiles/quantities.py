@@ -17,14 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.interval import NORMAL_95, student_factor, student_half_width
-from power.energy.uncertainty import (
-    EnergyBudget,
-    MeasuredRecording,
-    combined_half_width_j,
-    gross_energy,
-    net_energy,
-)
-from power.profile.model import Quantity
+from power.energy import EnergyBudget, MeasuredRecording, combined_half_width_j, gross_energy, net_energy
+from power.profile import Quantity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

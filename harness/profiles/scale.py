@@ -1,4 +1,4 @@
-"""Profiles of what nobody measured: another task, another number of samples, another device.
+"""Profiles of what was not measured: another task, another number of samples, another device.
 
 Another task on the same device
     Time is taken as proportional to arithmetic (`harness.profiles.flops`) times samples, power as unchanged,
@@ -29,7 +29,8 @@ import numpy as np
 from joulefleet.errors import ConfigError
 from joulefleet.interval import NORMAL_95
 from joulefleet.provenance import Origin, weakest
-from power.profile.model import DeviceProfile, PhaseCost, Quantity, TransferCost
+from power import DeviceProfile
+from power.profile import PhaseCost, Quantity, TransferCost
 from power.reference import reference_facts
 
 OWN_ERROR_FROM = 3
@@ -64,7 +65,7 @@ def work_of(task: str) -> TaskWork:
     known = {fact.name: fact for fact in reference_facts().tasks}
     if task in known:
         return TaskWork(known[task].flop_per_sample, known[task].bytes)
-    from device_agents.workloads.tasks import TASKS
+    from device_agents.workloads import TASKS
     from harness.profiles.flops import count_task
 
     if task not in TASKS:

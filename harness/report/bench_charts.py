@@ -12,7 +12,7 @@ from harness.report.charts import Band, Chart, Series
 from harness.report.page import Fold
 from harness.results.decimate import decimate, gaps_ns
 from harness.results.tables import JobCapture
-from power.energy.windows import WindowEnergy
+from power.energy import WindowEnergy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,15 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from emulator.compare.load import BASELINE, LoadedRun, load_emulations
+from emulator import Accounting, Scenario
+from emulator.compare import BASELINE, LoadedRun, load_emulations
 from emulator.compare.render import interval_text
-from emulator.experiments.plan import PlanEntry, Variant
+from emulator.experiments import FinishedRun, PlanEntry, Runs, Variant, VariantSummary, summary_of
 from emulator.experiments.render import basis
-from emulator.experiments.results import FinishedRun
-from emulator.experiments.summary import Runs, VariantSummary, summary_of
-from emulator.round.outcome import Accounting
-from emulator.scenario.model import Scenario
-from emulator.selectors.registry import shown_name
+from emulator.selectors import shown_name
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
 from harness.report.page import Page, Section, Table
 from joulefleet.provenance import Origin

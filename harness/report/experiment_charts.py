@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator import Accounting
+from emulator.experiments import MethodRow, Runs, VariantSummary
 from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
 from emulator.experiments.curves import CurveAxis, MethodCurves, along
-from emulator.experiments.summary import MethodRow, Runs, VariantSummary
 from emulator.experiments.vanilla import AgainstVanilla
-from emulator.round.outcome import Accounting
-from emulator.selectors.registry import shown_name
+from emulator.selectors import shown_name
 from harness.report.charts import Chart, HeatMap, Series, StackedBars
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin

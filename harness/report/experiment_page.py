@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from emulator.experiments import ExperimentResults, VariantSummary, summarise, switches_of
 from emulator.experiments.behaviour import behaviour
 from emulator.experiments.render import (
     HEADER,
@@ -15,14 +16,11 @@ from emulator.experiments.render import (
     pair_notes,
     target_row,
 )
-from emulator.experiments.results import ExperimentResults
-from emulator.experiments.summary import VariantSummary, summarise
-from emulator.experiments.switches import switches
 from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
 from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla import vanilla_rows
-from emulator.selectors.registry import shown_name
+from emulator.selectors import shown_name
 from harness.report.experiment_charts import accuracy_charts, energy_bars, learning_charts, selection_map
 from harness.report.experiment_tables import (
     PAPER_COLUMNS,
@@ -131,7 +129,7 @@ def _reading(summaries: Sequence[VariantSummary]) -> Section:
     """Which switches were on; where variants differ, each says its own."""
     settings: dict[tuple[str, str], dict[str, list[str]]] = {}
     for summary in summaries:
-        for switch in switches(summary.variant):
+        for switch in switches_of(summary.variant):
             by_setting = settings.setdefault((switch.item, switch.what), {})
             by_setting.setdefault(switch.setting, []).append(summary.variant.name)
     rows = [[item, what, _setting(by_setting)] for (item, what), by_setting in settings.items()]

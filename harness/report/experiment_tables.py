@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from emulator.compare.load import BASELINE
+from emulator import Accounting
+from emulator.compare import BASELINE
+from emulator.experiments import MethodRow
 from emulator.experiments.behaviour import DROPPED, ENERGY_PARTS, Behaviour
 from emulator.experiments.render import main_row
-from emulator.experiments.summary import MethodRow
-from emulator.round.outcome import Accounting
 from harness.report.page import Cell, Table
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin

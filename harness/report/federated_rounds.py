@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.round.outcome import Accounting
+from emulator import Accounting
 from harness.report.charts import Chart, Series
 from harness.report.page import Cell, Number, Section, Table
 from harness.rounds.record import FederatedRoundRecord, read_federated_rounds

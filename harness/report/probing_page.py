@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from emulator.experiments.paper import PAPER_SAVING
-from emulator.round.outcome import Accounting
+from emulator import Accounting
+from emulator.experiments import PAPER_SAVING
 from harness.probing.formula import COUNTED
 from harness.probing.savings import MeasuredRound
 from harness.probing.validation import MeasuredCell, MeasuredSaving, Validation, validate_run
@@ -27,7 +27,7 @@ from harness.rounds.measured import PHASES, PhaseReading
 from joulefleet.errors import DataQualityError
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
-from power.profile.model import Quantity
+from power.profile import Quantity
 
 MOST_IN_LEAD = 4
 """Pairs of M and K that the first sentence has room for."""
@@ -100,11 +100,11 @@ def _clause(cell: MeasuredCell, origin: Origin) -> str:
 
 
 def _said(share: Quantity, origin: Origin) -> str:
-    """A share in words: whether it can be told from nothing is part of the answer."""
+    """A share in words: whether it differs from zero is part of the answer."""
     text = _percent(share, origin).text
     if share.half_width_95 is None:
         return f"{text} (one repetition, no interval)"
-    return f"{text} (not told from 0)" if abs(share.mean) <= share.half_width_95 else text
+    return f"{text} (not distinguishable from 0)" if abs(share.mean) <= share.half_width_95 else text
 
 
 def _percent(share: Quantity, origin: Origin) -> Number:

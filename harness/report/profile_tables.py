@@ -11,7 +11,7 @@ from harness.report.page import Cell, ErrorBar, Fold, Number, Section, Table
 from harness.results.profile_table import profile_table
 from harness.results.tables import Row
 from joulefleet.provenance import Origin
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 UNITS = {"duration_s": "s", "gross_j": "J", "net_j": "J", "marginal_j": "J", "power_w": "W"}
 BARS = ("duration_s", "gross_j", "marginal_j")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emulator.compare.load import BASELINE
+from emulator.compare import BASELINE
+from emulator.experiments import SweptQuantity, VariantSummary
 from emulator.experiments.behaviour import behaviour
-from emulator.experiments.plan import SweptQuantity
 from emulator.experiments.render import HEADER, LEGEND, TARGET_HEADER, basis, target_row
-from emulator.experiments.summary import VariantSummary
 from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
 from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla import vanilla_rows
-from emulator.selectors.registry import shown_name
+from emulator.selectors import shown_name
 from harness.report.experiment_charts import SweepPoint, energy_bars, sweep_charts
 from harness.report.experiment_tables import energy_table, main_cells, with_badges
 from harness.report.page import Figure, Section, Table

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from traces.storage.trace_set import TraceSet
+    from traces import TraceSet
 
 LENGTH_POINTS = 400
 _SPREAD = ("mean", "p5", "p25", "p50", "p75", "p95")

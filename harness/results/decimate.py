@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from power.energy.index import EnergyIndex
+from power.energy import EnergyIndex
 from power.recording import Recording
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.runs.result import RECORD, EmulationRecord
+from emulator.runs import EMULATION_FILE, EmulationRecord
 from joulefleet.records import read_record
 from joulefleet.runstore import read_table
 
@@ -59,11 +59,12 @@ def emulation_tables(run: Path) -> tuple[JoinedTable, ...]:
     """Rounds and participants of a run's emulations, or of a federation; nothing if it has none."""
     import pyarrow as pa
 
-    folders = tuple(file.parent for file in sorted(run.rglob(RECORD)))
-    if not folders:
-        return ()
+    begun = [file.parent for file in sorted(run.rglob(EMULATION_FILE))]
     found = []
     for name in TABLES:
+        folders = tuple(folder for folder in begun if any(folder.glob(f"{name}.*")))
+        if not folders:
+            continue  # cut short before the first round was closed
         parts = [(part.schema, len(part)) for part in (_labelled(run, folder, name) for folder in folders)]
         schema = pa.unify_schemas([schema.remove_metadata() for schema, _ in parts])
         found.append(JoinedTable(name, schema, sum(rows for _, rows in parts), run, folders))
@@ -74,7 +75,7 @@ def _labelled(run: Path, folder: Path, name: str) -> pa.Table:
     """One table of one emulation, behind the columns ``emulation``, ``selector`` and ``seed``."""
     import pyarrow as pa
 
-    record = read_record(folder / RECORD, EmulationRecord)
+    record = read_record(folder / EMULATION_FILE, EmulationRecord)
     table = read_table(folder, name)
     labels = {"emulation": folder.relative_to(run).as_posix(), "selector": record.selector}
     columns = [pa.array([label] * len(table), pa.string()) for label in labels.values()]

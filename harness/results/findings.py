@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from harness.results.tables import JobCapture, Row, RunTable
-from power.model import Finding, Severity
+from power import Finding, Severity
 
 if TYPE_CHECKING:
     from harness.results.stored_run import StoredRun

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from harness.results.tables import Row, RunTable
-from power.profile.model import DeviceProfile, PhaseCost, Quantity
+from power import DeviceProfile
+from power.profile import PhaseCost, Quantity
 
 KEY: dict[str, type] = {"device": str, "model": str, "dataset": str, "backend": str, "origin": str}
 QUANTITIES = ("duration_s", "gross_j", "net_j", "marginal_j", "power_w")

@@ -30,7 +30,7 @@ from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record
 from joulefleet.runstore.run import RUN_FILE, read_run
 from joulefleet.runstore.store import summarise
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,9 +158,9 @@ class StoredRun:
         return emulation_tables(self.path)
 
     def _has_emulations(self) -> bool:
-        from emulator.runs.result import RECORD
+        from emulator.runs import EMULATION_FILE
 
-        return next(self.path.rglob(RECORD), None) is not None
+        return next(self.path.rglob(EMULATION_FILE), None) is not None
 
     def check_has_tables(self) -> None:
         """Before a folder is made that would hold empty tables only.
@@ -236,3 +236,15 @@ class StoredRun:
     def jobs(self) -> pd.DataFrame:
         """One row per job, whatever became of it."""
         return job_table(self.job_lines).frame()
+
+
+def open_run(path: str | Path) -> StoredRun:
+    """Any run on disk, finished or not: bench, probing, federation, emulation, experiment or demo.
+
+    Example:
+        >>> open_run("runs/20260101T120000Z_bench_1a2b3c4d").epochs()
+
+    Raises:
+        StorageError: There is no run there.
+    """
+    return StoredRun(Path(path))

@@ -14,9 +14,8 @@ from harness.evidence.capture import Capture
 from harness.profiles.epochs import CutCapture, Epoch
 from harness.rounds.record import read_probing_rounds
 from joulefleet.provenance import Origin, weakest
-from power.energy.index import EnergyIndex
-from power.energy.uncertainty import gross_energy, net_energy
-from power.energy.windows import Window, WindowEnergy
+from power import Window
+from power.energy import EnergyIndex, WindowEnergy, gross_energy, net_energy
 
 if TYPE_CHECKING:
     import pandas as pd

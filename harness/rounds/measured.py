@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agents.protocol import Phase
-from emulator.round.outcome import ClientCost
+from emulator.round import ClientCost
 from harness.evidence.capture import Capture, Phased
 from harness.profiles.epochs import CutCapture, gather_phases
 from joulefleet.errors import DataQualityError
-from power.energy.baseline import Baseline
-from power.energy.measurement import MeasuredWindow
-from power.energy.uncertainty import error_limits, error_sensitivities, idle_energy
-from power.energy.windows import Window
-from power.profile.model import EnergyKind
+from power import Window
+from power.energy import Baseline, MeasuredWindow, error_limits, error_sensitivities, idle_energy
+from power.profile import EnergyKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

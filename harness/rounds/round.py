@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.bench.job.attempt import Attempt, Bench
-from harness.bench.job.ending import Ending, Stopped
-from harness.bench.job.hooks import Hooks, SoFar, Stage
+from harness.bench.job.hooks import Ending, Hooks, SoFar, Stage, Stopped
 from harness.bench.job.workload import Assignment
 from harness.bench.matrix import BenchJob
 from harness.rounds.server import Report, RoundServer
 from joulefleet.errors import describe
 
 if TYPE_CHECKING:
+    from device_agents import JobResult
     from device_agents.protocol import ProbeDone
-    from device_agents.session.running_job import JobResult
-    from power.model import SampleBlock
+    from power import SampleBlock
 
 POLL_S = 0.1
 

@@ -12,6 +12,6 @@ A recording is a folder::
 Samples stay an Arrow stream so that a window of a day-long recording is read without the day (ADR-0004).
 """
 
-from joulefleet.lazy import names_of_stub
+from joulefleet.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = names_of_stub(__name__)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -17,6 +17,7 @@ from device_agents.workloads.tasks import TASKS, Task
 from emulator.scale.ray_trainer import RayTrainer, open_ray_trainer
 from emulator.training.base import LocalResults, Trainer
 from emulator.training.choose import open_trainer
+from emulator.training.client_data import ClientData
 from emulator.training.table import ScoreJob
 from tests.emulator.plain_training import data_for, shards_of
 
@@ -66,13 +67,16 @@ def prepare(patch: pytest.MonkeyPatch) -> None:
     patch.setenv("RAY_AUTH_TOKEN", _TOKEN)
 
 
-def on_ray(task: Task, **options: Any) -> RayTrainer:
-    return open_ray_trainer(task, data_for(task, sum(SIZES)), shards_of(*SIZES), seed=1, **options)
+def clients_of(task: Task, held_out: float) -> ClientData:
+    return ClientData(data_for(task, sum(SIZES)), shards_of(*SIZES), 1, held_out)
 
 
-def here(task: Task, **options: Any) -> list[np.ndarray]:
-    data = data_for(task, sum(SIZES))
-    return two_rounds(open_trainer(task, data, shards_of(*SIZES), seed=1, workers=1, **options))
+def on_ray(task: Task, held_out: float = 0.0, **options: Any) -> RayTrainer:
+    return open_ray_trainer(task, clients_of(task, held_out), **options)
+
+
+def here(task: Task, held_out: float = 0.0, **options: Any) -> list[np.ndarray]:
+    return two_rounds(open_trainer(task, clients_of(task, held_out), workers=1, **options))
 
 
 def everybody(trainer: RayTrainer) -> None:

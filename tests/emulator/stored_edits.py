@@ -8,16 +8,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from emulator.runs.result import RECORD
+from emulator.runs.result import EMULATION_FILE
 
 
 def edit_record(folder: Path, **changes: object) -> None:
-    path = folder / RECORD
+    path = folder / EMULATION_FILE
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def edit_facts(folder: Path, **changes: object) -> None:
-    facts = json.loads((folder / RECORD).read_text())["facts"]
+    facts = json.loads((folder / EMULATION_FILE).read_text())["facts"]
     edit_record(folder, facts={**facts, **changes})
 
 

@@ -77,7 +77,7 @@ def test_within_its_budgets_a_round_is_worth_its_gain() -> None:
 
 
 @given(st.floats(-100, 100), positive, positive, positive, positive)
-def test_a_dearer_round_is_never_better(
+def test_a_more_expensive_round_is_never_better(
     gain: float, time_s: float, energy_j: float, more_s: float, more_j: float
 ) -> None:
     base = signed(gain, RoundCost(time_s, energy_j), BUDGETS)

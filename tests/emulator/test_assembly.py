@@ -8,7 +8,7 @@ import pytest
 
 from emulator.fleet.network import TransferSource
 from emulator.round.budgets import budgets_by_rule
-from emulator.runs.assemble import Assembly, assemble
+from emulator.runs.assembly import Assembly, assemble
 from emulator.scenario.model import (
     FleetSection,
     ProtocolSection,

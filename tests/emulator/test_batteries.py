@@ -23,7 +23,7 @@ def level(cells: Batteries, hour: float) -> float:
 def spend(cells: Batteries, energy_j: float, *, ran_out: bool = False) -> None:
     """A round at time 0 that took no time."""
     owed_j = cells.debts(0, ONE) + energy_j
-    cells.book(ONE, owed_j, np.zeros(1, np.int64), np.array([ran_out]))
+    cells.set_debts(ONE, owed_j, np.zeros(1, np.int64), np.array([ran_out]))
 
 
 def off(cells: Batteries, hour: float) -> list[int]:
@@ -87,7 +87,7 @@ def test_a_board_without_a_battery_is_not_at_the_level_of_the_phone_that_it_repl
         moments = np.array([[0, 1800]]) * SECOND_NS
         ends_ns, owed_j = cells.drain(board, np.zeros(1), moments, np.array([[0.0, 1e6]]))
         assert ends_ns.tolist() == [NEVER_NS]
-        cells.book(board, owed_j, moments[:, -1], np.zeros(1, bool))
+        cells.set_debts(board, owed_j, moments[:, -1], np.zeros(1, bool))
         assert np.isnan(cells.level(HOUR_S * SECOND_NS, board)).all()
         assert board not in cells.indebted(np.ones(2, bool))
 

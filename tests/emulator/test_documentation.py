@@ -67,3 +67,12 @@ def test_every_column_of_a_comparison(tmp_path: Path) -> None:
 def test_where_presets_live() -> None:
     (folder,) = re.findall(r"`(emulator/scenario/\w+/)`", PAGE)
     assert sorted(path.stem for path in (REPOSITORY / folder).glob("*.toml")) == preset_names()
+
+
+def test_what_the_code_points_to_is_there() -> None:
+    items = set(re.findall(r"\bA\d+\b", (REPOSITORY / "docs" / "selectors.md").read_text(encoding="utf-8")))
+    for file in (REPOSITORY / "emulator").rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        for page in re.findall(r"\b(?:docs/)?[\w/-]+\.md\b", text):
+            assert (REPOSITORY / page).is_file(), (file, page)
+        assert set(re.findall(r"(?<=[ (,])A\d\d?\b(?=[,;:) ])", text)) <= items, file

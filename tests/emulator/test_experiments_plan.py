@@ -7,7 +7,7 @@ from emulator.experiments.designs.sizes import changed, full, smoke
 from emulator.experiments.effort import client_epochs, effort_of
 from emulator.experiments.paper import paper_table
 from emulator.experiments.plan import Preset, Variant, VariantPlan, make_plan
-from emulator.runs.assemble import assemble, make_selector
+from emulator.runs.assembly import assemble, make_selector
 from joulefleet.errors import ConfigError
 from tests.emulator.small_experiment import variant
 

@@ -20,10 +20,10 @@ from emulator.experiments.render import as_markdown, as_text, curves_csv
 from emulator.experiments.results import load_experiment
 from emulator.experiments.runner import resume, start
 from emulator.experiments.summary import summarise
-from emulator.experiments.switches import switches
+from emulator.experiments.switches import switches_of
 from emulator.round.outcome import Accounting, RoundOutcome
 from emulator.runs.batch import play
-from emulator.runs.result import RECORD
+from emulator.runs.result import EMULATION_FILE
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.interval import student_interval
 from tests.emulator.small_experiment import played, small_plan, variant
@@ -172,7 +172,7 @@ def test_the_demos_own_experiment_is_not_resumed(copy: Path) -> None:
 
 
 def test_nothing_at_all_is_an_error_even_in_part(copy: Path) -> None:
-    for record in copy.rglob(RECORD):
+    for record in copy.rglob(EMULATION_FILE):
         record.unlink()
     with pytest.raises(DataQualityError, match="8 of 8 runs"):
         load_experiment(copy, partial=True)
@@ -180,7 +180,7 @@ def test_nothing_at_all_is_an_error_even_in_part(copy: Path) -> None:
 
 def test_a_run_of_another_scenario_is_refused(copy: Path) -> None:
     folder = copy / "plain" / "oort_s0"
-    scenario = json.loads((folder / RECORD).read_text())["scenario"]
+    scenario = json.loads((folder / EMULATION_FILE).read_text())["scenario"]
     scenario["reward"]["alpha"] = 5.0
     edit_record(folder, scenario=scenario)
     with pytest.raises(
@@ -199,7 +199,7 @@ def test_a_run_in_the_wrong_folder_is_refused(copy: Path) -> None:
 @pytest.mark.parametrize("fact", ["trainer", "data", "profiles_sha256"])
 def test_runs_from_different_data_or_trainers_are_refused(copy: Path, fact: str) -> None:
     folder = copy / "plain" / "fedrank_s1"
-    facts = json.loads((folder / RECORD).read_text())["facts"]
+    facts = json.loads((folder / EMULATION_FILE).read_text())["facts"]
     edit_record(folder, facts={**facts, fact: "another"})
     with pytest.raises(DataQualityError, match=f"fedrank_s1 rest on different {fact}"):
         load_experiment(copy)
@@ -219,7 +219,7 @@ def test_a_fedavg_that_another_variant_lends_rests_on_the_same(copy: Path, fact:
 def test_runs_from_before_the_content_of_profiles_was_noted_stand_beside_others(copy: Path) -> None:
     for method in ("fedavg", "oort"):
         folder = copy / "plain" / f"{method}_s0"
-        facts = json.loads((folder / RECORD).read_text())["facts"]
+        facts = json.loads((folder / EMULATION_FILE).read_text())["facts"]
         del facts["profiles_sha256"]
         edit_record(folder, facts=facts)
     assert not load_experiment(copy).missing
@@ -283,7 +283,7 @@ def ended_after_three(folder: Path, accuracy: float | None) -> None:
 
 def rarely_tested(path: Path) -> None:
     """Let a whole experiment test its last model only."""
-    for file in (path / "experiment.json", *path.rglob(RECORD)):
+    for file in (path / "experiment.json", *path.rglob(EMULATION_FILE)):
         file.write_text(re.sub(r'"test_every": ?1', '"test_every": 0', file.read_text()))
 
 
@@ -475,7 +475,7 @@ def test_fairness_by_hand() -> None:
 
 
 def test_the_switches_follow_the_scenario() -> None:
-    found = {switch.item: switch.setting for switch in switches(variant())}
+    found = {switch.item: switch.setting for switch in switches_of(variant())}
     assert found["A3"] == "M = 6 of N = 12: a part of the fleet"
     assert found["A6"] == "reward.function = signed"
     assert found["A8"] == "rank_by = advantage"

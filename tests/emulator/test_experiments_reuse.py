@@ -12,10 +12,10 @@ from emulator.experiments.render import as_text
 from emulator.experiments.results import load_experiment
 from emulator.experiments.reuse import TAKEN_FROM, check_donors, take_over
 from emulator.experiments.runner import start
-from emulator.runs.assemble import assemble
+from emulator.runs.assembly import assemble
 from emulator.runs.batch import play
 from emulator.runs.emulation import emulate
-from emulator.runs.result import RECORD, EmulationRecord, load_result
+from emulator.runs.result import EMULATION_FILE, EmulationRecord, load_result
 from emulator.scenario.model import SelectorSection, TrainerSection
 from emulator.selectors.neural.policy import any_policy, write_policy
 from joulefleet.errors import ConfigError
@@ -123,7 +123,7 @@ def test_other_policies_are_other_results(tmp_path: Path) -> None:
     donor = played(tmp_path, small_plan(seeds=(0,)))
     plan = small_plan(seeds=(0,))
     for one in plan.planned:
-        path = donor / one.folder / RECORD
+        path = donor / one.folder / EMULATION_FILE
         record = read_record(path, EmulationRecord)
         facts = {**record.facts, "policy_sha256": "0" * 64 if record.facts["policy_sha256"] else None}
         write_record(path, record.model_copy(update={"facts": facts}), replace=True)
@@ -169,7 +169,7 @@ def test_donors_with_other_profiles_are_not_taken(tmp_path: Path) -> None:
     donor = played(tmp_path, small_plan(seeds=(0,)))
     plan = small_plan(seeds=(0,))
     for one in plan.planned[:1]:
-        path = donor / one.folder / RECORD
+        path = donor / one.folder / EMULATION_FILE
         record = read_record(path, EmulationRecord)
         facts = {**record.facts, "profiles_sha256": "0" * 64}
         write_record(path, record.model_copy(update={"facts": facts}), replace=True)

@@ -14,7 +14,7 @@ from device_agents.workloads.tasks import TASKS
 from emulator.data import lazy_partition
 from emulator.data.partition import Partition, make_partition
 from emulator.round.view import ServerView
-from emulator.runs.assemble import assemble
+from emulator.runs.assembly import assemble
 from emulator.runs.batch import run
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
@@ -23,6 +23,7 @@ from emulator.selectors.harmony_like import HarmonyLike, divergence
 from emulator.selectors.parts.draws import draw_weighted
 from emulator.selectors.parts.estimates import label_shares
 from emulator.training.choose import open_trainer
+from emulator.training.client_data import ClientData
 from joulefleet.errors import ConfigError
 from tests.emulator.plain_training import data_for, ids
 from tests.emulator.ray_here import prepare
@@ -142,7 +143,7 @@ def test_training_is_that_of_the_same_shards_written_down(monkeypatch: pytest.Mo
     sent = cloudpickle.loads(cloudpickle.dumps(lazy))  # as Ray sends it to an actor
     found = []
     for partition in (lazy, written, sent):
-        trainer = open_trainer(MLP, data, partition, seed=1, implementation="cpu", workers=1, held_out=0.2)
+        trainer = open_trainer(MLP, ClientData(data, partition, 1, 0.2), implementation="cpu", workers=1)
         trainer.begin(1, trainer.initial())
         trainer.train(ids(0, 3, 5), ids(2, 1, 2))
         found.append(trainer.weights(ids(0, 3, 5)))
@@ -176,7 +177,7 @@ def test_a_method_that_keeps_something_of_everybody_refuses_a_large_fleet() -> N
 def test_more_clients_at_once_than_fit_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     data = data_for(MLP, 40)
     partition = make_partition(LAZY, data.train, 10**6, 0)
-    trainer = open_trainer(MLP, data, partition, seed=1, implementation="cpu", workers=1)
+    trainer = open_trainer(MLP, ClientData(data, partition, 1), implementation="cpu", workers=1)
     row_bytes = 4 * (trainer.layout.size + trainer.layout.trainable)
     monkeypatch.setattr("emulator.training.table.memory_bytes", lambda: 7 * row_bytes)
     trainer.begin(1, trainer.initial())

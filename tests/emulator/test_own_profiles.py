@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from device_agents.workloads.tasks import find_task
-from emulator.runs.assemble import assemble
+from emulator.runs.assembly import assemble
 from emulator.runs.fleet_inputs import profiles_of
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import FleetSection

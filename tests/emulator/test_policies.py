@@ -18,7 +18,7 @@ from emulator.policies.recipes import recipe
 from emulator.policies.train import Recipe, check_experts, client_epochs, train_by_trying, train_fedrank
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Profiling, Selector
-from emulator.runs.assemble import assemble
+from emulator.runs.assembly import assemble
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
 from emulator.selectors.favor import Favor
 from emulator.selectors.fedavg import FedAvg

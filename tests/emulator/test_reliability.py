@@ -6,7 +6,7 @@ import pytest
 from emulator.round.engine import Engine
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.reports import Reported
-from emulator.runs.assemble import assemble
+from emulator.runs.assembly import assemble
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
 from emulator.selectors.registry import SELECTORS
 from tests.emulator.tiny_trainer import TinyTrainer

@@ -13,7 +13,7 @@ from emulator.compare.load import compare_emulations, method_name
 from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting, Fate
 from emulator.runs.batch import plan, play, read_index, run, run_all, start
-from emulator.runs.log import METRIC
+from emulator.runs.log import METRIC_PREFIX
 from emulator.runs.result import load_result
 from emulator.scenario.model import (
     FleetSection,
@@ -87,7 +87,7 @@ def test_recorded_transfers_need_a_record(tmp_path: Path, traces: TracesSection 
 def test_selectors_add_columns_of_their_own(tmp_path: Path) -> None:
     scenario = SMALL.model_copy(update={"selector": SMALL.selector.model_copy(update={"name": "oort"})})
     rounds = run(scenario, out=tmp_path).rounds
-    own = [name for name in rounds.columns if name.startswith(METRIC)]
+    own = [name for name in rounds.columns if name.startswith(METRIC_PREFIX)]
     assert own
     assert rounds[own].notna().all().all()
 

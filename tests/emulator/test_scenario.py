@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emulator.fleet.conditions import Conditions
-from emulator.runs.assemble import assemble, make_selector
+from emulator.runs.assembly import assemble, make_selector
 from emulator.runs.batch import run
 from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
 from emulator.runs.learners import task_of

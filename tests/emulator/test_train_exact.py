@@ -11,6 +11,7 @@ import torch
 from device_agents.workloads.tasks import TASKS, Task
 from emulator.training.base import Trainer
 from emulator.training.choose import open_trainer
+from emulator.training.client_data import ClientData
 from emulator.training.lenet5_model import LeNet5Model, fits
 from tests.emulator.plain_training import data_for, expected, ids, run, score, shards_of
 
@@ -53,18 +54,8 @@ def opened() -> Iterator[Callable[..., Any]]:
     def build(name: str, implementation: str, workers: int = 1, **options: Any) -> Trainer:
         task: Task = replace(SMALL[name], **options.pop("task", {}))
         sizes = options.pop("sizes", SIZES[name])
-        data = data_for(task, sum(sizes))
-        trainers.append(
-            open_trainer(
-                task,
-                data,
-                shards_of(*sizes),
-                seed=3,
-                implementation=implementation,
-                workers=workers,
-                **options,
-            )
-        )
+        clients = ClientData(data_for(task, sum(sizes)), shards_of(*sizes), 3, **options)
+        trainers.append(open_trainer(task, clients, implementation=implementation, workers=workers))
         return trainers[-1]
 
     yield build
@@ -246,9 +237,8 @@ def test_every_task_trains_as_in_a_plain_loop(campaign_count: Callable[[int, int
     """
     for name in list(TASKS)[: campaign_count(1, len(TASKS))]:
         task = replace(TASKS[name], batch_size=8)
-        trainer: Any = open_trainer(
-            task, data_for(task, 16), shards_of(16), seed=0, implementation="cpu", workers=1
-        )
+        clients = ClientData(data_for(task, 16), shards_of(16), 0)
+        trainer: Any = open_trainer(task, clients, implementation="cpu", workers=1)
         start = trainer.initial()
         trainer.begin(1, start)
         found = trainer.train(ids(0), ids(1))

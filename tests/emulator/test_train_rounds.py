@@ -19,6 +19,7 @@ from emulator.data.partition import make_partition
 from emulator.data.sources import load_data_set
 from emulator.training.base import Trainer
 from emulator.training.choose import open_trainer
+from emulator.training.client_data import ClientData
 from emulator.training.pool import Pool
 from emulator.training.rows import SharedRows
 from joulefleet.errors import ConfigError, JoulefleetError
@@ -32,8 +33,10 @@ def opened() -> Iterator[Callable[..., Any]]:
     trainers: list[Trainer] = []
 
     def build(task: Task = MLP, sizes: tuple[int, ...] = (40, 20, 10), **options: Any) -> Trainer:
+        held_out = options.pop("held_out", 0.0)
         options = {"implementation": "cpu", "workers": 1, **options}
-        trainers.append(open_trainer(task, data_for(task, sum(sizes)), shards_of(*sizes), seed=1, **options))
+        clients = ClientData(data_for(task, sum(sizes)), shards_of(*sizes), 1, held_out)
+        trainers.append(open_trainer(task, clients, **options))
         return trainers[-1]
 
     yield build
@@ -91,9 +94,8 @@ def test_a_client_that_diverges_is_reported_and_does_no_harm_to_others(
 
 def test_federated_averaging_learns_the_digits() -> None:
     data = load_data_set("digits")
-    trainer = open_trainer(
-        replace(MLP, learning_rate=0.1), data, make_partition("iid", data.train, 10, 0), seed=0
-    )
+    clients = ClientData(data, make_partition("iid", data.train, 10, 0), 0)
+    trainer = open_trainer(replace(MLP, learning_rate=0.1), clients)
     assert trainer.implementation == "batched"  # a model this small
     weights = trainer.initial()
     before = trainer.evaluate(weights, "validation")
@@ -237,5 +239,5 @@ def test_what_does_not_fit_together_is_refused(opened: Any) -> None:
     with pytest.raises(
         ConfigError, match=r"task 'mnist-lenet5' takes samples of shape \(1, 28, 28\)"
     ) as error:
-        open_trainer(TASKS["mnist-lenet5"], data, shards_of(10), seed=0)
+        open_trainer(TASKS["mnist-lenet5"], ClientData(data, shards_of(10), 0))
     assert "mnist" in error.value.hint

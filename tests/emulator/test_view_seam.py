@@ -13,7 +13,7 @@ from emulator.round.chooser import Chooser
 from emulator.round.engine import Engine
 from emulator.round.outcome import ClientCost, RoundOutcome
 from emulator.round.selector import Selector
-from emulator.round.view import ALWAYS, FIELDS, PRIVILEGED, ServerView
+from emulator.round.view import ALWAYS_SHOWN, PRIVILEGED_FIELDS, VIEW_FIELDS, ServerView
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import ConfigError
@@ -43,7 +43,7 @@ class Watched(Selector):
     """
 
     name = "watched"
-    needs = FIELDS - ALWAYS
+    needs = VIEW_FIELDS - ALWAYS_SHOWN
     needs_weights = True
     privileged = True
 
@@ -222,7 +222,7 @@ def test_reading_what_was_not_declared_warns_where_it_is_read() -> None:
 def test_only_oracles_get_what_no_server_could_know() -> None:
     for name in loadable():
         selector = SELECTORS.load(name)
-        assert selector.privileged or not selector.needs & PRIVILEGED, name
+        assert selector.privileged or not selector.needs & PRIVILEGED_FIELDS, name
 
 
 def test_the_view_cannot_be_written_to() -> None:

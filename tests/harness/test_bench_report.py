@@ -21,7 +21,7 @@ from harness.outputs import OUTPUTS, write_outputs
 from harness.report import bench_charts, bench_page, bench_sections
 from harness.report.page import ErrorBar, Number
 from harness.results.stored_run import StoredRun
-from harness.rounds.bench_run.run import read_files, run_bench
+from harness.rounds.bench_run.run import read_bench_files, run_bench
 from joulefleet.errors import JoulefleetError
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunStore
@@ -48,7 +48,9 @@ def real_run(tmp_path_factory: pytest.TempPathFactory, sshd: str) -> Path:
     with local_bench(tmp_path_factory.mktemp("bench"), sshd, {"alpha": "monsoon-lvpm"}) as running:
         sections = {**FAST, "repetitions": "count = 1"}
         plan = running.write_plan(sections, local_epochs=2, samples=200_000)
-        return run_bench(read_files(plan, running.inventory), running.folder / "runs", outputs=OUTPUTS).path
+        return run_bench(
+            read_bench_files(plan, running.inventory), running.folder / "runs", outputs=OUTPUTS
+        ).path
 
 
 def charts_of(html: str) -> list[dict[str, Any]]:

@@ -27,8 +27,8 @@ from harness.evidence.capture import open_capture, verify_capture
 from harness.outputs import OUTPUTS
 from harness.profiles.library import Built, build_run_profiles, read
 from harness.results.overview import overview
-from harness.rounds.bench_run.precision import is_narrow
-from harness.rounds.bench_run.run import BenchFiles, BenchResult, read_files, run_bench
+from harness.rounds.bench_run.queue import is_narrow
+from harness.rounds.bench_run.run import BenchFiles, BenchResult, read_bench_files, run_bench
 from harness.rounds.host_load import HostLoad
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 from joulefleet.provenance import Origin
@@ -78,7 +78,7 @@ def tree_of(folder: Path) -> set[tuple[str, int]]:
 def complete(bench: LocalBench) -> BenchResult:
     """A complete run of four jobs."""
     plan = bench.write_plan(ONCE, LOADS, warmup_epochs=1)
-    return run_bench(read_files(plan, bench.inventory), bench.folder / "runs", outputs=OUTPUTS)
+    return run_bench(read_bench_files(plan, bench.inventory), bench.folder / "runs", outputs=OUTPUTS)
 
 
 def test_a_dry_run_touches_nothing(bench: LocalBench, ask: Callable[..., Any]) -> None:
@@ -218,7 +218,7 @@ def test_the_status_of_a_complete_run(complete: BenchResult, ask: Callable[..., 
 def test_a_complete_run_is_not_resumed(bench: LocalBench, complete: BenchResult) -> None:
     plan = bench.write_plan(ONCE, LOADS, warmup_epochs=1)
     with pytest.raises(StorageError, match="is complete"):
-        run_bench(read_files(plan, bench.inventory), bench.folder, resume=complete.path)
+        run_bench(read_bench_files(plan, bench.inventory), bench.folder, resume=complete.path)
 
 
 def test_the_estimated_disk_space_is_what_is_used(complete: BenchResult) -> None:
@@ -237,7 +237,7 @@ def test_precision_is_judged_from_the_captures(complete: BenchResult) -> None:
 
 
 def files_of(bench: LocalBench, *arguments: Any, **top: Any) -> BenchFiles:
-    return read_files(bench.write_plan(*arguments, **top), bench.inventory)
+    return read_bench_files(bench.write_plan(*arguments, **top), bench.inventory)
 
 
 def failed_attempts(run: Path) -> dict[str, AttemptRecord]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emulator.runs.batch import plan, play, run, start
-from emulator.runs.result import RECORD
+from emulator.runs.result import EMULATION_FILE
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.report.charts import HeatMap
@@ -102,7 +102,7 @@ def test_what_is_not_finished_is_named_and_left_out(
 ) -> None:
     copy = Path(shutil.copytree(emulated, tmp_path / "part"))
     for name in METHODS:
-        record = copy / f"{name}_s1" / RECORD
+        record = copy / f"{name}_s1" / EMULATION_FILE
         record.write_text(json.dumps({**json.loads(record.read_text()), "rounds": None}))
     assert joulefleet(["report", str(copy)]) == 0
     html = (copy / "report.html").read_text()

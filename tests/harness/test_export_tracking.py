@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emulator.runs.batch import plan, play, run, start
-from emulator.runs.result import RECORD, load_result
+from emulator.runs.result import EMULATION_FILE, load_result
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from harness.cli import run as joulefleet
 from harness.export.curves import Point, run_curves
@@ -96,7 +96,7 @@ def test_a_store_holds_several_runs_and_each_once(
 
 def test_an_emulation_under_way_is_not_called_finished(tmp_path: Path) -> None:
     result = run(SMALL, seed=7, out=tmp_path)
-    record = result.path / RECORD
+    record = result.path / EMULATION_FILE
     data = {**json.loads(record.read_text()), "rounds": None}
     data["scenario"]["task"]["options"] = {"../../../outside": 1}
     record.write_text(json.dumps(data))
@@ -111,7 +111,7 @@ def test_an_emulation_under_way_is_not_called_finished(tmp_path: Path) -> None:
 def test_an_experiment_has_its_emulations(tmp_path: Path) -> None:
     stored = played(tmp_path, small_plan(seeds=(0,)))
     found = run_curves(StoredRun(stored))
-    records = {file.parent.relative_to(stored).as_posix() for file in stored.rglob(RECORD)}
+    records = {file.parent.relative_to(stored).as_posix() for file in stored.rglob(EMULATION_FILE)}
     assert {part.name for part in found.parts} == records
     assert all(part.finished and len(part.curves["accuracy"]) == 4 for part in found.parts)
 

@@ -14,15 +14,15 @@ import pytest
 from device_agents.protocol import ProbeDone
 from emulator.round.accounting import round_costs
 from emulator.round.outcome import Accounting
-from harness.bench.job.ending import Ending, Stopped
 from harness.bench.job.failures import AttemptRecord
+from harness.bench.job.hooks import Ending, Stopped
 from harness.cli import run as joulefleet
 from harness.evidence.capture import DeviceFacts, open_capture
 from harness.inventory import Inventory, load_inventory
 from harness.outputs import EPOCHS_FILE, OUTPUTS
 from harness.probing.expected import Expectation, RunRound, fitting_profiles
 from harness.probing.plan import ProbingPlan, load_probing_plan
-from harness.probing.run import ProbingFiles, ProbingOutcome, read_files, run_probing
+from harness.probing.run import ProbingFiles, ProbingOutcome, read_probing_files, run_probing
 from harness.probing.savings import (
     MeasuredRound,
     PairedSeries,
@@ -402,7 +402,7 @@ def files_of(
 ) -> ProbingFiles:
     path = bench.folder / "probing.toml"
     path.write_text(SMALL + "local_epochs = 3\nsamples = 60_000\n" + text + sections)
-    return read_files(path, inventory or bench.inventory)
+    return read_probing_files(path, inventory or bench.inventory)
 
 
 @pytest.fixture(scope="module")

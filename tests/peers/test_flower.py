@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.runs.assemble import make_selector
+from emulator.runs.assembly import make_selector
 from emulator.runs.batch import run
 from emulator.runs.result import Result, load_result
 from emulator.scenario.load import load_scenario

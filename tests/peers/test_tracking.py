@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from emulator.runs.batch import plan, play, start
-from emulator.runs.result import RECORD, Result, load_result
+from emulator.runs.result import EMULATION_FILE, Result, load_result
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from joulefleet.runstore.run import read_run
 from tests.conftest import REPOSITORY, missing
@@ -55,7 +55,7 @@ def read(tracking: Path, what: str, *places: object) -> Any:
 
 
 def results(run: Path) -> list[Result]:
-    return [load_result(record.parent) for record in sorted(run.glob(f"*/{RECORD}"))]
+    return [load_result(record.parent) for record in sorted(run.glob(f"*/{EMULATION_FILE}"))]
 
 
 def expected(result: Result, column: str) -> list[tuple[int, float, float]]:

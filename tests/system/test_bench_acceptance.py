@@ -10,7 +10,7 @@ import pytest
 
 from harness.evidence.capture import Capture, open_capture, verify_capture
 from harness.profiles.build import build_profiles
-from harness.rounds.bench_run.run import BenchFiles, read_files, run_bench
+from harness.rounds.bench_run.run import BenchFiles, read_bench_files, run_bench
 from joulefleet.runstore import RunStore
 from tests.conftest import FULL_COUNTS
 from tests.harness.local_bench import FAST, LocalBench, Watch, local_bench
@@ -46,7 +46,7 @@ def test_a_plan_runs_unattended_and_states_the_truth(
             "deadline_s = 120",
             "repetitions": f"count = {repetitions}",
         }
-        files = read_files(
+        files = read_bench_files(
             bench.write_plan(
                 sections, loads, models=models, backends=["torch", "onnxruntime"],
                 samples=campaign_count(160, 320), local_epochs=3, threads=1, parallel=campaign_count(2, 1),

@@ -16,10 +16,10 @@ import pytest
 
 from emulator.round.outcome import RoundOutcome
 from harness.cli import run as joulefleet
-from harness.federate.files import FederateFiles, read_files
+from harness.federate.files import FederateFiles, read_federate_files
 from harness.federate.run import run_federation
 from harness.profiles.library import build_run_profiles, profiles_at
-from harness.rounds.bench_run.run import read_files as read_bench
+from harness.rounds.bench_run.run import read_bench_files as read_bench
 from harness.rounds.bench_run.run import run_bench
 from tests.conftest import FULL_COUNTS
 from tests.harness.federate.local_fleet import SCENARIO, SETTINGS, LocalFleet, local_fleet
@@ -119,7 +119,7 @@ def write_loop(fleet: LocalFleet, size: Size) -> FederateFiles:
         f'[[conditions]]\ndevice = "{size.linked}"\n{begin}\nlink_bps = {SLOW_BPS}\n'
     )
     paths = fleet.write("loop.toml", scenario), fleet.write("federate.toml", settings)
-    return read_files(str(paths[0]), fleet.inventory, paths[1])
+    return read_federate_files(str(paths[0]), fleet.inventory, paths[1])
 
 
 @pytest.mark.campaign

@@ -7,11 +7,4 @@ never saw.
 
 from joulefleet.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "traces.synth.fit.trace_set": ("TraceOrigin", "fit_set"),
-        "traces.synth.model": ("UsageModel", "load_model"),
-        "traces.synth.write": ("synthesise",),
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

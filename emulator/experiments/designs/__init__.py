@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""The experiments, one file each: which scenarios, methods and seeds; `sizes` holds the scenarios."""

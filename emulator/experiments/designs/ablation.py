@@ -24,7 +24,7 @@ METHODS = (
     "fedrank_frozen",
 )
 LONG = 200
-"""Learning from scratch is said to need 70 to 200 rounds, more than the paper's 50 (selectors.md, A26)."""
+"""Learning from scratch is said to need 70 to 200 rounds; the paper has 50 (docs/selectors.md, A26)."""
 
 
 def variant_plans(preset: Preset) -> list[VariantPlan]:

@@ -6,7 +6,7 @@ from emulator.experiments.designs.sizes import FEW, FIVE, SPLITS, TASKS, TEN, TH
 from emulator.experiments.plan import Preset, VariantPlan
 
 METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_plus")
-# `random_by_size` is a control: on dir_class it reaches the paper's best band (selectors.md, section 8).
+# `random_by_size` is a control: on dir_class it reaches the paper's best band (docs/results/table1.md).
 OTHERS = ("fedprox", "afl", "tifl", "favor", "random_by_size")
 
 

@@ -22,7 +22,6 @@ from emulator.round.selector import Family, Probe, Selector
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.neural.normalise import robust_log_z
-from emulator.selectors.neural.policy import load_policy
 from emulator.selectors.neural.vdn import Transition, advantages
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
@@ -97,6 +96,9 @@ class FedRank(Selector):
         self._drift = float("nan")
         self._imitated: Mlp | None = None
         if policy:
+            # Not at the top: listing selectors reads no policy.
+            from emulator.selectors.neural.policy import load_policy
+
             loaded = load_policy(policy, "fedrank", FEATURES)
             self.policy_sha256 = loaded.sha256
             self._imitated = loaded.network

@@ -20,7 +20,7 @@ from joulefleet.records import write_atomic
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SUFFIX = ".safetensors"
+POLICY_SUFFIX = ".safetensors"
 MAX_FILE_BYTES = 64 << 20
 
 
@@ -99,7 +99,9 @@ class Policy:
 def packaged_policies() -> list[str]:
     """Names of the policies that ship with the package."""
     folder = files("emulator.policies") / "trained"
-    return sorted(f.name.removesuffix(SUFFIX) for f in folder.iterdir() if f.name.endswith(SUFFIX))
+    return sorted(
+        f.name.removesuffix(POLICY_SUFFIX) for f in folder.iterdir() if f.name.endswith(POLICY_SUFFIX)
+    )
 
 
 def any_policy(name: str) -> Policy:
@@ -109,14 +111,15 @@ def any_policy(name: str) -> Policy:
         ConfigError: No policy of the package has that name.
         StorageError: There is no such file, or it is none of a policy.
     """
-    if name.endswith(SUFFIX):
+    if name.endswith(POLICY_SUFFIX):
         return read_policy(_file(Path(name)), name)
     if name not in packaged_policies():
         raise ConfigError(
             f"no policy called {name!r}",
-            hint=f"known: {', '.join(packaged_policies())}; or a {SUFFIX} file of `joulefleet policy train`",
+            hint=f"known: {', '.join(packaged_policies())}; "
+            f"or a {POLICY_SUFFIX} file of `joulefleet policy train`",
         )
-    return read_policy((files("emulator.policies") / "trained" / f"{name}{SUFFIX}").read_bytes(), name)
+    return read_policy((files("emulator.policies") / "trained" / f"{name}{POLICY_SUFFIX}").read_bytes(), name)
 
 
 def _file(path: Path) -> bytes:

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""What selectors share: draws, estimates from reports, checks of options."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emulator.round.selector import Selector
 from emulator.selectors.parts.draws import draw_uniform
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def label_shares(bias_delta: NDArray[np.float64]) -> NDArray[np.float64]:
     bias of a class rises where the device holds more of it than the model predicted. The rises, normalised,
     are the estimate. A device that has sent no update yet, or whose update raised no bias, counts as
     balanced. Methods that look for balance therefore try whom they do not know; devices that have no data or
-    never deliver have to be told apart before (`choose_reliable`).
+    never deliver have to be left out before (`worth_asking`).
 
     Args:
         bias_delta: Change of the output bias in each device's last update; NaN rows for none.
@@ -65,12 +65,19 @@ def worth_asking(view: ServerView, devices: Ids, rng: np.random.Generator) -> ND
     return np.asarray(with_data & (rng.random(len(devices)) < 0.5**failures))
 
 
-def choose_reliable(
-    view: ServerView, candidates: Ids, k: int, rng: np.random.Generator, choose: Callable[[Ids, int], Ids]
-) -> Ids:
-    """``k`` devices that are worth asking, as ``choose`` has it; where they are too few, others at random."""
-    worth = worth_asking(view, candidates, rng)
-    first = candidates[worth]
-    chosen = choose(first, min(k, len(first)))
-    missing = min(k, len(candidates)) - len(chosen)
-    return chosen if not missing else np.concatenate([chosen, draw_uniform(rng, candidates[~worth], missing)])
+class GrownCohort(Selector):
+    """Grows a cohort among devices that are worth asking; where they are too few, others come at random."""
+
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
+        """Grow the cohort to ``k``."""
+        worth = worth_asking(view, candidates, rng)
+        first = candidates[worth]
+        chosen = self.grown(view, first, min(k, len(first)), rng)
+        missing = min(k, len(candidates)) - len(chosen)
+        if not missing:
+            return chosen
+        return np.concatenate([chosen, draw_uniform(rng, candidates[~worth], missing)])
+
+    def grown(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
+        """``k`` of the candidates, of which there are as many at least."""
+        raise NotImplementedError

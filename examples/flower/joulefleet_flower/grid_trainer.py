@@ -7,7 +7,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, RecordDict
 from numpy.typing import NDArray
 
-from emulator.training.base import LocalResults, Score
+from emulator.training import LocalResults, Score
 from joulefleet_flower import wire
 from joulefleet_flower.clients import Answers, Clients, number
 from joulefleet_flower.rows import Rows

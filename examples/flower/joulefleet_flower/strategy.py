@@ -17,16 +17,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from emulator.round.engine import Engine
-from emulator.round.outcome import Accounting, RoundOutcome
-from emulator.round.phases import OpenRound
-from emulator.round.rules import Aggregation
-from emulator.round.selector import Probe, Profiling, Selector
-from emulator.runs.assemble import assemble, make_selector
-from emulator.runs.learners import Learners
-from emulator.runs.log import RunLog
-from emulator.runs.result import RECORD, EmulationRecord
-from emulator.scenario.model import Scenario
+from emulator import Accounting, Probe, Profiling, RoundOutcome, Scenario, Selector
+from emulator.round import Aggregation, Engine, OpenRound
+from emulator.runs import EMULATION_FILE, EmulationRecord, Learners, RunLog, assemble, make_selector
 from joulefleet.errors import ConfigError, NobodyLeft
 from joulefleet.records import write_record
 from joulefleet.runstore import Run
@@ -121,7 +114,7 @@ class SelectingFedAvg(FedAvg):
         trainer, engine, facts = self._assembled(grid, initial_arrays, config, timeout)
         path = self._run.subfolder(self._folder)
         record = EmulationRecord(scenario=self._scenario, seed=self._seed, facts=facts)
-        write_record(path / RECORD, record)
+        write_record(path / EMULATION_FILE, record)
         ended_early = ""
         with self._opened_log(engine) as rounds_log:
             self._play = _Play(engine, trainer, rounds_log)
@@ -136,7 +129,7 @@ class SelectingFedAvg(FedAvg):
         done: dict[str, Any] = {"rounds": engine.round, "ended_early": ended_early}
         accuracy = engine.test().accuracy
         done["test_accuracy"] = None if math.isnan(accuracy) else accuracy
-        write_record(path / RECORD, record.model_copy(update=done), replace=True)
+        write_record(path / EMULATION_FILE, record.model_copy(update=done), replace=True)
         return result
 
     def configure_train(

@@ -11,18 +11,21 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from device_agents.deploy.bundle import build_bundle
-from device_agents.deploy.install import start_agent
-from device_agents.session.agent_session import AgentSession, Ping
+from device_agents import AgentSession, Ping, build_bundle, start_agent
 from harness.bench.job.bind import JobEvidence, bind
 from harness.bench.job.board import DeviceDisplay, StatusBoard
-from harness.bench.job.device_state import DeviceState, ask_state
-from harness.bench.job.ending import Ending
-from harness.bench.job.failures import attempts_before, failed_record, put_aside
-from harness.bench.job.hooks import Hooks, SoFar, Stage
-from harness.bench.job.leftovers import device_job_id, keep_device_record, settle_orphans, write_log
+from harness.bench.job.failures import (
+    attempts_before,
+    device_job_id,
+    failed_record,
+    keep_device_record,
+    put_aside,
+    settle_orphans,
+    write_log,
+)
+from harness.bench.job.hooks import Ending, Hooks, SoFar, Stage
 from harness.bench.job.metering import Metering
-from harness.bench.job.rest import cool, leave_alone, require_enough_samples, rest
+from harness.bench.job.rest import DeviceState, ask_state, cool, leave_alone, require_enough_samples, rest
 from harness.bench.job.workload import Assignment, agent_job
 from harness.bench.journal import JOBS, Note
 from harness.bench.matrix import BenchJob
@@ -36,8 +39,7 @@ from joulefleet.runstore import Journal
 if TYPE_CHECKING:
     from device_agents.protocol import EpochMarker, ProbeDone
     from device_agents.transport import Channel, Transport
-    from power.meter import MeterConfig
-    from power.model import SampleBlock
+    from power import MeterConfig, SampleBlock
 
 log = logging.getLogger(__name__)
 

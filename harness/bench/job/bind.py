@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from device_agents.job import Job
+from device_agents import Job, JobRecord, Ping
 from device_agents.protocol import Hello, Telemetry
-from device_agents.session.agent_session import Ping
-from device_agents.session.job_record import JobRecord
-from harness.bench.job.device_state import DeviceState
+from harness.bench.job.rest import DeviceState
 from harness.bench.job.telemetry import read_heat, write_telemetry
 from harness.bench.job.verify import device_findings, require_load, require_phases, require_power
 from harness.bench.job.workload import Workload

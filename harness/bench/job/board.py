@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from device_agents.protocol import Heartbeat, TelemetryMessage
 
 if TYPE_CHECKING:
+    from device_agents import LiveMessage
     from device_agents.protocol import EpochMarker
-    from device_agents.session.link import LiveMessage
-    from power.model import SampleBlock
+    from power import SampleBlock
 
 SHOWN_S = 0.5
 """The watts shown are a mean over this long: a number that changes faster cannot be read."""

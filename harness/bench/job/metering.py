@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from joulefleet.errors import MeterSilent, UnsafeOutput
-from power.meter import MeterConfig, open_meter
-from power.recording.recorder import FIRST_SAMPLE_S, record
+from power import MeterConfig, open_meter, record
+from power.recording import FIRST_SAMPLE_S
 
 if TYPE_CHECKING:
-    from power.model import SampleBlock
+    from power import SampleBlock
 
 OPENING_S = 135.0
 """Longest time that an instrument takes to open: a slow sketch may be listened to for 120 s."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from device_agents import JobRecord
 from device_agents.protocol import EpochMarker, Phase, Sources, Telemetry
-from device_agents.session.job_record import JobRecord
 from harness.evidence.capture import TELEMETRY, Temperature
 from joulefleet.runstore import TableWriter
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from device_agents.job import BackgroundLoad, Job
+from device_agents import BackgroundLoad, Job, JobRecord
 from device_agents.protocol import EpochMarker, JobEnd, Phase, SourceLost, Sources
-from device_agents.session.job_record import JobRecord
 from harness.evidence.capture import HostWindow
 from harness.evidence.clock_fit import ClockFit
 from joulefleet.errors import DataQualityError, DeviceProtocolError
-from power.energy.baseline import measure_baseline
-from power.energy.index import EnergyIndex
-from power.energy.windows import DEFAULT_POLICY, Window
-from power.model import Finding, Severity
+from power import Finding, Severity, Window
+from power.energy import DEFAULT_POLICY, EnergyIndex, measure_baseline
 from power.recording import Recording
 
 MEASURE_AGAIN = "it is measured again while attempts are left; see the findings of its recording"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from device_agents.job import BlobRef, Job
+from device_agents import BlobRef, Job
 from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import DeviceLimits
@@ -17,7 +17,7 @@ from joulefleet.extras import install_hint
 from joulefleet.seeds import generator, torch_seed
 
 if TYPE_CHECKING:
-    from device_agents.workloads.tasks import Task
+    from device_agents.workloads import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +99,15 @@ class Workloads:
             raise ConfigError(f"{model} with {samples} samples: {error}") from error
 
     def _task(self, model: str, backend: str, samples: int) -> Workload:
-        from device_agents.payload.tensors import pack_arrays
-        from device_agents.workloads.models import initial_state
-        from device_agents.workloads.tasks import find_task
+        from device_agents import pack_arrays
+        from device_agents.workloads import find_task, initial_state
 
         task = find_task(model)
         if self._plan.batch_size:
             task = replace(task, batch_size=self._plan.batch_size)
         graphs: dict[int, bytes] = {}
         if backend == "onnxruntime":
-            from device_agents.onnx_export.cache import GraphCache
+            from device_agents import GraphCache
 
             found = GraphCache(self._cache).shard(task, samples)
             graphs = {size: path.read_bytes() for size, path in found.items()}
@@ -118,8 +117,8 @@ class Workloads:
 
 
 def _softmax(batch_size: int) -> Workload:
-    from device_agents.payload.tensors import pack_arrays
-    from device_agents.workloads.softmax import Softmax
+    from device_agents import pack_arrays
+    from device_agents.workloads import Softmax
 
     model = Softmax()
     return Workload(
@@ -129,8 +128,8 @@ def _softmax(batch_size: int) -> Workload:
 
 def _real_samples(task: Task, samples: int, seed: int) -> bytes:
     """Training samples of the task's data set, drawn without replacement; the same on every device."""
-    from device_agents.payload.tensors import pack_arrays
-    from emulator.data.sources import load_data_set
+    from device_agents import pack_arrays
+    from emulator.data import load_data_set
 
     data = load_data_set(task.data_set)
     if samples > len(data.train):

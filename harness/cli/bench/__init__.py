@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""``joulefleet bench``: devices, plans, runs and federations on the command line."""

@@ -11,22 +11,16 @@ from harness.cli.bench.federate import federate
 from harness.cli.bench.files import init, schema
 from harness.cli.bench.look import ping, show, status
 from harness.cli.bench.run import run
-from harness.cli.frame import Group, Output
+from harness.cli.frame import Group, Output, inventory_option
 from joulefleet.errors import EXIT_DEVICE
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from device_agents.transport.host_keys import HostKey
+    from device_agents.transport import HostKey
     from harness.inventory import Login
 
-_inventory = click.option(
-    "--inventory",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("devices.toml"),
-    show_default=True,
-    help="File that lists the devices.",
-)
+_inventory = inventory_option()
 
 
 @click.group("bench", cls=Group)
@@ -48,7 +42,7 @@ def trust(inventory: Path, device: str, yes: bool, replace: bool) -> Output:
 
     A jump host on the way comes first: only through it is the key that answers the device's.
     """
-    from device_agents.transport.host_keys import fetch_host_key
+    from device_agents.transport import fetch_host_key
     from harness.inventory import fetch_device_key, find_device, known_hosts_file
     from joulefleet.errors import ConfigError
 
@@ -68,7 +62,7 @@ def trust(inventory: Path, device: str, yes: bool, replace: bool) -> Output:
 
 def _pin(path: Path, what: str, login: Login, key: HostKey, *, yes: bool, replace: bool) -> str:
     """Show a server's key, and pin it if it is what the person sees there; returns the server's name."""
-    from device_agents.transport.host_keys import host_name, known_keys, trust
+    from device_agents.transport import host_name, known_keys, trust
 
     name = host_name(login.host, login.port)
     click.echo(f"{what} ({name}) shows {key.kind} {key.fingerprint}", err=True)
@@ -103,9 +97,8 @@ def _pin(path: Path, what: str, login: Login, key: HostKey, *, yes: bool, replac
 )
 def prepare(inventory: Path, device: str, backends: Any, install: bool, clean: bool) -> Output:
     """Say what a device lacks to run the agent; installs nothing unless asked."""
-    from device_agents.deploy.bundle import build_bundle
-    from device_agents.deploy.install import clear_cache, remove_payloads
-    from device_agents.deploy.readiness import examine, install_environment, problems
+    from device_agents import build_bundle
+    from device_agents.deploy import clear_cache, examine, install_environment, problems, remove_payloads
     from harness.inventory import connect, find_device, installation
 
     login = find_device(inventory, device)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, inventory_option, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from emulator.round.outcome import RoundOutcome
-    from emulator.runs.result import Result
+    from emulator import Result, RoundOutcome
     from harness.federate.files import FederateFiles
-    from power.profile.model import DeviceProfile
+    from power import DeviceProfile
 
 _file = click.Path(path_type=Path, dir_okay=False)
 _folder = click.Path(path_type=Path, file_okay=False)
@@ -25,8 +24,7 @@ _profile = click.Path(path_type=Path, exists=True)
 
 @click.command("federate", cls=Command)
 @click.argument("scenario")
-@click.option("--inventory", type=_file, default=Path("devices.toml"), show_default=True,
-              help="File that lists the devices.")  # fmt: skip
+@inventory_option()
 @click.option("--settings", type=_file, help="How to play it on the bench (federate.toml); has defaults.")
 @click.option("--selector", help="Instead of the scenario's own.")
 @click.option("--rounds", type=click.IntRange(1), help="Instead of the scenario's.")
@@ -34,7 +32,7 @@ _profile = click.Path(path_type=Path, exists=True)
 @click.option("--profiles", type=_profile, multiple=True,
               help="What the server knows of the devices at first: profile files, or a run's folder; "
               "by default every device plays one round to tell.")  # fmt: skip
-@click.option("--root", type=_folder, default=Path("runs"), show_default=True, help="Where a new run goes.")
+@root_option("Where a new run goes.")
 @click.option("--dry-run", is_flag=True, help="Say what would be played, and touch nothing.")
 @click.option("--resume", type=_folder, help="Take this run up again: finished rounds are kept.")
 def federate(
@@ -50,10 +48,10 @@ def federate(
     resume: Path | None,
 ) -> Output:
     """Play SCENARIO (a file or a preset) on the devices of an inventory, under their meters."""
-    from harness.federate.files import read_files
+    from harness.federate.files import read_federate_files
     from harness.profiles.library import profiles_at
 
-    files = read_files(scenario, inventory, settings, selector=selector, seed=seed, rounds=rounds)
+    files = read_federate_files(scenario, inventory, settings, selector=selector, seed=seed, rounds=rounds)
     known = profiles_at(profiles) if profiles else None
     if dry_run:
         return _dry_run(files)
@@ -155,7 +153,7 @@ def _data(files: FederateFiles, result: Result) -> dict[str, Any]:
 
 
 def _accountings() -> list[str]:
-    from emulator.round.outcome import Accounting
+    from emulator import Accounting
 
     return [accounting.value for accounting in Accounting]
 

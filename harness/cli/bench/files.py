@@ -104,7 +104,7 @@ def _device(given: dict[str, Any], *, asking: bool) -> DeviceAnswers:
 
 def _meter(ask: _Questions, *, asking: bool) -> MeterAnswers | None:
     from harness.bench.first_inventory import MeterAnswers
-    from power.meter import METERS
+    from power import METERS
 
     if asking:
         _show_instruments()
@@ -125,7 +125,7 @@ def _meter(ask: _Questions, *, asking: bool) -> MeterAnswers | None:
 
 def _show_instruments() -> None:
     """What is plugged in, as a help for the answers."""
-    from power.meters.scan import scan_instruments
+    from power import scan_instruments
 
     found = scan_instruments()
     for instrument in found.instruments:

@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, inventory_option, root_option
 from joulefleet.errors import EXIT_DEVICE, EXIT_METER
 
 if TYPE_CHECKING:
     from harness.bench.live_check import DeviceAnswer, MeterAnswer
 
-_file = click.Path(path_type=Path, dir_okay=False)
-_root = click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
-                     show_default=True, help="Folder that holds the runs.")  # fmt: skip
+_root = root_option()
 
 
 @click.command("ping", cls=Command)
-@click.option("--inventory", type=_file, default=Path("devices.toml"), show_default=True,
-              help="File that lists the devices.")  # fmt: skip
+@inventory_option()
 @click.argument("device")
 @click.option("--count", type=click.IntRange(1, 1000), default=20, show_default=True,
               help="Clock exchanges.")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, inventory_option, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,14 +20,8 @@ _folder = click.Path(path_type=Path, file_okay=False)
 
 @click.command("run", cls=Command)
 @click.argument("plan", type=_file)
-@click.option(
-    "--inventory",
-    type=_file,
-    default=Path("devices.toml"),
-    show_default=True,
-    help="File that lists the devices.",
-)
-@click.option("--root", type=_folder, default=Path("runs"), show_default=True, help="Where a new run goes.")
+@inventory_option()
+@root_option("Where a new run goes.")
 @click.option("--dry-run", is_flag=True, help="List jobs, time, energy and disk; touch nothing.")
 @click.option("--resume", type=_folder, help="Take this run up again: finished jobs are kept.")
 @click.option(
@@ -47,9 +41,9 @@ def run(
     profiles: tuple[Path, ...],
 ) -> Output:
     """Measure what a PLAN asks for on the devices of an inventory."""
-    from harness.rounds.bench_run.run import read_files
+    from harness.rounds.bench_run.run import read_bench_files
 
-    files = read_files(plan, inventory)
+    files = read_bench_files(plan, inventory)
     if dry_run:
         return _dry_run(files, root, only, profiles)
     return _run(files, root, resume, only)

@@ -17,8 +17,7 @@ from joulefleet.errors import EXIT_METER, MeterError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from power.meter import MeterConfig
-    from power.selftest import CalibrationRecord
+    from power import CalibrationRecord, MeterConfig
 
 
 @click.command("emulate", cls=Command)
@@ -40,8 +39,7 @@ def emulate(kind: str, seconds: float | None, **options: Any) -> Output:
     With --json the address is the first line on its own, and the counters follow at the end.
     """
     from harness.cli.meter.live import stop_on_signals
-    from power.emulated.options import EmulatorOptions
-    from power.emulated.service import build_emulator, serve
+    from power.emulated import EmulatorOptions, build_emulator, serve
 
     given = {key: value for key, value in options.items() if value is not None}
     emulator = build_emulator(kind, validate(given, EmulatorOptions, name="the emulator's options"))
@@ -77,8 +75,8 @@ def output(config: MeterConfig, voltage_v_to_set: float | None, off: bool, yes: 
     A voltage above the device's --voltage-max is refused. --set first gives the instrument the device's
     current limit, for its power-up too, and goes no further if the instrument keeps a higher one.
     """
-    from power.meter import open_meter
-    from power.meters.safety import OutputControl, OutputSetting, require_safe_voltage, switch_output_on
+    from power import open_meter
+    from power.meters import OutputControl, OutputSetting, require_safe_voltage, switch_output_on
 
     if off == (voltage_v_to_set is not None):
         raise click.UsageError("either --set VOLTS or --off")
@@ -149,7 +147,7 @@ def selftest(
     The output is never switched: put the voltage on first. Writes calibration.json with what was measured.
     """
     from harness.cli.meter.live import LivePower
-    from power.selftest import run_selftest
+    from power import run_selftest
 
     with LivePower("self-test", seconds + (step_seconds or 0.0)) as live:
         calibration = run_selftest(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from harness.cli.progress import progress
 
 if TYPE_CHECKING:
-    from power.model import SampleBlock
+    from power import SampleBlock
 
 SHOWN_S = 0.5
 """The watts shown are a mean over this long: a number that changes faster cannot be read."""

@@ -10,22 +10,17 @@ from typing import Any
 
 import click
 
+from harness.cli.frame import inventory_option
 from harness.inventory import load_inventory
 from joulefleet.config import validate
 from joulefleet.errors import ConfigError
-from power.meter import MeterConfig
+from power import MeterConfig
 
 _LIMITS = {"voltage_v": "--voltage", "voltage_max_v": "--voltage-max", "current_limit_a": "--current-limit"}
 
 _OPTIONS = (
     click.option("--device", help="The meter of this device in the inventory."),
-    click.option(
-        "--inventory",
-        type=click.Path(path_type=Path, dir_okay=False),
-        default=Path("devices.toml"),
-        show_default=True,
-        help="Where --device is looked up.",
-    ),
+    inventory_option("Where --device is looked up."),
     click.option("--kind", help="Or: a kind of meter, see `joulefleet meter list`; then the options below."),
     click.option("--port", help="Serial port, or folder of a recording to replay; empty to search."),
     click.option("--serial", help="Serial number; another instrument is refused."),

@@ -1,1 +1,1 @@
-"""TODO: what this folder holds."""
+"""``joulefleet probing``: what early exit saves, predicted, measured and replayed."""

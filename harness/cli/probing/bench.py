@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from harness.probing.run import ProbingFiles
     from harness.probing.validation import MeasuredCell, Validation
     from joulefleet.interval import Interval
-    from power.profile.model import Quantity
+    from power.profile import Quantity
 
 WAITING = "wait: of all candidates for the server's choice after the probe; in no other number"
 PREDICTED, EMULATED = "  predicted", "  emulator"
@@ -31,7 +31,7 @@ def run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
     from harness.outputs import OUTPUTS
     from harness.probing import run as probing_run
 
-    files = probing_run.read_files(plan, given["inventory"])
+    files = probing_run.read_probing_files(plan, given["inventory"])
     if given["dry_run"]:
         return _dry_run(files)
     place: list[Path] = []
@@ -93,7 +93,7 @@ def show_run(run: Path, root: Path, given: dict[str, Any]) -> Output:
 
 
 def _data(found: Validation) -> dict[str, Any]:
-    from emulator.experiments.paper import PAPER_SAVING
+    from emulator.experiments import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     plan = found.plan
@@ -141,8 +141,8 @@ def _cell(cell: MeasuredCell) -> dict[str, Any]:
 def _render(found: Validation, console: Console) -> None:
     from rich.table import Table
 
-    from emulator.experiments.paper import PAPER_SAVING
-    from emulator.round.outcome import Accounting
+    from emulator import Accounting
+    from emulator.experiments import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     plan = found.plan

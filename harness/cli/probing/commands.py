@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Group, Output
+from harness.cli.frame import Group, Output, inventory_option, root_option
 from harness.cli.probing.fidelity import fidelity
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from harness.probing.predict import Prediction
     from joulefleet.interval import Interval
-    from power.profile.model import DeviceProfile
+    from power import DeviceProfile
 
 REFERENCE = "reference"
 PAPER_CHOSEN = (10,)
@@ -52,10 +52,7 @@ probing.add_command(fidelity)
 
 
 @probing.command("validate")
-@click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
-    help="Folder that holds the runs.",
-)  # fmt: skip
+@root_option()
 @click.argument("target")
 @click.option("--task", default="mnist-lenet5", show_default=True, help="Which of the profiles to use.")
 @click.option("--backend", help="Which backend's profiles to use, if a run has several.")
@@ -73,10 +70,7 @@ probing.add_command(fidelity)
     help="Which energy of the profiles to count.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of the rounds drawn.")
-@click.option(
-    "--inventory", type=click.Path(path_type=Path, dir_okay=False), default=Path("devices.toml"),
-    show_default=True, help="For a plan: file that lists the devices.",
-)  # fmt: skip
+@inventory_option("For a plan: file that lists the devices.")
 @click.option(
     "--resume", type=click.Path(path_type=Path, file_okay=False),
     help="For a plan: take this run up again; finished rounds are kept.",
@@ -164,7 +158,7 @@ def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[D
 
 
 def _data(found: Prediction, task: str) -> dict[str, Any]:
-    from emulator.experiments.paper import PAPER_SAVING
+    from emulator.experiments import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     return {
@@ -184,7 +178,7 @@ def _data(found: Prediction, task: str) -> dict[str, Any]:
 def _render(found: Prediction, task: str, console: Console) -> None:
     from rich.table import Table
 
-    from emulator.experiments.paper import PAPER_SAVING
+    from emulator.experiments import PAPER_SAVING
     from harness.probing.formula import COUNTED
 
     title = (

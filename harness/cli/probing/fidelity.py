@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Output, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,8 +35,7 @@ _profile = click.Path(path_type=Path, exists=True)
               help="Kind of energy; by default what the scenario charges.")  # fmt: skip
 @click.option("--csv", "table", type=click.Path(path_type=Path, dir_okay=False),
               help="Write every stretch of work to this file.")  # fmt: skip
-@click.option("--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"),
-              show_default=True, help="Folder that holds the runs.")  # fmt: skip
+@root_option()
 def fidelity(run: str, places: tuple[Path, ...], energy: Any, table: Path | None, root: Path) -> Output:
     """Predict the rounds of RUN (`joulefleet bench federate`) from profiles, and show the errors."""
     from harness.probing.fidelity import measure_fidelity
@@ -54,7 +53,7 @@ def fidelity(run: str, places: tuple[Path, ...], energy: Any, table: Path | None
 
 
 def _groups(found: PredictionFidelity) -> Iterator[tuple[str, list[ComparedWork]]]:
-    """What errors are told of, and the stretches of work in it."""
+    """What the errors are about, and the periods of work in it."""
     from harness.probing.fidelity_model import DEVICE, PHASES, ROUND
 
     for what, name in ((ROUND, ROUNDS), (DEVICE, PARTS)):

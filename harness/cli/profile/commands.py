@@ -7,17 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Group, Output
+from harness.cli.frame import Group, Output, root_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from harness.profiles.library import Stored
 
-_root = click.option(
-    "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("runs"), show_default=True,
-    help="Folder that holds the runs.",
-)  # fmt: skip
+_root = root_option()
 
 
 @click.group("profile", cls=Group)
@@ -125,7 +122,7 @@ def import_(root: Path, files: tuple[Path, ...]) -> Output:
     from harness.profiles.exchange import import_profile
     from harness.profiles.library import PROFILES
     from joulefleet.runstore import RunStore
-    from power.profile.model import load_profile
+    from power import load_profile
 
     for path in files:
         load_profile(path)  # before anything is stored: a bad file must not leave half an import behind

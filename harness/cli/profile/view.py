@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.cli.frame import columns
-from power.profile.model import DeviceProfile, PhaseCost, Quantity
+from power import DeviceProfile
+from power.profile import PhaseCost, Quantity
 
 if TYPE_CHECKING:
     from rich.console import Console

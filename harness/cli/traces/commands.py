@@ -13,8 +13,7 @@ from harness.cli.traces.synth import fit, synth
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from traces.model import InteractionTrace
-    from traces.storage.trace_set import TraceSet
+    from traces import InteractionTrace, TraceSet
 
 _folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 _out = click.option(
@@ -61,8 +60,7 @@ def import_command(
     """Read traces of a FORMAT (see `joulefleet traces formats`) and store them as a trace set."""
     from harness.cli.progress import progress
     from harness.cli.traces.view import render_summary
-    from traces.importer import import_traces, source_bytes
-    from traces.readers.base import ReaderOptions
+    from traces import ReaderOptions, import_traces, source_bytes
 
     options = ReaderOptions(time_zone, column_map, settings, max_bad_rows)
     with progress(f"reading {source.name}", source_bytes(source)) as advance:
@@ -93,24 +91,23 @@ def validate(folder: Path, repaired: Path | None) -> Output:
     from harness.cli.progress import progress
     from harness.cli.traces.view import render_findings, render_repairs
     from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_OK
-    from traces.quality.sets import repair_set, validate_set
-    from traces.storage.trace_set import TraceSet
+    from traces import TraceSet, repair_set, validate_set
 
     found = TraceSet(folder)
     changed = found.verify()
     with progress("validating", len(found)) as advance:
-        tally = validate_set(found, advance)
-    data: dict[str, Any] = {**tally.as_dict(), "changed_tables": changed}
+        counts = validate_set(found, advance)
+    data: dict[str, Any] = {**counts.as_dict(), "changed_tables": changed}
     result = None
     if repaired is not None:
         with progress("repairing", len(found)) as advance:
             result = repair_set(found, repaired, advance)
         data["repairs"] = [change.model_dump() for change in result.repairs]
         data["left"] = result.left.as_dict()
-    left = tally if result is None else result.left
+    left = counts if result is None else result.left
 
     def render(console: Console) -> None:
-        render_findings(console, tally, changed)
+        render_findings(console, counts, changed)
         if result is not None:
             render_repairs(console, result.repairs, result.left)
 
@@ -127,9 +124,9 @@ def stats(folder: Path, policy: str | None, html: Path | None) -> Output:
     from harness.cli.progress import progress
     from harness.cli.traces.view import render_stats
     from harness.report.traces_page import stats_page
-    from traces.replay.policy_parser import parse_policy, policy_text
+    from traces import TraceSet
+    from traces.replay import parse_policy, policy_text
     from traces.stats import TraceStats
-    from traces.storage.trace_set import TraceSet
 
     found = TraceSet(folder)
     collected = TraceStats(policy_text(parse_policy(policy)) if policy else "")
@@ -158,7 +155,7 @@ def show(folder: Path, most: int) -> Output:
     from itertools import islice
 
     from harness.cli.traces.view import render_summary, render_users
-    from traces.storage.trace_set import TraceSet
+    from traces import TraceSet
 
     found = TraceSet(folder)
     users = [_about(trace) for trace in islice(found, most)]
@@ -177,9 +174,8 @@ def show(folder: Path, most: int) -> Output:
               help="Your own table of app intensities (TOML).")  # fmt: skip
 def flatten(folder: Path, out: Path, intensity: Path | None) -> Output:
     """Bring a trace set into the memory-mapped form that replay uses."""
-    from traces.replay.flat_store import write_flat
-    from traces.replay.intensity import load_table
-    from traces.storage.trace_set import TraceSet
+    from traces import TraceSet, write_flat
+    from traces.replay import load_table
 
     found = TraceSet(folder)
     table = load_table(intensity)
@@ -200,8 +196,7 @@ def flatten(folder: Path, out: Path, intensity: Path | None) -> Output:
 @_out
 def export(folder: Path, out: Path) -> Output:
     """Write a trace set as CSV, in the generic format; cells that look like formulas are made text."""
-    from traces.storage.csv_export import export_csv
-    from traces.storage.trace_set import TraceSet
+    from traces import TraceSet, export_csv
 
     found = TraceSet(folder)
     counts = export_csv(found, out, found.record.provenance)
@@ -210,7 +205,7 @@ def export(folder: Path, out: Path) -> Output:
 
 
 def _about(trace: InteractionTrace) -> dict[str, Any]:
-    from traces.quality.checks import interval_channels, point_channels
+    from traces.quality import interval_channels, point_channels
 
     channels = [name for name, _ in interval_channels(trace) if "." not in name and name != "coverage"]
     return {

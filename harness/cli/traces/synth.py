@@ -12,7 +12,7 @@ from harness.cli.frame import Command, Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from traces.synth.model import UsageModel
+    from traces.synth import UsageModel
 
 
 @click.command("synth", cls=Command)
@@ -27,8 +27,8 @@ def synth(users: int, days: int, seed: int, model_name: str, out: Path) -> Outpu
     """Generate traces of people who never existed but behave like those a model was fitted on."""
     from harness.cli.progress import progress
     from harness.cli.traces.view import render_summary
-    from traces.synth.model import load_model
-    from traces.synth.write import synthesise
+    from traces import synthesise
+    from traces.synth import load_model
 
     model = load_model(model_name)
     with progress("generating", users) as advance:
@@ -48,8 +48,8 @@ def fit(folder: Path, out: Path, name: str | None, bridge_h: float) -> Output:
     """Fit a usage model on a trace set, for `traces synth --model`."""
     from joulefleet.provenance import Origin
     from joulefleet.records import write_record
-    from traces.storage.trace_set import TraceSet
-    from traces.synth.fit.trace_set import TraceOrigin, fit_set
+    from traces import TraceSet
+    from traces.synth import TraceOrigin, fit_set
 
     found = TraceSet(folder)
     # A set that is not generated was read from somewhere; a model cannot claim more than that.

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from traces.quality.sets import FindingCounts
+    from traces import TraceSet
+    from traces.quality import FindingCounts, RepairRecord
     from traces.stats import TraceStats
-    from traces.storage.manifest import RepairRecord
-    from traces.storage.trace_set import TraceSet
 
 
 def render_summary(console: Console, found: TraceSet) -> None:
@@ -52,16 +51,16 @@ def render_users(console: Console, users: Iterable[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def render_findings(console: Console, tally: FindingCounts, changed: list[str]) -> None:
+def render_findings(console: Console, counts: FindingCounts, changed: list[str]) -> None:
     """Findings, errors first, and the verdict."""
     from rich.markup import escape
     from rich.table import Table
 
     for name in changed:
         console.print(f"[bold]{escape(name)}.parquet[/bold] is not what the manifest says: edited or damaged")
-    if tally.rows:
+    if counts.rows:
         table = Table("", "channel", "finding", "traces", "count", "e.g.", box=None)
-        for row in tally.rows:
+        for row in counts.rows:
             numbers = (f"{row.users:,}", f"{row.count:,}")
             meaning = str(row.as_dict()["meaning"])
             style = "bold" if row.severity.value == "error" else ""
@@ -69,8 +68,8 @@ def render_findings(console: Console, tally: FindingCounts, changed: list[str]) 
                 row.severity.value, row.channel, meaning, *numbers, escape(row.example), style=style
             )
         console.print(table)
-    verdict = f"{tally.users_with_errors:,} with errors" if tally.users_with_errors else "none with errors"
-    console.print(f"{tally.users:,} traces, {verdict}")
+    verdict = f"{counts.users_with_errors:,} with errors" if counts.users_with_errors else "none with errors"
+    console.print(f"{counts.users:,} traces, {verdict}")
 
 
 def render_repairs(console: Console, repairs: Iterable[RepairRecord], left: FindingCounts) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from power.reference.facts import FactSource
+from power.reference import FactSource
 
 SOURCES = {
     "freqbench": FactSource(

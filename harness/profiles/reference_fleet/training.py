@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.profiles.reference_fleet.phones import ScoreLine
 from harness.profiles.reference_fleet.sources import MACS, PARAMETERS, rounded
-from power.reference.facts import Anchor, Family, PhoneFacts, Speed, TaskFacts
+from power.reference import Anchor, Family, PhoneFacts, Speed, TaskFacts
 
 if TYPE_CHECKING:
     import pandas as pd

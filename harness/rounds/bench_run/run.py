@@ -45,7 +45,7 @@ class BenchFiles(RunFiles):
     jobs: tuple[BenchJob, ...]
 
 
-def read_files(plan_path: Path, inventory_path: Path) -> BenchFiles:
+def read_bench_files(plan_path: Path, inventory_path: Path) -> BenchFiles:
     """Read and check a plan and its inventory; touches nothing else."""
     plan, inventory = load_plan(plan_path), load_inventory(inventory_path)
     return BenchFiles(

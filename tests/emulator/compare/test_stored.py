@@ -11,7 +11,7 @@ import pytest
 
 from emulator.compare.load import compare_emulations
 from emulator.runs.batch import plan, play, reopen, start
-from emulator.runs.result import RECORD
+from emulator.runs.result import EMULATION_FILE
 from joulefleet.errors import ConfigError, DataQualityError
 from tests.emulator.small_experiment import variant
 from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table
@@ -72,7 +72,7 @@ def ended_after_three(folder: Path, accuracy: float | None) -> None:
     """As a run that tests rarely is stored if nobody is left after its third round."""
     edit_table(folder, "rounds", lambda table: table[table["round"] <= 3].assign(test_accuracy=np.nan))
     edit_table(folder, "clients", lambda table: table[table["round"] <= 3])
-    scenario = json.loads((folder / RECORD).read_text())["scenario"]
+    scenario = json.loads((folder / EMULATION_FILE).read_text())["scenario"]
     scenario["protocol"]["test_every"] = 0
     edit_record(folder, rounds=3, ended_early="nobody is left", test_accuracy=accuracy, scenario=scenario)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from emulator.round.outcome import Accounting, ClientCost, Fate, Reports, RoundCost, RoundOutcome
 from emulator.round.selector import Probe, Profiling, Selector
-from emulator.round.view import ALWAYS, FIELDS, ServerView
+from emulator.round.view import ALWAYS_SHOWN, VIEW_FIELDS, ServerView
 from emulator.selectors.registry import SELECTORS
 from joulefleet.seeds import generator
 
@@ -64,7 +64,8 @@ class World:
         self.data_size = rng.integers(0, 100, self.n)
         self.histogram = rng.dirichlet(np.full(CLASSES, 0.3), self.n)
         self.reported = {
-            name: np.full((self.n, CLASSES) if name in WIDE else self.n, np.nan) for name in FIELDS - ALWAYS
+            name: np.full((self.n, CLASSES) if name in WIDE else self.n, np.nan)
+            for name in VIEW_FIELDS - ALWAYS_SHOWN
         }
         known = {
             "capability_s": self.epoch_s * rng.lognormal(0.0, 0.3, self.n),

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emulator.round.selector import Family, Selector
-from emulator.round.view import FIELDS, PRIVILEGED
+from emulator.round.view import PRIVILEGED_FIELDS, VIEW_FIELDS
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.selectors.registry import SELECTORS
 from tests.conftest import FULL_COUNTS
@@ -199,8 +199,8 @@ def test_the_class_says_what_the_listing_shows(name: str) -> None:
     assert selector.name == name
     assert selector.family in Family
     assert selector.paper or selector.family is Family.CONTROL
-    assert selector.needs <= FIELDS
-    assert selector.privileged or not selector.needs & PRIVILEGED
+    assert selector.needs <= VIEW_FIELDS
+    assert selector.privileged or not selector.needs & PRIVILEGED_FIELDS
     assert selector.__doc__
 
 

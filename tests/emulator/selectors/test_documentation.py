@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emulator.compare.load import compare_emulations
-from emulator.round.view import FIELDS, PRIVILEGED, SCALARS
+from emulator.round.view import PRIVILEGED_FIELDS, SCALARS, VIEW_FIELDS
 from emulator.selectors.registry import SELECTORS
 from harness.cli import run
 from tests.conftest import REPOSITORY
@@ -17,9 +17,9 @@ HOW_TO = PAGE[PAGE.index("## Adding one") :]
 
 
 def test_every_field_that_can_be_asked_for() -> None:
-    assert {name for name in FIELDS | SCALARS if f"`{name}`" not in HOW_TO} == set()
+    assert {name for name in VIEW_FIELDS | SCALARS if f"`{name}`" not in HOW_TO} == set()
     (oracles,) = [line for line in HOW_TO.splitlines() if "privileged = True" in line]
-    assert {name for name in PRIVILEGED if f"`{name}`" not in oracles} == set()
+    assert {name for name in PRIVILEGED_FIELDS if f"`{name}`" not in oracles} == set()
 
 
 def test_every_item_of_the_paper_once() -> None:

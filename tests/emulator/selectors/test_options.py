@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.runs.assemble import make_selector
+from emulator.runs.assembly import make_selector
 from emulator.scenario.model import Scenario, SelectorSection
 from emulator.selectors.parts.options import options_of
 from emulator.selectors.tifl import TiFL

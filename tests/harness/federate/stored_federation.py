@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from emulator.runs.result import RECORD, EmulationRecord
+from emulator.runs.result import EMULATION_FILE, EmulationRecord
 from emulator.scenario.model import Scenario
 from harness.evidence.capture import Background, Capture, DeviceFacts
 from harness.rounds.record import FEDERATION, FederatedRoundRecord, PartRecord, federated_file
@@ -25,7 +25,9 @@ class StoredFederation:
         run = RunStore(root).create("loop", kind=FEDERATION)
         self.path = run.path
         (self.path / "rounds").mkdir()
-        write_record(self.path / RECORD, EmulationRecord(scenario=Scenario(name="loop"), seed=0, facts={}))
+        write_record(
+            self.path / EMULATION_FILE, EmulationRecord(scenario=Scenario(name="loop"), seed=0, facts={})
+        )
         run.__exit__(None, None, None)
 
     def add(self, number: int, parts: list[PartRecord], *, probed: bool = True) -> None:

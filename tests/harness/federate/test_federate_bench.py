@@ -20,7 +20,7 @@ from emulator.runs.result import Result, load_result
 from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
-from harness.federate.files import FederateFiles, read_files
+from harness.federate.files import FederateFiles, read_federate_files
 from harness.federate.run import run_federation
 from harness.outputs import OUTPUTS
 from harness.profiles.library import build_run_profiles
@@ -86,7 +86,7 @@ def files_of(bench: LocalBench, inventory: Path | None = None, **changes: Any) -
     scenario, settings = bench.folder / "tiny.toml", bench.folder / "federate.toml"
     scenario.write_text(SCENARIO)
     settings.write_text(SETTINGS)
-    return read_files(str(scenario), inventory or bench.inventory, settings, **changes)
+    return read_federate_files(str(scenario), inventory or bench.inventory, settings, **changes)
 
 
 @pytest.fixture(scope="module")

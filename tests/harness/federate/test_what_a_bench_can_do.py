@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from emulator.runs.assemble import make_selector
+from emulator.runs.assembly import make_selector
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario, SelectorSection
 from emulator.selectors.registry import SELECTORS
-from harness.federate.files import read_files
+from harness.federate.files import bench_devices, check_selector, not_used, on_bench, read_federate_files
 from harness.federate.settings import FederateSettings
-from harness.federate.suitable import bench_devices, check_selector, not_used, on_bench
 from harness.inventory import Inventory, load_inventory
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError
@@ -123,18 +122,19 @@ def test_every_selector_can_be_run_or_says_why_not() -> None:
 def test_files_are_read_together(tmp_path: Path) -> None:
     settings = tmp_path / "federate.toml"
     settings.write_text("devices = ['pi', 'phone', 'far', 'left']\n")
-    files = read_files("quick", INVENTORY, settings, selector="oort", seed=4, rounds=7)
+    files = read_federate_files("quick", INVENTORY, settings, selector="oort", seed=4, rounds=7)
     assert (files.scenario.selector.name, files.seed, files.scenario.protocol.rounds) == ("oort", 4, 7)
     assert files.devices == ("pi", "phone", "far", "left")
-    same = read_files("quick", INVENTORY, settings, selector="oort", seed=4, rounds=7)
+    same = read_federate_files("quick", INVENTORY, settings, selector="oort", seed=4, rounds=7)
     assert files.fingerprint == same.fingerprint
-    assert files.fingerprint != read_files("quick", INVENTORY, settings, selector="oort", seed=5).fingerprint
+    other = read_federate_files("quick", INVENTORY, settings, selector="oort", seed=5)
+    assert files.fingerprint != other.fingerprint
     command = files.command(Path("runs/x"))
     assert command.startswith("joulefleet bench federate quick --inventory")
     assert command.endswith("--resume runs/x")
     words = shlex.split(command)
     options = dict(zip(words[4:-1:2], words[5::2], strict=True))
-    again = read_files(
+    again = read_federate_files(
         words[3],
         Path(options["--inventory"]),
         Path(options["--settings"]),
@@ -144,11 +144,11 @@ def test_files_are_read_together(tmp_path: Path) -> None:
     )
     assert again.fingerprint == files.fingerprint, "or the run could not be taken up again"
     with pytest.raises(ConfigError, match="no scenario file and no preset"):
-        read_files("quickly", INVENTORY)
+        read_federate_files("quickly", INVENTORY)
 
 
 def test_the_example_is_for_the_example_inventory() -> None:
-    files = read_files("quick", INVENTORY, REPOSITORY / "examples" / "federate.toml")
+    files = read_federate_files("quick", INVENTORY, REPOSITORY / "examples" / "federate.toml")
     assert files.devices == ("pi", "phone", "far", "left")
     assert files.settings.load("phone", 6).name == "game"
     assert files.settings.link_bps("pi", 8) == 2e6
@@ -159,6 +159,6 @@ def test_the_first_example_of_the_documentation_can_be_played(tmp_path: Path) ->
     scenario, settings = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[:2]
     (tmp_path / "mine.toml").write_text(scenario)
     (tmp_path / "federate.toml").write_text(settings)
-    files = read_files(str(tmp_path / "mine.toml"), INVENTORY, tmp_path / "federate.toml")
+    files = read_federate_files(str(tmp_path / "mine.toml"), INVENTORY, tmp_path / "federate.toml")
     assert files.devices == ("pi", "phone")
     assert (files.scenario.candidates, files.scenario.protocol.k) == (2, 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from device_agents.workloads.tasks import Task
+from device_agents.workloads import Task
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import Conditions
 from emulator.fleet.network import Network, TransferSource
@@ -32,7 +32,7 @@ from emulator.training.surrogate import SURROGATE
 from joulefleet.errors import ConfigError
 from joulefleet.records import canonical_json
 from joulefleet.seeds import generator
-from power.profile.model import DeviceProfile
+from power import DeviceProfile
 
 TRAINING_SAMPLES = "training samples: task.held_out is 0"
 

@@ -1,0 +1,13 @@
+from emulator.runs.assembly import assemble, make_selector, reward_rules_of, rules_of
+from emulator.runs.batch import BatchEntry, BatchIndex, PlannedEmulation, plan, play, reopen, start
+from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
+from emulator.runs.learners import Learners, data_of, learners_of, task_of
+from emulator.runs.log import METRIC_PREFIX, RunLog
+from emulator.runs.result import EMULATION_FILE, EmulationRecord
+
+__all__ = [
+    "EMULATION_FILE", "METRIC_PREFIX", "BatchEntry", "BatchIndex", "EmulationRecord", "Learners",
+    "PlannedEmulation", "RunLog", "assemble", "data_of", "learners_of", "load_checkpoint",
+    "make_selector", "plan", "play", "reopen", "reward_rules_of", "rules_of", "save_checkpoint",
+    "start", "task_of",
+]  # fmt: skip
