@@ -25,7 +25,8 @@ from joulefleet.errors import (
     MeterProtocolError,
     UnsafeOutput,
 )
-from power.emulated.lvpm import EmulatedLvpm, LvpmConverter
+from power.emulated.lvpm import EmulatedLvpm
+from power.emulated.lvpm_analogue import LvpmConverter
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import in_thread
