@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from emulator import RoundOutcome
-from emulator.experiments import ExperimentResults, FinishedRun, PlanEntry
+from emulator.experiments import ExperimentResults, PlanEntry
 from emulator.experiments import runner as experiment
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
-from emulator.runs import play
+from emulator.runs import FinishedRun, play
 from harness.demo.local_bench import local_bench
 from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
 from harness.demo.size import FULL, DemoSize
