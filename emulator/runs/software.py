@@ -26,7 +26,7 @@ _DECIDING = (
     "emulator/runs/learners.py", "emulator/runs/log.py", "emulator/scenario", "emulator/selectors",
     "emulator/training", "device_agents/workloads", "joulefleet/seeds.py", "power/profile",
     "power/reference", "traces/data/app_intensity.toml", "traces/intervals.py", "traces/model.py",
-    "traces/replay", "traces/storage/manifest.py", "traces/storage/tables.py",
+    "traces/replay", "traces/storage/tables.py",
     "traces/storage/trace_set.py", "traces/synth/draw", "traces/synth/model.py", "traces/synth/write.py",
 )  # fmt: skip
 """What an emulation computes with.
