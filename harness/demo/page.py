@@ -10,8 +10,7 @@ from emulator import Accounting
 from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import look_commands, next_commands
-from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
-from harness.demo.run import DemoResult
+from harness.demo.run import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD, DemoResult
 from harness.probing.formula import COUNTED
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
@@ -20,7 +19,6 @@ from harness.report.profile_tables import profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.interval import Interval
-from joulefleet.interval import Interval as PredictedInterval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import RunRecord
 from power import DeviceProfile
@@ -166,7 +164,7 @@ def _probing(result: DemoResult) -> Section:
     return Section("Act 3: what probing saves", text, numbers, tables=[Table(headers, rows, caption)])
 
 
-def _percent(share: Interval | PredictedInterval) -> str:
+def _percent(share: Interval) -> str:
     mean, low, high = (100 * value for value in (share.mean, share.low, share.high))
     return f"{mean:z.1f}" if low != low else f"{mean:z.1f} [{low:z.1f}, {high:z.1f}]"
 
