@@ -11,17 +11,7 @@ from traces.quality.sets import FindingCount, FindingCounts, SetRepair, repair_s
 from traces.storage.trace_set import RepairRecord
 
 __all__ = [
-    "FindingCount",
-    "FindingCounts",
-    "RepairRecord",
-    "SetRepair",
-    "TraceFinding",
-    "TraceSeverity",
-    "interval_channels",
-    "point_channels",
-    "repair",
-    "repair_set",
-    "require_replayable",
-    "validate",
+    "FindingCount", "FindingCounts", "RepairRecord", "SetRepair", "TraceFinding", "TraceSeverity",
+    "interval_channels", "point_channels", "repair", "repair_set", "require_replayable", "validate",
     "validate_set",
-]
+]  # fmt: skip
