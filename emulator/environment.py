@@ -20,8 +20,7 @@ from emulator.runs.assembly import assemble
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.fedrank.selector import FEATURES
-from joulefleet.errors import ConfigError, MissingExtra, NobodyLeft
-from joulefleet.extras import install_hint
+from joulefleet.errors import ConfigError, MissingExtra, NobodyLeft, install_hint
 
 try:
     import gymnasium

@@ -12,8 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import cast
 
-from joulefleet.errors import MissingExtra
-from joulefleet.extras import install_hint
+from joulefleet.errors import MissingExtra, install_hint
 
 _SCHEMAS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

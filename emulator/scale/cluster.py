@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from joulefleet.errors import JoulefleetError, MissingExtra
-from joulefleet.extras import install_hint
+from joulefleet.errors import JoulefleetError, MissingExtra, install_hint
 
 
 class Cluster:

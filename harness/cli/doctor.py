@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from harness.cli.frame import Command, Output
-from joulefleet.errors import EXIT_FAILED, ConfigError
-from joulefleet.extras import install_hint
+from joulefleet.errors import EXIT_FAILED, ConfigError, install_hint
 
 if TYPE_CHECKING:
     from rich.console import Console

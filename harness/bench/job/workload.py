@@ -12,8 +12,7 @@ from device_agents import BlobRef, Job
 from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import DeviceLimits
-from joulefleet.errors import ConfigError, MissingExtra
-from joulefleet.extras import install_hint
+from joulefleet.errors import ConfigError, MissingExtra, install_hint
 from joulefleet.seeds import generator, torch_seed
 
 if TYPE_CHECKING:
