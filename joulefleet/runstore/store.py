@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
-from joulefleet.records import fsync_directory, storage_error, write_record
+from joulefleet.records import new_folder, write_record
 from joulefleet.runstore.run import (
     RUN_FILE,
     Run,
@@ -78,18 +78,12 @@ class RunStore:
         )
         path = self.root / f"{now:%Y%m%dT%H%M%SZ}_{name}_{run_id}"
         # Built under a hidden name and renamed, so that a kill in between leaves no half-made run.
-        hidden = self.root / f".creating-{run_id}"
-        try:
-            hidden.mkdir(parents=True)
+        with new_folder(path) as hidden:
             write_record(hidden / RUN_FILE, record)
             (hidden / "config").mkdir()
             for file, text in (config or {}).items():
                 (hidden / "config" / file).write_text(text, encoding="utf-8")
             lock = RunLock(hidden)
-            hidden.rename(path)
-            fsync_directory(self.root)
-        except OSError as error:
-            raise storage_error(path, error) from error
         return Run(path, record, lock)
 
     def resume(self, path: Path, *, fingerprint: str) -> Run:
