@@ -9,9 +9,8 @@ from device_agents.protocol import Phase
 from emulator import Accounting
 from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
-from harness.demo.outcome import look_commands, next_commands
+from harness.demo.outcome import DemoResult, look_commands, next_commands
 from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
-from harness.demo.run import DemoResult
 from harness.probing.formula import COUNTED
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
