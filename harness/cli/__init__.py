@@ -33,7 +33,7 @@ READY = {
     "policy": ("harness.cli.policy:policy", "Train and inspect learned selectors."),
     "probing": ("harness.cli.probing.commands:probing", "What stopping after the first epoch saves."),
     "profile": ("harness.cli.profile.commands:profile", "Device profiles: build, show, scale, import."),
-    "report": ("harness.cli.report:report", "Make or open the HTML page of a run."),
+    "report": ("harness.cli.export:report", "Make or open the HTML page of a run."),
     "runs": ("harness.cli.runs:runs", "Stored runs: list, show, salvage."),
     "traces": ("harness.cli.traces.commands:traces", "Interaction traces: import, validate, synthesise."),
 }

@@ -28,9 +28,9 @@ def demo(root: Path, seed: int, quick: bool) -> Output:
     """
     from harness.cli.meter.live import stop_on_signals
     from harness.cli.progress import progress
+    from harness.demo.local_bench import FULL, QUICK
     from harness.demo.outcome import as_dict, lines
     from harness.demo.run import run_demo
-    from harness.demo.size import FULL, QUICK
 
     result = run_demo(root, seed, size=QUICK if quick else FULL, show=progress, stopping=stop_on_signals)
 

@@ -70,7 +70,7 @@ def show_run(root: Path, run: str) -> Output:
 @click.argument("run", required=False)
 def salvage(root: Path, run: str | None) -> Output:
     """Recover what a killed run had written; without RUN, every killed run in the folder."""
-    from harness.evidence.salvage import salvage
+    from harness.evidence.capture import salvage
     from joulefleet.runstore import RunStore, find_run
 
     if run is not None:

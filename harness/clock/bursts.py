@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.clock.correlate import Peak, find_peak
+from harness.clock.correlate import Peak, Trace, find_peak, read_trace
 from harness.clock.fit import (
     MAX_SKEW_PPM,
     METER_TIMING_S,
@@ -18,7 +18,6 @@ from harness.clock.fit import (
 )
 from harness.clock.pattern import BurstRun
 from harness.clock.refine import Refined, refine
-from harness.clock.trace import Trace, read_trace
 from harness.evidence.clock_fit import BurstSeen, ClockFit
 from power.recording import Recording
 

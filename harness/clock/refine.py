@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from harness.clock.correlate import Trace
 from harness.clock.pattern import BurstRun, response
-from harness.clock.trace import Trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,6 @@ from emulator import Accounting
 from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import DemoResult, look_commands, next_commands
-from harness.demo.replay import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD
 from harness.probing.formula import COUNTED
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
@@ -19,7 +18,6 @@ from harness.report.profile_tables import profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.interval import Interval
-from joulefleet.interval import Interval as PredictedInterval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import RunRecord
 from power import DeviceProfile
@@ -107,11 +105,13 @@ def _replay(result: DemoResult) -> list[Section]:
     (summary,) = summarise(result.results)
     tables = variant_tables(summary)
     scenario = summary.variant.scenario
+    fleet, task, rules = scenario.fleet, scenario.task, scenario.protocol
     text = (
-        f"{scenario.fleet.devices} virtual devices, each one of the profiles above scaled to its "
-        f"{SAMPLES} samples and to a speed of its own (log-normal, {SPEED_SPREAD:g}), beside whose training "
-        "generated people use their apps. The same LeNet-5 is really trained, on handwritten digits enlarged "
-        f"to its input. {CHOSEN} devices train in a round; FedRank probes {CANDIDATES} to choose them. "
+        f"{fleet.devices} virtual devices, each one of the profiles above scaled to its "
+        f"{task.options['samples_per_client']} samples and to a speed of its own (log-normal, "
+        f"{fleet.speed_spread:g}), beside whose training generated people use their apps. The same LeNet-5 "
+        f"is really trained, on handwritten digits enlarged to its input. {rules.k} devices train in a round; "
+        f"FedRank probes {rules.candidates} to choose them. "
         + " ".join(f"Note: {warning}." for warning in result.results.warnings)
     )
     curves = variant_curves(summary)
@@ -139,9 +139,9 @@ def _probing(result: DemoResult) -> Section:
     said = (f"{100 * share:.1f}" for share in (PAPER_SAVING.time_saved, PAPER_SAVING.energy_saved))
     rows.append(["the paper", *said, "", "", Origin.LITERATURE, "not stated, and neither is M"])
     text = (
-        f"Without early exit (vanilla) all M = {CANDIDATES} candidates train all epochs and the server keeps "
-        f"K = {CHOSEN}. With probing all train one epoch, K go on. Formula: the paper's, from the profiles "
-        "of act 1, each with its own samples an epoch, on idle devices, K at random. Emulated rounds: those "
+        f"Without early exit (vanilla) all M = {cell.candidates} candidates train all epochs and the server "
+        f"keeps K = {cell.chosen}. With probing all train one epoch, K go on. Formula: the paper's, from the "
+        "profiles of act 1, each with its own samples an epoch, on idle devices, K at random. Emulated rounds: those "
         "of FedRank in act 2, with the speeds and apps of its fleet and FedRank's choice; what a device that "
         "was told to stop would have taken is its own first epoch times the ratio of later to first epochs "
         "in the same runs."
@@ -165,9 +165,10 @@ def _probing(result: DemoResult) -> Section:
     return Section("Act 3: what probing saves", text, numbers, tables=[Table(headers, rows, caption)])
 
 
-def _percent(share: Interval | PredictedInterval) -> str:
-    mean, low, high = (100 * value for value in (share.mean, share.low, share.high))
-    return f"{mean:z.1f}" if low != low else f"{mean:z.1f} [{low:z.1f}, {high:z.1f}]"
+def _percent(share: Interval) -> str:
+    percent = share.times(100)
+    reach = f" [{percent.low:z.1f}, {percent.high:z.1f}]" if percent.known else ""
+    return f"{percent.mean:z.1f}{reach}"
 
 
 def _next(result: DemoResult) -> Section:

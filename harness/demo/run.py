@@ -9,16 +9,24 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
-from emulator import RoundOutcome
-from emulator.experiments import ExperimentResults, FinishedRun, PlanEntry
+from emulator import RoundOutcome, Scenario
+from emulator.experiments import (
+    ExperimentPlan,
+    ExperimentResults,
+    FinishedRun,
+    PlanEntry,
+    Preset,
+    Variant,
+    VariantPlan,
+    make_plan,
+)
 from emulator.experiments import runner as experiment
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
 from emulator.runs import play
-from harness.demo.local_bench import local_bench
+from emulator.scenario import FleetSection, ProtocolSection, TaskSection, TracesSection
+from harness.demo.local_bench import FULL, DemoSize, local_bench
 from harness.demo.outcome import DemoResult
 from harness.demo.page import demo_page
-from harness.demo.replay import CANDIDATES, CHOSEN, replay_plan
-from harness.demo.size import FULL, DemoSize
 from harness.outputs import OUTPUTS, write_experiment
 from harness.probing.predict import Prediction, Question, predict
 from harness.profiles.library import Stored, build_run_profiles
@@ -28,6 +36,60 @@ from harness.rounds.bench_run.runner import Runner
 from harness.rounds.session import Session
 from joulefleet.errors import DataQualityError, JoulefleetError
 from joulefleet.runstore import Run, RunStore
+
+METHODS = ("fedavg", "oort", "fedrank")
+FLEET_DEVICES = 30
+CHOSEN = 5
+CANDIDATES = 15
+LOCAL_EPOCHS = 5
+SAMPLES = 40
+"""Of each device. The training part of the digits has 1,258 samples, enough for 30 devices."""
+
+SPEED_SPREAD = 0.4
+"""Standard deviation of log speed among the invented devices: one in six takes 2/3 of its time or less."""
+
+
+def replay_plan(profiles: Sequence[Path], size: DemoSize) -> ExperimentPlan:
+    """LeNet-5, the model that act 1 measured, on the embedded digits; costs from exactly these profiles."""
+    scenario = Scenario(
+        name="demo-replay",
+        fleet=FleetSection(
+            devices=FLEET_DEVICES,
+            profiles=tuple(str(path) for path in profiles),
+            speed_spread=SPEED_SPREAD,
+            traces=TracesSection(at_end="wrap", users=FLEET_DEVICES, days=3),
+        ),
+        task=TaskSection(
+            name="mnist-lenet5",
+            data="digits28",
+            partition="dir_client",
+            options={"alpha": 0.5, "samples_per_client": SAMPLES},
+            # Small shards need more steps than the task's batches of 32 give them.
+            batch_size=16,
+            learning_rate=0.02,
+        ),
+        protocol=ProtocolSection(
+            rounds=size.rounds, k=CHOSEN, candidates=CANDIDATES, local_epochs=LOCAL_EPOCHS
+        ),
+        checkpoint_every=0,
+    )
+    variant = Variant(
+        name=scenario.name,
+        title="LeNet-5 on the embedded digits; Dirichlet 0.5 per device (dir_client)",
+        scenario=scenario,
+        reductions=(_reduction(size),),
+    )
+    question = "FedRank against FedAvg and Oort on a fleet made of the profiles of act 1"
+    return make_plan("demo-replay", Preset.SMOKE, question, [VariantPlan(variant, METHODS, size.seeds)])
+
+
+def _reduction(size: DemoSize) -> str:
+    return (
+        f"1,797 digits enlarged to 28 x 28, {FLEET_DEVICES} devices of {SAMPLES} samples, {CHOSEN} of "
+        f"{CANDIDATES} candidates, {size.rounds} rounds: shows how it works, too small to conclude anything "
+        "from"
+    )
+
 
 PROBING_METHOD = "fedrank"
 ACTS = ("bench", "replay", "probing")

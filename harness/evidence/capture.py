@@ -12,16 +12,24 @@ from pydantic import Field, ValidationError
 from device_agents.protocol import EpochMarker, Phase
 from harness.evidence.clock_fit import BurstSeen, ClockFit, PingObservation
 from joulefleet.config import ClosedModel
-from joulefleet.errors import DataQualityError, JoulefleetError
+from joulefleet.errors import DataQualityError, JoulefleetError, describe
 from joulefleet.provenance import Provenance, Sha256, SourceRef
 from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
-from joulefleet.runstore import read_journal, read_table
+from joulefleet.runstore import SalvageReport, read_journal, read_table, salvage_run
 from power import Finding
 from power.profile import Battery
-from power.recording import RECORDING_FILE, Recording, open_recording, verify_hashes
+from power.recording import (
+    OPENING_FILE,
+    RECORDING_FILE,
+    Recording,
+    open_recording,
+    salvage_recording,
+    verify_hashes,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 CAPTURE_FILE = "capture.json"
 MARKERS_FILE = "markers.jsonl"
@@ -264,3 +272,20 @@ def _read_markers(path: Path) -> Iterator[EpochMarker]:
                 f"{path}:{number}: no marker ({error.errors()[0]['msg']})",
                 hint="the file was changed after it was written: take it from a backup, or measure again",
             ) from None
+
+
+def salvage(path: Path) -> SalvageReport:
+    """Recover everything a killed run had written; see `joulefleet.runstore.salvage_run`.
+
+    A recording that is damaged is left as it is and named in the report: it must not cost the others.
+    """
+    report = salvage_run(path)
+    for opening in sorted(path.rglob(OPENING_FILE)):
+        try:
+            record = salvage_recording(opening.parent)
+        except Exception as error:  # whatever a damaged file makes of its reader
+            report.problems[str(opening.parent.relative_to(path))] = describe(error)
+            continue
+        if record is not None:
+            report.tables[str((opening.parent / "recording.json").relative_to(path))] = record.n_samples
+    return report

@@ -27,8 +27,13 @@ from emulator.runs import reward_rules_of
 from emulator.training import Score
 from harness.bench.job.attempt import Bench
 from harness.federate.choice import ProbeChoice
-from harness.federate.costs import MeasuredCosts, fate_of, measured_costs
-from harness.federate.participant import FederatedParticipant, play_federated_round
+from harness.federate.participant import (
+    FederatedParticipant,
+    MeasuredCosts,
+    fate_of,
+    measured_costs,
+    play_federated_round,
+)
 from harness.federate.registration import Registered
 from harness.federate.setup import FederationSetup
 from harness.rounds.record import REGISTRATION, FederatedRoundRecord

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from emulator import Fate
+from emulator.round import ClientCost, honest_time_s
 from harness.bench.job.attempt import Bench
-from harness.bench.job.ending import Stopped
 from harness.bench.job.failures import ends_the_run
-from harness.bench.job.hooks import SoFar
+from harness.bench.job.hooks import SoFar, Stopped
 from harness.bench.job.workload import Assignment
 from harness.evidence.capture import Capture, open_capture
-from harness.rounds.measured import MeasuredPart, read_part
+from harness.rounds.measured import MeasuredPart, client_cost, read_part
 from harness.rounds.round import Participant, RoundJob, fail, play_round
 from harness.rounds.server import RoundServer
 from joulefleet.errors import DataQualityError
+from joulefleet.provenance import Origin, weakest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from device_agents.protocol import ProbeDone
     from power import SampleBlock
     from power.profile import EnergyKind
+
 
 LAG_S = 2.0
 """How long to wait for samples of a moment that has just passed: an instrument's link lags behind."""
@@ -164,3 +168,75 @@ def play_federated_round(
         raise fatal[0]
     if server.failure is not None:
         raise server.failure
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredCosts:
+    """Measured parts of a round, one entry per participant.
+
+    Attributes:
+        cost: Seconds and joules by phase; zero for those whose part failed, of which nothing is known.
+        chosen: Who was told to train.
+        honest_s: Slowest to the choice, then slowest from there on; the phases of the round alone.
+        elapsed_ns: From the first download to the last end, with setup and messages.
+        origin: The weakest claim among the instruments; None if nothing was measured.
+        notes: What a reader of the numbers should know.
+    """
+
+    cost: ClientCost
+    chosen: NDArray[np.bool_]
+    honest_s: float
+    elapsed_ns: int
+    origin: Origin | None
+    notes: tuple[str, ...]
+
+
+def measured_costs(
+    participants: Sequence[FederatedParticipant], chosen: NDArray[np.bool_], *, probed: bool
+) -> MeasuredCosts:
+    """Add up what was measured of a round.
+
+    Args:
+        participants: As `play_round` left them.
+        chosen: Who was told to train.
+        probed: Whether the first epoch came before the choice; otherwise it counts as training.
+    """
+    parts = [one.part for one in participants]
+    cost = client_cost(parts, probed=probed)
+    known = [part for part in parts if part is not None]
+    began_ns = min((part.began_ns for part in known), default=0)
+    elapsed_ns = max((part.ended_ns for part in known), default=0) - began_ns
+    honest_s = honest_time_s(cost, chosen, probed=probed)
+    return MeasuredCosts(
+        cost=cost,
+        chosen=chosen,
+        honest_s=honest_s,
+        elapsed_ns=max(elapsed_ns, round(honest_s * 1e9)),
+        origin=_origin(participants),
+        notes=tuple(problem for part in known for problem in part.problems),
+    )
+
+
+def _origin(participants: Sequence[FederatedParticipant]) -> Origin | None:
+    origins = [one.capture.provenance().origin for one in participants if one.capture is not None]
+    return weakest(origins) if origins else None
+
+
+def fate_of(one: FederatedParticipant, server: RoundServer, *, finite: bool, in_time: bool) -> Fate:
+    """How the round ended for a participant.
+
+    Args:
+        one: The participant.
+        server: Of the round.
+        finite: Whether all that it reported and sent are numbers.
+        in_time: Whether it had reported when the choice was made.
+    """
+    if one.error is not None:
+        return Fate.LEFT
+    if not finite:
+        return Fate.DIVERGED
+    if not in_time:
+        return Fate.DEADLINE
+    if server.chosen is not None and one.device not in server.chosen:
+        return Fate.REJECTED
+    return Fate.LEFT if one.model is None else Fate.FINISHED

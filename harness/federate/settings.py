@@ -8,8 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from emulator import Scenario
-from harness.bench.plan import Plan, PlannedLoad
-from harness.rounds.settings import NO_LOAD, RoundSettings, RoundTiming
+from harness.bench.plan import NO_LOAD, Plan, PlannedLoad, RoundSettings, RoundTiming
 from joulefleet.config import ClosedModel, load_toml
 
 

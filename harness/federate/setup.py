@@ -14,10 +14,9 @@ from emulator.runs import learners_of, make_selector, rules_of, task_of
 from harness.bench.job.workload import Assignment
 from harness.bench.matrix import Cell
 from harness.federate.files import FederateFiles
-from harness.federate.fleet_data import FleetData
+from harness.federate.fleet_data import FleetData, Uploads
 from harness.federate.participant import FederatedParticipant
 from harness.federate.settings import FederateSettings
-from harness.federate.uploads import Uploads
 from harness.rounds.record import REGISTRATION, FederatedRoundRecord, PartRecord
 from harness.rounds.round import RoundJob
 from harness.rounds.server import Choose, RoundServer

@@ -14,9 +14,8 @@ import numpy as np
 
 from emulator import Accounting
 from harness.evidence.capture import Capture
-from harness.probing.formula import RoundBothWays, both_ways
+from harness.probing.formula import RoundBothWays, both_ways, draw_worlds, mean_costs
 from harness.probing.predict import WORLDS
-from harness.probing.profile_costs import draw_worlds, mean_costs
 from harness.profiles.build import build_profile
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from joulefleet.errors import ConfigError, DataQualityError

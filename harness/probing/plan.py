@@ -8,8 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from device_agents import Backend
-from harness.bench.plan import Label, Plan, Repetitions, SampleKind, check_data, check_pair
-from harness.rounds.settings import RoundSettings
+from harness.bench.plan import Label, Plan, Repetitions, RoundSettings, SampleKind, check_data, check_pair
 from joulefleet.config import load_toml
 
 Count = Annotated[int, Field(ge=1, le=10_000)]

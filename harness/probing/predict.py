@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from emulator import Accounting
-from harness.probing.formula import both_ways
-from harness.probing.profile_costs import draw_worlds, mean_costs
+from harness.probing.formula import both_ways, draw_worlds, mean_costs
 from joulefleet.errors import ConfigError
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, weakest

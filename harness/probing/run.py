@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.bench.job.ending import Stopped
 from harness.bench.job.failures import ends_the_run
+from harness.bench.job.hooks import Stopped
 from harness.bench.job.workload import Workloads
 from harness.bench.journal import Listener
 from harness.inventory import load_inventory

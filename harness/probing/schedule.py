@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from harness.bench.matrix import Cell, plan_devices
 from harness.bench.matrix import fingerprint as bench_fingerprint
+from harness.bench.plan import NO_LOAD
 from harness.inventory import Inventory
 from harness.probing.plan import Keep, ProbingPlan
 from harness.rounds.round import RoundJob
-from harness.rounds.settings import NO_LOAD
 from joulefleet.errors import ConfigError
 from joulefleet.records import canonical_json
 from joulefleet.seeds import generator

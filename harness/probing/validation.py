@@ -10,7 +10,6 @@ from emulator import Accounting
 from harness.bench.journal import JOURNAL
 from harness.evidence.capture import Capture
 from harness.inventory import load_inventory
-from harness.probing.emulated import EmulatedCell, emulate_rounds
 from harness.probing.expected import (
     Expectation,
     ExpectedCell,
@@ -20,6 +19,7 @@ from harness.probing.expected import (
     reserved,
 )
 from harness.probing.plan import ProbingPlan, load_probing_plan
+from harness.probing.replay import EmulatedCell, emulate_rounds
 from harness.probing.run import PLAN_FILE
 from harness.probing.savings import (
     MeasuredRound,

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from harness.bench.job.attempt import Attempt, Bench
-from harness.bench.job.ending import Ending, Stopped
-from harness.bench.job.hooks import Hooks, SoFar, Stage
+from harness.bench.job.hooks import Ending, Hooks, SoFar, Stage, Stopped
 from harness.bench.job.workload import Assignment
 from harness.bench.matrix import BenchJob
 from harness.rounds.server import Report, RoundServer

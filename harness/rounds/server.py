@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from device_agents.protocol import ProbeDone
-from harness.bench.job.ending import Ending
+from harness.bench.job.hooks import Ending
 from joulefleet.errors import CalledOff
 
 POLL_S = 0.2

@@ -18,7 +18,7 @@ from harness.bench.job.failures import attempts_before, killed_record, put_aside
 from harness.bench.journal import JOBS, JOURNAL, BenchJournal, Listener, job_histories, tell
 from harness.bench.matrix import plan_devices
 from harness.bench.plan import Plan
-from harness.evidence.salvage import salvage
+from harness.evidence.capture import salvage
 from harness.inventory import Inventory
 from harness.rounds.host_load import HostLoadLog
 from joulefleet.errors import JoulefleetError

@@ -9,8 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from device_agents.session.agent_session import AgentSession
-from harness.bench.job.failures import retryable
-from harness.bench.job.leftovers import device_job_id, settle_orphans
+from harness.bench.job.failures import device_job_id, retryable, settle_orphans
 from joulefleet.errors import DeviceBusy
 from tests.device_agents.agents import cut, open_agent, session_on, softmax, wait_for_exit
 

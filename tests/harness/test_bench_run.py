@@ -27,7 +27,7 @@ from harness.evidence.capture import open_capture, verify_capture
 from harness.outputs import OUTPUTS
 from harness.profiles.library import Built, build_run_profiles, read
 from harness.results.overview import overview
-from harness.rounds.bench_run.precision import is_narrow
+from harness.rounds.bench_run.queue import is_narrow
 from harness.rounds.bench_run.run import BenchFiles, BenchResult, read_bench_files, run_bench
 from harness.rounds.host_load import HostLoad
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError

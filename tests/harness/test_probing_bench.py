@@ -14,8 +14,8 @@ import pytest
 from device_agents.protocol import ProbeDone
 from emulator.round.accounting import round_costs
 from emulator.round.outcome import Accounting
-from harness.bench.job.ending import Ending, Stopped
 from harness.bench.job.failures import AttemptRecord
+from harness.bench.job.hooks import Ending, Stopped
 from harness.cli import run as joulefleet
 from harness.evidence.capture import DeviceFacts, open_capture
 from harness.inventory import Inventory, load_inventory

@@ -12,10 +12,10 @@ import pytest
 from emulator.round.outcome import Accounting
 from harness.cli import run as joulefleet
 from harness.cli.probing.fidelity import _count
-from harness.probing.emulated import emulate_rounds
 from harness.probing.expected import Expectation, RunRound
 from harness.probing.fidelity import measure_fidelity
 from harness.probing.fidelity_model import Distribution
+from harness.probing.replay import emulate_rounds
 from harness.profiles.build import build_profile
 from harness.profiles.library import store
 from harness.rounds.record import PartRecord

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from harness.evidence.capture import verify_capture
-from harness.evidence.salvage import salvage
+from harness.evidence.capture import salvage, verify_capture
 from harness.inventory import load_inventory
 from harness.profiles.library import captures_in
 from joulefleet.runstore import RunStore, read_table

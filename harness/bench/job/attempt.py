@@ -14,13 +14,18 @@ from typing import TYPE_CHECKING
 from device_agents import AgentSession, Ping, build_bundle, start_agent
 from harness.bench.job.bind import JobEvidence, bind
 from harness.bench.job.board import DeviceDisplay, StatusBoard
-from harness.bench.job.device_state import DeviceState, ask_state
-from harness.bench.job.ending import Ending
-from harness.bench.job.failures import attempts_before, failed_record, put_aside
-from harness.bench.job.hooks import Hooks, SoFar, Stage
-from harness.bench.job.leftovers import device_job_id, keep_device_record, settle_orphans, write_log
+from harness.bench.job.failures import (
+    attempts_before,
+    device_job_id,
+    failed_record,
+    keep_device_record,
+    put_aside,
+    settle_orphans,
+    write_log,
+)
+from harness.bench.job.hooks import Ending, Hooks, SoFar, Stage
 from harness.bench.job.metering import Metering
-from harness.bench.job.rest import cool, leave_alone, require_enough_samples, rest
+from harness.bench.job.rest import DeviceState, ask_state, cool, leave_alone, require_enough_samples, rest
 from harness.bench.job.workload import Assignment, agent_job
 from harness.bench.journal import JOBS, Note
 from harness.bench.matrix import BenchJob

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from device_agents.workloads import TASKS
 from harness.profiles.flops import count_task
-from harness.profiles.reference_fleet import surroundings
-from harness.profiles.reference_fleet.phones import phones
+from harness.profiles.reference_fleet.phones import asleep_w, charge_share_per_h, phones, radios
 from harness.profiles.reference_fleet.sources import BATTERY_V, SOURCES, rounded
 from harness.profiles.reference_fleet.training import ANCHOR_SOC, Bodt, speed, training_power
 from joulefleet.errors import ConfigError
@@ -68,11 +67,11 @@ def compute_facts(data: Path) -> ReferenceFacts:
         power=PowerFacts(
             **training_power(bodt, by_soc[ANCHOR_SOC]),
             repeat_log_sd=rounded(repeat_log_sd),
-            asleep_w=surroundings.asleep_w(folder),
+            asleep_w=asleep_w(folder),
         ),
-        radios=surroundings.radios(data / "network"),
+        radios=radios(data / "network"),
         battery_v=BATTERY_V,
-        charge_share_per_h=surroundings.charge_share_per_h(data / "traces"),
+        charge_share_per_h=charge_share_per_h(data / "traces"),
         tasks=counted,
         phones=tuple(found),
     )

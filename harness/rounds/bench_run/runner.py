@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.bench.job.attempt import Attempt, Bench
-from harness.bench.job.ending import Ending, Stopped
 from harness.bench.job.failures import ends_the_run
-from harness.bench.job.hooks import Hooks
+from harness.bench.job.hooks import Ending, Hooks, Stopped
 from harness.bench.job.workload import Workloads
 from harness.bench.matrix import BenchJob
-from harness.rounds.bench_run.precision import is_narrow
-from harness.rounds.bench_run.queue import JobQueue
+from harness.rounds.bench_run.queue import JobQueue, is_narrow
 from harness.rounds.retry import RetryPolicy, Verdict
 from joulefleet.errors import describe
 

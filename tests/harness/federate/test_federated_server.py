@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from device_agents.protocol import ProbeDone
-from harness.bench.job.ending import Ending, Stopped
+from harness.bench.job.hooks import Ending, Stopped
 from harness.federate.participant import EnergySoFar
 from harness.rounds.server import Report, RoundServer
 from joulefleet.errors import CalledOff

@@ -21,10 +21,9 @@ from harness.evidence.capture import CAPTURE_FILE, HostWindow
 from harness.federate import federation as module
 from harness.federate import participant
 from harness.federate.choice import ProbeChoice
-from harness.federate.costs import fate_of
 from harness.federate.federation import Federation
 from harness.federate.files import FederateFiles, read_federate_files
-from harness.federate.participant import FederatedParticipant, play_federated_round
+from harness.federate.participant import FederatedParticipant, fate_of, play_federated_round
 from harness.federate.registration import Registered
 from harness.federate.setup import FederationSetup
 from harness.rounds.round import play_round

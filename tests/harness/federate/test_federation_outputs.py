@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.bench.job.ending import Stopped
 from harness.bench.job.failures import FAILED, AttemptRecord, failed_record
+from harness.bench.job.hooks import Stopped
 from harness.export.junit import junit
 from harness.report.bench_page import bench_page
 from harness.results.stored_run import StoredRun

@@ -15,9 +15,8 @@ from emulator.runs.learners import learners_of
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.training.table import TableTrainer
-from harness.federate.fleet_data import FleetData
-from harness.federate.suitable import on_bench
-from harness.federate.uploads import Uploads
+from harness.federate.files import on_bench
+from harness.federate.fleet_data import FleetData, Uploads
 from joulefleet.errors import ConfigError, JoulefleetError
 
 TASK = replace(find_task("digits-mlp"), learning_rate=0.1)

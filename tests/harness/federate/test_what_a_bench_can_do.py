@@ -10,9 +10,8 @@ from emulator.runs.assembly import make_selector
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario, SelectorSection
 from emulator.selectors.registry import SELECTORS
-from harness.federate.files import read_federate_files
+from harness.federate.files import bench_devices, check_selector, not_used, on_bench, read_federate_files
 from harness.federate.settings import FederateSettings
-from harness.federate.suitable import bench_devices, check_selector, not_used, on_bench
 from harness.inventory import Inventory, load_inventory
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError
