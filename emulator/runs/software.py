@@ -41,7 +41,6 @@ _DECIDING = (
     "traces/intervals.py",
     "traces/model.py",
     "traces/replay",
-    "traces/storage/manifest.py",
     "traces/storage/tables.py",
     "traces/storage/trace_set.py",
     "traces/synth/draw",
