@@ -110,8 +110,8 @@ def _replay(result: DemoResult) -> list[Section]:
         f"{fleet.devices} virtual devices, each one of the profiles above scaled to its "
         f"{task.options['samples_per_client']} samples and to a speed of its own (log-normal, "
         f"{fleet.speed_spread:g}), beside whose training generated people use their apps. The same LeNet-5 "
-        f"is really trained, on handwritten digits enlarged to its input. {rules.k} devices train in a round; "
-        f"FedRank probes {rules.candidates} to choose them. "
+        f"is really trained, on handwritten digits enlarged to its input. {rules.k} devices train in a "
+        f"round; FedRank probes {rules.candidates} to choose them. "
         + " ".join(f"Note: {warning}." for warning in result.results.warnings)
     )
     curves = variant_curves(summary)
@@ -141,9 +141,9 @@ def _probing(result: DemoResult) -> Section:
     text = (
         f"Without early exit (vanilla) all M = {cell.candidates} candidates train all epochs and the server "
         f"keeps K = {cell.chosen}. With probing all train one epoch, K go on. Formula: the paper's, from the "
-        "profiles of act 1, each with its own samples an epoch, on idle devices, K at random. Emulated rounds: those "
-        "of FedRank in act 2, with the speeds and apps of its fleet and FedRank's choice; what a device that "
-        "was told to stop would have taken is its own first epoch times the ratio of later to first epochs "
+        "profiles of act 1, each with its own samples an epoch, on idle devices, K at random. Emulated "
+        "rounds: those of FedRank in act 2, with the speeds and apps of its fleet and FedRank's choice. What "
+        "a stopped device would have taken is its own first epoch times the ratio of later to first epochs "
         "in the same runs."
         + (f" {replayed.left_out} rounds with drop-outs are left out." if replayed.left_out else "")
     )
