@@ -20,28 +20,10 @@ if TYPE_CHECKING:
     from emulator.compare.table import Contrast, MethodComparison, MetricCell
 
 CSV_COLUMNS = [
-    "metric",
-    "method",
-    "mean",
-    "low_95",
-    "high_95",
-    "iqm",
-    "seeds",
-    "reached",
-    "rank",
-    "reference",
-    "difference",
-    "difference_low_95",
-    "difference_high_95",
-    "ratio",
-    "p",
-    "p_holm",
-    "tests",
-    "delta",
-    "accounting",
-    "target",
-    "origin",
-]
+    "metric", "method", "mean", "low_95", "high_95", "iqm", "seeds", "reached", "rank", "reference",
+    "difference", "difference_low_95", "difference_high_95", "ratio", "p", "p_holm", "tests", "delta",
+    "accounting", "target", "origin",
+]  # fmt: skip
 
 
 def rows(comparison: MethodComparison, metric: str) -> tuple[list[str], list[list[str]]]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.experiments.results import FinishedRun
 from emulator.round.outcome import Fate
+from emulator.runs.stored import FinishedRun
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,10 +16,10 @@ import numpy as np
 
 from emulator.compare.render import interval_text
 from emulator.experiments.paper import PAPER_SAVING
-from emulator.experiments.results import FinishedRun
 from emulator.round.accounting import vanilla_cost
 from emulator.round.outcome import Accounting, ClientCost, Fate
 from emulator.round.selector import Probe
+from emulator.runs.stored import FinishedRun
 from emulator.selectors.registry import SELECTORS, shown_name
 from joulefleet.interval import Interval, student_interval
 from joulefleet.provenance import Origin, weakest

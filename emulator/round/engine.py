@@ -24,10 +24,8 @@ from emulator.round.rules import RewardRules, RoundRules
 from emulator.round.selector import Probe, Profiling, Selector
 from emulator.round.timeline import FORWARD_SHARE, Timeline
 from emulator.round.truth import Truth
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.training.base import Score, Trainer
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

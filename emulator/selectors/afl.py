@@ -27,7 +27,7 @@ import numpy as np
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_uniform, draw_weighted
 from emulator.selectors.parts.options import one_of, within
 
@@ -64,16 +64,14 @@ class ActiveFederatedLearning(Selector):
         self.initial = initial
         self.first_loss = math.nan
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """Steps 1 to 4."""
         value = self.valuation(view)[candidates]
         by_weight = self.draw_by_value(value, min(k, len(candidates)), rng)
         left = np.ones(len(candidates), dtype=bool)
         left[by_weight] = False
         filled = draw_uniform(rng, np.flatnonzero(left), k - len(by_weight))
-        chosen: NDArray[np.int64] = candidates[np.concatenate([by_weight, filled])]
+        chosen: Ids = candidates[np.concatenate([by_weight, filled])]
         return chosen
 
     def valuation(self, view: ServerView) -> NDArray[np.float64]:
@@ -82,9 +80,7 @@ class ActiveFederatedLearning(Selector):
         value = np.sqrt(view.data_size) * loss
         return np.where(np.isnan(value), -np.inf, value)
 
-    def draw_by_value(
-        self, value: NDArray[np.float64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def draw_by_value(self, value: NDArray[np.float64], k: int, rng: np.random.Generator) -> Ids:
         """Positions drawn by weight, steps 2 and 3; fewer than asked if too few have a valuation."""
         kept = np.flatnonzero(self.without_dropped(value) > -np.inf)
         wanted = math.floor((1 - self.alpha3) * k + ROUNDING)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import ServerView
+    from emulator.round.view import Ids, ServerView
 
 MAX_DEVICES = 1000
 """The state has N + 1 rows of components: at a thousand devices the network and its optimiser take 0.6 GB."""
@@ -122,9 +122,7 @@ class Favor(Selector):
         self._td_loss = float("nan")
 
     @one_blas_thread
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The ``k`` with the largest Q, or at random before there is a state, or to explore."""
         k = min(k, len(candidates))
         if self._state is None or self._state.size == 0:

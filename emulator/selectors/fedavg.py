@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
 
 
 class FedAvg(Selector):
@@ -22,8 +21,6 @@ class FedAvg(Selector):
     family: ClassVar[Family] = Family.RANDOM
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """``k`` of them without replacement, or all if there are fewer."""
         return rng.choice(candidates, min(k, len(candidates)), replace=False)

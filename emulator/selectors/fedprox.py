@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from emulator.round.selector import Family
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.fedavg import FedAvg
 from emulator.selectors.parts.estimates import epoch_s
 from emulator.selectors.parts.options import one_of, within
@@ -46,7 +46,7 @@ class FedProx(FedAvg):
         self.proximal_mu = mu
         self.work = work
 
-    def epochs(self, view: ServerView, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    def epochs(self, view: ServerView, chosen: Ids) -> NDArray[np.int64]:
         """All of them, or with ``partial`` as many as fit into the time budget, at least one.
 
         A device of whose speed nothing is known trains all of them.

@@ -30,7 +30,7 @@ import numpy as np
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Profiling, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_uniform
 from emulator.selectors.parts.options import one_of, whole, yes_or_no
 from joulefleet.errors import ConfigError
@@ -79,9 +79,7 @@ class TiFL(Selector):
         self.accuracies: list[list[float]] = []
         self.current = NO_TIER
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """Draw a tier, then devices inside it."""
         tier_of = self._tiers(view)[candidates]
         if len(candidates) == 0:

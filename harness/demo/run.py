@@ -13,7 +13,6 @@ from emulator import RoundOutcome, Scenario
 from emulator.experiments import (
     ExperimentPlan,
     ExperimentResults,
-    FinishedRun,
     PlanEntry,
     Preset,
     Variant,
@@ -22,7 +21,7 @@ from emulator.experiments import (
 )
 from emulator.experiments import runner as experiment
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
-from emulator.runs import play
+from emulator.runs import FinishedRun, play
 from emulator.scenario import FleetSection, ProtocolSection, TaskSection, TracesSection
 from harness.demo.local_bench import FULL, DemoSize, local_bench
 from harness.demo.outcome import DemoResult

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import ServerView
+    from emulator.round.view import Ids, ServerView
 
 
 TAU_DEVICES = 1000
@@ -40,7 +40,7 @@ FEATURES = ("epoch_s", "comm_s", "epoch_j", "comm_j", "loss", "data_size")
 """T_comp, T_comm, E_comp, E_comm, L, D; compute costs are per epoch, measured in the probe."""
 
 
-def device_states(view: ServerView, devices: NDArray[np.int64]) -> NDArray[np.float32]:
+def device_states(view: ServerView, devices: Ids) -> NDArray[np.float32]:
     """Normalised over these devices, in this round."""
     return robust_log_z([getattr(view, name)[devices] for name in FEATURES])
 
@@ -105,9 +105,7 @@ class FedRank(Selector):
             self._learner = Learner(loaded.network.copy(), self._options, loaded.demonstrations)
 
     @one_blas_thread
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The ``k`` with the highest rank, after learning from the round before."""
         state = device_states(view, candidates)
         learner = self._learner_or_new(rng)
@@ -125,9 +123,7 @@ class FedRank(Selector):
         self._pending = {"state": state, "picks": picks}
         return candidates[picks]
 
-    def _picks(
-        self, view: ServerView, candidates: NDArray[np.int64], rank: NDArray[np.float32], k: int
-    ) -> NDArray[np.int64]:
+    def _picks(self, view: ServerView, candidates: Ids, rank: NDArray[np.float32], k: int) -> Ids:
         """Positions of the ``k`` best candidates."""
         return top_k(rank, k)
 

@@ -32,6 +32,8 @@ from emulator.selectors.parts.draws import top_k
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from emulator.round.view import Ids
+
 NOBODY = np.empty(0, dtype=np.int64)
 SMALLEST_SPAN = 1e-4
 SHORTEST_S = 1e-4
@@ -68,7 +70,7 @@ class OortDecision:
     exploit_len: int
     explore_len: int
     cut_off: float
-    pool: NDArray[np.int64]
+    pool: Ids
     exploited: NDArray[np.int64]
     explored: NDArray[np.int64]
     picked: NDArray[np.int64]
@@ -197,14 +199,12 @@ class OfficialRules:
         span = max(float(values.max()) - low, SMALLEST_SPAN)
         return Norm(low, span, float(np.partition(values, index)[index]))
 
-    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: OortCall) -> NDArray[np.float64]:
+    def _scores(self, ids: Ids, norm: Norm, now: OortCall) -> NDArray[np.float64]:
         scores = (np.minimum(self.arms.utility[ids], norm.clip) - norm.low) / norm.span
         scores += np.sqrt(UCB * math.log(self.calls) / self.arms.stamp[ids])
         return self._penalised(scores, ids, now)
 
-    def _penalised(
-        self, values: NDArray[np.float64], ids: NDArray[np.int64], now: OortCall
-    ) -> NDArray[np.float64]:
+    def _penalised(self, values: NDArray[np.float64], ids: Ids, now: OortCall) -> NDArray[np.float64]:
         """Times (T/d)^alpha where d > T, and times the factor if there is one; in place."""
         duration_s = self.arms.duration_s[ids]
         late = np.flatnonzero(duration_s > now.preferred_s)
@@ -228,9 +228,7 @@ class OfficialRules:
         return cut_off, pool if len(pool) >= exploit_len else top_k(scores, exploit_len)
 
     @staticmethod
-    def _draw(
-        draws: Draws, ids: NDArray[np.int64], weights: NDArray[np.float64], size: int
-    ) -> NDArray[np.int64]:
+    def _draw(draws: Draws, ids: Ids, weights: NDArray[np.float64], size: int) -> NDArray[np.int64]:
         """By weight; fix: fewer if there are fewer positive weights."""
         positive = np.flatnonzero(weights > 0)
         size = min(size, len(positive))
@@ -248,14 +246,14 @@ class OfficialRules:
         self.last_exploited = self._filled(exploited, now)
         return NOBODY, self.last_exploited
 
-    def _explore(self, wanted: int, now: OortCall) -> NDArray[np.int64]:
+    def _explore(self, wanted: int, now: OortCall) -> Ids:
         ids = np.flatnonzero(now.feasible & (self.arms.count == 0))
         weights = self._explore_weights(ids, now)
         wanted = min(wanted, len(ids))
         best = top_k(weights, int(self.settings.sample_window * wanted))
         return self._draw(now.draws, ids[best], weights[best], wanted)
 
-    def _explore_weights(self, ids: NDArray[np.int64], now: OortCall) -> NDArray[np.float64]:
+    def _explore_weights(self, ids: Ids, now: OortCall) -> NDArray[np.float64]:
         return self._penalised(self.arms.utility[ids], ids, now)
 
     def _filled(self, picked: NDArray[np.int64], now: OortCall) -> NDArray[np.int64]:

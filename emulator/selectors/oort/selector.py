@@ -32,7 +32,7 @@ import numpy as np
 
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.oort.draws import EngineDraws
 from emulator.selectors.oort.official import OfficialRules
 from emulator.selectors.oort.settings import DEFAULTS, Settings
@@ -83,9 +83,7 @@ class Oort(Selector):
         one_of(self.name, "mode", mode, RULES)
         self.rules = RULES[mode](_settings(self.name, mode, options))
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """One decision of the rules, or everyone if there are not more than ``k``."""
         self._register(view)
         if len(candidates) <= k:
@@ -161,7 +159,7 @@ def _pacer_step(rounds: int) -> int:
 
 def _repaired(
     picked: NDArray[np.int64],
-    candidates: NDArray[np.int64],
+    candidates: Ids,
     feasible: NDArray[np.bool_],
     k: int,
     rng: np.random.Generator,

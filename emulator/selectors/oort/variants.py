@@ -12,6 +12,8 @@ from emulator.selectors.parts.draws import top_k
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from emulator.round.view import Ids
+
 POOL_FACTOR = 10
 
 
@@ -29,7 +31,7 @@ class PaperRules(OfficialRules):
     def _rated(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return allowed & (self.arms.count > 0) & (self.arms.utility > 0)
 
-    def _explore_weights(self, ids: NDArray[np.int64], now: OortCall) -> NDArray[np.float64]:
+    def _explore_weights(self, ids: Ids, now: OortCall) -> NDArray[np.float64]:
         weights = 1.0 / np.maximum(self.arms.duration_s[ids], SHORTEST_S)
         return weights if now.factor is None else weights * now.factor[ids]
 
@@ -43,7 +45,7 @@ class FedScaleRules(OfficialRules):
     twice: the selector repairs that.
     """
 
-    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: OortCall) -> NDArray[np.float64]:
+    def _scores(self, ids: Ids, norm: Norm, now: OortCall) -> NDArray[np.float64]:
         return np.abs(super()._scores(ids, norm, now))
 
     def _exploit_len(self, k: int, scored: int) -> int:

@@ -12,9 +12,7 @@ from emulator.selectors.parts.draws import draw_uniform
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.round.view import ServerView
-
-    Ids = NDArray[np.int64]
+    from emulator.round.view import Ids, ServerView
 
 
 def epoch_s(view: ServerView) -> NDArray[np.float64]:
