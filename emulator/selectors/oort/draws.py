@@ -9,16 +9,13 @@ is therefore the published class's own; with `EngineDraws` it has the same law.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.view import Ids
 from emulator.selectors.parts.draws import draw_uniform, draw_weighted, log_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.view import Ids
 
 
 class Draws(Protocol):

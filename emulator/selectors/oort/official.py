@@ -20,19 +20,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.view import Ids
 from emulator.selectors.oort.arms import Arms
 from emulator.selectors.oort.draws import Draws
 from emulator.selectors.oort.settings import Settings
 from emulator.selectors.parts.draws import top_k
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.view import Ids
 
 NOBODY = np.empty(0, dtype=np.int64)
 SMALLEST_SPAN = 1e-4
