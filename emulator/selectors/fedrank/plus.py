@@ -93,6 +93,6 @@ class FedRankPlus(FedRank):
         return grown
 
 
-def _rest(ids: Ids, taken: NDArray[np.int64], m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _rest(ids: Ids, taken: Ids, m: int, rng: np.random.Generator) -> Ids:
     """Devices that are not worth asking, where the others are too few."""
     return draw_uniform(rng, np.setdiff1d(ids, taken, assume_unique=True), m - len(taken))

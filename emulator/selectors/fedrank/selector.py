@@ -149,9 +149,7 @@ class FedRank(Selector):
         q = network(state)
         return q[:, 1] if self._rank_by == "q1" else advantages(q)
 
-    def _explored(
-        self, picks: NDArray[np.int64], count: int, view: ServerView, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def _explored(self, picks: Ids, count: int, view: ServerView, rng: np.random.Generator) -> Ids:
         """With a small probability, one pick is swapped for a device that was not picked."""
         first, last = self._explore
         progress = (view.round - 1) / max(1, view.rounds - 1)

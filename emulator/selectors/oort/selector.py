@@ -156,12 +156,12 @@ def _pacer_step(rounds: int) -> int:
 
 
 def _repaired(
-    picked: NDArray[np.int64],
+    picked: Ids,
     candidates: Ids,
     feasible: NDArray[np.bool_],
     k: int,
     rng: np.random.Generator,
-) -> NDArray[np.int64]:
+) -> Ids:
     """Unique devices that are there, cut or filled to ``k``; changes nothing but FedScale's decisions."""
     _, first = np.unique(picked, return_index=True)
     picked = picked[np.sort(first)]
