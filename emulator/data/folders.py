@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from emulator.data.model import DataSet, Split, halves, image_data_set
 from emulator.data.sources import DataSource
 from joulefleet.errors import DataQualityError, MissingExtra, StorageError
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 
 _IMAGE = re.compile(r"\.(png|jpe?g)$", re.IGNORECASE)
 

@@ -19,7 +19,7 @@ from emulator.experiments.paper import PAPER_SAVING
 from emulator.round.accounting import vanilla_cost
 from emulator.round.outcome import COSTS, Accounting, ClientCost, Fate
 from emulator.round.selector import Probe
-from emulator.runs.stored import FinishedRun
+from emulator.runs.reading import FinishedRun
 from emulator.selectors.registry import SELECTORS, shown_name
 from joulefleet.interval import Interval, student_interval
 from joulefleet.provenance import Origin, weakest

@@ -23,6 +23,8 @@ from emulator.experiments import runner as experiment
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
 from emulator.runs import FinishedRun, play
 from emulator.scenario import FleetSection, ProtocolSection, TaskSection, TracesSection
+from harness.bench_run.job_threads import Runner
+from harness.bench_run.run import BenchFiles, View, run_bench
 from harness.demo.local_bench import FULL, DemoSize, local_bench
 from harness.demo.outcome import DemoResult
 from harness.demo.page import demo_page
@@ -30,8 +32,6 @@ from harness.outputs import OUTPUTS, write_experiment
 from harness.probing.predict import Prediction, Question, predict
 from harness.profiles.library import Stored, build_run_profiles
 from harness.results.stored_run import StoredRun
-from harness.rounds.bench_run.run import BenchFiles, View, run_bench
-from harness.rounds.bench_run.runner import Runner
 from harness.rounds.session import Session
 from joulefleet.errors import DataQualityError, JoulefleetError
 from joulefleet.runstore import Run, RunStore
