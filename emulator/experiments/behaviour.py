@@ -18,14 +18,8 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 ENERGY_PARTS = (
-    "train",
-    "probe of the chosen",
-    "communicate",
-    "rejected work",
-    "dropped work",
-    "profiling",
-    "wait",
-)
+    "train", "probe of the chosen", "communicate", "rejected work", "dropped work", "profiling", "wait",
+)  # fmt: skip
 DROPPED = (Fate.LEFT, Fate.BATTERY, Fate.DEADLINE, Fate.SURPLUS, Fate.DIVERGED)
 
 

@@ -78,6 +78,10 @@ class ClientCost:
     upload_j: NDArray[np.float64]
 
 
+COSTS = tuple(field.name for field in fields(ClientCost))
+"""Names of what a device is charged; also columns of the tables of participants."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reports:
     """What each participant reported to the server, in the order of `RoundOutcome.clients`; NaN for nothing.
