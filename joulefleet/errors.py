@@ -165,11 +165,3 @@ class ProvenanceError(DataQualityError):
 def describe(error: BaseException) -> str:
     """An error in one sentence."""
     return error.message if isinstance(error, JoulefleetError) else f"{type(error).__name__}: {error}"
-
-
-def install_hint(extra: str = "") -> str:
-    """The command that installs joulefleet, with one of its extras if it is named.
-
-    From the clone: joulefleet is in no package index, and what has its bare name there would be a stranger's.
-    """
-    return f"in joulefleet's folder: pip install -c constraints.txt -e '.{f'[{extra}]' if extra else ''}'"

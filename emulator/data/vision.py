@@ -12,7 +12,8 @@ from functools import cache
 from types import ModuleType
 from typing import cast
 
-from joulefleet.errors import MissingExtra, install_hint
+from joulefleet.errors import MissingExtra
+from joulefleet.install_hint import install_hint
 
 _SCHEMAS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from joulefleet.errors import JoulefleetError, MissingExtra, install_hint
+from joulefleet.errors import JoulefleetError, MissingExtra
+from joulefleet.install_hint import install_hint
 
 
 class Cluster:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from joulefleet.errors import ConfigError, MissingExtra, install_hint
+from joulefleet.errors import ConfigError, MissingExtra
+from joulefleet.install_hint import install_hint
 
 if TYPE_CHECKING:
     from device_agents.workloads import Task

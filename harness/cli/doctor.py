@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from harness.cli.frame import Command, Output
-from joulefleet.errors import EXIT_FAILED, ConfigError, install_hint
+from joulefleet.errors import EXIT_FAILED, ConfigError
+from joulefleet.install_hint import install_hint
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -167,7 +168,7 @@ def _version(name: str) -> str | None:
 
 def check_origin() -> Iterator[Check]:
     """That our generic package names are not taken by somebody else's packages."""
-    from joulefleet.origin import shadowed_packages
+    from joulefleet.shadowing import shadowed_packages
 
     shadowed = shadowed_packages()
     for name, place in shadowed.items():

@@ -17,8 +17,8 @@ from joulefleet.errors import (
     MeterNotFound,
     MeterProtocolError,
     MissingExtra,
-    install_hint,
 )
+from joulefleet.install_hint import install_hint
 
 if TYPE_CHECKING:
     import usb.core

@@ -12,7 +12,8 @@ from device_agents import BlobRef, Job
 from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import DeviceLimits
-from joulefleet.errors import ConfigError, MissingExtra, install_hint
+from joulefleet.errors import ConfigError, MissingExtra
+from joulefleet.install_hint import install_hint
 from joulefleet.seeds import generator, torch_seed
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from power.profile import Quantity
 
 WAITING = "wait: of all candidates for the server's choice after the probe; in no other number"
-PREDICTED, EMULATED = "  predicted", "  emulator"
 
 
 def run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
@@ -182,31 +181,18 @@ def _render(found: Validation, console: Console) -> None:
 
 def _add_rows(table: Table, cell: MeasuredCell) -> None:
     """Every accounting as measured, and below it as the formula and as the emulator have it."""
-    expected, emulated = cell.predicted, cell.emulated
-    totals = [_digits(cell.vanilla_s.mean), _digits(cell.vanilla_j.mean)]
-    table.add_row(f"{cell.candidates} / {cell.chosen}", "vanilla", *totals, "", "", "")
-    if expected is not None:
-        totals = [_digits(expected.vanilla_s.mean), _digits(expected.vanilla_j.mean)]
-        table.add_row("", PREDICTED, *totals, "", "", _digits(expected.vanilla_wait_j.mean))
-    if emulated is not None:
-        totals = [_digits(emulated.vanilla_s), _digits(emulated.vanilla_j)]
-        table.add_row("", EMULATED, *totals, "", "", "")
-    for i, (accounting, saving) in enumerate(cell.savings.items()):
-        totals = [_digits(saving.time_s.mean), _digits(saving.energy_j.mean)]
-        shares = [_share(saving.time_saved), _share(saving.energy_saved)]
-        wait = _digits(cell.probing_wait_j.mean) if i == 0 else ""
-        table.add_row("", accounting.value, *totals, *shares, wait)
-        if expected is not None:
-            by_formula = expected.savings[accounting]
-            totals = [_digits(by_formula.time_s.mean), _digits(by_formula.energy_j.mean)]
-            shares = [_range(by_formula.time_saved), _range(by_formula.energy_saved)]
-            wait = _digits(expected.probing_wait_j.mean) if i == 0 else ""
-            table.add_row("", PREDICTED, *totals, *shares, wait)
-        if emulated is not None:
-            played = emulated.savings[accounting]
-            totals = [_digits(played.time_s), _digits(played.energy_j)]
-            shares = [f"{100 * share:z.1f}" for share in (played.time_saved, played.energy_saved)]
-            table.add_row("", EMULATED, *totals, *shares, "")
+    from harness.probing.cost_rows import cost_rows
+
+    for i, row in enumerate(cost_rows(cell)):
+        name, share = {
+            "bench": (row.counted, _share),
+            "formula": ("  predicted", _range),
+            "emulator": ("  emulator", _mean),
+        }[row.source]
+        shares = ["" if s is None else share(s) for s in (row.time_saved, row.energy_saved)]
+        totals = [_digits(row.time_s.mean), _digits(row.energy_j.mean)]
+        wait = "" if row.wait_j is None else _digits(row.wait_j)
+        table.add_row("" if i else f"{cell.candidates} / {cell.chosen}", name, *totals, *shares, wait)
 
 
 def _digits(value: float) -> str:
@@ -221,12 +207,16 @@ def _absolute(quantity: Quantity) -> str:
     return f"{_digits(quantity.mean)} ± {_digits(quantity.half_width_95)}"
 
 
-def _share(quantity: Quantity) -> str:
+def _share(share: Interval) -> str:
     """Percent with half of its interval; without one it says so."""
-    if quantity.half_width_95 is None:
-        return f"{100 * quantity.mean:z.1f} (no interval)"
-    return f"{100 * quantity.mean:z.1f} ± {100 * quantity.half_width_95:.1f}"
+    if not share.known:
+        return f"{_mean(share)} (no interval)"
+    return f"{_mean(share)} ± {50 * (share.high - share.low):.1f}"
 
 
-def _range(interval: Interval) -> str:
-    return f"{100 * interval.mean:z.1f} ({100 * interval.low:z.0f}–{100 * interval.high:z.0f})"
+def _range(share: Interval) -> str:
+    return f"{_mean(share)} ({100 * share.low:z.0f}–{100 * share.high:z.0f})"
+
+
+def _mean(share: Interval) -> str:
+    return f"{100 * share.mean:z.1f}"
