@@ -36,12 +36,13 @@ class Output:
 
     Attributes:
         data: For ``--json``: plain data, or a function that makes it.
-        render: For people: text as it is, or a function that writes to a console; the data if None.
+        render: For people: text or lines as they are, or a function that writes to a console; the data if
+            None.
         exit_code: Of the process; a code other than 0 for "worked, and the answer is no".
     """
 
     data: Any
-    render: Callable[[Console], None] | str | None = None
+    render: Callable[[Console], None] | str | list[str] | None = None
     exit_code: int = 0
 
 
@@ -68,6 +69,8 @@ class Command(click.Command):
             click.echo(json.dumps(data, indent=2, default=str, allow_nan=False))
         elif isinstance(output.render, str):  # the console would wrap it
             click.echo(output.render)
+        elif isinstance(output.render, list):
+            click.echo("\n".join(output.render))
         elif output.render is not None:
             output.render(console())
         else:
