@@ -25,6 +25,15 @@ test: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all tests, with a time
 	@tests/install-system-parts
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
+# The heart of every package, no browser, no Ray, no other people's programs.
+QUICK := tests/joulefleet tests/system/test_documents.py tests/system/test_architecture_page.py \
+	tests/power/test_energy.py tests/power/test_uncertainty.py tests/power/test_recording.py tests/power/test_profile.py \
+	tests/power/test_lvpm_wire.py tests/power/test_lvpm_driver.py tests/device_agents/test_protocol.py tests/device_agents/test_agent_jobs.py \
+	tests/traces/test_store.py tests/traces/test_policy.py tests/traces/test_validate.py tests/traces/test_synth.py \
+	tests/emulator/test_accounting.py tests/emulator/test_engine.py tests/emulator/test_run.py tests/emulator/test_scenario.py \
+	tests/emulator/compare tests/emulator/selectors/test_methods.py tests/harness/test_bench_plan.py tests/harness/test_clock.py \
+	tests/harness/test_profile_build.py tests/harness/test_open_run.py tests/harness/test_cli_frame.py tests/harness/test_cli_list.py
+
 test-quick: $(VENV)/.dev-installed  ## the essentials, in about a minute
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(QUICK) $(PYTEST_ARGS)
 

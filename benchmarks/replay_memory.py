@@ -22,7 +22,8 @@ import numpy as np
 from benchmarks.memory import peak_rss_mb
 from benchmarks.result import Figure, figure
 from power import InstrumentInfo, MeterConfig, SampleBlock, open_meter, record
-from power.emulated.lvpm import PACKET_SAMPLES, LvpmConverter
+from power.emulated.lvpm import PACKET_SAMPLES
+from power.emulated.lvpm_analogue import LvpmConverter
 from power.meters import RawSink, StreamingMeter
 from power.meters.monsoon_lvpm import ACCURACY, KIND
 from power.wire import LvpmDecoder
@@ -117,17 +118,17 @@ class RepeatedLvpm(StreamingMeter):
 def about_a_second() -> tuple[bytes, int]:
     """Packets whose sequence goes on when they are repeated, calibration included; and their samples."""
     converter = LvpmConverter(voltage_step_v=125e-6)
-    packets = SEQUENCE_MODULUS * 45
+    packets = SEQUENCE_MODULUS * 21
     rng = np.random.default_rng(1)
     data = b""
     for number in range(packets):
         if number < 2:
-            kind, rows = number + 1, converter.calibration(number + 1)
+            kind, rows = number + 1, converter.calibration(number + 1, 1, 4.0)
         else:
             load = rng.normal(0.3, 0.01, PACKET_SAMPLES)
             kind, rows = DATA, converter.measure(load, np.full(PACKET_SAMPLES, 4.0))
         flags = FLAG_OUTPUT_ON | number % SEQUENCE_MODULUS
-        data += encode_frame(bytes([flags, kind, 0, 0xC4]) + rows.tobytes() + b"\x84")
+        data += encode_frame(bytes([flags, kind, 0, 0]) + rows.tobytes() + b"\0")
     return data, (packets - 2) * PACKET_SAMPLES
 
 

@@ -15,13 +15,13 @@ from emulator.round.engine import Engine
 from emulator.round.outcome import RoundOutcome
 from emulator.round.phases import OpenRound
 from emulator.round.selector import Family, Probe, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.runs.assembly import assemble
 from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.fedrank.selector import FEATURES
 from joulefleet.errors import ConfigError, MissingExtra, NobodyLeft
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 
 try:
     import gymnasium
@@ -44,9 +44,7 @@ class ExternalAgent(Selector):
     probe: ClassVar[Probe] = Probe.EPOCH
     needs: ClassVar[frozenset[str]] = frozenset(FEATURES) - {"data_size"}
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """Never asked."""
         raise NotImplementedError("the environment chooses")
 
@@ -119,7 +117,7 @@ class EmulatorEnv(gymnasium.Env[Observation, NDArray[Any]]):
             self._engine.trainer.close()
             self._engine = None
 
-    def _chosen(self, action: NDArray[Any], candidates: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _chosen(self, action: NDArray[Any], candidates: Ids) -> Ids:
         if self._action == "scores":
             order = np.argsort(-action[: len(candidates)], kind="stable")
             rows = order[: self.scenario.protocol.k]

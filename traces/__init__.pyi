@@ -14,8 +14,7 @@ from traces.quality.sets import repair_set, validate_set
 from traces.readers import READERS, ReaderOptions
 from traces.replay.devices import FleetRecipe
 from traces.replay.flat_store import open_flat, write_flat
-from traces.replay.fleet import TraceFleet
-from traces.replay.query import TraceQuery
+from traces.replay.fleet import TraceFleet, TraceQuery
 from traces.stats import TraceStats
 from traces.storage.csv_export import export_csv, safe_cell
 from traces.storage.trace_set import TraceSet

@@ -10,8 +10,7 @@ from joulefleet.provenance import Origin, Provenance, weakest
 from joulefleet.records import read_record
 from traces.readers import READERS
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.storage.manifest import ORIGIN_FILE, ImportRecord, OriginRecord
-from traces.storage.trace_set import TraceSet, new_trace_set
+from traces.storage.trace_set import ORIGIN_FILE, ImportRecord, OriginRecord, TraceSet, new_trace_set
 
 
 def source_bytes(source: Path) -> int:

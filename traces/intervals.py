@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traces.model import Fact, Intervals, NetworkSpans
+from traces.model import Intervals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,22 +46,6 @@ def runs_from_samples(
     first[1:] = (start[1:] != end[:-1]) | (value[1:] != value[:-1])
     last = np.append(first[1:], True)
     return Intervals(start[first], end[last]), value[first]
-
-
-def fact_from_samples(
-    t_ns: NDArray[np.int64], on: NDArray[np.bool_], *, hold_ns: int | None, end_ns: int
-) -> Fact:
-    """A fact from readings (or change events); unknown where the last one is older than ``hold_ns``."""
-    runs, is_on = runs_from_samples(t_ns, np.asarray(on, bool), hold_ns=hold_ns, end_ns=end_ns)
-    return Fact(on=Intervals(runs.start_ns[is_on], runs.end_ns[is_on]), known=union(runs))
-
-
-def network_from_samples(
-    t_ns: NDArray[np.int64], kind: NDArray[np.int8], *, hold_ns: int | None, end_ns: int
-) -> NetworkSpans:
-    """Network spans from readings (or from change events, with ``hold_ns=None``)."""
-    runs, kinds = runs_from_samples(t_ns, kind, hold_ns=hold_ns, end_ns=end_ns)
-    return NetworkSpans(runs.start_ns, runs.end_ns, kinds)
 
 
 def union(*parts: Intervals) -> Intervals:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from traces.intervals import time_between, total_ns, union
-from traces.replay.policy import And, Not, Word
-from traces.replay.policy_parser import parse_policy
-from traces.replay.query import TraceQuery
+from traces.replay.fleet import TraceQuery
+from traces.replay.policy import And, Not, Word, parse_policy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

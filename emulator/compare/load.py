@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
+from emulator.compare.comparable import EMULATED, facts_of, told_apart, unequal
 from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
 from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.compare.titles import METRICS, SHOWN
 from emulator.round.outcome import Accounting
 from emulator.round.selector import Family
+from emulator.runs.reading import FinishedRun, checked_rounds, how_to_go_on
 from emulator.runs.result import EMULATION_FILE, Result, load_result, run_of
 from emulator.runs.software import OTHER_SOFTWARE, mixed_software
-from emulator.runs.stored import checked_rounds, how_to_go_on
 from emulator.selectors.neural.policy import POLICY_SUFFIX
 from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import DataQualityError
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BASELINE = "fedavg"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedRun:
-    """One finished emulation."""
-
-    path: Path
-    method: str
-    seed: int
-    rounds: pd.DataFrame
-    result: Result
 
 
 def find_emulations(paths: Sequence[Path]) -> list[Path]:
@@ -55,7 +44,7 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def load_emulations(paths: Sequence[Path]) -> tuple[list[LoadedRun], list[str]]:
+def load_emulations(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
     """Finished emulations, and what is wrong with the others.
 
     Raises:
@@ -69,14 +58,14 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[LoadedRun], list[str]]:
             continue
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
-        loaded.append(LoadedRun(path, method_name(result), result.record.seed, _rounds(result), result))
+        loaded.append(FinishedRun(method_name(result), _rounds(result), result))
     warnings += _software_notes(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
 
 
-def _software_notes(loaded: Sequence[LoadedRun]) -> list[str]:
+def _software_notes(loaded: Sequence[FinishedRun]) -> list[str]:
     """Runs of different software, and those that go on with, or have taken over, results of another one."""
     runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
     hosts = {run: read_run(run).host for run in runs}
@@ -195,7 +184,7 @@ def compare_emulations(
             metrics = replace(metrics, classes_per_cohort=classes_per_cohort(one.result))
         runs.setdefault(one.method, {})[one.seed] = metrics
     references = [name for name in (BASELINE, _best_heuristic(loaded)) if name]
-    facts = [facts_of(one.result) for one in loaded]
+    facts = [facts_of(one.record) for one in loaded]
     basis = sorted(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
     )
@@ -205,15 +194,15 @@ def compare_emulations(
     return ComparedRuns(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
 
 
-def _origin(loaded: Sequence[LoadedRun], method: str) -> str:
-    facts = [facts_of(one.result) for one in loaded if one.method == method]
+def _origin(loaded: Sequence[FinishedRun], method: str) -> str:
+    facts = [facts_of(one.record) for one in loaded if one.method == method]
     found = {EMULATED if f["played"] == EMULATED else str(f["cost_origin"]) for f in facts}
     return " and ".join(sorted(found))
 
 
-def _once(loaded: Sequence[LoadedRun]) -> tuple[list[LoadedRun], list[str]]:
+def _once(loaded: Sequence[FinishedRun]) -> tuple[list[FinishedRun], list[str]]:
     """Each method and seed once, and what was left out: it must not decide the target either."""
-    kept: dict[tuple[str, int], LoadedRun] = {}
+    kept: dict[tuple[str, int], FinishedRun] = {}
     twice = [one for one in loaded if kept.setdefault((one.method, one.seed), one) is not one]
     notes = [
         f"{one.path}: {one.method} with seed {one.seed} is there twice; the first counts" for one in twice
@@ -221,7 +210,7 @@ def _once(loaded: Sequence[LoadedRun]) -> tuple[list[LoadedRun], list[str]]:
     return list(kept.values()), notes
 
 
-def _means(loaded: Sequence[LoadedRun]) -> dict[str, float]:
+def _means(loaded: Sequence[FinishedRun]) -> dict[str, float]:
     """Of the methods with any accuracy: a run that ended early may never have been tested."""
     finals: dict[str, list[float]] = {}
     for one in loaded:
@@ -230,14 +219,14 @@ def _means(loaded: Sequence[LoadedRun]) -> dict[str, float]:
     return {method: float(np.mean(values)) for method, values in finals.items()}
 
 
-def _default_target(loaded: Sequence[LoadedRun]) -> float:
+def _default_target(loaded: Sequence[FinishedRun]) -> float:
     means = _means(loaded)
     if not means:
         raise DataQualityError("none of these runs was ever tested", hint="give an accuracy with `--target`")
     return means.get(BASELINE, min(means.values()))
 
 
-def _best_heuristic(loaded: Sequence[LoadedRun]) -> str:
+def _best_heuristic(loaded: Sequence[FinishedRun]) -> str:
     """The heuristic with the highest mean accuracy here; picked after the fact, so it is hard to beat."""
     known = SELECTORS.entries()
     means = {

@@ -10,13 +10,13 @@ from emulator.experiments.plan import (
     VariantPlan,
     make_plan,
 )
-from emulator.experiments.results import ExperimentResults, FinishedRun, load_experiment
+from emulator.experiments.results import ExperimentResults, load_experiment
 from emulator.experiments.reuse import check_donors, take_over
 from emulator.experiments.summary import MethodRow, Runs, VariantSummary, summarise, summary_of
 from emulator.experiments.switches import switches_of
 
 __all__ = [
-    "EXPERIMENTS", "PAPER_SAVING", "ExperimentPlan", "ExperimentResults", "FinishedRun",
+    "EXPERIMENTS", "PAPER_SAVING", "ExperimentPlan", "ExperimentResults",
     "MethodRow", "PlanEntry", "Preset", "Runs", "SweptQuantity", "Variant", "VariantPlan",
     "VariantSummary", "as_csv", "as_data", "check_donors", "load_experiment", "make_plan",
     "plan_experiment", "summarise", "summary_of", "switches_of", "take_over",

@@ -6,46 +6,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import final_accuracy
 from emulator.compare.table import FEW_SEEDS
 from emulator.experiments.plan import ExperimentPlan, PlanEntry, Variant
 from emulator.experiments.runner import read_plan
-from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result, load_result
+from emulator.runs.reading import FinishedRun, checked_rounds, how_to_go_on
+from emulator.runs.result import EMULATION_FILE, load_result
 from emulator.runs.software import OTHER_SOFTWARE
-from emulator.runs.stored import checked_rounds, how_to_go_on
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SHOWN = 5
 """Of a long list of problems, so many are named."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FinishedRun:
-    """One emulation of the plan.
-
-    Attributes:
-        planned: What it is.
-        record: Its record.
-        rounds: One row per round, round 0 (profiling) included.
-        path: Where it is.
-    """
-
-    planned: PlanEntry
-    record: EmulationRecord
-    rounds: pd.DataFrame
-    path: Path
-
-    @property
-    def clients(self) -> pd.DataFrame:
-        """One row per participant and round; read when asked for, since it is large."""
-        return Result(self.path, self.record).clients
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,8 +51,8 @@ class ExperimentResults:
         """As `of`, without runs of another variant."""
         found: dict[str, dict[int, FinishedRun]] = {}
         for run in self.runs:
-            if run.planned.variant == variant.name:
-                found.setdefault(run.planned.selector, {})[run.planned.seed] = run
+            if run.variant == variant.name:
+                found.setdefault(run.method, {})[run.seed] = run
         return found
 
 
@@ -113,7 +88,7 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
     mixed = read_run(path).host.get(OTHER_SOFTWARE, "")
     if mixed:
         warnings.append(f"results of other software are among these, accepted by who ran it: {mixed}")
-    early = [f"{run.planned.folder}: {run.record.ended_early}" for run in runs if run.record.ended_early]
+    early = [f"{_name(run)}: {run.record.ended_early}" for run in runs if run.record.ended_early]
     return ExperimentResults(
         plan,
         tuple(runs),
@@ -147,23 +122,23 @@ def _read(path: Path, plan: ExperimentPlan, planned: PlanEntry) -> FinishedRun |
             f"{folder}: was never tested, so it has no accuracy to stand in a table",
             hint="`joulefleet compare` shows what such runs cost",
         )
-    return FinishedRun(planned, result.record, rounds, folder)
+    return FinishedRun(planned.selector, rounds, result, planned.variant)
 
 
 def _check_alike(plan: ExperimentPlan, runs: Sequence[FinishedRun]) -> None:
     """Whatever stands in one table rests on the same: also a FedAvg that another variant has lent."""
 
     def table(run: FinishedRun) -> str:
-        variant = plan.variant(run.planned.variant)
+        variant = plan.variant(run.variant)
         return variant.baseline or variant.name
 
     _check_same(runs, table, ("trainer", "cost_origin", "energy", "traces"))
-    _check_same(runs, lambda run: (table(run), run.planned.seed), ("data", "partition", "profiles"))
+    _check_same(runs, lambda run: (table(run), run.seed), ("data", "partition", "profiles"))
     # Runs made before the content of profiles was noted may stand beside those that tell it.
     telling = [run for run in runs if "profiles_sha256" in run.record.facts]
-    _check_same(telling, lambda run: (table(run), run.planned.seed), ("profiles_sha256",))
-    _check_same(runs, lambda run: (run.planned.variant, run.planned.seed), ("budgets",))
-    _check_same(runs, lambda run: (table(run), run.planned.selector), ("policy_sha256",))
+    _check_same(telling, lambda run: (table(run), run.seed), ("profiles_sha256",))
+    _check_same(runs, lambda run: (run.variant, run.seed), ("budgets",))
+    _check_same(runs, lambda run: (table(run), run.method), ("policy_sha256",))
 
 
 def _check_same(runs: Sequence[FinishedRun], group: Any, facts: Sequence[str]) -> None:
@@ -174,17 +149,21 @@ def _check_same(runs: Sequence[FinishedRun], group: Any, facts: Sequence[str]) -
             one, other = first.record.facts.get(fact), run.record.facts.get(fact)
             if one != other:
                 raise DataQualityError(
-                    f"{first.planned.folder} and {run.planned.folder} rest on different {fact}: "
+                    f"{_name(first)} and {_name(run)} rest on different {fact}: "
                     f"{one!s:.80} and {other!s:.80}",
                     hint="runs of one table must come from the same data, profiles, policies and trainer; "
                     "run them anew",
                 )
 
 
+def _name(run: FinishedRun) -> str:
+    return f"{run.variant}/{run.path.name}"
+
+
 def _seed_warnings(runs: Sequence[FinishedRun]) -> list[str]:
     seeds: dict[tuple[str, str], set[int]] = {}
     for run in runs:
-        seeds.setdefault((run.planned.variant, run.planned.selector), set()).add(run.planned.seed)
+        seeds.setdefault((run.variant, run.method), set()).add(run.seed)
     single = sorted({method for (_, method), found in seeds.items() if len(found) == 1})
     few = sorted({method for (_, method), found in seeds.items() if 1 < len(found) < FEW_SEEDS})
     warnings = []

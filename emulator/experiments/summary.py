@@ -14,10 +14,11 @@ from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.statistics import holm, permutation_p
 from emulator.experiments.paper import PaperRow, paper_table
 from emulator.experiments.plan import Variant
-from emulator.experiments.results import ExperimentResults, FinishedRun
+from emulator.experiments.results import ExperimentResults
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla, probes_an_epoch
 from emulator.round.outcome import Accounting
 from emulator.runs.learners import task_of
+from emulator.runs.reading import FinishedRun
 from joulefleet.interval import Interval, student_interval
 
 UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))

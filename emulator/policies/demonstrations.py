@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Probe, Selector
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.fedrank.selector import FEATURES, device_states
 from emulator.selectors.neural.policy import Demonstrations
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import ServerView
 
 REPORTED = (
     *("epoch_s", "epoch_j", "comm_s", "comm_j", "upload_j"),
@@ -49,9 +46,7 @@ class Demonstrating(Selector):
         self.choices: list[NDArray[np.bool_]] = []
         self.certain: list[NDArray[np.bool_]] = []
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The expert's choice."""
         seen = self._as_seen(view, candidates)
         others = [deepcopy(self._expert) for _ in range(REPEATS)] if len(candidates) > k else []
@@ -82,7 +77,7 @@ class Demonstrating(Selector):
         failures[own.clients] = np.where(own.failed, failures[own.clients] + 1, 0)
         self._expert.observe(seen, own.restricted(self._expert.needs))
 
-    def _as_seen(self, view: ServerView, candidates: NDArray[np.int64]) -> ServerView:
+    def _as_seen(self, view: ServerView, candidates: Ids) -> ServerView:
         """The view without what only the shadow probes reported."""
         if not self._known:
             # Transfers are known from the registration's speed test, all else from taking part.

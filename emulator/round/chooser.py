@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.rules import RoundRules
 from emulator.round.selector import Selector
-from emulator.round.view import PRIVILEGED_FIELDS, VIEW_FIELDS, ServerView
+from emulator.round.view import PRIVILEGED_FIELDS, VIEW_FIELDS, Ids, ServerView
 from joulefleet.errors import ConfigError, JoulefleetError
 from joulefleet.seeds import generator
-
-Ids = NDArray[np.int64]
 
 
 class Chooser:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emulator.round.rules import Aggregation
+from emulator.round.view import Ids
 from emulator.training.base import LocalResults, Trainer
 
-Ids = NDArray[np.int64]
 Array = NDArray[np.float64]
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from emulator.fleet.conditions import NEVER_NS
 from emulator.fleet.world import World
@@ -19,9 +18,7 @@ from emulator.round.outcome import Fate
 from emulator.round.rules import RoundRules
 from emulator.round.selector import Probe
 from emulator.round.timeline import Timeline
-from emulator.round.view import ServerView
-
-Ids = NDArray[np.int64]
+from emulator.round.view import Ids, ServerView
 
 
 @dataclass(slots=True, eq=False)

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import ClientCost, Reports
 from emulator.round.selector import Probe, Selector
-from emulator.round.view import ALWAYS_SHOWN, VIEW_FIELDS, ServerView
+from emulator.round.view import ALWAYS_SHOWN, VIEW_FIELDS, Ids, ServerView
 
-Ids = NDArray[np.int64]
 Array = NDArray[np.float64]
 
 ROWS = frozenset({"bias_delta", "label_histogram"})

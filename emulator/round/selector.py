@@ -10,15 +10,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import RoundOutcome
-from emulator.round.view import ServerView
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from emulator.round.view import Ids, ServerView
 
 
 class Probe(StrEnum):
@@ -110,7 +108,7 @@ class Selector:
         if "__init__" in vars(cls):
             cls.__init__ = _noting_options(cls.__init__)  # type: ignore[method-assign]
 
-    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> Ids:
         """Eligible devices to consider, unique.
 
         By default ``m`` at random for a method that probes, since each costs something, else everyone.
@@ -120,16 +118,14 @@ class Selector:
             return ids
         return np.sort(rng.choice(ids, m, replace=False))
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """At most ``k`` of the candidates, unique; ``view`` holds their probe reports by now.
 
         Candidates whose probe failed are no longer among them. With fewer than ``k``, all of them.
         """
         raise NotImplementedError
 
-    def epochs(self, view: ServerView, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    def epochs(self, view: ServerView, chosen: Ids) -> NDArray[np.int64]:
         """Local epochs for each of the chosen, the probe included; all of them by default."""
         return np.full(len(chosen), view.local_epochs)
 

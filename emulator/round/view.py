@@ -7,11 +7,13 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
+Ids = NDArray[np.int64]
+"""Numbers of devices."""
 
 ALWAYS_SHOWN = frozenset({"eligible", "data_size"})
 """Known of every device from its registration and check-in; no selector has to ask for them."""

@@ -21,33 +21,14 @@ OTHER_SOFTWARE = "other_software"
 """Host fact of a run that holds results of other software, accepted by who ran it: what differed."""
 
 _DECIDING = (
-    "emulator/data",
-    "emulator/fleet",
-    "emulator/round",
-    "emulator/runs/assembly.py",
-    "emulator/runs/checkpoint.py",
-    "emulator/runs/emulation.py",
-    "emulator/runs/fleet_inputs.py",
-    "emulator/runs/learners.py",
-    "emulator/runs/log.py",
-    "emulator/scenario",
-    "emulator/selectors",
-    "emulator/training",
-    "device_agents/workloads",
-    "joulefleet/seeds.py",
-    "power/profile",
-    "power/reference",
-    "traces/data/app_intensity.toml",
-    "traces/intervals.py",
-    "traces/model.py",
-    "traces/replay",
-    "traces/storage/manifest.py",
-    "traces/storage/tables.py",
-    "traces/storage/trace_set.py",
-    "traces/synth/draw",
-    "traces/synth/model.py",
-    "traces/synth/write.py",
-)
+    "emulator/data", "emulator/fleet", "emulator/round", "emulator/runs/assembly.py",
+    "emulator/runs/checkpoint.py", "emulator/runs/emulation.py", "emulator/runs/fleet_inputs.py",
+    "emulator/runs/learners.py", "emulator/runs/tables.py", "emulator/scenario", "emulator/selectors",
+    "emulator/training", "device_agents/workloads", "joulefleet/seeds.py", "power/profile",
+    "power/reference", "traces/data/app_intensity.toml", "traces/intervals.py", "traces/model.py",
+    "traces/replay", "traces/storage/tables.py",
+    "traces/storage/trace_set.py", "traces/synth/draw", "traces/synth/model.py", "traces/synth/write.py",
+)  # fmt: skip
 """What an emulation computes with.
 
 Profiles, policies, usage models and scenarios are facts of the run itself. Plans, comparisons, instruments,

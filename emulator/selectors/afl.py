@@ -21,18 +21,16 @@ drops; three quarters, as here, is right.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_uniform, draw_weighted
 from emulator.selectors.parts.options import one_of, within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 INITIAL = ("first_round", "minus_infinity")
 ROUNDING = 1e-9
@@ -64,16 +62,14 @@ class ActiveFederatedLearning(Selector):
         self.initial = initial
         self.first_loss = math.nan
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """Steps 1 to 4."""
         value = self.valuation(view)[candidates]
         by_weight = self.draw_by_value(value, min(k, len(candidates)), rng)
         left = np.ones(len(candidates), dtype=bool)
         left[by_weight] = False
         filled = draw_uniform(rng, np.flatnonzero(left), k - len(by_weight))
-        chosen: NDArray[np.int64] = candidates[np.concatenate([by_weight, filled])]
+        chosen: Ids = candidates[np.concatenate([by_weight, filled])]
         return chosen
 
     def valuation(self, view: ServerView) -> NDArray[np.float64]:
@@ -82,9 +78,7 @@ class ActiveFederatedLearning(Selector):
         value = np.sqrt(view.data_size) * loss
         return np.where(np.isnan(value), -np.inf, value)
 
-    def draw_by_value(
-        self, value: NDArray[np.float64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def draw_by_value(self, value: NDArray[np.float64], k: int, rng: np.random.Generator) -> Ids:
         """Positions drawn by weight, steps 2 and 3; fewer than asked if too few have a valuation."""
         kept = np.flatnonzero(self.without_dropped(value) > -np.inf)
         wanted = math.floor((1 - self.alpha3) * k + ROUNDING)

@@ -24,19 +24,17 @@ from memory of the paper; weights of 1 are ours.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_uniform, top_k
 from emulator.selectors.parts.estimates import epoch_s, round_j
 from emulator.selectors.parts.options import whole, within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FEATURES = 4
 
@@ -73,9 +71,7 @@ class AutoFl(Selector):
         self.total_j = 0.0
         self.rounds_seen = 0
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The highest entries, devices of equal state at random, and a few at random."""
         self.before = self.states(view)
         shuffled = rng.permutation(candidates)
@@ -84,7 +80,7 @@ class AutoFl(Selector):
         left = np.ones(len(shuffled), dtype=bool)
         left[best] = False
         at_random = draw_uniform(rng, np.flatnonzero(left), k - len(best))
-        chosen: NDArray[np.int64] = shuffled[np.concatenate([best, at_random])]
+        chosen: Ids = shuffled[np.concatenate([best, at_random])]
         return chosen
 
     def states(self, view: ServerView) -> NDArray[np.int64]:

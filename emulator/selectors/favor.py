@@ -13,22 +13,19 @@ every chosen device is a transition of its own, as the joint choice has no singl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Profiling, Selector
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import text, whole, within, yes_or_no
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import ServerView
 
 MAX_DEVICES = 1000
 """The state has N + 1 rows of components: at a thousand devices the network and its optimiser take 0.6 GB."""
@@ -122,9 +119,7 @@ class Favor(Selector):
         self._td_loss = float("nan")
 
     @one_blas_thread
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The ``k`` with the largest Q, or at random before there is a state, or to explore."""
         k = min(k, len(candidates))
         if self._state is None or self._state.size == 0:

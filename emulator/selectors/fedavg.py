@@ -5,14 +5,12 @@ Implements the selection step of McMahan et al. 2017 as the FedRank paper's appe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from emulator.round.view import Ids, ServerView
 
 
 class FedAvg(Selector):
@@ -22,8 +20,6 @@ class FedAvg(Selector):
     family: ClassVar[Family] = Family.RANDOM
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """``k`` of them without replacement, or all if there are fewer."""
         return rng.choice(candidates, min(k, len(candidates)), replace=False)

@@ -16,24 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from emulator.round.outcome import Accounting
+from emulator.round.outcome import Accounting, RoundOutcome
 from emulator.round.selector import Family, Probe, Selector
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.vdn import Transition, advantages
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import ServerView
 
 HISTORY = 3
 FEATURES = (
@@ -117,14 +113,12 @@ class FedMarl(Selector):
         # Sums of H and B over the rounds that were played at random, and their number.
         self._random_means = np.zeros(3)
 
-    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> Ids:
         """``m`` at random; ``native`` probes 2 K, since it chooses its own cohort from them."""
         return super().candidates(view, 2 * view.k if self._mode == "native" else m, rng)
 
     @one_blas_thread
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """Those whose agents gain most by going on."""
         state = self._states(view, candidates)
         if self._learner is None:
@@ -152,7 +146,7 @@ class FedMarl(Selector):
         rounds, last = self._explore
         return max(last, 1.0 - (1.0 - last) * self._seen / max(1, rounds))
 
-    def _states(self, view: ServerView, devices: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _states(self, view: ServerView, devices: Ids) -> NDArray[np.float32]:
         if self._history is None:
             self._history = np.full((len(view), 2 * HISTORY), np.nan, np.float32)
         past = self._history[devices]

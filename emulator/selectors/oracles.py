@@ -15,16 +15,13 @@ every round.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_weighted, log_of, top_k
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class _Cheapest(Selector):
@@ -34,9 +31,7 @@ class _Cheapest(Selector):
     privileged: ClassVar[bool] = True
     unit: ClassVar[str]
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The ``k`` cheapest rounds."""
         comm = getattr(view, f"true_comm_{self.unit}")[candidates]
         epoch = getattr(view, f"true_epoch_{self.unit}")[candidates]
@@ -67,9 +62,7 @@ class ClassCoverageOracle(Selector):
     needs: ClassVar[frozenset[str]] = frozenset({"label_histogram"})
     privileged: ClassVar[bool] = True
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """Grow the cohort to ``k``."""
         samples = np.nan_to_num(view.label_histogram[candidates]) * view.data_size[candidates, np.newaxis]
         # argmin takes the first of equals: with fewer devices than classes the same ones would always lack.

@@ -18,18 +18,15 @@ of its local steps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from emulator.round.selector import Family, Probe, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_weighted, log_of, top_k
 from emulator.selectors.parts.estimates import worth_asking
 from emulator.selectors.parts.options import whole
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class PowerOfChoice(Selector):
@@ -45,7 +42,7 @@ class PowerOfChoice(Selector):
         whole(self.name, "d", d, 0, 1e9)
         self.d = d
 
-    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> Ids:
         """``d`` eligible devices in proportion to their data sizes, never fewer than are wanted."""
         ids = view.eligible_ids
         wanted = max(self.d or m, view.k)
@@ -53,9 +50,7 @@ class PowerOfChoice(Selector):
             return ids
         return np.sort(ids[draw_weighted(rng, log_of(view.data_size[ids]), wanted)])
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The ``k`` highest losses; a candidate without one comes last."""
         return candidates[top_k(view.global_loss[candidates], k)]
 
@@ -75,9 +70,7 @@ class RememberedPowerOfChoice(PowerOfChoice):
     probe: ClassVar[Probe] = Probe.NONE
     needs: ClassVar[frozenset[str]] = frozenset({"loss", "failures"})
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The ``k`` highest last losses; devices never heard of go first."""
         # They all tie, and top_k settles ties by position: in order, low numbers would always be tried first.
         shuffled = rng.permutation(candidates)

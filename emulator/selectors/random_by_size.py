@@ -7,15 +7,13 @@ observed but the data sizes of registration; there are no switches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_weighted, log_of
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 class RandomBySize(Selector):
@@ -24,8 +22,6 @@ class RandomBySize(Selector):
     name: ClassVar[str] = "random_by_size"
     family: ClassVar[Family] = Family.CONTROL
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """``k`` of them, drawn one after another in proportion to their sizes."""
         return candidates[draw_weighted(rng, log_of(view.data_size[candidates]), k)]

@@ -10,15 +10,13 @@ not a matter of selection and left out. No switches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import top_k
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 class Refl(Selector):
@@ -30,9 +28,7 @@ class Refl(Selector):
     deviations: ClassVar[str] = "availability is the share of past check-ins; no stale updates"
     needs: ClassVar[frozenset[str]] = frozenset({"check_ins"})
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The ``k`` rarest guests."""
         shuffled = rng.permutation(candidates)  # top_k settles ties by position, so position must be random
         return shuffled[top_k(-view.check_ins[shuffled], k)]

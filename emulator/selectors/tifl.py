@@ -24,19 +24,17 @@ is drawn. Devices that did not answer the profiling belong to no tier and come l
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Profiling, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_uniform
 from emulator.selectors.parts.options import one_of, whole, yes_or_no
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 POLICIES = ("adaptive", "uniform", "random", "fast", "slow")
 RANDOM_POLICY = (0.7, 0.1, 0.1, 0.05, 0.05)
@@ -79,9 +77,7 @@ class TiFL(Selector):
         self.accuracies: list[list[float]] = []
         self.current = NO_TIER
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """Draw a tier, then devices inside it."""
         tier_of = self._tiers(view)[candidates]
         if len(candidates) == 0:

@@ -21,7 +21,7 @@ import click
 
 from harness.cli.frame import Command, Output
 from joulefleet.errors import EXIT_FAILED, ConfigError
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 
 Verdict = Literal["ok", "warn", "fail"]
 
@@ -158,7 +158,7 @@ def _version(name: str) -> str | None:
 
 def check_origin() -> Iterator[Check]:
     """That our generic package names are not taken by somebody else's packages."""
-    from joulefleet.origin import shadowed_packages
+    from joulefleet.shadowing import shadowed_packages
 
     shadowed = shadowed_packages()
     for name, place in shadowed.items():

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from emulator import Accounting, Scenario
-from emulator.compare import BASELINE, LoadedRun, load_emulations
+from emulator.compare import BASELINE, load_emulations
 from emulator.compare.render import interval_text
-from emulator.experiments import FinishedRun, PlanEntry, Runs, Variant, VariantSummary, summary_of
+from emulator.experiments import Runs, Variant, VariantSummary, summary_of
 from emulator.experiments.render import basis
+from emulator.runs import FinishedRun
 from emulator.selectors import shown_name
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
 from harness.report.page import Page, Section, Table
@@ -44,7 +45,7 @@ def emulation_page(path: Path) -> Page:
         DataQualityError: None has come to its end.
     """
     loaded, warnings = load_emulations([path])
-    run, scenario = read_run(path), loaded[0].result.record.scenario
+    run, scenario = read_run(path), loaded[0].record.scenario
     variant = Variant(name=scenario.name, title=scenario.name, scenario=scenario, reductions=(OWN,))
     summary = summary_of(variant, _runs(loaded))
     return Page(
@@ -63,13 +64,10 @@ def emulation_page(path: Path) -> Page:
     )
 
 
-def _runs(loaded: Sequence[LoadedRun]) -> Runs:
+def _runs(loaded: Sequence[FinishedRun]) -> Runs:
     found: dict[str, dict[int, FinishedRun]] = {}
     for one in loaded:
-        record = one.result.record
-        planned = PlanEntry(variant=record.scenario.name, selector=record.selector, seed=one.seed)
-        rounds = one.rounds.sort_values("round").reset_index(drop=True)
-        found.setdefault(one.method, {})[one.seed] = FinishedRun(planned, record, rounds, one.path)
+        found.setdefault(one.method, {})[one.seed] = one
     return found
 
 
@@ -139,7 +137,7 @@ def _fact(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _facts(run: RunRecord, loaded: Sequence[LoadedRun]) -> dict[str, str]:
+def _facts(run: RunRecord, loaded: Sequence[FinishedRun]) -> dict[str, str]:
     return {
         "run": run.run_id,
         "command": " ".join(run.command),

@@ -57,7 +57,7 @@ def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
             "command": " ".join(run.command),
             "status": run.status.value,
             "runs": f"{len(results.runs)} of {len(plan.planned)}",
-            "seeds": ", ".join(map(str, sorted({one.planned.seed for one in results.runs}))),
+            "seeds": ", ".join(map(str, sorted({one.seed for one in results.runs}))),
             **run.host,
         },
     )

@@ -19,7 +19,7 @@ class FaultKind(StrEnum):
     LOST_PACKETS = "lost_packets"  # amount: packets that never leave the instrument
     STALL = "stall"  # amount: seconds without a byte while the instrument keeps sampling
     DISCONNECT = "disconnect"  # the port goes away
-    OVER_CURRENT = "over_current"  # amount: packets with the over-current flag set
+    OVER_CURRENT = "over_current"  # amount: packets with the over-current flag (HVPM); ends an LVPM's stream
     DROP_COUNTER_WRAP = "drop_counter_wrap"  # amount: samples reported as dropped (HVPM, u16)
     RECALIBRATE = "recalibrate"  # calibration values change in the middle of the stream
     CHIP_RESET = "chip_reset"  # INA219 loses its calibration register

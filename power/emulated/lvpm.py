@@ -1,32 +1,36 @@
-"""An emulated Monsoon LVPM (white, stock firmware): the serial protocol on a pty."""
+"""An emulated Monsoon LVPM (white, stock firmware): the serial protocol on a pty.
+
+Written from what the instrument's own firmware (version 20) does, see ``tests/firmware``: one frame per
+write, each answered by a status packet; the sequence of calibrations; packets of 15 samples; what it counts
+as lost.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulefleet.errors import ConfigError
 from power.emulated.faults import Fault, FaultKind, FaultPlan, parse_faults
+from power.emulated.lvpm_analogue import LvpmConverter
 from power.emulated.options import EmulatorOptions
 from power.emulated.pacer import Pacer
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import Emulator
 from power.emulated.signals import Signal, TruthLog
 from power.wire.lvpm_frames import (
-    COARSE_REFERENCE_A,
     DATA,
-    FINE_REFERENCE_A,
+    EMULATED_MARK,
     FLAG_OUTPUT_ON,
-    FLAG_OVER_CURRENT,
-    MEASUREMENT,
     REFERENCE_CALIBRATION,
     SEQUENCE_MODULUS,
     STATUS_FIELDS,
     STATUS_TYPE,
     ZERO_CALIBRATION,
     Status,
+    StatusBit,
     current_limit_code,
     encode_frame,
     split_frames,
@@ -36,106 +40,89 @@ from power.wire.lvpm_frames import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-PACKET_SAMPLES = 7
-"""As many as fit a USB bulk packet of 64 bytes; the clients take any number."""
+PACKET_SAMPLES = 15
+CALIBRATIONS_AT_START = 100
+ROW_PAIRS_AT_START = 7
+FIRST_CALIBRATION_NS = 5_500_000
+CALIBRATION_NS = 2_175_000
+FIRST_SAMPLE_NS = 212_200_000
+FIRST_DATA_NS = 223_200_000
+"""After start: the first calibration packet, the time from one to the next, the first sample, its packet."""
 
-CALIBRATIONS_AT_START = 5
-"""Mobly is content with one pair, ACTS averages five and waits for them."""
+PACKETS_BEFORE_CALIBRATION = (997, 1000)
+"""Data packets before the first calibration in the stream, and from one to the next (3 s)."""
 
-CALIBRATION_S = 1.0
-FINE_LIMIT = 30_000
-"""Reading at which the fine range gives way to the coarse one (from the vendor's library for USB)."""
+BUFFERED_SAMPLES = 80
+"""What the instrument keeps for a host that does not read."""
 
-_PACKET_FAULTS = {
-    FaultKind.BAD_CHECKSUM,
-    FaultKind.TRUNCATED_FRAME,
-    FaultKind.LOST_PACKETS,
+REPLY_NS = 3_000_000
+VOLTAGE_NS = {False: 40_200_000, True: 130_300_000}
+"""How long commands take; a voltage until it is off, or on."""
+
+STOP_NS = 3_400_000
+"""From the command until sampling ends, and the packet that was begun is sent."""
+
+_PACKET_FAULTS = (FaultKind.BAD_CHECKSUM, FaultKind.TRUNCATED_FRAME, FaultKind.LOST_PACKETS)
+_FAULTS = {
+    *_PACKET_FAULTS,
+    FaultKind.STALL,
+    FaultKind.DISCONNECT,
+    FaultKind.RECALIBRATE,
     FaultKind.OVER_CURRENT,
 }
-_FAULTS = {*_PACKET_FAULTS, FaultKind.STALL, FaultKind.DISCONNECT, FaultKind.RECALIBRATE}
 
-_HARDWARE_REVISIONS = {"": 2, "revision-1": 1}
-"""By variant; the first revision has half the voltage step."""
-
-
-@dataclass(slots=True)
-class LvpmConverter:
-    """The instrument's analogue side: amperes and volts to counts, and the readings that calibrate them.
-
-    The counts are of our choosing. With these the fine range ends at 41 mA in steps of 2.8 µA, the coarse
-    one at 6 A in steps of 0.37 mA (the low bit names the range, so a step is two counts).
-    """
-
-    voltage_step_v: float
-    fine_zero: int = 120
-    fine_span: int = 24_000
-    coarse_zero: int = -64
-    coarse_span: int = 15_600
-
-    def measure(self, current_a: NDArray[np.float64], voltage_v: NDArray[np.float64]) -> NDArray[np.void]:
-        """The measurements of a data packet; nothing is connected to USB and aux."""
-        fine = current_a / FINE_REFERENCE_A * self.fine_span + self.fine_zero
-        coarse = current_a / COARSE_REFERENCE_A * self.coarse_span + self.coarse_zero
-        in_fine = np.abs(fine) < FINE_LIMIT
-        counts = 2 * np.rint(np.where(in_fine, fine, np.clip(coarse, -32768, 32766)) / 2)
-        rows = np.zeros(len(current_a), MEASUREMENT)
-        rows["main"] = counts.astype(np.int16) | ~in_fine
-        rows["usb"] = rows["aux"] = self.fine_zero
-        # Clients must mask the low two bits, so they are not left zero here.
-        rows["voltage"] = 4 * np.rint(voltage_v / self.voltage_step_v / 4).clip(0, 0x3FFF) + 3
-        return rows
-
-    def calibration(self, kind: int) -> NDArray[np.void]:
-        """The measurements of a calibration packet: a fine row, then a coarse one."""
-        rows = np.zeros(2, MEASUREMENT)
-        at_reference = kind == REFERENCE_CALIBRATION
-        readings = [self.fine_zero + at_reference * self.fine_span]
-        readings += [self.coarse_zero + at_reference * self.coarse_span]
-        for channel in ("main", "usb", "aux"):
-            rows[channel] = readings
-        return rows
-
-    def drift(self) -> None:
-        """Become another converter, as after warming up: both zeros and both gains move."""
-        self.fine_zero += 400
-        self.fine_span -= 600
-        self.coarse_zero += 100
-        self.coarse_span += 300
+_WORDS = {
+    "revision-1": "first hardware revision: half the voltage step",
+    "fresh": "as after power-up: output off, limits and voltage as the firmware sets them",
+    "joined-writes": "takes every frame of a write: a pty joins what a client writes frame by frame",
+}
 
 
 @dataclass(slots=True)
 class LvpmSampling:
     """One run of sampling, from Start to Stop."""
 
+    start_ns: int
     pacer: Pacer
     faults: FaultPlan
+    waiting: NDArray[np.float64]  # rows of (amperes, volts)
     sequence: int = 0
-    next_calibration_s: float = 0.0
-    waiting: list[NDArray[np.float64]] = field(default_factory=list)  # rows of (amperes, volts)
+    calibrations: int = 0
+    to_calibration: int = PACKETS_BEFORE_CALIBRATION[0]
+    lost: int = 0  # samples, since the last packet
+    places: int = 0  # of samples to come, taken by a calibration
+    stop_ns: int | None = None
 
 
 class EmulatedLvpm(Emulator):
     """See `power.emulated.service.Emulator`.
 
-    The output is on from the beginning, at 4.0 V and up to 3 A: drivers do not touch it. The load model
-    says what is measured; a voltage that a client sets takes the place of the model's.
+    The output is on from the beginning, at 4.0 V and up to 3 A, as if somebody had prepared it: drivers do
+    not touch it. The load model says what is measured; a voltage that a client sets takes the place of the
+    model's.
     """
 
     def __init__(self, options: EmulatorOptions) -> None:
         self._options = options
         self._faults = parse_faults("an LVPM", options.faults, _FAULTS)
         self._rate_hz = options.rate_hz or 5000.0
-        self._fields = _initial_status(options.serial, self._rate_hz, options.variant)
+        words = _variant_words(options.variant)
+        self._joined_writes = "joined-writes" in words
+        self._fields = _initial_status(options.serial, self._rate_hz, words)
         self._signal: Signal = options.build_signal()
         self._truth = TruthLog(options.truth) if options.truth else None
         self._converter = LvpmConverter(self.status.voltage_step_v)
         self._port = PtyPort()
-        self._received = b""
+        self._commands: list[bytes] = []
+        self._replies: list[tuple[int, int]] = []  # when, and bits of the status
+        self._busy_until_ns = 0
         self._to_send: list[bytes] = []
         self._sampling: LvpmSampling | None = None
         self._set_voltage_v: float | None = None
-        self.output_on = True
-        self._counts = {"samples": 0, "packets": 0, "lost_packets": 0}
+        self.output_on = "fresh" not in words
+        self._over_current = False
+        self._error_bits = 0
+        self._counts = {"samples": 0, "packets": 0, "lost_packets": 0, "lost_samples": 0}
 
     @property
     def address(self) -> str:
@@ -144,23 +131,27 @@ class EmulatedLvpm(Emulator):
 
     @property
     def status(self) -> Status:
-        """What GetStatus answers now."""
+        """What GetStatus answers now, without the load."""
         return Status(dict(self._fields))
 
     @property
     def statistics(self) -> dict[str, int]:
-        """Samples taken, packets sent and never sent, bytes the client was too slow for."""
+        """Samples taken and lost, packets sent and never sent, bytes the client was too slow for."""
         return {**self._counts, "discarded_bytes": self._port.discarded_bytes}
+
+    def cut_output(self, over_current: bool) -> None:
+        """The board cuts the output off, or recovers."""
+        self._over_current = over_current
 
     def step(self, now_ns: int) -> None:
         """See `power.emulated.service.Emulator`."""
         if not self._port.is_open:
             return
-        bodies, self._received = split_frames(self._received + self._port.read())
-        for body in bodies:
-            self._command(body, now_ns)
+        self._take_commands(now_ns)
         if self._sampling is not None:
             self._sample(self._sampling, now_ns)
+        while self._replies and self._replies[0][0] <= now_ns and self._sampling is None:
+            self._send_status(*self._replies.pop(0))
         out, self._to_send = b"".join(self._to_send), []
         if out and self._port.is_open:
             self._port.write(out)
@@ -171,85 +162,176 @@ class EmulatedLvpm(Emulator):
         if self._truth is not None:
             self._truth.close()
 
-    def _command(self, body: bytes, now_ns: int) -> None:
-        if body == b"\x01\x00\x00":
-            self._to_send.append(encode_frame(self.status.encode()))
-        elif body[:1] == b"\x01" and len(body) == 3:
-            self._set(body[1], body[2])
-        elif body[:1] == b"\x02" and self._sampling is None:
-            pacer = Pacer(self._rate_hz, self._options.skew_ppm, now_ns)
-            self._sampling = LvpmSampling(pacer, FaultPlan(self._faults))
-            for _ in range(CALIBRATIONS_AT_START - 1):
-                self._calibrate(self._sampling)
-        elif body[:1] == b"\x03":
-            self._sampling = None
+    # ---- commands ----
 
-    def _set(self, what: int, value: int) -> None:
+    def _take_commands(self, now_ns: int) -> None:
+        """What the client wrote since the last step counts as one write."""
+        data = self._port.read()
+        if data:
+            bodies, rest = split_frames(data)
+            if not bodies and rest != data:
+                bodies = [b""]  # a wrong checksum
+            self._commands += bodies if self._joined_writes else bodies[:1]
+        while self._commands and now_ns >= self._busy_until_ns:
+            self._command(self._commands.pop(0), now_ns)
+
+    def _command(self, body: bytes, now_ns: int) -> None:
+        if self._sampling is not None:
+            # While it samples the instrument obeys a stop only, and says afterwards that it missed something.
+            if body[:1] == b"\x03":
+                self._sampling.stop_ns = now_ns + STOP_NS
+                # The firmware says so, whatever it means by it.
+                odd = self._error_bits or StatusBit.BAD_CHECKSUM
+                self._reply(now_ns + STOP_NS - REPLY_NS, StatusBit.STOPPED | odd)
+            else:
+                self._error_bits |= StatusBit.UNKNOWN_COMMAND
+        elif not body:
+            self._reply(now_ns, StatusBit.BAD_CHECKSUM)
+        elif body[:1] == b"\x02" and len(body) == 7:
+            self._start(now_ns)
+        elif body[:1] == b"\x03":
+            self._reply(now_ns, StatusBit.STOPPED)
+        elif body[:1] == b"\x01" and len(body) == 3:
+            self._set(body[1], body[2], now_ns)
+        else:
+            self._reply(now_ns, 0)
+
+    def _set(self, what: int, value: int, now_ns: int) -> None:
+        bits = 0
         if what == 0x01:
-            self.output_on = value != 0
+            was_on, self.output_on = self.output_on, value != 0
             if value:  # switching off leaves the setting as it was
                 self._fields["outputVoltageSetting"] = value
                 self._set_voltage_v = self.status.output_setting_v
+            if was_on != self.output_on:
+                now_ns += VOLTAGE_NS[self.output_on] - REPLY_NS
         elif what in (0x08, 0x09, 0x0A, 0x0B):
             name = "powerUpCurrentLimit" if what < 0x0A else "runTimeCurrentLimit"
             old = self._fields[name]
             self._fields[name] = old & 0xFF | value << 8 if what & 1 else old & 0xFF00 | value
         elif what == 0x10:
             self._fields["usbPassthroughMode"] = value
+        elif what not in (0x00, 0x1B):
+            bits = StatusBit.UNKNOWN_COMMAND
+        self._reply(now_ns, bits)
 
-    def _sample(self, run: LvpmSampling, now_ns: int) -> None:
-        _, t_ns = run.pacer.due(now_ns)
-        if not len(t_ns):
+    def _reply(self, begun_ns: int, bits: int) -> None:
+        self._error_bits = 0
+        self._busy_until_ns = begun_ns + REPLY_NS
+        self._replies.append((self._busy_until_ns, bits))
+
+    def _send_status(self, now_ns: int, bits: int) -> None:
+        current_a, voltage_v = self._load(np.array([now_ns], np.int64))
+        bits |= 0 if self.output_on else StatusBit.OUTPUT_OFF
+        bits |= StatusBit.OVER_CURRENT if self._over_current else 0
+        leds = 6 if self._over_current else 4
+        load = self._converter.status(float(current_a[0]), float(voltage_v[0]))
+        status = Status({**self._fields, **load, "status": bits, "leds": leds})
+        self._to_send.append(encode_frame(status.encode()))
+
+    # ---- sampling ----
+
+    def _start(self, now_ns: int) -> None:
+        if self._over_current:
+            self._reply(now_ns, StatusBit.STREAM_ENDED)
             return
+        pacer = Pacer(self._rate_hz, self._options.skew_ppm, now_ns + FIRST_SAMPLE_NS)
+        self._sampling = LvpmSampling(now_ns, pacer, FaultPlan(self._faults), np.empty((0, 2)))
+
+    def _load(self, t_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         current_a, voltage_v = self._signal.sample(t_ns)
         if self._set_voltage_v is not None:
             voltage_v = np.full(len(t_ns), self._set_voltage_v)
-        if not self.output_on:
+        if not self.output_on and "fresh" not in self._options.variant:
             current_a = voltage_v = np.zeros(len(t_ns))
-        if self._truth is not None:
-            self._truth.add(t_ns, current_a, voltage_v)
-        self._counts["samples"] += len(t_ns)
-        run.waiting.append(np.column_stack([current_a, voltage_v]))
-        waiting = np.concatenate(run.waiting)
-        first = run.pacer.next_index - len(waiting)
-        whole = len(waiting) - len(waiting) % PACKET_SAMPLES
-        for start in range(0, whole, PACKET_SAMPLES):
-            self._data_packet(run, (first + start) / self._rate_hz, waiting[start : start + PACKET_SAMPLES])
-        run.waiting = [waiting[whole:]]
+        return current_a, voltage_v
 
-    def _data_packet(self, run: LvpmSampling, elapsed_s: float, load: NDArray[np.float64]) -> None:
-        for fault in run.faults.due(elapsed_s):
-            self._begin_fault(run, fault)
-        if elapsed_s >= run.next_calibration_s:
-            self._calibrate(run)
-            run.next_calibration_s += CALIBRATION_S
-        self._packet(run, DATA, self._converter.measure(load[:, 0], load[:, 1]))
+    def _sample(self, run: LvpmSampling, now_ns: int) -> None:
+        self._calibrate_at_start(run, now_ns)
+        if run.stop_ns is not None:
+            now_ns = min(now_ns, run.stop_ns)
+        if now_ns - run.start_ns < FIRST_DATA_NS and run.stop_ns is None:
+            return
+        _, t_ns = run.pacer.due(now_ns)
+        if len(t_ns):
+            current_a, voltage_v = self._load(t_ns)
+            if self._truth is not None:
+                self._truth.add(t_ns, current_a, voltage_v)
+            self._counts["samples"] += len(t_ns)
+            run.waiting = np.concatenate([run.waiting, np.column_stack([current_a, voltage_v])])
+        self._send_packets(run)
+        if self._over_current:
+            self._end(run)
+            self._replies.append((now_ns, StatusBit.STREAM_ENDED))
+        elif run.stop_ns is not None and now_ns >= run.stop_ns:
+            self._end(run)
+
+    def _calibrate_at_start(self, run: LvpmSampling, now_ns: int) -> None:
+        elapsed_ns = now_ns - run.start_ns - FIRST_CALIBRATION_NS
+        due = min(CALIBRATIONS_AT_START, elapsed_ns // CALIBRATION_NS + 1) if elapsed_ns >= 0 else 0
+        while run.calibrations < due:
+            self._calibrate(run, ROW_PAIRS_AT_START)
+
+    def _send_packets(self, run: LvpmSampling) -> None:
+        while len(run.waiting) >= PACKET_SAMPLES and self._port.is_open:
+            run.waiting, run.places = run.waiting[run.places :], max(0, run.places - len(run.waiting))
+            index = run.pacer.next_index - len(run.waiting)
+            for fault in run.faults.due(index / self._rate_hz):
+                self._begin_fault(run, fault)
+            if len(run.waiting) < PACKET_SAMPLES or self._over_current:
+                return
+            load, run.waiting = run.waiting[:PACKET_SAMPLES], run.waiting[PACKET_SAMPLES:]
+            self._packet(run, DATA, self._converter.measure(load[:, 0], load[:, 1]))
+            run.to_calibration -= 1
+            if not run.to_calibration:
+                run.to_calibration = PACKETS_BEFORE_CALIBRATION[1]
+                self._calibrate(run, 1)
 
     def _begin_fault(self, run: LvpmSampling, fault: Fault) -> None:
         if fault.kind is FaultKind.DISCONNECT:
             self._port.close()
+        elif fault.kind is FaultKind.OVER_CURRENT:
+            self._over_current = True
         elif fault.kind is FaultKind.RECALIBRATE:
             self._converter.drift()
-            self._calibrate(run)
+            self._calibrate(run, 1)
+            self._calibrate(run, 1)
         elif fault.kind is FaultKind.STALL:
-            # The instrument has no memory to speak of: what it cannot send is lost.
-            packets = round(fault.amount * self._rate_hz / PACKET_SAMPLES)
-            run.faults.damage(FaultKind.LOST_PACKETS, packets)
+            self._lose(run, round(fault.amount * self._rate_hz))
         else:
             run.faults.damage(fault.kind, int(fault.amount))
 
-    def _calibrate(self, run: LvpmSampling) -> None:
-        for kind in (ZERO_CALIBRATION, REFERENCE_CALIBRATION):
-            self._packet(run, kind, self._converter.calibration(kind))
+    def _lose(self, run: LvpmSampling, samples: int) -> None:
+        """The host does not read: the oldest samples stay, those that find no place are lost and counted."""
+        lost = max(0, samples - BUFFERED_SAMPLES)
+        run.lost += lost
+        self._counts["lost_samples"] += lost
+        t_ns = run.pacer.skip(lost)
+        if self._truth is not None and len(t_ns):
+            self._truth.add(t_ns, *self._signal.sample(t_ns))
+
+    def _calibrate(self, run: LvpmSampling, pairs: int) -> None:
+        kind = ZERO_CALIBRATION if run.calibrations % 2 else REFERENCE_CALIBRATION
+        run.calibrations += 1
+        voltage_v = float(self._load(np.array([run.start_ns], np.int64))[1][0])
+        self._packet(run, kind, self._converter.calibration(kind, pairs, voltage_v))
+        if pairs == 1:
+            run.places += 2  # its rows take the place of samples
+
+    def _end(self, run: LvpmSampling) -> None:
+        """Sampling ends; samples that make no whole packet go out in a shorter one."""
+        left = run.waiting[: PACKET_SAMPLES - 1]
+        if len(left) and self._over_current:
+            self._packet(run, DATA, self._converter.measure(left[:, 0], left[:, 1]))
+        self._sampling = None
 
     def _packet(self, run: LvpmSampling, kind: int, measurements: NDArray[np.void]) -> None:
-        hit = {kind for kind in _PACKET_FAULTS if run.faults.hits(kind)}
-        flags = run.sequence | self.output_on * FLAG_OUTPUT_ON
-        flags |= (FaultKind.OVER_CURRENT in hit) * FLAG_OVER_CURRENT
+        hit = {fault for fault in _PACKET_FAULTS if run.faults.hits(fault)}
+        flags = run.sequence | FLAG_OUTPUT_ON
         run.sequence = (run.sequence + 1) % SEQUENCE_MODULUS
-        # The unknown bytes hold values that ACTS has seen. The last one matters: without it every client
-        # would lose one sample per packet.
-        frame = encode_frame(bytes([flags, kind, 0x00, 0xC4]) + measurements.tobytes() + b"\x84")
+        lost, run.lost = run.lost % 256, 0
+        # The trailing byte matters: without it every client would lose one sample per packet.
+        frame = encode_frame(bytes([flags, kind, 0, lost]) + measurements.tobytes() + b"\0")
         if FaultKind.LOST_PACKETS in hit:
             self._counts["lost_packets"] += 1
             return
@@ -261,25 +343,41 @@ class EmulatedLvpm(Emulator):
         self._to_send.append(frame)
 
 
-def _initial_status(serial: str, rate_hz: float, variant: str) -> dict[str, int]:
-    """Plausible contents; fields that no client interprets are 0."""
-    if variant not in _HARDWARE_REVISIONS:
-        raise ConfigError(f"variant {variant!r}: an LVPM has no such", hint="revision-1, or none")
+def _variant_words(variant: str) -> set[str]:
+    words = {word for word in variant.split(",") if word}
+    for word in words - set(_WORDS):
+        raise ConfigError(f"variant {word!r}: an LVPM has no such", hint=f"it has: {', '.join(_WORDS)}")
+    return words
+
+
+def _initial_status(serial: str, rate_hz: float, words: set[str]) -> dict[str, int]:
     number = serial or "12345"
     if not number.isdecimal() or int(number) > 0xFFFF:
         raise ConfigError(f"serial {serial!r}: an LVPM's is a number up to 65535")
     if rate_hz % 1000 or rate_hz > 255_000:
         raise ConfigError(f"rate_hz {rate_hz:g}: an LVPM states its rate in whole kHz, up to 255")
+    fresh = "fresh" in words
+    resistors = dict(zip(("MainFine", "UsbFine", "AuxFine", "MainCoarse", "UsbCoarse", "AuxCoarse"),
+                         (69, 60, -28, 51, 41, 20), strict=True))  # fmt: skip
     return dict.fromkeys(STATUS_FIELDS, 0) | {
         "packetType": STATUS_TYPE,
-        "firmwareVersion": 18,
-        "protocolVersion": 14,
-        "hardwareRevision": _HARDWARE_REVISIONS[variant],
+        "reserved": EMULATED_MARK,
+        "firmwareVersion": 20,
+        "protocolVersion": 17,
+        "hardwareRevision": 1 if "revision-1" in words else 4,
         "serialNumber": int(number),
         "sampleRate": int(rate_hz / 1000),
-        "outputVoltageSetting": voltage_code(4.0),
-        "powerUpCurrentLimit": current_limit_code(3.0),
-        "runTimeCurrentLimit": current_limit_code(3.0),
-        "voltage1": round(4.0 / 125e-6),
-        "voltage2": round(4.0 / 125e-6),
+        "temperature": 50,
+        "temperatureLimit": 38,
+        "dacCalLow": 0xB0E2,
+        "dacCalHigh": 0x2E1B,
+        "powerUpTime": 20,
+        "usbPassthroughMode": 2,
+        "initialUsbVoltage": 32_000,
+        "initialAuxVoltage": 32_000,
+        "outputVoltageSetting": 170 if fresh else voltage_code(4.0),
+        "powerUpCurrentLimit": 959 if fresh else current_limit_code(3.0),
+        "runTimeCurrentLimit": 434 if fresh else current_limit_code(3.0),
+        **{f"{name[0].lower()}{name[1:]}Resistor": value for name, value in resistors.items()},
+        **{f"def{name}Resistor": value for name, value in resistors.items()},
     }

@@ -32,10 +32,19 @@ class Pacer:
         """True host time between two samples."""
         return 1e9 / (self.rate_hz * (1.0 + self.skew_ppm * 1e-6))
 
+    def skip(self, count: int) -> NDArray[np.int64]:
+        """Leave out the next samples; returns the true host time of each."""
+        first = self.next_index
+        self.next_index += count
+        return self._times(first)
+
+    def _times(self, first: int) -> NDArray[np.int64]:
+        numbers = np.arange(first, self.next_index)
+        times: NDArray[np.int64] = self.start_ns + np.rint(numbers * self.period_ns).astype(np.int64)
+        return times
+
     def due(self, now_ns: int) -> tuple[int, NDArray[np.int64]]:
         """Samples due since the last call: number of the first, and the true host time of each."""
         first = self.next_index
         self.next_index = max(first, int((now_ns - self.start_ns) / self.period_ns) + 1)
-        return first, self.start_ns + np.rint(np.arange(first, self.next_index) * self.period_ns).astype(
-            np.int64
-        )
+        return first, self._times(first)

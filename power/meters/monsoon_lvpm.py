@@ -4,13 +4,17 @@ What it leaves alone: opening, streaming, closing and dying never change the out
 limits or the USB passthrough. Only the methods named after these settings do, and they refuse what the
 configuration forbids.
 
-A stream needs the USB passthrough to be off, because a phone that charges through it draws less from the
-main output. Only the mode ``off`` is accepted: ``auto`` is said to mean off while sampling, but nothing
-the instrument reports would prove it.
+Each command is one frame in one write, and the next one waits for its answer: of several frames in one write
+the firmware takes the first only.
+
+A stream needs the USB passthrough to be off, because a phone that charges through it draws less from the main
+output. The modes ``off`` and ``auto`` are accepted: with ``auto``, as the instrument comes up, the firmware
+opens the switch while it samples.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from joulefleet.config import ClosedModel, validate
@@ -26,7 +30,7 @@ from power.meters.safety import (
 )
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
 from power.meters.streaming import StreamingMeter
-from power.model import Accuracy, InstrumentInfo, RangeAccuracy
+from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import lvpm_frames as wire
 from power.wire.hvpm_control import UsbPassthrough
@@ -37,6 +41,8 @@ KIND = "monsoon-lvpm"
 
 STATUS_ATTEMPTS = 3
 STATUS_TIMEOUT_S = 0.5
+
+OFF_WHILE_SAMPLING = (UsbPassthrough.OFF, UsbPassthrough.AUTO)
 
 PORT_DESCRIPTION = "mobile device power monitor"
 """What the instrument calls itself on USB; Catapult finds it by this too."""
@@ -87,19 +93,20 @@ class MonsoonLvpm(StreamingMeter):
             firmware=f"{status.raw['firmwareVersion']} (protocol {status.raw['protocolVersion']})",
             hardware=f"revision {status.raw['hardwareRevision']}",
             port=self._port.path,
-            emulated=not is_real_serial(self._port.path),
+            emulated=status.emulated or not is_real_serial(self._port.path),
             rate_hz=status.rate_hz,
             tick_hz=status.rate_hz,
             uniform_ticks=True,
             accuracy=ACCURACY,
             facts={**status.facts(), TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM},
         )
-        super().__init__(config, info, decoder_for(info))
+        self._stream_decoder = decoder_for(info)
+        super().__init__(config, info, self._stream_decoder)
 
     def status(self) -> wire.Status:
         """Ask the instrument for its settings; not while it samples."""
         self._require_idle()
-        return _read_status(self._port)
+        return _command(self._port, wire.GET_STATUS, attempts=STATUS_ATTEMPTS)
 
     def set_voltage(self, voltage_v: float) -> float:
         """Switch the output on at a voltage.
@@ -119,8 +126,7 @@ class MonsoonLvpm(StreamingMeter):
         self._require_idle()
 
         def change() -> float:
-            self._port.write(wire.set_voltage(code))
-            return self.status().output_setting_v
+            return _command(self._port, wire.set_voltage(code)).output_setting_v
 
         return confirmed_voltage(
             self.config,
@@ -133,8 +139,7 @@ class MonsoonLvpm(StreamingMeter):
     def switch_output_off(self) -> None:
         """Cut the device's supply. The instrument keeps the voltage setting for the next time."""
         self._require_idle()
-        self._port.write(wire.set_voltage(0))
-        _read_status(self._port)  # it still answers, so it has taken the command
+        _command(self._port, wire.set_voltage(0))
 
     def current_limit_max_a(self) -> float:
         """See `power.meters.safety.OutputControl`."""
@@ -156,15 +161,31 @@ class MonsoonLvpm(StreamingMeter):
         except ValueError as error:
             raise UnsafeOutput(f"{KIND}: {error}") from error
         self._require_idle()
-        self._port.write(wire.set_run_time_limit(run_time) + wire.set_power_up_limit(power_up))
         status = self.status()
+        frames = wire.set_limit(wire.Limit.RUN_TIME, status.raw["runTimeCurrentLimit"], run_time)
+        frames += wire.set_limit(wire.Limit.POWER_UP, status.raw["powerUpCurrentLimit"], power_up)
+        for frame in frames:
+            try:
+                status = _command(self._port, frame)
+            except MeterProtocolError as error:
+                raise self._half_way(status, error) from error
         return CurrentLimits(status.run_time_limit_a, status.power_up_limit_a)
+
+    def _half_way(self, last: wire.Status, error: MeterError) -> MeterError:
+        """What to say when one of the two commands of a limit fails; the state between them is safe."""
+        now = last
+        with contextlib.suppress(MeterError):
+            now = self.status()
+        return MeterError(
+            f"{error.message}; its limits are now {now.run_time_limit_a:.3f} A at run time and"
+            f" {now.power_up_limit_a:.3f} A at power-up",
+            hint="set them again; the output was left as it was",
+        )
 
     def set_usb_passthrough(self, mode: UsbPassthrough) -> None:
         """Connect or disconnect the USB port at the front."""
         self._require_idle()
-        self._port.write(wire.set_usb_passthrough(mode))
-        found = self.status().usb_passthrough
+        found = _command(self._port, wire.set_usb_passthrough(mode)).usb_passthrough
         if found != mode:
             raise MeterError(
                 f"{KIND}: the USB passthrough reads {found} after {int(mode)} was set",
@@ -174,10 +195,12 @@ class MonsoonLvpm(StreamingMeter):
     def begin_sampling(self) -> None:
         """See `StreamingMeter`; checks first that the reading will mean what it says."""
         status = self.status()
-        if status.usb_passthrough != UsbPassthrough.OFF and self._options.usb_passthrough_off:
+        if status.usb_passthrough not in OFF_WHILE_SAMPLING:
+            if not self._options.usb_passthrough_off:
+                raise passthrough_error(self.config, status.usb_passthrough)
             self.set_usb_passthrough(UsbPassthrough.OFF)
-        elif status.usb_passthrough != UsbPassthrough.OFF:
-            raise passthrough_error(self.config, status.usb_passthrough)
+        if wire.StatusBit.OUTPUT_OFF in status.bits:
+            self._own_findings.add("output_off", Severity.WARNING, "the instrument's output is off")
         note_settings(
             self._own_findings,
             self.config,
@@ -186,19 +209,29 @@ class MonsoonLvpm(StreamingMeter):
             tolerance_v=0.0051,  # half a step of the setting
             room_v=1e-6,
         )
-        self._port.drain_input()
-        self._port.write(wire.START)
+        _command(self._port, wire.PREPARE)
+        self._port.write(wire.START)  # answered by the stream itself
         self._sampling = True
 
     def end_sampling(self) -> None:
         """See `StreamingMeter`."""
         self._port.write(wire.STOP)
-        self._port.drain_input()
+        self._port.drain_input()  # the last samples and the answer
         self._sampling = False
 
     def read_bytes(self) -> bytes:
-        """See `StreamingMeter`."""
-        return self._port.read_available()
+        """See `StreamingMeter`.
+
+        Raises:
+            MeterError: The instrument has ended the stream by itself.
+        """
+        data = self._port.read_available()
+        if not data and self._stream_decoder.ended:
+            raise MeterError(
+                f"{KIND}: {self._stream_decoder.ended}",
+                hint="look for what draws the current, then switch the output on again",
+            )
+        return data
 
     def close(self) -> None:
         """See `StreamingMeter`."""
@@ -261,7 +294,7 @@ def _open_port(path: str, serial: str) -> tuple[SerialPort, wire.Status]:
     try:
         port.write(wire.STOP)  # a client that died may have left it sampling
         port.drain_input()
-        status = _read_status(port)
+        status = _command(port, wire.GET_STATUS, attempts=STATUS_ATTEMPTS)
         if serial and str(status.serial_number) != serial.strip().lstrip("0"):
             raise MeterNotFound(
                 f"{KIND}: the instrument on {path} has serial number {status.serial_number}, not {serial}",
@@ -275,10 +308,15 @@ def _open_port(path: str, serial: str) -> tuple[SerialPort, wire.Status]:
     return port, status
 
 
-def _read_status(port: SerialPort) -> wire.Status:
-    for _ in range(STATUS_ATTEMPTS):
+def _command(port: SerialPort, frame: bytes, *, attempts: int = 1) -> wire.Status:
+    """Write one frame and wait for the status that answers it.
+
+    Raises:
+        MeterProtocolError: No answer comes.
+    """
+    for _ in range(attempts):
         port.drain_input(quiet_s=0.0)
-        port.write(wire.GET_STATUS)
+        port.write(frame)
         received = b""
         deadline = time.monotonic() + STATUS_TIMEOUT_S
         while time.monotonic() < deadline:
@@ -287,6 +325,6 @@ def _read_status(port: SerialPort) -> wire.Status:
             if status is not None:
                 return status
     raise MeterProtocolError(
-        f"{KIND} on {port.path}: no answer to a status request",
+        f"{KIND} on {port.path}: no answer to the command {frame[1:-1].hex(' ')}",
         hint="is this its port, and is it switched on? One with USB firmware is kind monsoon-hvpm",
     )

@@ -18,7 +18,7 @@ from joulefleet.errors import (
     MeterProtocolError,
     MissingExtra,
 )
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 
 if TYPE_CHECKING:
     import usb.core

@@ -21,6 +21,8 @@ from power.wire.lvpm_frames import (
     SEQUENCE_MODULUS,
     STATUS_STRUCT,
     STATUS_TYPE,
+    Status,
+    StatusBit,
     sample_frame,
     samples_in,
 )
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Bytes = NDArray[np.uint8]
+
+LOST_MODULUS = 256
+"""After so many samples a packet's count of lost ones is back at 0."""
 
 _NOT_A_SAMPLE_PACKET = 255
 _RAILS = (-32768, 32766)  # of a 16-bit converter whose bit 0 names the range
@@ -48,11 +53,13 @@ class _Piece:
 class LvpmDecoder:
     """Decodes the main channel. See `power.wire.decoder.Decoder`.
 
-    The tick is the sample's number, counted from the first sample packet, lost ones included. A lost packet
-    is taken to have held as many samples as its neighbours; calibration packets take no sample's place
-    (inferred, no client knows better).
+    The tick is the sample's number, counted from the first sample packet, lost ones included. Losses show in
+    two places: a byte of each packet counts the samples that the instrument had no room for before it, and
+    the sequence number skips where whole packets did not arrive; such a packet is taken to have held as many
+    samples as its neighbours. The rows of a calibration in the stream take the place of samples, so a block
+    ends there, but nothing was lost. (Firmware 20 does it so, see ``docs/power.md``.)
 
-    Samples depend on the bytes alone. Only the check for losses of a multiple of 16 packets looks at
+    Samples depend on the bytes alone. Only the check for losses of whole turns of these counters looks at
     ``arrival_ns``, so the point where such a loss is counted depends on the portions.
 
     Args:
@@ -74,6 +81,14 @@ class LvpmDecoder:
         self._lost = 0  # samples, since the last piece
         self._started = False
         self._pieces: list[_Piece] = []
+        self._ended = ""
+        self._turn_memory = round(3 * rate_hz)  # as long as a loss may take to be noticed
+        self._no_room_index = -self._turn_memory
+
+    @property
+    def ended(self) -> str:
+        """Why the instrument ended the stream by itself; empty while it goes on."""
+        return self._ended
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -124,18 +139,27 @@ class LvpmDecoder:
         if samples:
             self._take_sample_packets(np.ascontiguousarray(rows).view(sample_frame(samples))[:, 0], samples)
         elif size == STATUS_STRUCT.size + 2 and (rows[:, 1] == STATUS_TYPE).all():
-            return  # the late answer to a question asked before the stream
+            self._take_status(Status.decode(rows[-1, 1:-1].tobytes()))
         elif size == 1:
             self._note("empty_packet", Severity.INFO, "packets without content came", len(rows))
         else:
             self._unknown(len(rows), rows.size)
+
+    def _take_status(self, status: Status) -> None:
+        """The late answer to a question asked before the stream, or the end of it."""
+        if StatusBit.STREAM_ENDED not in status.bits:
+            return
+        self._ended = "it ended the stream by itself"
+        if StatusBit.OVER_CURRENT in status.bits:
+            self._ended = "over-current or thermal shutdown: it cut the output and ended the stream"
+            self._note("over_current", Severity.ERROR, "the instrument cut the output and ended the stream")
 
     def _take_sample_packets(self, packets: NDArray[Any], samples: int) -> None:
         reserved = (packets["flags"] & FLAGS_RESERVED != 0) | (packets["type"] > REFERENCE_CALIBRATION)
         kind = np.where(reserved, _NOT_A_SAMPLE_PACKET, packets["type"])
         sequence: Bytes = packets["flags"] % SEQUENCE_MODULUS
         jump = (sequence[1:] - sequence[:-1]) % SEQUENCE_MODULUS != 1  # 256 is a multiple: wrapping is fine
-        cuts = np.flatnonzero((kind[1:] != kind[:-1]) | jump) + 1
+        cuts = np.flatnonzero((kind[1:] != kind[:-1]) | jump | (packets["lost"][1:] != 0)) + 1
         edges = [0, *cuts.tolist(), len(packets)]
         for first, last in pairwise(edges):
             run = packets[first:last]
@@ -143,6 +167,8 @@ class LvpmDecoder:
                 self._unknown(len(run), run.nbytes)
                 continue
             self._count_lost(int(sequence[first]), samples, run.itemsize)
+            if self._started:  # while it calibrates before the first sample nothing is missed
+                self._count_no_room(int(run["lost"][0]))
             self._sequence = int(sequence[last - 1])
             self._note_flags(run["flags"], samples if kind[first] == DATA else 0)
             if kind[first] == DATA:
@@ -160,6 +186,11 @@ class LvpmDecoder:
         lost += SEQUENCE_MODULUS * max(0, round((skipped_bytes / packet_bytes - lost) / SEQUENCE_MODULUS))
         self._lose(lost * (self._packet_samples or samples))
 
+    def _count_no_room(self, samples: int) -> None:
+        if samples:
+            self._lose(samples)
+            self._no_room_index = self._next_index
+
     def _lose(self, samples: int) -> None:
         self._lost += samples
         self._next_index += samples
@@ -168,6 +199,8 @@ class LvpmDecoder:
         for packet in readings:
             if self._calibration.add(kind, packet):
                 self._note("recalibrated", Severity.INFO, "the instrument's own calibration changed")
+        if self._started:
+            self._next_index += readings.size
 
     def _take_data(self, measurements: NDArray[Any]) -> None:
         count = len(measurements)
@@ -212,12 +245,15 @@ class LvpmDecoder:
     def _check_elapsed(self, arrival_ns: int) -> None:
         if not self._packet_samples:
             return
-        missing = self._elapsed.add(self._next_index, arrival_ns, SEQUENCE_MODULUS * self._packet_samples)
+        # A whole turn leaves no trace, but an instrument without room rarely loses just that.
+        no_room = self._next_index - self._no_room_index < self._turn_memory
+        turn = LOST_MODULUS if no_room else SEQUENCE_MODULUS * self._packet_samples
+        missing = self._elapsed.add(self._next_index, arrival_ns, turn)
         if missing > 0:
             self._note(
                 "late_gap",
                 Severity.WARNING,
-                "a loss that the sequence cannot show (16 packets or a multiple) was counted up to 2 s late",
+                "a loss that the counters cannot show (whole turns of them) was counted up to 2 s late",
                 missing,
             )
             self._lose(missing)
@@ -245,7 +281,8 @@ def _join(pieces: list[_Piece]) -> list[Decoded]:
     """Pieces without a gap between them as one block."""
     if not pieces:
         return []
-    starts = [i for i, piece in enumerate(pieces) if i == 0 or piece.dropped_before]
+    ends = [0, *(piece.first_index + len(piece.current_a) for piece in pieces)]
+    starts = [i for i, piece in enumerate(pieces) if i == 0 or piece.first_index != ends[i]]
     blocks = []
     for first, last in zip(starts, [*starts[1:], len(pieces)], strict=True):
         part = pieces[first:last]

@@ -1,8 +1,9 @@
-"""Losses that a 4-bit sequence number cannot show: a multiple of 16 packets at once.
+"""Losses that the stream's own counters cannot show: whole turns of them.
 
-Samples come at a known rate, so the delay ``arrival - index x period`` has a floor. Single reads are late
-all the time, but a floor that rises at once by the length of 16 packets, and stays there, means that so
-many packets are missing from the count. A crystal that is off lets the floor rise slowly and evenly,
+The 4-bit sequence number turns after 16 packets, the count of samples that the instrument had no room for
+after 256 samples. Samples come at a known rate, so the delay ``arrival - index x period`` has a floor. Single
+reads are late all the time, but a floor that rises at once by the length of a turn, and stays there, means
+that so many samples are missing from the count. A crystal that is off lets the floor rise slowly and evenly,
 which is learned and not mistaken for losses.
 """
 
@@ -20,7 +21,7 @@ MIN_READS = 8
 """A floor over fewer reads says little."""
 
 TOLERANCE = 0.25
-"""How far, in units of 16 packets, a rise may be from a whole number and still be taken for losses."""
+"""How far, in turns, a rise may be from a whole number and still be taken for losses."""
 
 DRIFT = 500e-6
 """How fast the floor may rise beyond what was learned: as much as `power.timebase` allows a crystal."""
@@ -45,16 +46,16 @@ class ElapsedCheck:
     _suspected: int = 0
     _rises_ns: deque[float] = field(default_factory=lambda: deque(maxlen=9))
 
-    def add(self, next_index: int, arrival_ns: int, cycle_samples: int) -> int:
+    def add(self, next_index: int, arrival_ns: int, turn: int) -> int:
         """Note a read.
 
         Args:
             next_index: Samples counted so far, lost ones included.
             arrival_ns: Host time at which the last of them had arrived.
-            cycle_samples: Samples in 16 packets.
+            turn: Samples after which the counter in question is back at its beginning.
 
         Returns:
-            Samples that the count lacks (if negative: has too many), a multiple of ``cycle_samples``. The
+            Samples that the count lacks (if negative: has too many), a multiple of ``turn``. The
             caller is expected to add them to its count, unless negative.
         """
         if self._origin_ns is None:
@@ -64,26 +65,31 @@ class ElapsedCheck:
         self._reads += 1
         if arrival_ns - self._window_ns < WINDOW_NS or self._reads < MIN_READS:
             return 0
-        cycles = self._judge(cycle_samples * 1e9 / self.rate_hz, arrival_ns - self._window_ns)
+        missing = self._judge(turn, arrival_ns - self._window_ns)
         self._window_ns, self._lowest_ns, self._reads = arrival_ns, float("inf"), 0
-        return cycles * cycle_samples
+        return missing
 
-    def _judge(self, cycle_ns: float, window_ns: int) -> int:
+    def _judge(self, turn: int, window_ns: int) -> int:
         if self._floor_ns is None:
             self._floor_ns = self._lowest_ns
             return 0
         drift_ns = median(self._rises_ns) if len(self._rises_ns) >= 3 else 0.0
-        rise = (self._lowest_ns - self._floor_ns - drift_ns) / cycle_ns
-        cycles = round(rise) if abs(rise - round(rise)) <= TOLERANCE else 0
-        if cycles != self._suspected and cycles != 0:
-            self._suspected = cycles
+        missing = _whole_turns((self._lowest_ns - self._floor_ns - drift_ns) * self.rate_hz * 1e-9, turn)
+        if missing != self._suspected and missing != 0:
+            self._suspected = missing
             self._floor_ns += drift_ns
             return 0
         self._suspected = 0
         # Counting losses lowers the delay again; a surplus cannot be taken back.
-        lowest_ns = self._lowest_ns - max(0, cycles) * cycle_ns
+        lowest_ns = self._lowest_ns - max(0, missing) * 1e9 / self.rate_hz
         floor_ns = min(lowest_ns, self._floor_ns + drift_ns + DRIFT * window_ns)
-        if cycles == 0:
+        if missing == 0:
             self._rises_ns.append(floor_ns - self._floor_ns)
         self._floor_ns = floor_ns
-        return cycles
+        return missing
+
+
+def _whole_turns(rise: float, turn: int) -> int:
+    """The multiple of a turn that is near a rise, in samples; 0 if none is."""
+    count = round(rise / turn)
+    return turn * count if abs(rise - turn * count) <= TOLERANCE * turn else 0

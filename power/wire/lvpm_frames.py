@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum, IntFlag
 from functools import lru_cache
 
 import numpy as np
@@ -46,9 +47,11 @@ def encode_frame(body: bytes) -> bytes:
 
 GET_STATUS = encode_frame(b"\x01\x00\x00")
 STOP = encode_frame(b"\x03\x00")
-# The first command has no known meaning, but every client sends it. The second asks for samples without
-# end (FFFFFFFF) and for a calibration every 0x03E8 = 1000 ms; both readings are inferred.
-START = encode_frame(b"\x01\x1b\x01") + encode_frame(b"\x02\xff\xff\xff\xff\x03\xe8")
+PREPARE = encode_frame(b"\x01\x1b\x01")
+START = encode_frame(b"\x02\xff\xff\xff\xff\x03\xe8")
+"""Each is a write of its own: of several frames in one write the firmware takes the first only. Preparing has
+no known effect, but every client does it. Start asks for samples without end (FFFFFFFF) and a calibration
+after every 0x03E8 = 1000 packets."""
 
 
 def voltage_code(voltage_v: float) -> int:
@@ -83,14 +86,22 @@ def set_voltage(code: int) -> bytes:
     return encode_frame(bytes([0x01, 0x01, code]))
 
 
-def set_power_up_limit(code: int) -> bytes:
-    """Command: highest current while the output comes up."""
-    return encode_frame(bytes([0x01, 0x08, code & 0xFF])) + encode_frame(bytes([0x01, 0x09, code >> 8]))
+class Limit(IntEnum):
+    """A current limit: the number of the command for its low byte; the next one is for the high byte."""
+
+    POWER_UP = 0x08
+    RUN_TIME = 0x0A
 
 
-def set_run_time_limit(code: int) -> bytes:
-    """Command: highest current afterwards."""
-    return encode_frame(bytes([0x01, 0x0A, code & 0xFF])) + encode_frame(bytes([0x01, 0x0B, code >> 8]))
+def set_limit(limit: Limit, old: int, new: int) -> list[bytes]:
+    """Commands that change a limit from one code to another, each to be written and confirmed by itself.
+
+    A limit takes two commands and holds in between. Their order is such that this limit is never higher, in
+    amperes, than the higher of the old and the new one.
+    """
+    low = encode_frame(bytes([0x01, limit, new & 0xFF]))
+    high = encode_frame(bytes([0x01, limit + 1, new >> 8]))
+    return [high, low] if new >> 8 > old >> 8 else [low, high]  # a higher code is a lower current
 
 
 def set_usb_passthrough(mode: UsbPassthrough) -> bytes:
@@ -116,13 +127,14 @@ def split_frames(data: bytes) -> tuple[list[bytes], bytes]:
     return bodies, data
 
 
-STATUS_STRUCT = struct.Struct(">BBBhhhHhhhHBBBxBbHBHHHHBbbHHBBBbbbbbbbbbBH")
+STATUS_STRUCT = struct.Struct(">BBBhhhHhhhHBBBBBbHBHHHHBbbHHBBBbbbbbbbbbBH")
 STATUS_TYPE = 0x10
 STATUS_FIELDS = (
     *("packetType", "firmwareVersion", "protocolVersion"),
     *("mainFineCurrent", "usbFineCurrent", "auxFineCurrent", "voltage1"),
     *("mainCoarseCurrent", "usbCoarseCurrent", "auxCoarseCurrent", "voltage2"),
-    *("outputVoltageSetting", "temperature", "status", "leds", "mainFineResistor", "serialNumber"),
+    *("outputVoltageSetting", "temperature", "status", "reserved", "leds", "mainFineResistor"),
+    "serialNumber",
     *("sampleRate", "dacCalLow", "dacCalHigh", "powerUpCurrentLimit", "runTimeCurrentLimit"),
     *("powerUpTime", "usbFineResistor", "auxFineResistor", "initialUsbVoltage", "initialAuxVoltage"),
     *("hardwareRevision", "temperatureLimit", "usbPassthroughMode"),
@@ -130,7 +142,23 @@ STATUS_FIELDS = (
     *("defMainFineResistor", "defUsbFineResistor", "defAuxFineResistor"),
     *("defMainCoarseResistor", "defUsbCoarseResistor", "defAuxCoarseResistor", "eventCode", "eventData"),
 )
-"""The names that all clients use, in wire order."""
+"""The names that all clients use, in wire order; ``reserved`` is a byte that none of them looks at."""
+
+_NOT_FACTS = ("packetType", "outputVoltageSetting", "reserved")
+
+EMULATED_MARK = 0xE5
+"""What our emulator puts into ``reserved``; the firmware leaves 0 there."""
+
+
+class StatusBit(IntFlag):
+    """Bits of the field ``status``, as firmware 20 sets them."""
+
+    OUTPUT_OFF = 0x01
+    OVER_CURRENT = 0x02
+    BAD_CHECKSUM = 0x04
+    STREAM_ENDED = 0x08  # by itself, or it never began
+    STOPPED = 0x10
+    UNKNOWN_COMMAND = 0x40
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +213,16 @@ class Status:
         return self.raw["usbPassthroughMode"]
 
     @property
+    def emulated(self) -> bool:
+        """Whether it is our emulator that answers."""
+        return self.raw["reserved"] == EMULATED_MARK
+
+    @property
+    def bits(self) -> StatusBit:
+        """What it says of its output and of the last command."""
+        return StatusBit(self.raw["status"])
+
+    @property
     def voltage_step_v(self) -> float:
         """Volts per count of a sample's voltage (Catapult's rule by hardware revision)."""
         return 62.5e-6 if self.raw["hardwareRevision"] == 1 else 125e-6
@@ -203,7 +241,9 @@ class Status:
                 out[f"{name}_ohm"] = round(base_ohm + 1e-4 * value, 4)
             elif name in ("voltage1", "voltage2", "initialUsbVoltage", "initialAuxVoltage"):
                 out[f"{name}_v"] = value * 125e-6
-            elif name not in ("packetType", "outputVoltageSetting") and not name.endswith("CurrentLimit"):
+            elif name not in ("packetType", "outputVoltageSetting", "reserved") and not name.endswith(
+                "CurrentLimit"
+            ):
                 out[name] = value
         return out
 
@@ -247,7 +287,8 @@ def sample_frame(samples: int) -> np.dtype[np.void]:
             ("length", "u1"),
             ("flags", "u1"),
             ("type", "u1"),
-            ("unknown", "u1", 2),
+            ("reserved", "u1"),
+            ("lost", "u1"),  # samples that the instrument had no room for before this packet, modulo 256
             ("measurements", MEASUREMENT, samples),
             ("trailer", "u1"),
             ("checksum", "u1"),

@@ -8,11 +8,12 @@ import pytest
 
 from emulator.experiments.numbers import as_csv
 from emulator.experiments.render import as_markdown
-from emulator.experiments.results import ExperimentResults, FinishedRun, load_experiment
+from emulator.experiments.results import ExperimentResults, load_experiment
 from emulator.experiments.summary import summarise
 from emulator.experiments.vanilla import against_vanilla
 from emulator.round.accounting import vanilla_cost
 from emulator.round.outcome import Accounting, ClientCost
+from emulator.runs.reading import FinishedRun
 from tests.emulator.small_experiment import played, small_plan
 
 

@@ -125,7 +125,7 @@ def lvpm_status(talk: SerialTalk) -> None:
 
 def lvpm_settings(talk: SerialTalk) -> None:
     """Every setting by itself, each answered by a status."""
-    for body in ("0101aa", "010100", "0101c8"):
+    for body in ("0101c8", "010100", "0101c8"):
         talk.say(bytes.fromhex(body), listen_s=0.2)
     for body in ("010880", "010902", "010a80", "010b02", "011000", "011001", "011002", "011b01"):
         talk.say(bytes.fromhex(body), listen_s=REPLY_S)

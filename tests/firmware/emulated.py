@@ -24,7 +24,7 @@ class EmulatedSerial:
 
     def __init__(self) -> None:
         self._now_ns = 1_000_000_000_000
-        self._emulator = EmulatedLvpm(EmulatorOptions(serial="12345", signal=LOAD))
+        self._emulator = EmulatedLvpm(EmulatorOptions(serial="12345", signal=LOAD, variant="fresh"))
         self._port = os.open(self._emulator.address, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
         tty.setraw(self._port)
 

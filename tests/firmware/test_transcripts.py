@@ -39,7 +39,6 @@ def test_hvpm_firmware_says_what_is_written_down(images: Path, version: int, sce
     assert dump("HVPM", 0, {"": record_hvpm(images, version, scenario)}) == dump("HVPM", 0, {"": stored})
 
 
-@NOT_YET
 @pytest.mark.parametrize("scenario", LVPM_SCENARIOS)
 def test_emulated_lvpm_says_the_same(emulated_serial: EmulatedSerial, scenario: str) -> None:
     talk = SerialTalk(emulated_serial)

@@ -70,11 +70,21 @@ def without_number(message: Message) -> tuple[str, str, bool, bytes]:
     data = bytearray(message.data)
     if message.sender == "unit" and message.what == "bulk" and len(data) > 3:
         data[2] &= 0xF0
+    elif message.sender == "unit" and not message.what and is_short(data):
+        data = data[1:3]  # how many samples are left over is a matter of microseconds
+        data[0] &= 0xF0
     elif message.sender == "unit" and not message.what and len(data) > 60:
         data[1] &= 0xF0
         data[4] = 0  # samples lost before the packet: depends on the instrument's phase
         data[-1] = 0
+    elif message.sender == "unit" and not message.what and len(data) == 60:
+        data[23] = data[-1] = 0  # where our emulator says that it is one
     return message.sender, message.what, message.stall, bytes(data)
+
+
+def is_short(frame: bytes | bytearray) -> bool:
+    """Whether it is the last data packet of an LVPM's stream, which holds what is left."""
+    return len(frame) > 6 and frame[1] & 0xF0 == 0x20 and frame[2] == 0 and frame[0] < 126
 
 
 def is_calibration(message: Message) -> bool:

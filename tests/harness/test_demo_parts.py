@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.experiments.results import ExperimentResults, FinishedRun, load_experiment
+from emulator.experiments.results import ExperimentResults, load_experiment
 from emulator.round.outcome import Accounting
+from emulator.runs.reading import FinishedRun
 from harness.demo.local_bench import FULL, QUICK, local_bench
 from harness.demo.outcome import activation
 from harness.demo.run import METHODS, replay_plan, replayed_savings

@@ -26,6 +26,13 @@ class Complaints(logging.Handler):
         self.messages.append(record.getMessage())
 
 
+def latest_status(unit: monsoon.Monsoon) -> dict[str, object]:
+    """Mobly takes the first status packet there is, and each setting before left one unread."""
+    for _ in range(12):
+        status = unit.status
+    return dict(status)
+
+
 def main(port: str) -> None:
     complaints = Complaints()
     logging.getLogger().addHandler(complaints)
@@ -35,7 +42,7 @@ def main(port: str) -> None:
     unit.set_max_current(2.5)
     unit.set_max_init_current(3.5)
     unit.usb("auto")
-    changed = unit.status
+    changed = latest_status(unit)
     unit.usb("off")
     data = unit.take_samples(sample_hz=500, sample_num=500, sample_offset=10)
     complaints_so_far = list(complaints.messages)
@@ -43,7 +50,7 @@ def main(port: str) -> None:
     seen = {
         "first": first,
         "changed": changed,
-        "passthrough": unit.mon.GetUsbPassthrough(),
+        "passthrough": latest_status(unit)["usbPassthroughMode"],
         "samples": len(data),
         "average_ma": data.average_current,
         "average_mw": data.total_power,
@@ -51,7 +58,7 @@ def main(port: str) -> None:
         "full_rate_a": full_rate.data_points,
     }
     unit.set_voltage(0)
-    seen["setting_when_off"] = unit.status["outputVoltageSetting"]
+    seen["setting_when_off"] = latest_status(unit)["outputVoltageSetting"]
     # Mobly does not flush between two runs: it complains of the samples that were still on their way.
     seen["complaints"] = complaints_so_far
     seen["later_complaints"] = complaints.messages[len(complaints_so_far) :]

@@ -20,8 +20,8 @@ def frame(body: bytes) -> bytes:
     return struct.pack("B", length) + body + struct.pack("B", (length + sum(body)) % 256)
 
 
-def packet(sequence: int, kind: int, rows: list[Row], *, flags: int = 0x20) -> bytes:
-    body = struct.pack("BBBB", flags | sequence % 16, kind, 0x00, 0xC4)
+def packet(sequence: int, kind: int, rows: list[Row], *, flags: int = 0x20, lost: int = 0) -> bytes:
+    body = struct.pack("BBBB", flags | sequence % 16, kind, 0x00, lost)
     body += b"".join(struct.pack(">hhhH", *row) for row in rows)
     return frame(body + b"\x84")
 
@@ -145,6 +145,9 @@ class SlowDecoder:
             self.skipped += len(body) + 2
             return
         self.count_lost(body[0] % 16, count, len(body) + 2)
+        if self.result.samples:
+            self.pending_loss += body[3]
+            self.index += body[3]
         if body[0] & 0x10:
             self.result.seen["over_current"] += 1
         if not body[0] & 0x20:
@@ -157,6 +160,8 @@ class SlowDecoder:
         else:
             for i, row in enumerate(rows):
                 self.calibrate("coarse" if i % 2 else "fine", str(body[1]), row[0])
+            if self.result.samples:
+                self.index += count
 
     def count_lost(self, sequence: int, count: int, size: int) -> None:
         if self.sequence is not None:

@@ -26,11 +26,16 @@ def run_mobly(peer_python: str, options: EmulatorOptions) -> tuple[dict[str, Any
 
 
 def test_mobly_reads_and_sets_everything(peer_python: str) -> None:
-    options = EmulatorOptions(serial="4711", signal="constant:current=0.25,voltage=4.0")
+    options = EmulatorOptions(
+        serial="4711", signal="constant:current=0.25,voltage=4.0", variant="joined-writes"
+    )
     seen, statistics = run_mobly(peer_python, options)
-    assert seen["complaints"] == []
+    # The firmware answers every setting by a status packet, which Mobly does not read: it drops them later.
+    answers = "Wanted data, dropped type=0x10"
+    assert {complaint[: len(answers)] for complaint in seen["complaints"]} <= {answers}
+    later = ("Wanted status, dropped type=0x2", "Data sequence skipped", answers)
     for complaint in seen["later_complaints"]:
-        assert complaint.startswith(("Wanted status, dropped type=0x2", "Data sequence skipped")), complaint
+        assert complaint.startswith(later), complaint
     assert statistics["discarded_bytes"] == 0
 
     first, changed = seen["first"], seen["changed"]
@@ -50,7 +55,9 @@ def test_mobly_reads_and_sets_everything(peer_python: str) -> None:
 
 
 def test_mobly_sees_both_ranges(peer_python: str) -> None:
-    options = EmulatorOptions(serial="4711", signal="square:low=0.010,high=0.5,period=0.1")
+    options = EmulatorOptions(
+        serial="4711", signal="square:low=0.010,high=0.5,period=0.1", variant="joined-writes"
+    )
     seen, _ = run_mobly(peer_python, options)
     levels = seen["full_rate_a"]
     low = [a for a in levels if a < 0.1]

@@ -25,7 +25,8 @@ from joulefleet.errors import (
     MeterProtocolError,
     UnsafeOutput,
 )
-from power.emulated.lvpm import EmulatedLvpm, LvpmConverter
+from power.emulated.lvpm import EmulatedLvpm
+from power.emulated.lvpm_analogue import LvpmConverter
 from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import in_thread
@@ -152,11 +153,13 @@ def test_every_loss_is_accounted_for(tmp_path: Path) -> None:
             "truncated_frame@0.7:1",
             "recalibrate@0.9",
             "stall@1.2:0.08",
-            "lost_packets@1.5:16",
+            "lost_packets@5:16",
         ),
         truth=tmp_path / "truth",
     )
-    hidden = (48 + 16) * 7  # the stall is 57 packets, 3 * 16 + 9: only time shows more than 4 bits can count
+    # The stall is 400 samples, of which the instrument keeps 80; its count of the others is modulo 256. Of
+    # lost packets, 16 are a whole turn of the sequence. Only time shows both.
+    hidden = 256 + 16 * 15
     blocks: list[SampleBlock] = []
     settled: list[SampleBlock] = []
     with in_thread("monsoon-lvpm", options) as unit, open_meter(config_for(unit.address)) as meter:
@@ -168,10 +171,11 @@ def test_every_loss_is_accounted_for(tmp_path: Path) -> None:
                 meter.stop()
         statistics, findings = unit.statistics, meter.findings
     lost = sum(block.dropped_before or 0 for block in blocks)
-    # 5 + 57 + 16 packets never sent, 2 + 1 sent damaged, 7 samples each
-    assert statistics["lost_packets"] == 5 + 57 + 16
-    assert lost == (5 + 57 + 16 + 2 + 1) * 7
-    assert len(joined(blocks, "ticks")) + lost == blocks[-1].ticks[-1] + 1
+    # 5 + 16 packets never sent, 2 + 1 sent damaged, 15 samples each
+    assert (statistics["lost_packets"], statistics["lost_samples"]) == (5 + 16, 320)
+    assert lost == (5 + 16 + 2 + 1) * 15 + 320
+    calibrations = (blocks[-1].ticks[-1] - 4) // 15_000 * 2 + 4
+    assert len(joined(blocks, "ticks")) + lost + calibrations == blocks[-1].ticks[-1] + 1
     codes = {finding.code: finding.count for finding in findings}
     assert codes == {"gap": lost, "bad_checksum": 2, "resync": 2, "late_gap": hidden, "recalibrated": 2}
     # Once all is counted, every sample is the truth of its own number.
@@ -180,12 +184,18 @@ def test_every_loss_is_accounted_for(tmp_path: Path) -> None:
     assert np.abs(error).max() <= COARSE_STEP_A * 0.51
 
 
-def test_over_current_is_an_error_at_its_place() -> None:
-    blocks, meter, _ = record(EmulatorOptions(faults=("over_current@0.2:3",)), 0.4)
-    (finding,) = meter.findings
-    assert (finding.code, finding.severity, finding.count) == ("over_current", "error", 3)
-    assert finding.first_index == pytest.approx(1000, abs=7)
-    assert finding.last_index == finding.first_index + 20
+def test_over_current_ends_the_stream_and_is_an_error_at_its_place() -> None:
+    blocks: list[SampleBlock] = []
+    with (
+        in_thread("monsoon-lvpm", EmulatorOptions(faults=("over_current@0.2",))) as unit,
+        open_meter(config_for(unit.address)) as meter,
+    ):
+        with pytest.raises(MeterError, match="it cut the output and ended the stream"):
+            for block in meter.stream():
+                blocks.append(block)  # noqa: PERF402 - the blocks before the error are the point
+        (finding,) = meter.findings
+    assert (finding.code, finding.severity) == ("over_current", "error")
+    assert finding.first_index == blocks[-1].ticks[-1] + 1 == pytest.approx(1000, abs=40)
     assert not any(block.dropped_before for block in blocks)
 
 
@@ -440,12 +450,11 @@ def test_a_killed_client_leaves_the_output_as_it_was() -> None:
 
 
 def test_passthrough_must_be_off(emulated: EmulatedLvpm) -> None:
-    for mode in (UsbPassthrough.ON, UsbPassthrough.AUTO):
-        with MonsoonLvpm(config_for(emulated.address)) as meter:
-            meter.set_usb_passthrough(mode)
-            with pytest.raises(MeterError, match="USB passthrough is not off"):
-                capture(meter, 0.1)
-            assert emulated.status.usb_passthrough == mode  # refused, not repaired
+    with MonsoonLvpm(config_for(emulated.address)) as meter:
+        meter.set_usb_passthrough(UsbPassthrough.ON)
+        with pytest.raises(MeterError, match="USB passthrough is not off"):
+            capture(meter, 0.1)
+        assert emulated.status.usb_passthrough == UsbPassthrough.ON  # refused, not repaired
     with open_meter(config_for(emulated.address, options={"usb_passthrough_off": True})) as willing:
         assert len(capture(willing, 0.1))
     assert emulated.status.usb_passthrough == UsbPassthrough.OFF
@@ -477,11 +486,10 @@ class Stubborn(EmulatedLvpm):
     ignores: tuple[int, ...] = ()
     takes_voltage: int | None = None
 
-    def _set(self, what: int, value: int) -> None:
+    def _set(self, what: int, value: int, now_ns: int) -> None:
         if what == 0x01 and value and self.takes_voltage is not None:
             value = self.takes_voltage
-        if what not in self.ignores:
-            super()._set(what, value)
+        super()._set(0x00 if what in self.ignores else what, value, now_ns)
 
 
 @pytest.fixture

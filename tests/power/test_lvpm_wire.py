@@ -73,11 +73,14 @@ def losses_of(blocks: list[Decoded]) -> dict[int, int]:
     [
         (wire.GET_STATUS, "04010000 05"),
         (wire.STOP, "03 0300 06"),
-        (wire.START, "04011b0121 0802ffffffff03e8f1"),
+        (wire.PREPARE, "04011b0121"),
+        (wire.START, "0802ffffffff03e8f1"),
         (wire.set_voltage(170), "040101aab0"),
         (wire.set_voltage(0), "0401010006"),
-        (wire.set_run_time_limit(0x2BC), "04010abccb 04010b0212"),
-        (wire.set_power_up_limit(0x101), "0401080 10e 040109010f".replace(" ", "")),
+        (wire.set_limit(wire.Limit.RUN_TIME, 0x1B2, 0x2BC)[0], "04010b0212"),
+        (wire.set_limit(wire.Limit.RUN_TIME, 0x1B2, 0x2BC)[1], "04010abccb"),
+        (wire.set_limit(wire.Limit.POWER_UP, 0x3BF, 0x101)[0], "040108010e"),
+        (wire.set_limit(wire.Limit.POWER_UP, 0x3BF, 0x101)[1], "040109010f"),
         (wire.set_usb_passthrough(UsbPassthrough.AUTO), "0401100217"),
     ],
 )
@@ -93,6 +96,18 @@ def test_every_voltage_step_has_its_code_and_nothing_rounds_up() -> None:
             wire.voltage_code(refused)
 
 
+@pytest.mark.parametrize("limit", wire.Limit)
+def test_a_limit_is_never_higher_than_the_old_and_the_new_one(limit: wire.Limit) -> None:
+    """Two commands change it; a code is the lower the higher its current."""
+    for old, new in itertools.product(range(0, 1024, 31), repeat=2):
+        code = old
+        for command in wire.set_limit(limit, old, new):
+            high = command[2] == limit + 1
+            code = code & 0xFF | command[3] << 8 if high else code & 0xFF00 | command[3]
+            assert code >= min(old, new)
+        assert code == new
+
+
 def test_current_limit_codes() -> None:
     assert wire.current_limit_code(8.0) == 0
     assert wire.current_limit_code(0.0) == 1023
@@ -104,7 +119,7 @@ def test_current_limit_codes() -> None:
 
 def status_body(**fields: int) -> bytes:
     values = dict.fromkeys(wire.STATUS_FIELDS, 0) | {"packetType": 0x10} | fields
-    return struct.pack(">BBBhhhHhhhHBBBxBbHBHHHHBbbHHBBBbbbbbbbbbBH", *values.values())
+    return struct.pack(">BBBhhhHhhhHBBBBBbHBHHHHBbbHHBBBbbbbbbbbbBH", *values.values())
 
 
 def test_status_fields_lie_where_the_clients_read_them() -> None:
@@ -191,10 +206,14 @@ def test_a_changed_calibration_counts_at_once() -> None:
     stream = clean_stream(2)
     stream += [zero_packet(4, fine=FINE_ZERO + 400), reference_packet(5, fine=FINE_REF + 400)]
     stream += [packet(6, 0, [(FINE_ZERO + 400, 0, 0, 0)])]
-    (block,), seen = decode(b"".join(stream))
-    assert block.current_a[-1] == pytest.approx(0.0, abs=1e-12)
+    blocks, seen = decode(b"".join(stream))
+    assert blocks[-1].current_a[-1] == pytest.approx(0.0, abs=1e-12)
     assert seen == {"recalibrated": 2}
-    assert len(block.ticks) == 15  # a new calibration is no gap
+    # A new calibration is no gap, but its four rows take the place of samples.
+    assert [(block.first_index, len(block.ticks), block.dropped_before) for block in blocks] == [
+        (0, 14, 0),
+        (18, 1, 0),
+    ]
 
 
 def test_a_calibration_without_span_scales_nothing() -> None:
@@ -253,6 +272,43 @@ def test_lost_packets_are_counted(lost: int) -> None:
     assert losses_of(blocks) == {70 + 7 * lost: 7 * lost}
     assert [tick for tick, _, _ in samples_of(blocks)] == [*range(70), *range(70 + 7 * lost, 280)]
     assert seen == {}
+
+
+@pytest.mark.parametrize("lost", [1, 100, 255])
+def test_samples_that_the_instrument_had_no_room_for_are_counted(lost: int) -> None:
+    """The sequence goes on as if nothing were missing; a byte of the packet behind the gap says it."""
+    stream = clean_stream(4)
+    rows = [(2 * i, 0, 0, 32_000) for i in range(7)]
+    stream[4] = packet(4, 0, rows, lost=lost)
+    blocks, findings = decode(b"".join(stream))
+    assert losses_of(blocks) == {14 + lost: lost}
+    assert blocks[-1].ticks[-1] == 27 + lost
+    assert not findings
+
+
+def test_a_calibration_in_the_stream_takes_the_place_of_its_rows() -> None:
+    data = data_packets(4)
+    stream = [
+        zero_packet(0),
+        reference_packet(1),
+        *data[:2],
+        zero_packet(4),
+        *data_packets(2, first_sequence=5),
+    ]
+    blocks, _ = decode(b"".join(stream))
+    assert [(block.first_index, len(block.ticks)) for block in blocks] == [(0, 14), (16, 14)]
+    assert losses_of(blocks) == {}
+
+
+def test_a_status_packet_can_end_the_stream() -> None:
+    body = bytearray(58)
+    body[0], body[21] = 0x10, wire.StatusBit.STREAM_ENDED | wire.StatusBit.OVER_CURRENT
+    unit = decoder()
+    unit.feed(b"".join(clean_stream(2)), 0)
+    assert unit.ended == ""
+    unit.feed(frame(bytes(body)), 0)
+    assert "over-current" in unit.ended
+    assert [(f.code, f.severity, f.first_index) for f in unit.findings] == [("over_current", "error", 14)]
 
 
 def test_a_sample_keeps_its_number_across_losses() -> None:
@@ -451,12 +507,12 @@ def test_a_calibration_without_a_span_in_the_middle_loses_what_follows_it() -> N
     blocks = unit.feed(b"".join(stream), 0)
     assert [(block.first_index, len(block.ticks), block.dropped_before) for block in blocks] == [
         (0, 14, 0),
-        (28, 14, 14),
+        (32, 14, 14),
     ]
     voltages = [(32_000 + i & ~3) * STEP_V for i in (*range(14), *range(28, 42))]
     assert [row[2] for row in samples_of(blocks)] == pytest.approx(voltages)
     (bad,) = [finding for finding in unit.findings if finding.code == "bad_calibration"]
-    assert (bad.severity, bad.count, bad.first_index, bad.last_index) == ("error", 14, 14, 27)
+    assert (bad.severity, bad.count, bad.first_index, bad.last_index) == ("error", 14, 16, 29)
     slow = decode_slowly(b"".join(stream))
     assert slow.lost == losses_of(blocks)
     assert_same(samples_of(blocks), slow.samples)

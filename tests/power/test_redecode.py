@@ -70,7 +70,8 @@ def copy(source: Path, target: Path) -> Path:
 def test_a_changed_byte_is_found(tmp_path: Path, lvpm: Path) -> None:
     folder = copy(lvpm, tmp_path / "changed")
     raw = bytearray((folder / "raw.bin").read_bytes())
-    raw[len(raw) // 2] ^= 0x10
+    calibration = 100 * 119  # bytes before the first sample
+    raw[(calibration + len(raw)) // 2] ^= 0x10
     (folder / "raw.bin").write_bytes(raw)
     recording = open_recording(folder)
     difference = compare_with_raw(recording).first_difference

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from joulefleet.origin import PACKAGES, shadowed_packages
+from joulefleet.shadowing import PACKAGES, shadowed_packages
 from tests.conftest import REPOSITORY
 
 HEAVY = {"torch", "pandas", "pyarrow", "paramiko", "ray", "torchvision", "matplotlib", "scipy", "sklearn"}
@@ -20,7 +20,12 @@ HEAVY = {"torch", "pandas", "pyarrow", "paramiko", "ray", "torchvision", "matplo
 def copied_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The repository's tracked kind of files, without environments and caches."""
     target = tmp_path_factory.mktemp("tree") / "joulefleet"
-    skip = shutil.ignore_patterns(".venv*", ".git", "__pycache__", "*.egg-info", ".*_cache", "runs", "build")
+    caches = shutil.ignore_patterns(".venv*", ".git", "__pycache__", "*.egg-info", ".*_cache", "build")
+
+    def skip(folder: str, names: list[str]) -> set[str]:
+        results = {"runs", "emulations", "experiments"} if Path(folder) == REPOSITORY else set()
+        return caches(folder, names) | results
+
     shutil.copytree(REPOSITORY, target, ignore=skip)
     return target
 
@@ -50,6 +55,8 @@ def test_the_wheel_holds_our_packages_and_nothing_else(copied_tree: Path, tmp_pa
         assert needed in names
     for package in PACKAGES:
         assert f"{package}/py.typed" in names
+        stubs = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / package).rglob("*.pyi")}
+        assert stubs <= set(names), "front doors are read from their stubs"
 
 
 def test_every_folder_of_code_is_a_package() -> None:
@@ -73,6 +80,8 @@ def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
         ("joulefleet/cheat.py", "import power", "Imports go one way"),
         ("emulator/cheat.py", "from device_agents import session", "workloads only"),
         ("emulator/cheat.py", "from power.meters import streaming", "profiles, not instruments"),
+        ("harness/evidence/cheat.py", "import harness.report.page", "Inside harness"),
+        ("harness/probing/cheat.py", "import power.energy.index", "Others use what power lists"),
     ],
 )
 def test_a_wrong_import_breaks_the_contract(copied_tree: Path, module: str, line: str, contract: str) -> None:

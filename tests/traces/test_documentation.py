@@ -14,9 +14,8 @@ from tests.conftest import REPOSITORY
 from traces.replay.devices import FleetRecipe
 from traces.replay.flat_store import write_flat
 from traces.replay.intensity import load_table
-from traces.replay.policy import WORDS
-from traces.replay.policy_parser import __doc__ as grammar
-from traces.replay.policy_parser import parse_policy
+from traces.replay.policy import WORDS, parse_policy
+from traces.replay.policy import __doc__ as grammar
 from traces.synth.model import load_model
 from traces.synth.write import synthesise
 

@@ -8,8 +8,7 @@ import pytest
 from harness.cli import run
 from traces.importer import import_traces
 from traces.readers.base import ReaderOptions
-from traces.storage.manifest import ORIGIN_FILE
-from traces.storage.trace_set import TraceSet
+from traces.storage.trace_set import ORIGIN_FILE, TraceSet
 from traces.synth.model import load_model
 from traces.synth.write import synthesise
 

@@ -14,12 +14,10 @@ from joulefleet.errors import DataQualityError
 from tests.conftest import FULL_COUNTS
 from tests.traces import brute
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, NetworkKind
-from traces.replay.devices import DeviceMap, FleetRecipe
+from traces.replay.devices import NEVER_NS, DeviceMap, FleetRecipe
 from traces.replay.flat import flatten
-from traces.replay.fleet import TraceFleet, TraceState
+from traces.replay.fleet import TraceFleet, TraceQuery, TraceState
 from traces.replay.intensity import default_table
-from traces.replay.next_change import NEVER_NS
-from traces.replay.query import TraceQuery
 
 BRUTE = settings(deadline=None, max_examples=500 if FULL_COUNTS else 60)
 UNKNOWN = {None: -1, False: 0, True: 1}

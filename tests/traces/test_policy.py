@@ -22,13 +22,24 @@ from traces.model import (
     NetworkKind,
     NetworkSpans,
 )
-from traces.replay.devices import FleetRecipe, one_device_per_user
+from traces.replay.devices import NEVER_NS, FleetRecipe, one_device_per_user
 from traces.replay.flat import flatten
-from traces.replay.fleet import TraceFleet
-from traces.replay.next_change import NEVER_NS
-from traces.replay.policy import CELLULAR, ONLINE, WORDS, And, BatteryTerm, Not, Or, Policy, Word
-from traces.replay.policy_parser import MAX_DEPTH, MAX_LENGTH, parse_policy, policy_text
-from traces.replay.query import TraceQuery
+from traces.replay.fleet import TraceFleet, TraceQuery
+from traces.replay.policy import (
+    CELLULAR,
+    MAX_DEPTH,
+    MAX_LENGTH,
+    ONLINE,
+    WORDS,
+    And,
+    BatteryTerm,
+    Not,
+    Or,
+    Policy,
+    Word,
+    parse_policy,
+    policy_text,
+)
 
 levels = st.sampled_from([0.0, 0.125, 0.3, 0.5, 1.0])
 leaves = st.builds(Word, st.sampled_from(sorted(WORDS))) | st.builds(

@@ -13,7 +13,7 @@ import pytest
 from joulefleet.errors import ConfigError, DataQualityError
 from tests.traces.importing import imported, seconds
 from traces.model import NetworkKind
-from traces.replay.query import TraceQuery
+from traces.replay.fleet import TraceQuery
 
 ZONE = "Asia/Shanghai"
 BEGIN_S = datetime(2020, 1, 29, tzinfo=ZoneInfo(ZONE)).timestamp()

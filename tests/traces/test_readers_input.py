@@ -22,7 +22,7 @@ from traces.readers import ImportReport, ReaderOptions
 from traces.readers.files import sources
 from traces.readers.files.json_members import object_members
 from traces.readers.rows import spool
-from traces.readers.rows.records import RecordKind
+from traces.readers.rows.spool import RecordKind
 from traces.readers.rows.timestamps import WallClock, number_to_ns
 
 

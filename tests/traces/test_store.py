@@ -28,12 +28,10 @@ from traces.model import (
 from traces.replay.devices import DAY_NS, FleetRecipe, map_devices, one_device_per_user
 from traces.replay.flat import flatten
 from traces.replay.flat_store import open_flat, write_flat
-from traces.replay.fleet import TraceFleet, TraceState
+from traces.replay.fleet import TraceFleet, TraceQuery, TraceState
 from traces.replay.intensity import default_table, load_table
-from traces.replay.query import TraceQuery
 from traces.storage.csv_export import export_csv, safe_cell
-from traces.storage.manifest import ImportRecord
-from traces.storage.trace_set import TraceSet, new_trace_set
+from traces.storage.trace_set import ImportRecord, TraceSet, new_trace_set
 
 EMULATED = Provenance(origin=Origin.EMULATED)
 

@@ -14,8 +14,7 @@ from traces.model import NetworkKind
 from traces.quality.sets import validate_set
 from traces.storage.trace_set import TraceSet
 from traces.synth.draw import people
-from traces.synth.draw.grid import GridSampler
-from traces.synth.draw.process import ProcessSampler
+from traces.synth.draw.process import GridSampler, ProcessSampler
 from traces.synth.fidelity import seen_through, whole_lengths
 from traces.synth.fit.periods import Periods
 from traces.synth.fit.process import fit_process

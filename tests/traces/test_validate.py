@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -17,8 +18,7 @@ from joulefleet.provenance import Origin, Provenance
 from tests.traces import brute
 from traces.intervals import (
     difference,
-    fact_from_samples,
-    network_from_samples,
+    runs_from_samples,
     time_between,
     union,
 )
@@ -35,7 +35,7 @@ from traces.model import (
 from traces.quality.checks import MEANING, TraceSeverity, errors, require_replayable, validate
 from traces.quality.repairs import repair
 from traces.quality.sets import repair_set, validate_set
-from traces.replay.query import TraceQuery
+from traces.replay.fleet import TraceQuery
 from traces.stats import LocalHours, collect
 from traces.storage.trace_set import new_trace_set
 
@@ -228,6 +228,11 @@ def test_sets_are_validated_and_repaired_as_a_whole(tmp_path: Path) -> None:
     assert "repaired copy" in record.provenance.basis
 
 
+def fact_from_samples(t_ns: Any, on: Any, *, hold_ns: int | None, end_ns: int) -> Fact:
+    runs, is_on = runs_from_samples(t_ns, on, hold_ns=hold_ns, end_ns=end_ns)
+    return Fact(on=Intervals(runs.start_ns[is_on], runs.end_ns[is_on]), known=union(runs))
+
+
 def test_readings_and_changes_become_intervals() -> None:
     t = np.array([0, 10, 10, 20, 50])
     on = np.array([True, False, True, False, True])
@@ -237,8 +242,8 @@ def test_readings_and_changes_become_intervals() -> None:
     samples = fact_from_samples(t, on, hold_ns=12, end_ns=60)
     assert (samples.on.start_ns.tolist(), samples.on.end_ns.tolist()) == ([0, 50], [20, 60])
     assert (samples.known.start_ns.tolist(), samples.known.end_ns.tolist()) == ([0, 50], [32, 60])
-    network = network_from_samples(t, np.array([1, 1, 1, 0, 0], np.int8), hold_ns=None, end_ns=60)
-    assert (network.start_ns.tolist(), network.kind.tolist()) == ([0, 20], [1, 0])
+    network, kind = runs_from_samples(t, np.array([1, 1, 1, 0, 0], np.int8), hold_ns=None, end_ns=60)
+    assert (network.start_ns.tolist(), kind.tolist()) == ([0, 20], [1, 0])
     with pytest.raises(ValueError, match="backwards"):
         fact_from_samples(t[::-1], on, hold_ns=None, end_ns=60)
     assert len(fact_from_samples(t[:0], on[:0], hold_ns=None, end_ns=60).known) == 0

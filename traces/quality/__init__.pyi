@@ -8,7 +8,7 @@ from traces.quality.checks import (
 )
 from traces.quality.repairs import repair
 from traces.quality.sets import FindingCount, FindingCounts, SetRepair, repair_set, validate_set
-from traces.storage.manifest import RepairRecord
+from traces.storage.trace_set import RepairRecord
 
 __all__ = [
     "FindingCount",

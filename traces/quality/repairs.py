@@ -15,7 +15,7 @@ A calendar that cannot be right cannot be repaired and stays an error.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -23,6 +23,7 @@ import numpy as np
 from traces.intervals import union
 from traces.model import FACTS, AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, NetworkSpans
 from traces.quality.checks import TraceFinding, errors
+from traces.storage.trace_set import RepairRecord
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,30 +42,13 @@ _ACTION = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """One change to one trace.
-
-    Attributes:
-        user: Whose trace.
-        channel: Which part of it.
-        action: What was done.
-        count: How many intervals or readings had the defect.
-    """
-
-    user: str
-    channel: str
-    action: str
-    count: int
-
-
-def repair(trace: InteractionTrace) -> tuple[InteractionTrace, list[Repair]]:
+def repair(trace: InteractionTrace) -> tuple[InteractionTrace, list[RepairRecord]]:
     """A copy without repairable errors, and what was changed; the same trace if there are none."""
     found = [finding for finding in errors(trace) if finding.code in _ACTION]
     if not found:
         return trace, []
     return _rebuilt(trace, found), [
-        Repair(trace.user, finding.channel, _ACTION[finding.code], finding.count) for finding in found
+        RepairRecord(user=trace.user, channel=f.channel, action=_ACTION[f.code], count=f.count) for f in found
     ]
 
 

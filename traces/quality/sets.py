@@ -9,8 +9,7 @@ from typing import Any
 
 from traces.quality.checks import MEANING, TraceFinding, TraceSeverity, validate
 from traces.quality.repairs import repair
-from traces.storage.manifest import RepairRecord
-from traces.storage.trace_set import TraceSet, new_trace_set
+from traces.storage.trace_set import RepairRecord, TraceSet, new_trace_set
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +116,7 @@ def repair_set(traces: TraceSet, out: Path, on_progress: Progress | None = None)
             better, changes = repair(trace)
             new.add(better)
             left.add(validate(better))
-            repairs += [
-                RepairRecord(user=c.user, channel=c.channel, action=c.action, count=c.count) for c in changes
-            ]
+            repairs += changes
             if on_progress is not None:
                 on_progress(number)
         origin = traces.record.provenance

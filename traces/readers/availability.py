@@ -21,15 +21,13 @@ from numpy.typing import NDArray
 
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable
 from traces.readers.files.npz import read_npz
 from traces.readers.files.sources import files_of, is_text, require_file, stem
-from traces.readers.rows.assemble import assemble, source_facts
+from traces.readers.rows.assemble import assemble_all, source_facts
 from traces.readers.rows.channels import ChannelRules
-from traces.readers.rows.records import UNKNOWN, RecordKind
-from traces.readers.rows.spool import UserSpool
+from traces.readers.rows.spool import UNKNOWN, RecordKind, UserSpool
 from traces.readers.rows.timestamps import LIMIT_NS, NS_PER_S, datetime_to_ns, number_to_ns
 
 MAX_BYTES = 1 << 30
@@ -40,11 +38,9 @@ _CELLS = {"1": 1, "1.0": 1, "0": 0, "0.0": 0, "": UNKNOWN, "255": UNKNOWN}
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per device."""
-    settings.check(options, settings=("hold_s",))
-    where_from = source_facts(options, stem(source), "")
-    if not where_from.licence:
-        report.note("the licence is not stated (setting: licence)")
-    hold_ns = settings.hold_ns(options, None)
+    options.check(settings=("hold_s",))
+    where_from = source_facts(options, report, stem(source))
+    hold_ns = options.hold_ns()
     with UserSpool() as spool:
         for path in files_of(source, ".npz", ".csv"):
             if path.suffix == ".npz":
@@ -55,10 +51,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
                 )
             else:
                 _from_csv(path, options, report, spool)
-        for name, observed in spool.each():
-            trace = assemble(name, observed, where_from, report, rules=ChannelRules(hold_ns=hold_ns))
-            if trace is not None:
-                yield trace
+        yield from assemble_all(spool, where_from, report, rules=ChannelRules(hold_ns=hold_ns))
 
 
 def _from_npz(path: Path, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
@@ -130,7 +123,7 @@ def _start_ns(path: Path, text: str, options: ReaderOptions) -> int:
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=settings.zone(options, f"{path.name} starts at a wall-clock time"))
+            moment = moment.replace(tzinfo=options.zone(f"{path.name} starts at a wall-clock time"))
         return datetime_to_ns(moment)
     except ValueError as error:
         raise DataQualityError(f"{path.name}: 'start' {text[:40]!r} is not an ISO 8601 time") from error

@@ -17,18 +17,15 @@ from pathlib import Path
 
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, stem
-from traces.readers.rows.assemble import assemble, source_facts
-from traces.readers.rows.records import RecordKind, UserRecords
-from traces.readers.rows.spool import UserSpool
+from traces.readers.rows.assemble import assemble_all, source_facts
+from traces.readers.rows.spool import RecordKind, UserRecords, UserSpool
 from traces.readers.rows.timestamps import UNITS_NS, number_to_ns
 from traces.readers.rows.value_codec import within
 
 SOURCE = "AWARE"
-LICENCE = ""
 
 COLUMNS = {
     "user": "user",
@@ -50,20 +47,15 @@ _STATUSES = {"1", "2", "3", "4", "5"}
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per phone of a file, or of a folder of files."""
-    settings.check(options, settings=("user",), fields=tuple(COLUMNS))
-    where_from = source_facts(options, SOURCE, LICENCE)
-    if not where_from.licence:
-        report.note("the licence is not stated (setting: licence)")
+    options.check(settings=("user",), fields=tuple(COLUMNS))
+    where_from = source_facts(options, report, SOURCE)
     fallback = options.settings.get("user", stem(source))
     with UserSpool() as spool:
         for path in files_of(source, ".csv"):
             table = CsvTable(path, options, report)
             rows = _Rows(table, renamed(options, COLUMNS), fallback, spool, report)
             table.each(rows.handler())
-        for user, observed in spool.each():
-            trace = assemble(user, observed, where_from, report)
-            if trace is not None:
-                yield trace
+        yield from assemble_all(spool, where_from, report)
 
 
 class _Rows:

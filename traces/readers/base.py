@@ -7,16 +7,20 @@ what it cannot read is a bad row, what it decides is a note, and both end up in 
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+from zoneinfo import ZoneInfo
 
-from joulefleet.errors import DataQualityError
-from traces.model import InteractionTrace
+from joulefleet.errors import ConfigError, DataQualityError
+from traces.model import InteractionTrace, is_time_zone
 
 KEPT_EXAMPLES = 20
+COMMON_SETTINGS = ("encoding", "source", "licence")
+"""Settings every reader knows: the text's encoding, and whom to cite under which terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,60 @@ class ReaderOptions:
     column_map: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     max_bad_rows: int = 100
+
+    def check(self, *, settings: Collection[str] = (), fields: Collection[str] = ()) -> None:
+        """Refuse settings and mapped fields that the reader would ignore.
+
+        Args:
+            settings: Names of settings beyond `COMMON_SETTINGS`.
+            fields: Fields that may be mapped to columns.
+        """
+        _known("setting", self.settings, [*COMMON_SETTINGS, *settings])
+        _known("mapped field", self.column_map, fields)
+        if self.time_zone:
+            self.zone("")
+
+    def zone(self, why: str) -> ZoneInfo:
+        """The users' time zone, which the source does not give.
+
+        Raises:
+            ConfigError: It was not given (``why`` says what needs it) or does not exist.
+        """
+        if not self.time_zone:
+            raise ConfigError(
+                f"{why}: the time zone must be given", hint="e.g. --time-zone Asia/Shanghai (an IANA name)"
+            )
+        if not is_time_zone(self.time_zone):
+            raise ConfigError(f"time zone {self.time_zone!r} is not an IANA name")
+        return ZoneInfo(self.time_zone)
+
+    def one_of(self, name: str, default: str, allowed: Collection[str]) -> str:
+        """The value of a setting with a closed set of values."""
+        value = self.settings.get(name, default)
+        if value not in allowed:
+            raise ConfigError(f"{name}: {value!r} is not known", hint=f"one of {', '.join(allowed)}")
+        return value
+
+    def hold_ns(self, default_s: float | None = None) -> int | None:
+        """How long a reading counts when no other follows (setting ``hold_s``), in nanoseconds."""
+        text = self.settings.get("hold_s")
+        try:
+            hold_s = default_s if text is None else float(text)
+        except ValueError:
+            hold_s = 0.0
+        if hold_s is not None and not 0 < hold_s < 1e9:
+            raise ConfigError(f"hold_s: {text!r} is not a positive number of seconds")
+        return None if hold_s is None else round(hold_s * 1e9)
+
+
+def _known(what: str, given: Iterable[str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ConfigError(
+                f"this format has no {what} {name!r}", hint=f"{hint}known: {', '.join(known) or 'none'}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

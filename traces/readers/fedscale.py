@@ -17,12 +17,11 @@ from typing import Any
 
 from joulefleet.errors import DataQualityError, StorageError
 from traces.model import InteractionTrace, Intervals
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.plain_pickle import dict_items
 from traces.readers.files.sources import byte_chunks, is_text, require_file, text_or_nothing
 from traces.readers.rows.assemble import SourceFacts, assemble, source_facts
-from traces.readers.rows.records import RecordKind, UserRecords
+from traces.readers.rows.spool import RecordKind, UserRecords
 from traces.readers.rows.timestamps import NS_PER_S
 
 SOURCE = "FedScale (Lai et al., ICML 2022)"
@@ -38,8 +37,8 @@ _MAX_S = 1e9
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per client."""
-    settings.check(options)
-    where_from = source_facts(options, SOURCE, LICENCE, relative_time=True)
+    options.check()
+    where_from = source_facts(options, report, SOURCE, LICENCE, relative_time=True)
     if not source.is_dir():
         yield from _traces(source, where_from, report, {})
         return

@@ -23,12 +23,11 @@ from typing import Any, NamedTuple
 
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.json_members import JsonMember, object_members
 from traces.readers.files.sources import files_of, text_chunks, text_or_nothing
 from traces.readers.rows.assemble import SourceFacts, assemble, source_facts
-from traces.readers.rows.records import UNKNOWN, RecordKind, UserRecords
+from traces.readers.rows.spool import UNKNOWN, RecordKind, UserRecords
 from traces.readers.rows.timestamps import NS_PER_S, SHOWN_TWICE, WallClock
 from traces.readers.rows.value_codec import within
 
@@ -64,9 +63,9 @@ class _StateRecord(NamedTuple):
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per phone."""
-    settings.check(options)
-    clock = WallClock(settings.zone(options, "FLASH's times are wall-clock times"))
-    phones = _Phones(clock, source_facts(options, SOURCE, LICENCE), report)
+    options.check()
+    clock = WallClock(options.zone("FLASH's times are wall-clock times"))
+    phones = _Phones(clock, source_facts(options, report, SOURCE, LICENCE), report)
     for path in files_of(source, ".json"):
         for member in object_members(text_chunks(path, options, report), path.name):
             try:

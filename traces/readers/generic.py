@@ -17,13 +17,11 @@ from typing import Any
 
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, require_file, stem
-from traces.readers.rows.assemble import source_facts
+from traces.readers.rows.assemble import CollectedRows, source_facts
 from traces.readers.rows.channels import ChannelRules
-from traces.readers.rows.collected import CollectedRows
 from traces.readers.rows.row_reader import FIELDS, WHEN, Row, RowReader
 from traces.readers.rows.spool import UserSpool
 from traces.readers.rows.timestamps import SHOWN_TWICE, number_to_ns
@@ -35,10 +33,8 @@ _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";"}
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a table, or of a folder of tables."""
-    settings.check(options, settings=("user", "delimiter", *SETTINGS), fields=FIELDS)
-    where_from = source_facts(options, stem(source), "")
-    if not where_from.licence:
-        report.note("the licence is not stated (setting: licence)")
+    options.check(settings=("user", "delimiter", *SETTINGS), fields=FIELDS)
+    where_from = source_facts(options, report, stem(source))
     with UserSpool() as spool:
         rows = CollectedRows(spool)
         for path in files_of(source, *SUFFIXES):
@@ -49,14 +45,14 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
             if isinstance(table, ParquetTable):
                 codec = table.adapted(codec, columns)
             table.each(RowReader(columns, user, rows, codec).read)
-        yield from rows.traces(where_from, report, ChannelRules(hold_ns=settings.hold_ns(options, None)))
+        yield from rows.traces(where_from, report, ChannelRules(hold_ns=options.hold_ns()))
 
 
 def _opened(path: Path, options: ReaderOptions, report: ImportReport) -> CsvTable | ParquetTable:
     if path.suffix.lower() == ".parquet":
         return ParquetTable(path, options, report)
     default = "tab" if ".tsv" in path.name.lower() else "comma"
-    delimiter = _DELIMITERS[settings.one_of(options, "delimiter", default, tuple(_DELIMITERS))]
+    delimiter = _DELIMITERS[options.one_of("delimiter", default, tuple(_DELIMITERS))]
     return CsvTable(path, options, report, delimiter=delimiter)
 
 
@@ -145,7 +141,7 @@ class ParquetTable:
         kind = column.type
         if pa.types.is_timestamp(kind):
             if kind.tz is None:
-                zone = settings.zone(self._options, f"column {name} holds wall-clock times")
+                zone = self._options.zone(f"column {name} holds wall-clock times")
                 # Of an hour that the clock showed twice or skipped, the two readings differ.
                 first, last = (
                     pc.assume_timezone(column, zone.key, ambiguous=taken, nonexistent=taken)

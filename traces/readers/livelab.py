@@ -9,17 +9,16 @@ the user maps them, with ``TABLE.FIELD=COLUMN`` or with ``FIELD=COLUMN`` and the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.mysql_dump import InsertRow, insert_rows
 from traces.readers.files.sources import files_of, text_chunks
-from traces.readers.rows.assemble import source_facts
+from traces.readers.rows.assemble import CollectedRows, source_facts
 from traces.readers.rows.channels import ChannelRules
-from traces.readers.rows.collected import CollectedRows
 from traces.readers.rows.row_reader import FIELDS, RowReader
 from traces.readers.rows.spool import UserSpool
 from traces.readers.rows.value_codec import SETTINGS, ValueCodec, value_codec
@@ -51,17 +50,13 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
                 f"{source.name}: there is no usable row of {', '.join(tables)}",
                 hint="check the names of the tables in the dump; --set tables=... chooses them",
             )
-        rules = ChannelRules(
-            hold_ns=settings.hold_ns(options, None), screen_from_sessions="appusage" in tables
-        )
-        yield from collected.traces(source_facts(options, SOURCE, LICENCE), report, rules)
+        rules = ChannelRules(hold_ns=options.hold_ns(), screen_from_sessions="appusage" in tables)
+        yield from collected.traces(source_facts(options, report, SOURCE, LICENCE), report, rules)
 
 
 def _table_columns(options: ReaderOptions) -> dict[str, dict[str, str]]:
     """Which tables to read, and each one's columns by field."""
-    settings.check(
-        ReaderOptions(options.time_zone, {}, options.settings), settings=("table", "tables", *SETTINGS)
-    )
+    replace(options, column_map={}).check(settings=("table", "tables", *SETTINGS))
     default = options.settings.get("table", "").lower()
     wanted = [name.strip().lower() for name in options.settings.get("tables", "").split(",") if name.strip()]
     if not wanted:

@@ -20,13 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traces.model import InteractionTrace
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of
 from traces.readers.rows.assemble import assemble, source_facts
-from traces.readers.rows.records import NO_APP, UNKNOWN, RecordKind, UserRecords
-from traces.readers.rows.spool import NameIndex, UserSpool
+from traces.readers.rows.spool import NO_APP, UNKNOWN, NameIndex, RecordKind, UserRecords, UserSpool
 from traces.readers.rows.timestamps import SHOWN_TWICE, WallClock
 
 SOURCE = "LSApp (Aliannejadi et al., ACM TOIS, 2021)"
@@ -39,9 +37,9 @@ _EVENTS = {"Opened": _OPENED, "Closed": _CLOSED, "User Interaction": _USED, "Bro
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user."""
-    settings.check(options, fields=tuple(COLUMNS))
-    clock = WallClock(settings.zone(options, "LSApp's times are wall-clock times"))
-    where_from = source_facts(options, SOURCE, LICENCE)
+    options.check(fields=tuple(COLUMNS))
+    clock = WallClock(options.zone("LSApp's times are wall-clock times"))
+    where_from = source_facts(options, report, SOURCE, LICENCE)
     apps = NameIndex("app")
     with UserSpool() as spool:
         for path in files_of(source, ".tsv"):

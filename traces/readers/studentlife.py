@@ -15,14 +15,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from traces.model import InteractionTrace
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
 from traces.readers.files.sources import files_of, stem
-from traces.readers.rows.assemble import assemble, source_facts
+from traces.readers.rows.assemble import assemble_all, source_facts
 from traces.readers.rows.channels import ChannelRules
-from traces.readers.rows.records import RecordKind
-from traces.readers.rows.spool import NameIndex, UserSpool
+from traces.readers.rows.spool import NameIndex, RecordKind, UserSpool
 from traces.readers.rows.timestamps import number_to_ns
 
 SOURCE = "StudentLife (Wang et al., UbiComp 2014)"
@@ -35,19 +33,15 @@ _PUBLISHED_APP = "RUNNING_TASKS_topActivity_mPackage"
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per user of a file, or of a folder of files."""
-    settings.check(options, settings=("hold_s",), fields=tuple(COLUMNS))
-    rules = ChannelRules(hold_ns=settings.hold_ns(options, HOLD_S))
-    where_from = source_facts(options, SOURCE, LICENCE)
+    options.check(settings=("hold_s",), fields=tuple(COLUMNS))
+    rules = ChannelRules(hold_ns=options.hold_ns(HOLD_S))
+    where_from = source_facts(options, report, SOURCE, LICENCE)
     apps = NameIndex("app")
     with UserSpool() as spool:
         for path in files_of(source, ".csv"):
             table = CsvTable(path, options, report)
             table.each(_row_handler(table, options, spool, apps, report))
-        names = apps.all()
-        for user, observed in spool.each():
-            trace = assemble(user, observed, where_from, report, rules=rules, apps=names)
-            if trace is not None:
-                yield trace
+        yield from assemble_all(spool, where_from, report, rules=rules, apps=apps.all())
 
 
 def _row_handler(

@@ -17,19 +17,18 @@ The times of the last two have no calendar. Power and signal columns are not kep
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 from joulefleet.errors import DataQualityError
 from traces.model import InteractionTrace, NetworkKind
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable
 from traces.readers.files.sources import files_of, is_text, lines, stem, text_chunks
 from traces.readers.rows.assemble import assemble, source_facts
-from traces.readers.rows.records import UNKNOWN, RecordKind
-from traces.readers.rows.spool import UserSpool
+from traces.readers.rows.spool import UNKNOWN, RecordKind, UserSpool
 from traces.readers.rows.timestamps import SHOWN_TWICE, WallClock, number_to_ns
 from traces.readers.rows.value_codec import within
 
@@ -53,8 +52,8 @@ _ENOUGH_RUNS = 50
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per drive or run."""
-    settings.check(options, settings=("runs",))
-    settings.one_of(options, "runs", "split", ("split", "mixed"))
+    options.check(settings=("runs",))
+    options.one_of("runs", "split", ("split", "mixed"))
     layouts: list[_Layout] = []
     layout_of: list[int] = []  # by the user's number: the first file that has it
     with UserSpool() as spool:
@@ -65,9 +64,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
             layouts.append(layout)
         for number, (user, observed) in enumerate(spool.each()):
             layout = layouts[layout_of[number]]
-            where_from = source_facts(
-                options, layout.source, layout.licence, relative_time=layout.relative_time
-            )
+            where_from = source_facts(options, report, layout.source, layout.licence, layout.relative_time)
             trace = assemble(user, observed, where_from, report, facts=layout.facts.get(user))
             if trace is not None:
                 yield trace
@@ -76,14 +73,14 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
 def _layout(path: Path, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> _Layout:
     """Read a whole file into the spool, by the layout that fits its columns."""
     if ".csv" not in path.suffixes:
-        pairs = _Pairs(path, report, spool)
-        pairs.take(lines(text_chunks(path, options, report), path.name))
+        pairs = _Pairs(path, options, report, spool)
+        pairs.read_lines(lines(text_chunks(path, options, report), path.name))
         return pairs
     table = CsvTable(path, options, report)
     for layout in (_Ucc, _UccPublished, _Hsdpa, _Transfers, _Walks):
         if set(layout.columns) <= set(table.header):
-            chosen = layout(table, options, report, spool)
-            table.each(chosen.handle)
+            chosen = layout(path, options, report, spool)
+            chosen.read(table)
             return chosen
     raise DataQualityError(
         f"{path.name}: no known throughput set has the columns {', '.join(table.header[:20])}",
@@ -98,28 +95,30 @@ class _Layout:
     source: ClassVar[str]
     licence: ClassVar[str]
     relative_time: ClassVar[bool] = True
-    ambiguous = 0
+    _take: Callable[..., None]
+    """What the cells of the columns mean; raises `ValueError` for what cannot be used."""
 
-    def __init__(
-        self, table: CsvTable, options: ReaderOptions, report: ImportReport, spool: UserSpool
-    ) -> None:
-        at = table.positions({name: name for name in self.columns}, required=self.columns)
-        self._at = [at[name] for name in self.columns]
-        self._name = stem(table.path)
+    def __init__(self, path: Path, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
+        self._path = path
+        self._name = stem(path)
+        self._options = options
         self._report = report
         self._spool = spool
         self.facts: dict[str, dict[str, str | float]] = {}
+
+    @property
+    def ambiguous(self) -> int:
+        """How many stamps the clock showed twice."""
+        return 0
+
+    def read(self, table: CsvTable) -> None:
+        """Take all rows."""
+        at = table.positions({name: name for name in self.columns}, required=self.columns)
+        places = [at[name] for name in self.columns]
         unused = [name for name in table.header if name not in self.columns]
         if unused:
-            report.note(f"columns not kept: {', '.join(unused)}")
-
-    def handle(self, row: list[str]) -> None:
-        """Take one row.
-
-        Raises:
-            ValueError: It cannot be used; says why.
-        """
-        raise NotImplementedError
+            self._report.note(f"columns not kept: {', '.join(unused)}")
+        table.each(lambda row: self._take(*(row[place] for place in places)))
 
     def _add(self, user: str, t_ns: int, down_bps: float, up_bps: float, network: str = "") -> None:
         kind = _GENERATION.get(network.lower())
@@ -137,29 +136,25 @@ class _Ucc(_Layout):
     licence = "GPL-3.0 (repository)"
     relative_time = False
 
-    def __init__(
-        self, table: CsvTable, options: ReaderOptions, report: ImportReport, spool: UserSpool
-    ) -> None:
-        super().__init__(table, options, report, spool)
-        zone = settings.zone(options, f"{table.path.name} has wall-clock times")
-        self._clock = WallClock(zone, "%Y.%m.%d_%H.%M", 16)
+    @cached_property
+    def _clock(self) -> WallClock:
+        zone = self._options.zone(f"{self._path.name} has wall-clock times")
+        return WallClock(zone, "%Y.%m.%d_%H.%M", 16)
 
-    def handle(self, row: list[str]) -> None:
-        trace, stamp, network, down, up = (row[position] for position in self._at)
-        self._take(trace, stamp, network, down, up)
+    @property
+    def ambiguous(self) -> int:
+        return self._clock.ambiguous
 
-    def _take(self, trace: str, stamp: str, network: str, down: str, up: str) -> None:
+    def _take(self, trace: str, stamp: str, network: str, down: str, up: str, /) -> None:
         t_ns = self._clock.ns(stamp)
-        self.ambiguous = self._clock.ambiguous
         self._add(trace, t_ns, _bps("downlink", down, 1e3), _bps("uplink", up, 1e3), network)
 
 
 class _UccPublished(_Ucc):
     columns = ("Timestamp", "NetworkMode", "DL_bitrate", "UL_bitrate")
 
-    def handle(self, row: list[str]) -> None:
-        stamp, network, down, up = (row[position] for position in self._at)
-        self._take(self._name, stamp, network, down, up)
+    def _take(self, *cells: str) -> None:
+        super()._take(self._name, *cells)
 
 
 class _Hsdpa(_Layout):
@@ -167,25 +162,12 @@ class _Hsdpa(_Layout):
     source = "HSDPA and FCC traces of Pensieve (Mao et al., SIGCOMM 2017)"
     licence = "BSD-2-Clause (repository)"
 
-    def __init__(
-        self, table: CsvTable, options: ReaderOptions, report: ImportReport, spool: UserSpool
-    ) -> None:
-        super().__init__(table, options, report, spool)
-        self._before = _Before(spool)
+    @cached_property
+    def _last_ns(self) -> dict[str, int]:
+        return {}
 
-    def handle(self, row: list[str]) -> None:
-        trace, t_s, mbps = (row[position] for position in self._at)
-        self._before.add(trace, t_s, mbps)
-
-
-class _Before:
-    """Adds each rate at the time before, where its stretch begins; the first row only begins one."""
-
-    def __init__(self, spool: UserSpool) -> None:
-        self._spool = spool
-        self._last_ns: dict[str, int] = {}
-
-    def add(self, trace: str, t_s: str, mbps: str) -> None:
+    def _take(self, trace: str, t_s: str, mbps: str) -> None:
+        """Add a rate at the time before, where its stretch begins; the first row only begins one."""
         t_ns, rate_bps = number_to_ns(t_s), _bps("mbps", mbps, 1e6)
         observed = self._spool.of(trace)
         observed.add(RecordKind.SEEN, t_ns)
@@ -194,26 +176,17 @@ class _Before:
         self._last_ns[trace] = t_ns
 
 
-class _Pairs(_Layout):
+class _Pairs(_Hsdpa):
     """Pensieve's own files: a time and a rate on each line, no header, one trace per file."""
 
-    source = _Hsdpa.source
-    licence = _Hsdpa.licence
-
-    def __init__(self, path: Path, report: ImportReport, spool: UserSpool) -> None:
-        self._path = path
-        self._report = report
-        self._before = _Before(spool)
-        self.facts = {}
-
-    def take(self, text: Iterator[str]) -> None:
+    def read_lines(self, text: Iterator[str]) -> None:
         for line, pair in enumerate(text, 1):
             self._report.rows += 1
             try:
                 numbers = pair.split()
                 if len(numbers) != 2:
                     raise ValueError(f"{len(numbers)} fields instead of 2")
-                self._before.add(self._path.name.removesuffix(".gz"), *numbers)
+                self._take(self._path.name.removesuffix(".gz"), *numbers)
             except ValueError as error:
                 self._report.bad(self._path, line, str(error))
 
@@ -223,15 +196,13 @@ class _Runs(_Layout):
 
     source = "SIGCOMM 2021 5G power and performance (Narayanan et al.)"
     licence = "not stated"
+    _last: tuple[int, tuple[str, ...]] | None = None
+    _rows = 0
+    _runs = 0
 
-    def __init__(
-        self, table: CsvTable, options: ReaderOptions, report: ImportReport, spool: UserSpool
-    ) -> None:
-        super().__init__(table, options, report, spool)
-        self._is_mixed = options.settings.get("runs") == "mixed"
-        self._last: tuple[int, tuple[str, ...]] | None = None
-        self._rows = 0
-        self._runs = 0
+    @property
+    def _is_mixed(self) -> bool:
+        return self._options.settings.get("runs") == "mixed"
 
     def _run(self, t_ns: int, label: tuple[str, ...] = ()) -> str:
         if self._is_mixed:
@@ -250,16 +221,11 @@ class _Runs(_Layout):
 
 class _Transfers(_Runs):
     columns = (
-        "throughput",
-        "time_since_start",
-        "direction",
-        "network type",
-        "provider",
-        "target bandwidth",
+        *("throughput", "time_since_start", "direction"),
+        *("network type", "provider", "target bandwidth"),
     )
 
-    def handle(self, row: list[str]) -> None:
-        rate, time_s, direction, network, provider, target = (row[position] for position in self._at)
+    def _take(self, rate: str, time_s: str, direction: str, network: str, provider: str, target: str) -> None:
         if direction not in ("downlink", "uplink"):
             raise ValueError(f"direction {direction[:40]!r} is not known")
         if not (is_text(network) and is_text(provider)):
@@ -276,8 +242,7 @@ class _Transfers(_Runs):
 class _Walks(_Runs):
     columns = ("Timestamp", "nrStatus", "downlink_Mbps", "uplink_Mbps")
 
-    def handle(self, row: list[str]) -> None:
-        time_s, status, down, up = (row[position] for position in self._at)
+    def _take(self, time_s: str, status: str, down: str, up: str) -> None:
         t_ns = number_to_ns(time_s)
         down_bps, up_bps = _bps("downlink_Mbps", down, 1e6), _bps("uplink_Mbps", up, 1e6)
         # Between shuffled rows a network would last for no time at all.

@@ -1,12 +1,9 @@
-from traces.replay.devices import DAY_NS, DeviceMap, FleetRecipe
+from traces.replay.devices import DAY_NS, NEVER_NS, DeviceMap, FleetRecipe
 from traces.replay.flat import FlatTraces, flatten
 from traces.replay.flat_store import FLAT_FILE, FlatRecord, open_flat, write_flat
-from traces.replay.fleet import MeanIntensity, NetworkRates, TraceFleet, TraceState
+from traces.replay.fleet import MeanIntensity, NetworkRates, TraceFleet, TraceQuery, TraceState
 from traces.replay.intensity import IntensityTable, load_table
-from traces.replay.next_change import NEVER_NS
-from traces.replay.policy import Policy, battery_terms
-from traces.replay.policy_parser import parse_policy, policy_text
-from traces.replay.query import TraceQuery
+from traces.replay.policy import Policy, battery_terms, parse_policy, policy_text
 from traces.replay.segments import Segments
 
 __all__ = [

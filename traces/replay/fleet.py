@@ -1,4 +1,4 @@
-"""`TraceFleet`: what N devices are doing at a time, and whether they may train.
+"""`TraceFleet`: what N devices are doing at a time, and whether they may train; `TraceQuery` for one trace.
 
 Every answer is a pure function of the traces and the time. Asking twice, in any order and at any distance,
 gives the same answers: there is no cursor to move.
@@ -13,26 +13,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from traces.model import InteractionTrace, Intervals
 from traces.replay import flags as packed
 from traces.replay.devices import (
+    NEVER_NS,
     DeviceMap,
     Devices,
     FleetRecipe,
+    NextChange,
     Place,
     RecordingTime,
+    Same,
     Times,
     map_devices,
+    one_device_per_user,
     whole_ns,
 )
 from traces.replay.eligibility import Eligibility, eligibility_of, level_at
-from traces.replay.flat import FlatTraces
-from traces.replay.next_change import NEVER_NS, NextChange, Same
-from traces.replay.policy import Policy, battery_terms, evaluate
-from traces.replay.policy_parser import parse_policy
+from traces.replay.flat import FlatTraces, flatten
+from traces.replay.intensity import IntensityTable
+from traces.replay.policy import Policy, battery_terms, evaluate, parse_policy
 from traces.replay.segments import Segments, cut_windows
 from traces.replay.steps import Steps
-
-__all__ = ["NEVER_NS", "MeanIntensity", "NetworkRates", "Segments", "TraceFleet", "TraceState"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -314,3 +316,31 @@ def _window_ns(t0_ns: Times, t1_ns: Times) -> NDArray[np.int64]:
     if np.any(window <= 0):
         raise ValueError("t1_ns: not after t0_ns")
     return window
+
+
+class TraceQuery(TraceFleet):
+    """One trace, prepared once and asked as often as wanted; times are arrays.
+
+    Outside ``[start_ns, end_ns)`` everything is unknown.
+
+    Args:
+        trace: Without errors (`traces.quality.checks`), else `DataQualityError`.
+        table: Intensities of apps; by default the one that ships with joulefleet.
+    """
+
+    def __init__(self, trace: InteractionTrace, table: IntensityTable | None = None) -> None:
+        flat = flatten([trace], table)
+        super().__init__(flat, one_device_per_user(flat))
+        self.trace = trace
+
+    @property
+    def apps(self) -> tuple[str, ...]:
+        """Names behind the numbers in ``TraceState.app``."""
+        return self.flat.apps
+
+    def eligible_intervals(self, policy: Policy | str) -> Intervals:
+        """When the phone may train, within the recording."""
+        rule = self.eligibility(policy)
+        on = np.flatnonzero(rule.yes[:-1])
+        edges = rule.steps.t_ns + self.trace.start_ns
+        return Intervals(edges[on], edges[on + 1])

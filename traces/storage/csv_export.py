@@ -17,7 +17,7 @@ from joulefleet.provenance import Provenance
 from joulefleet.records import new_folder, storage_error, write_record
 from traces.intervals import difference, union
 from traces.model import FACTS, Fact, InteractionTrace, Intervals, NetworkKind
-from traces.storage.manifest import ORIGIN_FILE, OriginRecord
+from traces.storage.trace_set import ORIGIN_FILE, OriginRecord
 
 ABOUT_COLUMNS = ("user", "device", "time_zone", "relative_time")
 SPAN_COLUMNS = (

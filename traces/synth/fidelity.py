@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from joulefleet.provenance import Origin
 from joulefleet.seeds import generator
-from traces.synth.draw.grid import sampler_of
-from traces.synth.draw.process import DrawnPeriods
+from traces.synth.draw.process import DrawnPeriods, sampler_of
+from traces.synth.fit.bundled import AVAILABILITY, POWER, SCREEN, RealSet
 from traces.synth.fit.periods import Periods, bridged, cut_at_hours, first_month, periods_of
 from traces.synth.fit.process import fit_processes
-from traces.synth.fit.recorded_sets import AVAILABILITY, POWER, SCREEN, RealSet
 from traces.synth.model import HOURS, WEEK_H, ModelSource, Process
 
 Array = NDArray[np.float64]

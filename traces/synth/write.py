@@ -17,9 +17,8 @@ from joulefleet.provenance import Origin, Provenance, SourceRef
 from joulefleet.records import file_sha256, new_folder, storage_error, write_record
 from joulefleet.runstore.table import PARQUET_SUFFIX
 from traces.model import FACTS, NetworkKind
-from traces.storage.manifest import MANIFEST_FILE, TableRecord, TraceSetRecord
 from traces.storage.tables import COUNTED, schemas
-from traces.storage.trace_set import TraceSet
+from traces.storage.trace_set import MANIFEST_FILE, TableRecord, TraceSet, TraceSetRecord
 from traces.synth.draw.people import ChannelStretches, PeopleBlock, draw_people
 from traces.synth.model import UsageModel, load_model
 

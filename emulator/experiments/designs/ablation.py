@@ -16,13 +16,8 @@ from emulator.experiments.designs.sizes import (
 from emulator.experiments.plan import Preset, VariantPlan
 
 METHODS = (
-    "fedavg",
-    "fedrank",
-    "fedrank_minus_i",
-    "fedrank_minus_p",
-    "fedrank_minus_ip",
-    "fedrank_frozen",
-)
+    "fedavg", "fedrank", "fedrank_minus_i", "fedrank_minus_p", "fedrank_minus_ip", "fedrank_frozen",
+)  # fmt: skip
 LONG = 200
 """Learning from scratch is said to need 70 to 200 rounds; the paper has 50 (docs/selectors.md, A26)."""
 

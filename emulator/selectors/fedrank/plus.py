@@ -17,20 +17,17 @@ Labels, true speeds and the test set stay unseen.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.harmony_like import divergence
 from emulator.selectors.parts.draws import draw_uniform, draw_weighted, log_of
 from emulator.selectors.parts.estimates import epoch_s, label_shares, worth_asking
 from emulator.selectors.parts.options import within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.view import ServerView
 
 
 class FedRankPlus(FedRank):
@@ -61,7 +58,7 @@ class FedRankPlus(FedRank):
         self._fast_share = fast_share
         self._coverage = coverage
 
-    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> Ids:
         """The best balanced of a random pool of devices that are fast enough, in proportion to their data."""
         ids = view.eligible_ids
         m = min(m, math.ceil(self._probe_factor * view.k), len(ids))
@@ -75,16 +72,12 @@ class FedRankPlus(FedRank):
         pool = ids[fast[draw_weighted(rng, log_of(view.data_size[ids[fast]]), 3 * m)]]
         return np.sort(pool[self._grown(view, pool, np.zeros(len(pool)), m)])
 
-    def _picks(
-        self, view: ServerView, candidates: NDArray[np.int64], rank: NDArray[np.float32], k: int
-    ) -> NDArray[np.int64]:
+    def _picks(self, view: ServerView, candidates: Ids, rank: NDArray[np.float32], k: int) -> Ids:
         # By place and not by value: how far apart two ranks are has no meaning beside a divergence.
         place = np.argsort(np.argsort(-rank, kind="stable"), kind="stable") / max(1, len(rank) - 1)
         return self._grown(view, candidates, place, k)
 
-    def _grown(
-        self, view: ServerView, devices: NDArray[np.int64], penalty: NDArray[np.float64], count: int
-    ) -> NDArray[np.int64]:
+    def _grown(self, view: ServerView, devices: Ids, penalty: NDArray[np.float64], count: int) -> Ids:
         """Positions of ``count`` devices, each the best addition to those before it."""
         shares = label_shares(view.bias_delta[devices])
         classes = shares.shape[1]
@@ -100,8 +93,6 @@ class FedRankPlus(FedRank):
         return grown
 
 
-def _rest(
-    ids: NDArray[np.int64], taken: NDArray[np.int64], m: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
+def _rest(ids: Ids, taken: Ids, m: int, rng: np.random.Generator) -> Ids:
     """Devices that are not worth asking, where the others are too few."""
     return draw_uniform(rng, np.setdiff1d(ids, taken, assume_unique=True), m - len(taken))

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Probe, Selector
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.neural.normalise import robust_log_z
@@ -27,20 +30,13 @@ from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
 from joulefleet.errors import ConfigError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import ServerView
-
-
 TAU_DEVICES = 1000
 """How far the ranking has moved is told from so many devices: enough for two digits, cheap for a fleet."""
 FEATURES = ("epoch_s", "comm_s", "epoch_j", "comm_j", "loss", "data_size")
 """T_comp, T_comm, E_comp, E_comm, L, D; compute costs are per epoch, measured in the probe."""
 
 
-def device_states(view: ServerView, devices: NDArray[np.int64]) -> NDArray[np.float32]:
+def device_states(view: ServerView, devices: Ids) -> NDArray[np.float32]:
     """Normalised over these devices, in this round."""
     return robust_log_z([getattr(view, name)[devices] for name in FEATURES])
 
@@ -105,9 +101,7 @@ class FedRank(Selector):
             self._learner = Learner(loaded.network.copy(), self._options, loaded.demonstrations)
 
     @one_blas_thread
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """The ``k`` with the highest rank, after learning from the round before."""
         state = device_states(view, candidates)
         learner = self._learner_or_new(rng)
@@ -125,9 +119,7 @@ class FedRank(Selector):
         self._pending = {"state": state, "picks": picks}
         return candidates[picks]
 
-    def _picks(
-        self, view: ServerView, candidates: NDArray[np.int64], rank: NDArray[np.float32], k: int
-    ) -> NDArray[np.int64]:
+    def _picks(self, view: ServerView, candidates: Ids, rank: NDArray[np.float32], k: int) -> Ids:
         """Positions of the ``k`` best candidates."""
         return top_k(rank, k)
 
@@ -157,9 +149,7 @@ class FedRank(Selector):
         q = network(state)
         return q[:, 1] if self._rank_by == "q1" else advantages(q)
 
-    def _explored(
-        self, picks: NDArray[np.int64], count: int, view: ServerView, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def _explored(self, picks: Ids, count: int, view: ServerView, rng: np.random.Generator) -> Ids:
         """With a small probability, one pick is swapped for a device that was not picked."""
         first, last = self._explore
         progress = (view.round - 1) / max(1, view.rounds - 1)

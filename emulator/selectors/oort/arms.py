@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from emulator.round.view import Ids
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Arms:
 
     def feed_back(
         self,
-        ids: NDArray[np.int64],
+        ids: Ids,
         utility: NDArray[np.float64],
         duration_s: NDArray[np.float64],
         stamp: int,
@@ -55,7 +55,7 @@ class Arms:
         self.count[ids] += 1
         self.succeeded[ids] = True
 
-    def mean_utility(self, ids: NDArray[np.int64]) -> float:
+    def mean_utility(self, ids: Ids) -> float:
         """Of those that fed back since the last decision; 0 if none did."""
         utility = self.utility[ids[self.succeeded[ids]]]
         return float(utility.sum() / (len(utility) + 1e-4))

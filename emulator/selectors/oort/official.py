@@ -20,17 +20,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.view import Ids
 from emulator.selectors.oort.arms import Arms
 from emulator.selectors.oort.draws import Draws
 from emulator.selectors.oort.settings import Settings
 from emulator.selectors.parts.draws import top_k
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NOBODY = np.empty(0, dtype=np.int64)
 SMALLEST_SPAN = 1e-4
@@ -56,22 +55,22 @@ class OortDecision:
     """
 
     call: int
-    blacklist: NDArray[np.int64]
+    blacklist: Ids
     last_exploit_utility: float
     last_explore_utility: float
     threshold_percent: float
     preferred_s: float
     norm: Norm
-    scored: NDArray[np.int64]
+    scored: Ids
     scores: NDArray[np.float64]
     exploration: float
     exploit_len: int
     explore_len: int
     cut_off: float
-    pool: NDArray[np.int64]
-    exploited: NDArray[np.int64]
-    explored: NDArray[np.int64]
-    picked: NDArray[np.int64]
+    pool: Ids
+    exploited: Ids
+    explored: Ids
+    picked: Ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class OfficialRules:
             picked=picked,
         )
 
-    def _blacklist(self) -> NDArray[np.int64]:
+    def _blacklist(self) -> Ids:
         """Devices that took part too often, the most frequent first."""
         if self.settings.blacklist_after < 0:
             return NOBODY
@@ -197,14 +196,12 @@ class OfficialRules:
         span = max(float(values.max()) - low, SMALLEST_SPAN)
         return Norm(low, span, float(np.partition(values, index)[index]))
 
-    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: OortCall) -> NDArray[np.float64]:
+    def _scores(self, ids: Ids, norm: Norm, now: OortCall) -> NDArray[np.float64]:
         scores = (np.minimum(self.arms.utility[ids], norm.clip) - norm.low) / norm.span
         scores += np.sqrt(UCB * math.log(self.calls) / self.arms.stamp[ids])
         return self._penalised(scores, ids, now)
 
-    def _penalised(
-        self, values: NDArray[np.float64], ids: NDArray[np.int64], now: OortCall
-    ) -> NDArray[np.float64]:
+    def _penalised(self, values: NDArray[np.float64], ids: Ids, now: OortCall) -> NDArray[np.float64]:
         """Times (T/d)^alpha where d > T, and times the factor if there is one; in place."""
         duration_s = self.arms.duration_s[ids]
         late = np.flatnonzero(duration_s > now.preferred_s)
@@ -217,7 +214,7 @@ class OfficialRules:
     def _exploit_len(self, k: int, scored: int) -> int:
         return max(0, min(int(k * (1.0 - self.exploration)), scored - 1))  # fix: one is left for the border
 
-    def _pool(self, scores: NDArray[np.float64], exploit_len: int) -> tuple[float, NDArray[np.int64]]:
+    def _pool(self, scores: NDArray[np.float64], exploit_len: int) -> tuple[float, Ids]:
         """The cut-off score and the positions of those that reach it."""
         if len(scores) == 0:
             return 0.0, NOBODY
@@ -228,17 +225,13 @@ class OfficialRules:
         return cut_off, pool if len(pool) >= exploit_len else top_k(scores, exploit_len)
 
     @staticmethod
-    def _draw(
-        draws: Draws, ids: NDArray[np.int64], weights: NDArray[np.float64], size: int
-    ) -> NDArray[np.int64]:
+    def _draw(draws: Draws, ids: Ids, weights: NDArray[np.float64], size: int) -> Ids:
         """By weight; fix: fewer if there are fewer positive weights."""
         positive = np.flatnonzero(weights > 0)
         size = min(size, len(positive))
         return draws.weighted(ids[positive], weights[positive], size) if size else NOBODY
 
-    def _complete(
-        self, exploited: NDArray[np.int64], now: OortCall
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _complete(self, exploited: Ids, now: OortCall) -> tuple[Ids, Ids]:
         """Devices never tried, then fill-ins up to K."""
         if np.any(self.arms.count == 0):
             self.last_explored = explored = self._explore(now.k - len(exploited), now)
@@ -248,17 +241,17 @@ class OfficialRules:
         self.last_exploited = self._filled(exploited, now)
         return NOBODY, self.last_exploited
 
-    def _explore(self, wanted: int, now: OortCall) -> NDArray[np.int64]:
+    def _explore(self, wanted: int, now: OortCall) -> Ids:
         ids = np.flatnonzero(now.feasible & (self.arms.count == 0))
         weights = self._explore_weights(ids, now)
         wanted = min(wanted, len(ids))
         best = top_k(weights, int(self.settings.sample_window * wanted))
         return self._draw(now.draws, ids[best], weights[best], wanted)
 
-    def _explore_weights(self, ids: NDArray[np.int64], now: OortCall) -> NDArray[np.float64]:
+    def _explore_weights(self, ids: Ids, now: OortCall) -> NDArray[np.float64]:
         return self._penalised(self.arms.utility[ids], ids, now)
 
-    def _filled(self, picked: NDArray[np.int64], now: OortCall) -> NDArray[np.int64]:
+    def _filled(self, picked: Ids, now: OortCall) -> Ids:
         """Uniform picks up to K; fix: of everyone there if too few are allowed, and no more than those."""
         for there in (now.allowed, now.feasible):
             if len(picked) < now.k:

@@ -26,13 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.selector import Family, Selector
-from emulator.round.view import ServerView
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.oort.draws import EngineDraws
 from emulator.selectors.oort.official import OfficialRules
 from emulator.selectors.oort.settings import DEFAULTS, Settings
@@ -41,9 +42,6 @@ from emulator.selectors.parts.draws import draw_uniform
 from emulator.selectors.parts.estimates import round_s
 from emulator.selectors.parts.options import one_of, whole, within
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 RULES: dict[str, type[OfficialRules]] = {
     "paper": PaperRules,
@@ -83,9 +81,7 @@ class Oort(Selector):
         one_of(self.name, "mode", mode, RULES)
         self.rules = RULES[mode](_settings(self.name, mode, options))
 
-    def select(
-        self, view: ServerView, candidates: NDArray[np.int64], k: int, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """One decision of the rules, or everyone if there are not more than ``k``."""
         self._register(view)
         if len(candidates) <= k:
@@ -160,12 +156,12 @@ def _pacer_step(rounds: int) -> int:
 
 
 def _repaired(
-    picked: NDArray[np.int64],
-    candidates: NDArray[np.int64],
+    picked: Ids,
+    candidates: Ids,
     feasible: NDArray[np.bool_],
     k: int,
     rng: np.random.Generator,
-) -> NDArray[np.int64]:
+) -> Ids:
     """Unique devices that are there, cut or filled to ``k``; changes nothing but FedScale's decisions."""
     _, first = np.unique(picked, return_index=True)
     picked = picked[np.sort(first)]

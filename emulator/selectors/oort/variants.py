@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.view import Ids
 from emulator.selectors.oort.official import NOBODY, SHORTEST_S, Norm, OfficialRules, OortCall
 from emulator.selectors.parts.draws import top_k
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 POOL_FACTOR = 10
 
@@ -29,7 +26,7 @@ class PaperRules(OfficialRules):
     def _rated(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return allowed & (self.arms.count > 0) & (self.arms.utility > 0)
 
-    def _explore_weights(self, ids: NDArray[np.int64], now: OortCall) -> NDArray[np.float64]:
+    def _explore_weights(self, ids: Ids, now: OortCall) -> NDArray[np.float64]:
         weights = 1.0 / np.maximum(self.arms.duration_s[ids], SHORTEST_S)
         return weights if now.factor is None else weights * now.factor[ids]
 
@@ -43,20 +40,18 @@ class FedScaleRules(OfficialRules):
     twice: the selector repairs that.
     """
 
-    def _scores(self, ids: NDArray[np.int64], norm: Norm, now: OortCall) -> NDArray[np.float64]:
+    def _scores(self, ids: Ids, norm: Norm, now: OortCall) -> NDArray[np.float64]:
         return np.abs(super()._scores(ids, norm, now))
 
     def _exploit_len(self, k: int, scored: int) -> int:
         return max(0, min(k - int(k * self.exploration), scored - 1))  # fix: one is left for the border
 
-    def _pool(self, scores: NDArray[np.float64], exploit_len: int) -> tuple[float, NDArray[np.int64]]:
+    def _pool(self, scores: NDArray[np.float64], exploit_len: int) -> tuple[float, Ids]:
         cut_off, pool = super()._pool(scores, exploit_len)
         at_least = min(POOL_FACTOR * exploit_len + 1, len(scores))
         return cut_off, pool if len(pool) >= at_least else top_k(scores, at_least)
 
-    def _complete(
-        self, exploited: NDArray[np.int64], now: OortCall
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _complete(self, exploited: Ids, now: OortCall) -> tuple[Ids, Ids]:
         explored = NOBODY
         if np.any(now.feasible & (self.arms.count == 0)):
             self.last_explored = explored = self._explore(now.k - len(exploited), now)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from emulator.round.view import Ids
 
 
-def top_k(values: NDArray[np.floating], k: int) -> NDArray[np.int64]:
+def top_k(values: NDArray[np.floating], k: int) -> Ids:
     """Positions of the ``k`` largest values, best first; of equal ones the lower position first.
 
     Linear time, and always the same answer, so that a decision can be replayed.
@@ -34,12 +32,12 @@ def top_k(values: NDArray[np.floating], k: int) -> NDArray[np.int64]:
     return found[np.lexsort((found, negated[found]))]
 
 
-def draw_uniform(rng: np.random.Generator, ids: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+def draw_uniform(rng: np.random.Generator, ids: Ids, k: int) -> Ids:
     """``k`` of the ids, each subset equally likely; all of them if there are fewer."""
     return rng.choice(ids, min(k, len(ids)), replace=False)
 
 
-def draw_weighted(rng: np.random.Generator, log_weights: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+def draw_weighted(rng: np.random.Generator, log_weights: NDArray[np.float64], k: int) -> Ids:
     """Positions of ``k`` entries drawn one after another in proportion to ``exp(log_weights)``.
 
     An exponential race (Gumbel's trick): the first ``k`` arrivals of independent exponential clocks with

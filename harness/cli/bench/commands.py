@@ -9,8 +9,8 @@ import click
 
 from harness.cli.bench.federate import federate
 from harness.cli.bench.files import init, schema
-from harness.cli.bench.look import ping, show, status
 from harness.cli.bench.run import run
+from harness.cli.bench.status import ping, show, status
 from harness.cli.frame import Group, Output, inventory_option
 from joulefleet.errors import EXIT_DEVICE
 

@@ -18,16 +18,16 @@ from harness.cli.meter.live import stop_on_signals
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from harness.bench.job.board import DeviceNow
-    from harness.rounds.bench_run.run import BenchFiles, View
-    from harness.rounds.bench_run.runner import Runner
+    from harness.bench.job.live_status import DeviceNow
+    from harness.bench_run.job_threads import Runner
+    from harness.bench_run.run import BenchFiles, View
     from harness.rounds.session import RunFiles, Session
 
 REFRESH_S = 0.25
 
 
 def live_view(files: BenchFiles, stop: threading.Event) -> View:
-    """A view for `harness.rounds.bench_run.run.run_bench`; after a stop it says how to go on."""
+    """A view for `harness.bench_run.run.run_bench`; after a stop it says how to go on."""
 
     @contextlib.contextmanager
     def view(session: Session, runner: Runner) -> Iterator[None]:

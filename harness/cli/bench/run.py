@@ -10,7 +10,7 @@ import click
 from harness.cli.frame import Command, Output, inventory_option, root_option
 
 if TYPE_CHECKING:
-    from harness.rounds.bench_run.run import BenchFiles, BenchResult
+    from harness.bench_run.run import BenchFiles, BenchResult
 
 _file = click.Path(path_type=Path, dir_okay=False)
 _folder = click.Path(path_type=Path, file_okay=False)
@@ -39,7 +39,7 @@ def run(
     profiles: tuple[Path, ...],
 ) -> Output:
     """Measure what a PLAN asks for on the devices of an inventory."""
-    from harness.rounds.bench_run.run import read_bench_files
+    from harness.bench_run.run import read_bench_files
 
     files = read_bench_files(plan, inventory)
     if dry_run:
@@ -58,10 +58,10 @@ def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tup
 
 
 def _run(files: BenchFiles, root: Path, resume: Path | None, only: tuple[str, ...]) -> Output:
+    from harness.bench_run.run import run_bench
     from harness.cli.bench.live import live_view
     from harness.cli.meter.live import stop_on_signals
     from harness.outputs import OUTPUTS
-    from harness.rounds.bench_run.run import run_bench
 
     with stop_on_signals() as stop:
         view = live_view(files, stop)

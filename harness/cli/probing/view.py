@@ -10,6 +10,7 @@ from emulator import Accounting
 from emulator.experiments import PAPER_SAVING
 from harness.cli.frame import columns
 from harness.cli.profile.view import digits
+from harness.probing.cost_rows import cost_rows
 from harness.probing.formula import COUNTED
 from joulefleet.interval import Interval
 from power.profile import Quantity
@@ -24,7 +25,6 @@ WAITING_PREDICTED = (
     "wait: for the slowest candidate before the server's choice, at awake power; in no other number"
 )
 WAITING_MEASURED = "wait: of all candidates for the server's choice after the probe; in no other number"
-PREDICTED, EMULATED = "  predicted", "  emulator"
 
 
 def prediction_data(found: Prediction, task: str) -> dict[str, Any]:
@@ -121,72 +121,52 @@ def _explained(waiting: str, notes: Sequence[str]) -> list[str]:
 
 
 def _predicted_rows(cell: PredictedCell) -> Iterator[Row]:
-    yield [
-        _pair(cell),
-        "vanilla",
-        *_totals(cell.vanilla_s, cell.vanilla_j),
-        "",
-        "",
-        _mean(cell.vanilla_wait_j),
-    ]
-    waits = [_mean(cell.probing_wait_j)]
-    for accounting, saving in cell.savings.items():
+    totals = [_mean(cell.vanilla_s), _mean(cell.vanilla_j)]
+    yield [_pair(cell), "vanilla", *totals, "", "", _mean(cell.vanilla_wait_j)]
+    for i, (accounting, saving) in enumerate(cell.savings.items()):
+        totals = [_mean(saving.time_s), _mean(saving.energy_j)]
         shares = [_close_range(saving.time_saved), _close_range(saving.energy_saved)]
-        totals = _totals(saving.time_s, saving.energy_j)
-        yield ["", accounting.value, *totals, *shares, waits.pop() if waits else ""]
+        yield ["", accounting.value, *totals, *shares, "" if i else _mean(cell.probing_wait_j)]
 
 
 def _measured_rows(cell: MeasuredCell) -> Iterator[Row]:
-    expected, emulated = cell.predicted, cell.emulated
-    yield [_pair(cell), "vanilla", *_totals(cell.vanilla_s, cell.vanilla_j), "", "", ""]
-    if expected is not None:
-        totals = _totals(expected.vanilla_s, expected.vanilla_j)
-        yield ["", PREDICTED, *totals, "", "", _mean(expected.vanilla_wait_j)]
-    if emulated is not None:
-        yield ["", EMULATED, *_totals(emulated.vanilla_s, emulated.vanilla_j), "", "", ""]
-    for i, (accounting, saving) in enumerate(cell.savings.items()):
-        shares = [_share(saving.time_saved), _share(saving.energy_saved)]
-        wait = "" if i else _mean(cell.probing_wait_j)
-        yield ["", accounting.value, *_totals(saving.time_s, saving.energy_j), *shares, wait]
-        if expected is not None:
-            by_formula = expected.savings[accounting]
-            shares = [_range(by_formula.time_saved), _range(by_formula.energy_saved)]
-            wait = "" if i else _mean(expected.probing_wait_j)
-            yield ["", PREDICTED, *_totals(by_formula.time_s, by_formula.energy_j), *shares, wait]
-        if emulated is not None:
-            played = emulated.savings[accounting]
-            shares = [f"{100 * share:z.1f}" for share in (played.time_saved, played.energy_saved)]
-            yield ["", EMULATED, *_totals(played.time_s, played.energy_j), *shares, ""]
+    for i, row in enumerate(cost_rows(cell)):
+        name, share = {
+            "bench": (row.counted, _share),
+            "formula": ("  predicted", _range),
+            "emulator": ("  emulator", _percent),
+        }[row.source]
+        shares = ["" if s is None else share(s) for s in (row.time_saved, row.energy_saved)]
+        wait = "" if row.wait_j is None else digits(row.wait_j, 3)
+        yield ["" if i else _pair(cell), name, _mean(row.time_s), _mean(row.energy_j), *shares, wait]
 
 
 def _pair(cell: PredictedCell | MeasuredCell) -> str:
     return f"{cell.candidates} / {cell.chosen}"
 
 
-def _totals(time_s: float | Interval | Quantity, energy_j: float | Interval | Quantity) -> Row:
-    return [_mean(time_s), _mean(energy_j)]
-
-
-def _mean(value: float | Interval | Quantity) -> str:
-    return digits(value if isinstance(value, float) else value.mean, 3)
+def _mean(value: Interval | Quantity) -> str:
+    return digits(value.mean, 3)
 
 
 def _absolute(quantity: Quantity) -> str:
-    known = quantity.half_width_95
-    return f"{_mean(quantity)} (no interval)" if known is None else f"{_mean(quantity)} ± {_mean(known)}"
-
-
-def _share(quantity: Quantity) -> str:
-    """Percent with half of its interval; without one it says so."""
     if quantity.half_width_95 is None:
-        return f"{100 * quantity.mean:z.1f} (no interval)"
-    return f"{100 * quantity.mean:z.1f} ± {100 * quantity.half_width_95:.1f}"
+        return f"{_mean(quantity)} (no interval)"
+    return f"{_mean(quantity)} ± {digits(quantity.half_width_95, 3)}"
 
 
-def _range(interval: Interval, places: int = 0) -> str:
-    """Percent and its interval."""
-    mean, low, high = (100 * value for value in (interval.mean, interval.low, interval.high))
-    return f"{mean:z.1f} ({low:z.{places}f}–{high:z.{places}f})"
+def _percent(share: Interval) -> str:
+    return f"{100 * share.mean:z.1f}"
+
+
+def _share(share: Interval) -> str:
+    """Percent with half of its interval; without one it says so."""
+    known = f"± {50 * (share.high - share.low):.1f}" if share.known else "(no interval)"
+    return f"{_percent(share)} {known}"
+
+
+def _range(share: Interval, places: int = 0) -> str:
+    return f"{_percent(share)} ({100 * share.low:z.{places}f}–{100 * share.high:z.{places}f})"
 
 
 def _close_range(interval: Interval) -> str:

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emulator.compare.alike import unequal
-from emulator.compare.load import ComparedRuns, LoadedRun, _best_heuristic, _default_target
+from emulator.compare.comparable import unequal
+from emulator.compare.load import ComparedRuns, _best_heuristic, _default_target
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_text
 from emulator.compare.table import MethodComparison, compare
 from emulator.compare.titles import METRICS
 from emulator.round.outcome import Accounting
+from emulator.runs.reading import FinishedRun
 from emulator.runs.result import EmulationRecord, Result
 from emulator.scenario.model import FleetSection, Scenario, TracesSection
 from joulefleet.errors import DataQualityError
@@ -218,9 +219,9 @@ def test_a_pair_that_was_not_run() -> None:
         compare(fleet_of_runs(), [], pairs=[("better", "worse")])
 
 
-def loaded(method: str, accuracy: list[float], seed: int = 0, **facts: object) -> LoadedRun:
+def loaded(method: str, accuracy: list[float], seed: int = 0, **facts: object) -> FinishedRun:
     record = EmulationRecord(scenario=Scenario(name="s"), seed=seed, facts=facts)
-    return LoadedRun(Path(method), method, seed, rounds(accuracy), Result(Path(), record))
+    return FinishedRun(method, rounds(accuracy), Result(Path(method), record))
 
 
 @pytest.mark.parametrize("fact", ["data", "partition", "traces", "profiles", "profiles_sha256"])
@@ -238,7 +239,7 @@ def test_runs_of_a_seed_that_rest_on_different_facts_are_told(fact: str) -> None
 def test_files_may_lie_elsewhere() -> None:
     """Their content is held against one another by its hash."""
 
-    def at(folder: str, name: str = "phones") -> LoadedRun:
+    def at(folder: str, name: str = "phones") -> FinishedRun:
         traces = TracesSection(source=f"{folder}/{name}", at_end="wrap")
         fleet = FleetSection(profiles=(f"{folder}/pi.json",), traces=traces)
         record = EmulationRecord(scenario=Scenario(name="s", fleet=fleet), seed=0, facts={})

@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.storage.manifest import ORIGIN_FILE
+from traces.storage.trace_set import ORIGIN_FILE
 
 CHUNK_BYTES = 1 << 20
 MAX_LINE_CHARS = 1 << 20

@@ -10,7 +10,7 @@ import numpy as np
 
 from traces.intervals import difference, runs_from_samples, union
 from traces.model import AppSessions, BatteryPoints, Fact, Intervals, NetworkSpans, Throughput
-from traces.readers.rows.records import DTYPE, UNKNOWN, RecordKind
+from traces.readers.rows.spool import DTYPE, UNKNOWN, RecordKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from joulefleet.errors import ConfigError
 from traces.model import is_time_zone
 from traces.readers.files.sources import is_text
-from traces.readers.rows.collected import CollectedRows, UserFacts
-from traces.readers.rows.records import NO_APP, Record, RecordKind
+from traces.readers.rows.assemble import CollectedRows, UserFacts
+from traces.readers.rows.spool import NO_APP, Record, RecordKind
 from traces.readers.rows.timestamps import number_to_ns
 from traces.readers.rows.value_codec import OBSERVED, STATES, ValueCodec, within
 

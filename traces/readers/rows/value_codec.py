@@ -11,9 +11,8 @@ from zoneinfo import ZoneInfo
 
 from joulefleet.errors import ConfigError
 from traces.model import NetworkKind
-from traces.readers import settings
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.rows.records import UNKNOWN
+from traces.readers.rows.spool import UNKNOWN
 from traces.readers.rows.timestamps import SHOWN_TWICE, UNITS_NS, datetime_to_ns, is_shown_twice, number_to_ns
 
 STATES = ("screen", "plugged", "available", "network")
@@ -70,8 +69,8 @@ def value_codec(options: ReaderOptions, report: ImportReport) -> ValueCodec:
     Raises:
         ConfigError: A setting is not valid.
     """
-    unit_ns = UNITS_NS[settings.one_of(options, "time_unit", "s", tuple(UNITS_NS))]
-    scale = settings.one_of(options, "level_scale", "1", ("1", "100"))
+    unit_ns = UNITS_NS[options.one_of("time_unit", "s", tuple(UNITS_NS))]
+    scale = options.one_of("level_scale", "1", ("1", "100"))
     pattern = options.settings.get("time_format")
     return ValueCodec(
         time_ns=_stamps(pattern, options, report) if pattern else partial(number_to_ns, unit_ns=unit_ns),
@@ -94,7 +93,7 @@ def _stamps(pattern: str, options: ReaderOptions, report: ImportReport) -> Calla
     has_offset = pattern == "iso" or "%z" in pattern
     zone: ZoneInfo | None = None
     if options.time_zone or not has_offset:
-        zone = settings.zone(options, f"stamps like {pattern!r} have no offset")
+        zone = options.zone(f"stamps like {pattern!r} have no offset")
 
     def time_ns(text: str) -> int:
         try:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from joulefleet.seeds import generator
 from traces.model import Intervals
 from traces.synth.draw.battery import BatteryDrawing, BatteryReadings
-from traces.synth.draw.grid import Sampler, sampler_of
-from traces.synth.draw.process import DrawnPeriods
+from traces.synth.draw.process import DrawnPeriods, Sampler, sampler_of
 from traces.synth.model import WEEK_H, AppMix, UsageModel
 
 BATCH_PEOPLE = 8192

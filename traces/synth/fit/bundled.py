@@ -4,24 +4,102 @@ Needs the folder of real sets in ``JOULEFLEET_DATA``. ``default`` has screen, ch
 ``availability`` has one channel, "may train" as FLASH defines it (idle, charging, on Wi-Fi). They are two
 models because they are two populations: FLASH's phones are available a third as often as ExtraSensory's are
 on a charger and Wi-Fi, and no single set tells both.
+
+The sets are not part of joulefleet. Not used: the small AWARE files of several users (their events come every
+3,000 s: made for tests of a library), the StudentLife tasks (three users, no screen) and the iPhone's display
+log (brightness, under two days).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from joulefleet.provenance import Origin
 from joulefleet.records import write_record
 from traces.model import InteractionTrace
+from traces.readers import READERS
+from traces.readers.base import ImportReport, ReaderOptions
 from traces.synth.fit.battery import fit_battery, screen_factor
-from traces.synth.fit.literature import SCREEN_SIGMA, SCREEN_SPREAD, app_mix
-from traces.synth.fit.periods import Periods, bridged, first_month, periods_of
+from traces.synth.fit.periods import bridged, first_month, periods_of
 from traces.synth.fit.process import fit_processes
-from traces.synth.fit.recorded_sets import AVAILABILITY, POWER, SCREEN, SCREEN_BATTERY, RealSet
-from traces.synth.model import BUNDLED, ModelSource, Process, UsageModel
+from traces.synth.fit.trace_set import SCREEN_SIGMA, SCREEN_SPREAD, app_mix
+from traces.synth.model import BUNDLED, Channel, ModelSource, Process, UsageModel
+
+
+@dataclass(frozen=True, slots=True)
+class RealSet:
+    """One file.
+
+    Attributes:
+        name: For people.
+        format: Of the reader.
+        path: Below ``JOULEFLEET_DATA``.
+        time_zone: Of the users.
+        settings: For the reader.
+        licence: Terms.
+        channels: What it tells; the second one is fitted given the first.
+        grid_h: If it was read at fixed times, how far apart.
+        bridge_h: Longest gap that the fit bridges.
+    """
+
+    name: str
+    format: str
+    path: str
+    time_zone: str
+    licence: str
+    channels: tuple[Channel, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    grid_h: float | None = None
+    bridge_h: float = 0.0
+
+    def read(self, data: Path) -> list[InteractionTrace]:
+        """All traces of the set."""
+        options = ReaderOptions(time_zone=self.time_zone, settings=self.settings)
+        return list(READERS.load(self.format)(data / self.path, options, ImportReport()))
+
+
+SCREEN = RealSet(
+    "AWARE one-month sample of niimpy 1.3.0 (screen)",
+    "aware",
+    "traces/niimpy_AwareScreen_1month.csv.gz",
+    "Europe/Helsinki",  # niimpy's documentation loads its samples with tz="Europe/Helsinki"
+    "MIT",
+    ("screen",),
+)
+SCREEN_BATTERY = RealSet(
+    "AWARE one-month sample of niimpy 1.3.0 (battery)",
+    "aware",
+    "traces/niimpy_AwareBattery_1month.csv.gz",
+    "Europe/Helsinki",
+    "MIT",
+    ("plugged",),
+)
+POWER = RealSet(
+    "ExtraSensory (Vaizman et al., IEEE Pervasive Computing, 2017)",
+    "extrasensory",
+    "traces/extrasensory_phone_state.csv.gz",
+    "America/Los_Angeles",  # the study was made in San Diego
+    "research use, citation required",
+    ("plugged", "wifi"),
+    # Pauses of the recorder up to a quarter of an hour are no gaps.
+    settings={"hold_s": "900"},
+    # With gaps left out, the fitted changes are too few to reach the recorded share of charging at night;
+    # beyond three hours, bridging hides nights on the charger that began and ended in the gap.
+    bridge_h=3.0,
+)
+AVAILABILITY = RealSet(
+    "FLASH (Yang et al., WWW 2021)",
+    "availability",
+    "traces/flash_availability_241x723.npz",
+    "UTC",  # its stamps are local clock time without a zone, so hours are taken as they stand
+    "BSD-2-Clause",
+    ("available",),
+    grid_h=0.5,
+)
 
 
 def fit_real(
@@ -34,7 +112,7 @@ def fit_real(
         source=chosen.name,
         licence=chosen.licence,
         users=periods.units,
-        user_days=_days(periods),
+        user_days=periods.days,
         assumption=assumption,
     )
     return fit_processes(
@@ -70,10 +148,6 @@ def availability_model(data: Path) -> UsageModel:
     assumption = "its half-hour stamps, which have no time zone, are local time"
     processes, _ = fit_real(AVAILABILITY, AVAILABILITY.read(data), assumption)
     return UsageModel(name="availability", processes=tuple(processes))
-
-
-def _days(periods: Periods) -> float:
-    return round(float(periods.length_h.sum()) / 24, 1)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -69,6 +69,11 @@ class Periods:
         return self.end_h - self.start_h
 
     @property
+    def days(self) -> float:
+        """How long all of them last together."""
+        return round(float(self.length_h.sum()) / HOURS, 1)
+
+    @property
     def whole(self) -> NDArray[np.bool_]:
         """Periods whose begin and end were seen."""
         return self.begun & (self.next_state >= 0)

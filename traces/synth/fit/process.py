@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 
 from joulefleet.errors import DataQualityError
 from traces.synth.fit.classes import best_mixture, curve
-from traces.synth.fit.dwell import DwellAmounts, Rows, clock_amounts, dwell_quantiles, summed
-from traces.synth.fit.grid import grid_counts, step_factors
+from traces.synth.fit.dwell import (
+    DwellAmounts,
+    Rows,
+    clock_amounts,
+    dwell_quantiles,
+    grid_counts,
+    step_factors,
+    summed,
+)
 from traces.synth.fit.periods import Counts, Periods, count, of_first_channel, swapped
 from traces.synth.model import Channel, Grid, ModelSource, Process, UserClass, part_of_day
 

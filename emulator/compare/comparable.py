@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from emulator.runs.result import Result
-
 if TYPE_CHECKING:
-    from emulator.compare.load import LoadedRun
+    from emulator.runs.reading import FinishedRun
+    from emulator.runs.result import EmulationRecord
     from emulator.scenario.model import Scenario
 
 EMULATED = "emulated"
@@ -22,14 +21,14 @@ SHARED_BY_ALL = ("trainer", "played")
 """What makes two worlds of one: another implementation of training, a bench instead of emulated devices."""
 
 
-def facts_of(result: Result) -> dict[str, Any]:
+def facts_of(record: EmulationRecord) -> dict[str, Any]:
     """What a run rests on. Emulations do not say that they are; a bench does."""
-    return {"played": EMULATED, **result.record.facts}
+    return {"played": EMULATED, **record.facts}
 
 
-def told_apart(loaded: Sequence[LoadedRun]) -> list[LoadedRun]:
+def told_apart(loaded: Sequence[FinishedRun]) -> list[FinishedRun]:
     """A method on the bench is another one than the same method emulated, where both are there."""
-    where = [facts_of(one.result)["played"] for one in loaded]
+    where = [facts_of(one.record)["played"] for one in loaded]
     if len(set(where)) == 1:
         return list(loaded)
     return [
@@ -38,15 +37,15 @@ def told_apart(loaded: Sequence[LoadedRun]) -> list[LoadedRun]:
     ]
 
 
-def unequal(loaded: Sequence[LoadedRun]) -> list[str]:
+def unequal(loaded: Sequence[FinishedRun]) -> list[str]:
     """How the runs differ in more than who chose and which seed."""
     return _unequal_scenarios(loaded) + _unequal_facts(loaded)
 
 
-def _unequal_scenarios(loaded: Sequence[LoadedRun]) -> list[str]:
-    first = _deciding(loaded[0].result.record.scenario)
+def _unequal_scenarios(loaded: Sequence[FinishedRun]) -> list[str]:
+    first = _deciding(loaded[0].record.scenario)
     for one in loaded[1:]:
-        other = _deciding(one.result.record.scenario)
+        other = _deciding(one.record.scenario)
         if other != first:
             parts = [name for name in first if first[name] != other.get(name)]
             where = f"{loaded[0].path} and {one.path}"
@@ -75,7 +74,7 @@ def _deciding(scenario: Scenario) -> dict[str, Any]:
     return found
 
 
-def _unequal_facts(loaded: Sequence[LoadedRun]) -> list[str]:
+def _unequal_facts(loaded: Sequence[FinishedRun]) -> list[str]:
     """The same paths may hold other files, and the same names other policies."""
     found = [
         *(_differs(loaded, fact, lambda _: "the runs") for fact in SHARED_BY_ALL),
@@ -85,14 +84,14 @@ def _unequal_facts(loaded: Sequence[LoadedRun]) -> list[str]:
     return [one for one in found if one]
 
 
-def _differs(loaded: Sequence[LoadedRun], fact: str, group: Callable[[LoadedRun], str]) -> str:
+def _differs(loaded: Sequence[FinishedRun], fact: str, group: Callable[[FinishedRun], str]) -> str:
     """The first two runs of a group that rest on different facts; one that does not tell is in no group."""
-    firsts: dict[str, LoadedRun] = {}
+    firsts: dict[str, FinishedRun] = {}
     for one in loaded:
-        if fact not in (facts := facts_of(one.result)):
+        if fact not in (facts := facts_of(one.record)):
             continue
         first = firsts.setdefault(group(one), one)
-        mine, other = facts[fact], facts_of(first.result)[fact]
+        mine, other = facts[fact], facts_of(first.record)[fact]
         if mine != other:
             values = (
                 f" ({other:.16} and {mine:.16})" if isinstance(mine, str) and isinstance(other, str) else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,43 @@ PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "up
 COLUMNS = {"rounds": ("round", "test_accuracy", *COSTS), "clients": ("device", "chosen", "fate", *PARTS)}
 """Without which no table or figure can be made."""
 ANEW = "play it anew"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun:
+    """An emulation that has come to its end, and whose tables are whole.
+
+    Attributes:
+        method: What it is called in a table.
+        rounds: One row per round, round 0 (profiling) included.
+        result: The emulation.
+        variant: Of the experiment that it belongs to.
+    """
+
+    method: str
+    rounds: pd.DataFrame
+    result: Result
+    variant: str = ""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.result.path
+
+    @property
+    def record(self) -> EmulationRecord:
+        """What it is."""
+        return self.result.record
+
+    @property
+    def seed(self) -> int:
+        """Of its record."""
+        return self.record.seed
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per participant and round; read when asked for, since it is large."""
+        return self.result.clients
 
 
 def checked_rounds(result: Result) -> pd.DataFrame:

@@ -1,0 +1,94 @@
+"""Our drivers and the vendor's firmware, in real time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from joulefleet.errors import MeterError
+from power.meter import MeterConfig
+from power.meters.monsoon_lvpm import MonsoonLvpm
+from power.meters.safety import switch_output_on
+from power.model import SampleBlock, Severity
+from power.wire.lvpm import LvpmDecoder
+from power.wire.lvpm_frames import PREPARE, START
+from tests.firmware.bridge import LvpmOnPty
+from tests.firmware.monsoon import Load, Lvpm
+
+
+@contextlib.contextmanager
+def lvpm(images: Path, load: Load | None = None, **changes: object) -> Iterator[tuple[Lvpm, MonsoonLvpm]]:
+    unit = Lvpm(images, load)
+    with LvpmOnPty(unit) as bridge:
+        values = {"voltage_v": 4.0, "voltage_max_v": 4.3, "current_limit_a": 3.0, **changes}
+        config = MeterConfig.model_validate({"kind": "monsoon-lvpm", "port": bridge.path, **values})
+        with MonsoonLvpm(config) as meter:
+            yield unit, meter
+
+
+def record(meter: MonsoonLvpm, samples: int) -> list[SampleBlock]:
+    blocks = []
+    for block in meter.stream():
+        blocks.append(block)
+        if block.ticks[-1] >= samples:
+            meter.stop()
+    return blocks
+
+
+@pytest.mark.parametrize("current_a", [0.25, 0.010])
+def test_lvpm_records_with_nothing_to_remark(images: Path, current_a: float) -> None:
+    """Long enough for the calibration that the firmware sends after 3 s."""
+    with lvpm(images, Load(current_a, 4.0)) as (_, meter):
+        switch_output_on(meter, meter.config, 4.0)
+        blocks = record(meter, 16_000)
+        findings = meter.findings
+    assert [(f.code, f.message) for f in findings if f.severity >= Severity.WARNING] == []
+    assert {block.dropped_before for block in blocks} == {0}
+    assert np.concatenate([b.current_a for b in blocks]) == pytest.approx(current_a, abs=2e-4)
+    assert np.concatenate([b.voltage_v for b in blocks]) == pytest.approx(4.0, abs=5e-4)
+    assert [len(block.ticks) for block in blocks if block.ticks[0]]  # the calibration ends a block
+    assert abs(meter.timebase.tick_hz / 5000 - 1) < 500e-6
+
+
+def test_lvpm_limits_and_voltage_arrive_as_asked(images: Path) -> None:
+    with lvpm(images, current_limit_a=3.0) as (_, meter):
+        setting = switch_output_on(meter, meter.config, 4.1)
+        status = meter.status()
+    for limit_a in (setting.limits.run_time_a, setting.limits.power_up_a):
+        assert 3.0 - 8 / 1023 < limit_a <= 3.0
+    assert (status.run_time_limit_a, status.power_up_limit_a) == (
+        setting.limits.run_time_a,
+        setting.limits.power_up_a,
+    )
+    assert status.output_setting_v == pytest.approx(4.1)
+
+
+def test_lvpm_over_current_is_said_at_once(images: Path) -> None:
+    with lvpm(images) as (unit, meter):
+        switch_output_on(meter, meter.config, 4.0)
+        with pytest.raises(MeterError, match="cut the output and ended the stream"):
+            for _ in meter.stream():
+                unit.set_board(over_current=True)
+        assert "over_current" in {finding.code for finding in meter.findings}
+
+
+def test_lvpm_samples_lost_to_a_slow_host_are_counted(images: Path) -> None:
+    """What the instrument has no room for shows in the packet behind the gap, not in its sequence number."""
+    unit = Lvpm(images)
+    decoder = LvpmDecoder(voltage_step_v=125e-6, rate_hz=5000.0)
+    unit.write(PREPARE)
+    list(unit.read(0.02))
+    unit.write(START)
+    started_s, blocks = unit.seconds, []
+    for listen_s, away_s in ((0.5, 0.045), (0.5, 0.0)):
+        for t_s, packet in unit.read(listen_s):
+            blocks += decoder.feed(packet, round(t_s * 1e9))
+        unit.wait(away_s)
+    (lost,) = [block.dropped_before for block in blocks if block.dropped_before]
+    assert lost == pytest.approx(0.045 * 5000 - 80, abs=15)
+    sampled_s = unit.seconds - started_s - 0.212  # calibration comes first
+    assert blocks[-1].ticks[-1] == pytest.approx(sampled_s * 5000, abs=20)
