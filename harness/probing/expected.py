@@ -16,7 +16,7 @@ import numpy as np
 from emulator import Accounting
 from harness.evidence.capture import Capture
 from harness.probing.formula import Saving, draw_worlds, mean_costs
-from harness.probing.predict import WORLDS, Draws, ExpectedCell, count_rounds
+from harness.probing.predict import WORLDS, CountedRounds, ExpectedCell, count_rounds
 from harness.profiles.build import build_profile
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from joulefleet.errors import ConfigError, DataQualityError
@@ -66,7 +66,7 @@ class Expectation:
 
     def of(self, rounds: Sequence[RunRound]) -> ExpectedCell:
         """The mean over these rounds."""
-        draws = Draws(
+        draws = CountedRounds(
             self._count(self._means, rounds), [self._count(costs, rounds) for costs in self._worlds]
         )
         savings = {accounting: Saving(*draws.saving(accounting)) for accounting in Accounting}

@@ -194,7 +194,9 @@ def _cell(
         of_rounds = [costs.taken(drawn) for drawn in rounds[:n]]
         return count_rounds([(one, _choose(one, k, question.rule)) for one in of_rounds], epochs)
 
-    draws = Draws(counted(means, ROUNDS), [counted(costs, ROUNDS_PER_WORLD) for costs in worlds], drawn=True)
+    draws = CountedRounds(
+        counted(means, ROUNDS), [counted(costs, ROUNDS_PER_WORLD) for costs in worlds], drawn=True
+    )
     savings = {
         accounting: PredictedSaving(*draws.saving(accounting), *draws.saved_sds(accounting))
         for accounting in Accounting
@@ -222,7 +224,7 @@ def count_rounds(
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class CountedRounds:
     """Counted rounds: with the profiles' means, and in every world.
 
     Attributes:
