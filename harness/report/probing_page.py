@@ -184,17 +184,27 @@ def _cost_line(found: Validation, cell: MeasuredCell, row: CostRow) -> list[Cell
         f"{cell.candidates} / {cell.chosen}",
         _words(row.counted),
         row.source,
-        _text(row.time_s, "s"),
-        _text(row.energy_j, "J"),
-        *("" if s is None else _text(s.times(100), "%") for s in (row.time_saved, row.energy_saved)),
+        _text(row.time_s, ".3g", "s", least=0),
+        _text(row.energy_j, ".3g", "J"),
+        *(_text(share, ".1f", "%", most=100) for share in _percents(row)),
         str(cell.repetitions) if here else "",
         found.origin if here or found.predicted_origin is None else found.predicted_origin,
     ]
 
 
-def _text(value: Interval, unit: str) -> str:
-    reach = f" [{value.low:z.3g}, {value.high:z.3g}]" if value.known else ""
-    return f"{value.mean:z.3g} {unit}{reach}"
+def _percents(row: CostRow) -> list[Interval | None]:
+    return [None if s is None else s.times(100) for s in (row.time_saved, row.energy_saved)]
+
+
+def _text(
+    value: Interval | None, form: str, unit: str, least: float = -math.inf, most: float = math.inf
+) -> str:
+    """With the part of its interval that can be true: no time is negative, nothing saves more than all."""
+    if value is None:
+        return ""
+    low, high = max(value.low, least), min(value.high, most)
+    reach = f" [{low:z{form}}, {high:z{form}}]" if value.known else ""
+    return f"{value.mean:z{form}} {unit}{reach}"
 
 
 def _parts(rounds: Sequence[MeasuredRound], origin: Origin) -> Section:
