@@ -73,7 +73,7 @@ def test_mlflow_holds_every_round(emulated: Path, tmp_path: Path, capsys: pytest
         assert [int(ms) for ms, *_ in stored] == [round((created_s + after) * 1000) for after in end_s]
         assert (folder / "params" / "protocol.k").read_text() == "3"
         assert (folder / "tags" / "joulefleet.cost_origin").read_text() == "literature"
-        assert (folder / "tags" / "joulefleet.shadowing").read_text() == "emulated"
+        assert (folder / "tags" / "joulefleet.origin").read_text() == "emulated"
         about = meta(folder / "meta.yaml")
         assert about["status"] == 3
         assert about["artifact_uri"] == (folder / "artifacts").resolve().as_uri()
