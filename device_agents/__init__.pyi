@@ -14,28 +14,8 @@ from device_agents.transport.ssh import SshTransport
 from device_agents.transport.ssh_login import SshTarget
 
 __all__ = [
-    "AgentSession",
-    "Backend",
-    "BackgroundLoad",
-    "BlobRef",
-    "EpochMarker",
-    "GraphCache",
-    "Installation",
-    "Job",
-    "JobRecord",
-    "JobResult",
-    "LiveMessage",
-    "LoadStep",
-    "LocalTransport",
-    "Phase",
-    "Ping",
-    "ProbeDone",
-    "SshTarget",
-    "SshTransport",
-    "SyncPattern",
-    "Transport",
-    "build_bundle",
-    "pack_arrays",
-    "start_agent",
-    "unpack_arrays",
-]
+    "AgentSession", "Backend", "BackgroundLoad", "BlobRef", "EpochMarker", "GraphCache", "Installation",
+    "Job", "JobRecord", "JobResult", "LiveMessage", "LoadStep", "LocalTransport", "Phase", "Ping",
+    "ProbeDone", "SshTarget", "SshTransport", "SyncPattern", "Transport", "build_bundle", "pack_arrays",
+    "start_agent", "unpack_arrays",
+]  # fmt: skip

@@ -307,23 +307,9 @@ class AgentError(FromAgent):
 
 
 Message = (
-    Hello
-    | Pong
-    | Accepted
-    | Want
-    | MarkerMessage
-    | TelemetryMessage
-    | SourcesMessage
-    | SourceLostMessage
-    | Heartbeat
-    | ProbeDone
-    | Done
-    | Blob
-    | Chunk
-    | JobStatus
-    | Ok
-    | AgentError
-)
+    Hello | Pong | Accepted | Want | MarkerMessage | TelemetryMessage | SourcesMessage | SourceLostMessage
+    | Heartbeat | ProbeDone | Done | Blob | Chunk | JobStatus | Ok | AgentError
+)  # fmt: skip
 _ADAPTER: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
 
 

@@ -21,7 +21,7 @@ from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.fedrank.selector import FEATURES
 from joulefleet.errors import ConfigError, MissingExtra, NobodyLeft
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 
 try:
     import gymnasium

@@ -1,4 +1,5 @@
 from harness.bench.plan import Plan, load_plan
+from harness.bench_run.run import read_bench_files, run_bench
 from harness.clock.align import align
 from harness.demo.run import run_demo
 from harness.evidence.capture import Capture, open_capture
@@ -14,7 +15,6 @@ from harness.probing.validation import validate_run
 from harness.profiles.build import build_profile
 from harness.profiles.library import build_run_profiles, find_profile
 from harness.results.stored_run import StoredRun, open_run
-from harness.rounds.bench_run.run import read_bench_files, run_bench
 
 __all__ = [
     "OUTPUTS", "Capture", "ClockFit", "Inventory", "Plan", "StoredRun", "align", "build_profile",

@@ -22,26 +22,8 @@ from traces import synthesise as synthesise_traces
 __version__: str
 
 __all__ = [
-    "DeviceProfile",
-    "Interval",
-    "JoulefleetError",
-    "MeterConfig",
-    "Origin",
-    "Scenario",
-    "Selector",
-    "TraceSet",
-    "build_profiles",
-    "compare",
-    "emulate",
-    "import_traces",
-    "load_profile",
-    "load_scenario",
-    "measure_energy",
-    "open_meter",
-    "open_recording",
-    "open_run",
-    "predict_savings",
-    "record",
-    "reference_fleet",
-    "synthesise_traces",
-]
+    "DeviceProfile", "Interval", "JoulefleetError", "MeterConfig", "Origin", "Scenario", "Selector",
+    "TraceSet", "build_profiles", "compare", "emulate", "import_traces", "load_profile", "load_scenario",
+    "measure_energy", "open_meter", "open_recording", "open_run", "predict_savings", "record",
+    "reference_fleet", "synthesise_traces",
+]  # fmt: skip

@@ -41,6 +41,10 @@ class Interval:
         """Whether both ends are."""
         return not (math.isnan(self.low) or math.isnan(self.high))
 
+    def times(self, factor: float) -> Interval:
+        """In another unit; the factor is positive."""
+        return Interval(factor * self.mean, factor * self.low, factor * self.high)
+
 
 def student_factor(dof: float | None) -> float:
     """Half of a 95 % interval in standard uncertainties; ``dof`` None: they are known exactly."""

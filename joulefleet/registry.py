@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import Any, Generic, TypeVar, cast
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar, cast
 
 from joulefleet.errors import ConfigError
 
@@ -47,8 +47,6 @@ class Registry(Generic[T]):
 
     def entries(self) -> dict[str, Entry]:
         """All known names; a built-in one cannot be replaced by a plug-in."""
-        from importlib.metadata import entry_points
-
         found = {
             point.name: Entry(point.name, point.value, source=point.dist.name if point.dist else "?")
             for point in entry_points(group=self.group)
@@ -63,9 +61,8 @@ class Registry(Generic[T]):
             ConfigError: The name is unknown (the known ones are listed) or cannot be imported.
         """
         entry = self._find(name)
-        module, _, attribute = entry.target.partition(":")
         try:
-            return cast("T", _resolve(import_module(module), attribute))
+            return cast("T", EntryPoint(name, entry.target, self.group).load())
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 f"{self.what} {name!r} from {entry.source} cannot be loaded: {error}"
@@ -82,9 +79,3 @@ class Registry(Generic[T]):
                 f"no {self.what} called {name!r}", hint=f"{hint}known: {', '.join(entries) or 'none'}"
             )
         return entries[name]
-
-
-def _resolve(value: Any, path: str) -> Any:
-    for part in filter(None, path.split(".")):
-        value = getattr(value, part)
-    return value

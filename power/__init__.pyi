@@ -1,4 +1,4 @@
-from power.energy.stretch import measure_energy
+from power.energy.recorded import measure_energy
 from power.energy.windows import Window
 from power.importers.powertool_csv import import_powertool_csv
 from power.meter import METERS, MeterConfig, PowerMeter, open_meter

@@ -27,7 +27,7 @@ The shape, for whoever produces or consumes traces:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from enum import IntEnum
@@ -287,6 +287,28 @@ class InteractionTrace:
     def known(self, fact: Fact | AppSessions) -> Intervals:
         """When a channel was observed."""
         return self.covered if fact.known is None else fact.known
+
+
+def interval_channels(trace: InteractionTrace) -> Iterator[tuple[str, Intervals]]:
+    """Every set of intervals in a trace, by name."""
+    if trace.coverage is not None:
+        yield "coverage", trace.coverage
+    for name in (*FACTS, "apps"):
+        channel: Fact | AppSessions | None = getattr(trace, name)
+        if channel is not None:
+            yield name, channel.on if isinstance(channel, Fact) else channel.intervals
+            if channel.known is not None:
+                yield f"{name}.known", channel.known
+    if trace.network is not None:
+        yield "network", trace.network.intervals
+
+
+def point_channels(trace: InteractionTrace) -> Iterator[tuple[str, BatteryPoints | Throughput]]:
+    """Every set of readings in a trace, by name."""
+    if trace.battery is not None:
+        yield "battery", trace.battery
+    if trace.throughput is not None:
+        yield "throughput", trace.throughput
 
 
 @lru_cache(maxsize=1024)

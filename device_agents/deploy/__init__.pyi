@@ -9,16 +9,6 @@ from device_agents.deploy.install import (
 from device_agents.deploy.readiness import DeviceReport, Problem, examine, install_environment, problems
 
 __all__ = [
-    "Bundle",
-    "DeviceReport",
-    "Installation",
-    "Problem",
-    "build_bundle",
-    "clear_cache",
-    "examine",
-    "install_environment",
-    "installed_payloads",
-    "problems",
-    "remove_payloads",
-    "start_agent",
-]
+    "Bundle", "DeviceReport", "Installation", "Problem", "build_bundle", "clear_cache", "examine",
+    "install_environment", "installed_payloads", "problems", "remove_payloads", "start_agent",
+]  # fmt: skip

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from device_agents.onnx_export import pooling
+from device_agents.onnx_export import windows
 from device_agents.onnx_export.windows import WindowAxis, axes, fold, unfold, unsupported
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ def table() -> dict[Any, Callable[..., Any]]:
         aten.convolution_backward.default: convolution_backward,
         aten.native_batch_norm.default: batch_norm,
         aten.native_batch_norm_backward.default: batch_norm_backward,
-        aten.max_pool2d_with_indices_backward.default: pooling.max_pool_backward,
-        aten.avg_pool2d.default: pooling.average_pool,
-        aten.avg_pool2d_backward.default: pooling.average_pool_backward,
-        aten._adaptive_avg_pool2d.default: pooling.adaptive_average_pool,
-        aten._adaptive_avg_pool2d_backward.default: pooling.adaptive_average_pool_backward,
+        aten.max_pool2d_with_indices_backward.default: windows.max_pool_backward,
+        aten.avg_pool2d.default: windows.average_pool,
+        aten.avg_pool2d_backward.default: windows.average_pool_backward,
+        aten._adaptive_avg_pool2d.default: windows.adaptive_average_pool,
+        aten._adaptive_avg_pool2d_backward.default: windows.adaptive_average_pool_backward,
         aten._log_softmax_backward_data.default: log_softmax_backward,
         aten.threshold_backward.default: threshold_backward,
         aten.sigmoid_backward.default: sigmoid_backward,

@@ -63,8 +63,20 @@ def _same_rank(graph: OnnxGraph, *operands: Operand) -> list[str]:
     return names
 
 
+def _reduction(operator: str) -> Converter:
+    def convert(graph: OnnxGraph, x: Value, dims: Sequence[int], keep: bool = False) -> str:
+        return graph.op(operator, x, graph.ints(dims), keepdims=int(keep))
+
+    return convert
+
+
+def _same(graph: OnnxGraph, x: Value, **_: Any) -> str:
+    return x.name
+
+
 CONVERTERS.update(
     {
+        # Arithmetic
         "aten.relu.default": _elementwise("Relu"),
         "aten.sigmoid.default": _elementwise("Sigmoid"),
         "aten.tanh.default": _elementwise("Tanh"),
@@ -78,43 +90,46 @@ CONVERTERS.update(
         "aten.div.Tensor": _arithmetic("Div"),
         "aten.div.Scalar": _arithmetic("Div"),
         "aten.gt.Scalar": _arithmetic("Greater"),
+        "aten.rsub.Scalar": lambda graph, a, b: graph.op("Sub", *_same_rank(graph, b, a)),
+        "aten.where.self": lambda graph, *operands: graph.op("Where", *_same_rank(graph, *operands)),
+        # Matrix products
+        "aten.mm.default": _arithmetic("MatMul"),
         "aten.bmm.default": _arithmetic("MatMul"),
+        "aten.addmm.default": lambda graph, bias, a, b: graph.op("Gemm", a, b, bias),
+        # Copies and shapes
+        "aten.clone.default": _same,
+        "aten.alias.default": _same,
+        "aten.detach.default": _same,
+        "aten.t.default": lambda graph, x: graph.op("Transpose", x, perm=[1, 0]),
+        "aten.unsqueeze.default": lambda graph, x, dim: graph.op("Unsqueeze", x, graph.ints([dim])),
+        "aten.squeeze.dim": lambda graph, x, dim: graph.op("Squeeze", x, graph.ints([dim])),
+        "aten.cat.default": lambda graph, parts, dim=0: graph.op("Concat", *parts, axis=dim),
+        # Reductions and look-ups
+        "aten.sum.dim_IntList": _reduction("ReduceSum"),
+        "aten.mean.dim": _reduction("ReduceMean"),
+        "aten.mean.default": lambda graph, x: graph.op("ReduceMean", x, keepdims=0),
+        "aten._log_softmax.default": lambda graph, x, dim, _: graph.op("LogSoftmax", x, axis=dim),
+        "aten.gather.default": lambda graph, x, dim, at: graph.op("GatherElements", x, at, axis=dim),
+        "aten.scatter_add.default": lambda graph, x, dim, at, source: graph.op(
+            "ScatterElements", x, at, source, axis=dim, reduction="add"
+        ),
+        "aten.embedding.default": lambda graph, table, at, *_: graph.op("Gather", table, at, axis=0),
+        # Constants
+        "aten.zeros.default": lambda graph, shape, dtype=None, **_: graph.full(shape, 0, numpy_dtype(dtype)),
+        "aten.new_zeros.default": lambda graph, like, shape, **_: graph.full(shape, 0, like.dtype),
+        "aten.new_ones.default": lambda graph, like, shape, **_: graph.full(shape, 1, like.dtype),
+        "aten.ones_like.default": lambda graph, like, **_: graph.full(like.shape, 1, like.dtype),
+        "aten.scalar_tensor.default": lambda graph, value, dtype=None, **_: graph.constant(
+            value, numpy_dtype(dtype)
+        ),
     }
 )
-
-
-@converts("aten.rsub.Scalar")
-def _reversed_subtract(graph: OnnxGraph, a: Value, b: float) -> str:
-    return graph.op("Sub", *_same_rank(graph, b, a))
-
-
-@converts("aten.where.self")
-def _where(graph: OnnxGraph, condition: Value, a: Value, b: Value) -> str:
-    return graph.op("Where", *_same_rank(graph, condition, a, b))
-
-
-@converts("aten.clone.default", "aten.alias.default", "aten.detach.default")
-def _same(graph: OnnxGraph, x: Value, **_: Any) -> str:
-    return x.name
 
 
 @converts("aten.copy_.default")
 def _overwrite(graph: OnnxGraph, old: Value, new: Value) -> str:
     """Readers of the overwritten tensor that come later were given this result by the tracer."""
     return new.name
-
-
-# Matrix products
-
-
-@converts("aten.mm.default")
-def _product(graph: OnnxGraph, a: Value, b: Value) -> str:
-    return graph.op("MatMul", a, b)
-
-
-@converts("aten.addmm.default")
-def _product_plus(graph: OnnxGraph, bias: Value, a: Value, b: Value) -> str:
-    return graph.op("Gemm", a, b, bias)
 
 
 # Shapes
@@ -133,26 +148,11 @@ def _expand(graph: OnnxGraph, x: Value, shape: Sequence[int]) -> str:
     return graph.op("Expand", x, graph.ints(1 if size == -1 else size for size in shape))
 
 
-@converts("aten.t.default")
-def _matrix_transpose(graph: OnnxGraph, x: Value) -> str:
-    return graph.op("Transpose", x, perm=[1, 0])
-
-
 @converts("aten.transpose.int")
 def _transpose(graph: OnnxGraph, x: Value, a: int, b: int) -> str:
     order = list(range(len(x.shape)))
     order[a], order[b] = order[b], order[a]
     return graph.op("Transpose", x, perm=order)
-
-
-@converts("aten.unsqueeze.default")
-def _unsqueeze(graph: OnnxGraph, x: Value, dim: int) -> str:
-    return graph.op("Unsqueeze", x, graph.ints([dim]))
-
-
-@converts("aten.squeeze.dim")
-def _squeeze(graph: OnnxGraph, x: Value, dim: int) -> str:
-    return graph.op("Squeeze", x, graph.ints([dim]))
 
 
 # Parts and wholes
@@ -189,11 +189,6 @@ def _pad(graph: OnnxGraph, x: Value, pad: Sequence[int], value: float = 0.0) -> 
     return graph.op("Pad", x, graph.ints(before + after), graph.constant(value, x.dtype))
 
 
-@converts("aten.cat.default")
-def _concatenate(graph: OnnxGraph, parts: Sequence[Value], dim: int = 0) -> str:
-    return graph.op("Concat", *parts, axis=dim)
-
-
 @converts("aten.stack.default")
 def _stack(graph: OnnxGraph, parts: Sequence[Value], dim: int = 0) -> str:
     return graph.op("Concat", *(graph.op("Unsqueeze", part, graph.ints([dim])) for part in parts), axis=dim)
@@ -208,44 +203,6 @@ def _split(graph: OnnxGraph, x: Value, size: int, dim: int = 0) -> tuple[str, ..
 @converts("aten.unbind.int")
 def _unbind(graph: OnnxGraph, x: Value, dim: int = 0) -> tuple[str, ...]:
     return tuple(graph.op("Squeeze", part, graph.ints([dim])) for part in _split(graph, x, 1, dim))
-
-
-# Reductions and look-ups
-
-
-@converts("aten.sum.dim_IntList")
-def _sum(graph: OnnxGraph, x: Value, dims: Sequence[int], keep: bool = False) -> str:
-    return graph.op("ReduceSum", x, graph.ints(dims), keepdims=int(keep))
-
-
-@converts("aten.mean.dim")
-def _mean(graph: OnnxGraph, x: Value, dims: Sequence[int], keep: bool = False) -> str:
-    return graph.op("ReduceMean", x, graph.ints(dims), keepdims=int(keep))
-
-
-@converts("aten.mean.default")
-def _mean_of_all(graph: OnnxGraph, x: Value) -> str:
-    return graph.op("ReduceMean", x, keepdims=0)
-
-
-@converts("aten._log_softmax.default")
-def _log_softmax(graph: OnnxGraph, x: Value, dim: int, _half_to_float: bool) -> str:
-    return graph.op("LogSoftmax", x, axis=dim)
-
-
-@converts("aten.gather.default")
-def _gather(graph: OnnxGraph, x: Value, dim: int, indices: Value) -> str:
-    return graph.op("GatherElements", x, indices, axis=dim)
-
-
-@converts("aten.scatter_add.default")
-def _scatter_add(graph: OnnxGraph, x: Value, dim: int, indices: Value, source: Value) -> str:
-    return graph.op("ScatterElements", x, indices, source, axis=dim, reduction="add")
-
-
-@converts("aten.embedding.default")
-def _embedding(graph: OnnxGraph, table: Value, indices: Value, *_: Any) -> str:
-    return graph.op("Gather", table, indices, axis=0)
 
 
 @converts("aten.index_add.default")
@@ -324,34 +281,6 @@ def _batch_norm(
     """At inference: a scale and a shift per channel; nobody reads torch's two further results."""
     y = graph.op("BatchNormalization", x, weight, bias, mean, variance, epsilon=eps)
     return y, y, y
-
-
-# Constants
-
-
-@converts("aten.zeros.default")
-def _zeros(graph: OnnxGraph, shape: Sequence[int], dtype: Any = None, **_: Any) -> str:
-    return graph.full(shape, 0, numpy_dtype(dtype))
-
-
-@converts("aten.new_zeros.default")
-def _new_zeros(graph: OnnxGraph, like: Value, shape: Sequence[int], **_: Any) -> str:
-    return graph.full(shape, 0, like.dtype)
-
-
-@converts("aten.new_ones.default")
-def _new_ones(graph: OnnxGraph, like: Value, shape: Sequence[int], **_: Any) -> str:
-    return graph.full(shape, 1, like.dtype)
-
-
-@converts("aten.ones_like.default")
-def _ones_like(graph: OnnxGraph, like: Value, **_: Any) -> str:
-    return graph.full(like.shape, 1, like.dtype)
-
-
-@converts("aten.scalar_tensor.default")
-def _scalar(graph: OnnxGraph, value: float, dtype: Any = None, **_: Any) -> str:
-    return graph.constant(value, numpy_dtype(dtype))
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:

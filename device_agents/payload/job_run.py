@@ -22,8 +22,7 @@ from device_agents.payload.link.blobs import cached, store
 from device_agents.payload.link.conversation import Conversation
 from device_agents.payload.link.wire import PROTOCOL_VERSION
 from device_agents.payload.recording.clocks import changes
-from device_agents.payload.recording.journal import JobJournal
-from device_agents.payload.recording.markers import Markers
+from device_agents.payload.recording.journal import JobJournal, Markers
 from device_agents.payload.recording.recorders import Recorders
 from device_agents.payload.trainer import Files, JobTrainer, build_trainer, import_backend
 

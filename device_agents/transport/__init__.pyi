@@ -5,18 +5,6 @@ from device_agents.transport.ssh import SshChannel, SshTransport
 from device_agents.transport.ssh_login import SshTarget, forget_passwords
 
 __all__ = [
-    "Channel",
-    "Completed",
-    "HostKey",
-    "LocalChannel",
-    "LocalTransport",
-    "SshChannel",
-    "SshTarget",
-    "SshTransport",
-    "Transport",
-    "fetch_host_key",
-    "forget_passwords",
-    "host_name",
-    "known_keys",
-    "trust",
-]
+    "Channel", "Completed", "HostKey", "LocalChannel", "LocalTransport", "SshChannel", "SshTarget",
+    "SshTransport", "Transport", "fetch_host_key", "forget_passwords", "host_name", "known_keys", "trust",
+]  # fmt: skip

@@ -1,11 +1,19 @@
-"""The seam: `Transport` and `Channel`. What crosses it is bytes; nothing here knows the protocol."""
+"""The seam: `Transport` and `Channel`. What crosses it is bytes; nothing here knows the protocol.
+
+Bytes from a device are cut into lines and blocks in bounded memory and with a deadline.
+"""
 
 from __future__ import annotations
 
+import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, Self
+
+from device_agents.payload.link.wire import MAX_LINE_BYTES
+from joulefleet.errors import DeviceError, DeviceUnreachable
 
 MAX_OUTPUT_BYTES = 1_048_576
 """Of a command that is run to its end: enough for any answer we ask for, bounded for any other."""
@@ -59,9 +67,67 @@ class Channel(Protocol):
     def close(self) -> None:
         """Hang up: the command sees the end of its input. May be called twice."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class BufferedChannel(Channel):
+    """A channel that cuts what it reads into lines and blocks.
+
+    Args:
+        whose: What errors call the sender.
+    """
+
+    def __init__(self, whose: str) -> None:
+        self._whose = whose
+        self._buffer = bytearray()
+
+    @abstractmethod
+    def _read_some(self, timeout_s: float) -> bytes | None:
+        """Some bytes, ``b""`` at the end, None on a time-out."""
+
+    def _last_words(self) -> str:
+        """What the sender said elsewhere before it ended, for the error message."""
+        return ""
+
+    def receive_line(self, timeout_s: float) -> bytes:
+        """See `Channel`."""
+        deadline_s = time.monotonic() + timeout_s
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0 and len(self._buffer) <= MAX_LINE_BYTES:
+            searched = len(self._buffer)
+            self._fill(deadline_s, timeout_s)
+        if not 0 <= end <= MAX_LINE_BYTES:
+            raise DeviceError(f"{self._whose} sent a line longer than {MAX_LINE_BYTES} bytes")
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+    def receive_exactly(self, size: int, timeout_s: float) -> bytes:
+        """See `Channel`."""
+        deadline_s = time.monotonic() + timeout_s
+        while len(self._buffer) < size:
+            self._fill(deadline_s, timeout_s)
+        block = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return block
+
+    def _fill(self, deadline_s: float, timeout_s: float) -> None:
+        data = self._read_some(max(0.0, deadline_s - time.monotonic()))
+        if data is None:
+            raise DeviceUnreachable(
+                f"{self._whose} was silent for {timeout_s:g} s", hint="is the device awake?"
+            )
+        if not data:
+            words = self._last_words()
+            raise DeviceUnreachable(
+                f"{self._whose} ended unexpectedly" + (f": {words[:200]}" if words else ""),
+                hint="see its messages (agent.log)",
+            )
+        self._buffer += data
 
 
 class Transport(Protocol):
@@ -109,6 +175,8 @@ class Transport(Protocol):
     def close(self) -> None:
         """Release the link. May be called twice."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -9,10 +9,15 @@ import select
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Self, cast
+from typing import BinaryIO, cast
 
-from device_agents.transport.base import MAX_OUTPUT_BYTES, SEND_TIMEOUT_S, Completed
-from device_agents.transport.inbox import Inbox
+from device_agents.transport.base import (
+    MAX_OUTPUT_BYTES,
+    SEND_TIMEOUT_S,
+    BufferedChannel,
+    Completed,
+    Transport,
+)
 from joulefleet.errors import DeviceError, DeviceUnreachable
 from joulefleet.records import storage_error, write_atomic
 
@@ -20,10 +25,11 @@ HANG_UP_S = 3.0
 """How long a command may take to end after its input has ended."""
 
 
-class LocalChannel:
+class LocalChannel(BufferedChannel):
     """A process on this machine. See `device_agents.transport.base.Channel`."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        super().__init__("the agent")
         self._process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
             list(argv), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=dict(environment)
         )
@@ -31,7 +37,6 @@ class LocalChannel:
         self._stdin = cast("BinaryIO", self._process.stdin)
         self._stdout = cast("BinaryIO", self._process.stdout)
         os.set_blocking(self._stdin.fileno(), False)
-        self._inbox = Inbox(self._read_some, "the agent")
 
     @property
     def pid(self) -> int:
@@ -53,14 +58,6 @@ class LocalChannel:
                 "the agent ended unexpectedly", hint="see its messages (agent.log)"
             ) from error
 
-    def receive_line(self, timeout_s: float) -> bytes:
-        """See `Channel`."""
-        return self._inbox.line(timeout_s)
-
-    def receive_exactly(self, size: int, timeout_s: float) -> bytes:
-        """See `Channel`."""
-        return self._inbox.exactly(size, timeout_s)
-
     def _read_some(self, timeout_s: float) -> bytes | None:
         ready, _, _ = select.select([self._stdout], [], [], timeout_s)
         return os.read(self._stdout.fileno(), 65_536) if ready else None
@@ -79,14 +76,8 @@ class LocalChannel:
             self._process.wait()
         self._stdout.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class LocalTransport:
+class LocalTransport(Transport):
     """This machine as a device. See `device_agents.transport.base.Transport`.
 
     Args:
@@ -156,9 +147,3 @@ class LocalTransport:
 
     def close(self) -> None:
         """Nothing to release."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()

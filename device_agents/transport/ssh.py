@@ -7,11 +7,16 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from device_agents.transport.base import MAX_OUTPUT_BYTES, SEND_TIMEOUT_S, Completed
+from device_agents.transport.base import (
+    MAX_OUTPUT_BYTES,
+    SEND_TIMEOUT_S,
+    BufferedChannel,
+    Completed,
+    Transport,
+)
 from device_agents.transport.host_keys import HostKey, check_key
-from device_agents.transport.inbox import Inbox
 from device_agents.transport.sftp import SftpFiles
 from device_agents.transport.ssh_errors import bounded, dial, explain
 from device_agents.transport.ssh_login import SshTarget, log_in
@@ -32,13 +37,13 @@ TIMEOUT_S = 15.0
 MAX_LAST_WORDS = 4096
 
 
-class SshChannel:
+class SshChannel(BufferedChannel):
     """A command on the device. See `device_agents.transport.base.Channel`."""
 
     def __init__(self, channel: paramiko.Channel, transport: SshTransport) -> None:
+        super().__init__(f"the agent on {transport.address}")
         self._channel = channel
         self._transport = transport
-        self._inbox = Inbox(self._read_some, f"the agent on {transport.address}", self._last_words)
         self._stderr = b""
 
     def send(self, data: bytes) -> None:
@@ -48,14 +53,6 @@ class SshChannel:
             self._channel.sendall(data)
         except (OSError, EOFError) as error:
             raise explain(error, self._transport.address) from error
-
-    def receive_line(self, timeout_s: float) -> bytes:
-        """See `Channel`."""
-        return self._inbox.line(timeout_s)
-
-    def receive_exactly(self, size: int, timeout_s: float) -> bytes:
-        """See `Channel`."""
-        return self._inbox.exactly(size, timeout_s)
 
     def _read_some(self, timeout_s: float) -> bytes | None:
         self._drain_stderr()
@@ -87,14 +84,8 @@ class SshChannel:
         with contextlib.suppress(OSError, EOFError):
             self._channel.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-class SshTransport:
+class SshTransport(Transport):
     """A device behind an SSH server. See `device_agents.transport.base.Transport`.
 
     Args:
@@ -231,12 +222,6 @@ class SshTransport:
         self._transport.close()
         if self._jump is not None:
             self._jump.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def _finish(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes, deadline_s: float) -> Completed:

@@ -6,20 +6,7 @@ from device_agents.workloads.tasks import TASKS, Task, batch_sizes, cross_entrop
 from device_agents.workloads.trainer import EpochResult, LocalTrainer
 
 __all__ = [
-    "MODELS",
-    "TASKS",
-    "EpochResult",
-    "LocalTrainer",
-    "OnnxRuntimeTrainer",
-    "Softmax",
-    "Task",
-    "TorchTrainer",
-    "batch_sizes",
-    "build",
-    "cross_entropy",
-    "find_task",
-    "initial_state",
-    "load_state",
-    "state_arrays",
+    "MODELS", "TASKS", "EpochResult", "LocalTrainer", "OnnxRuntimeTrainer", "Softmax", "Task", "TorchTrainer",
+    "batch_sizes", "build", "cross_entropy", "find_task", "initial_state", "load_state", "state_arrays",
     "synthetic_shard",
-]
+]  # fmt: skip

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.compare.alike import EMULATED, facts_of, told_apart, unequal
+from emulator.compare.comparable import EMULATED, facts_of, told_apart, unequal
 from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
 from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.compare.titles import METRICS, SHOWN
 from emulator.round.outcome import Accounting
 from emulator.round.selector import Family
+from emulator.runs.reading import FinishedRun, checked_rounds, how_to_go_on
 from emulator.runs.result import EMULATION_FILE, Result, load_result, run_of
 from emulator.runs.software import OTHER_SOFTWARE, mixed_software
-from emulator.runs.stored import FinishedRun, checked_rounds, how_to_go_on
 from emulator.selectors.neural.policy import POLICY_SUFFIX
 from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import DataQualityError

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from emulator.compare.load import ComparedRuns
     from emulator.compare.table import Contrast, MethodComparison, MetricCell
 
+Cells = Sequence[str]
 CSV_COLUMNS = [
     "metric", "method", "mean", "low_95", "high_95", "iqm", "seeds", "reached", "rank", "reference",
     "difference", "difference_low_95", "difference_high_95", "ratio", "p", "p_holm", "tests", "delta",
@@ -220,9 +221,6 @@ def as_data(found: ComparedRuns) -> dict[str, Any]:
             for metric, pairs in comparison.pairs.items()
         },
     }
-
-
-Cells = Sequence[str]
 
 
 def aligned(header: Cells, rows: Sequence[Cells]) -> list[str]:

@@ -6,18 +6,14 @@ initial weights), so most of the noise between seeds cancels in the differences.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulefleet.seeds import generator
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    Values = NDArray[np.float64]
+Values = NDArray[np.float64]
 
 EXACT_PAIRS = 14
 """Up to so many pairs every sign change is tried, so the p-value is exact."""

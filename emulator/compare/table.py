@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.compare.metrics import RunMetrics
 from emulator.compare.statistics import cliffs_delta, holm, interquartile_mean, permutation_p
@@ -14,10 +14,7 @@ from emulator.compare.titles import METRICS, TO_TARGET
 from joulefleet.errors import DataQualityError
 from joulefleet.interval import Interval, student_interval
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Values = NDArray[np.float64]
+Values = NDArray[np.float64]
 
 FEW_SEEDS = 5
 HIGHER_IS_BETTER = frozenset({"accuracy", "best_accuracy", "classes_per_cohort"})

@@ -7,7 +7,7 @@ import numpy as np
 from emulator.data.model import DataSet, Split, image_data_set
 from emulator.data.sources import DataSource
 from joulefleet.errors import MissingExtra
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 
 _TRAIN, _VALIDATION = 0.7, 0.1  # shares; the rest is the test split
 

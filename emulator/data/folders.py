@@ -7,17 +7,14 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.data.model import DataSet, Split, halves, image_data_set
 from emulator.data.sources import DataSource
 from joulefleet.errors import DataQualityError, MissingExtra, StorageError
-from joulefleet.extras import install_hint
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from joulefleet.install_hint import install_hint
 
 _IMAGE = re.compile(r"\.(png|jpe?g)$", re.IGNORECASE)
 

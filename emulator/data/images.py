@@ -5,16 +5,13 @@ from __future__ import annotations
 import gzip
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.data.model import DataSet, Split, halves, image_data_set
 from emulator.data.sources import FOLDER_VARIABLE, DataSource
 from joulefleet.errors import DataQualityError, StorageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _IDX_UINT8 = 8  # the type byte of the idx header
 _CIFAR_RECORD = 1 + 3 * 32 * 32

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Shards = list["NDArray[np.int64]"]
 

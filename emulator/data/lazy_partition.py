@@ -8,20 +8,17 @@ devices, and no worker or node has to be sent anything but the seed.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.data.label_draws import Shards, by_label, draw_counts, draw_samples, fixed_size, positive
 from emulator.data.model import Split
 from joulefleet.errors import ConfigError
 from joulefleet.seeds import generator
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 KEPT = 4096
 """Shards kept for the next question about the same device: a round asks for each several times."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.data.label_draws import Shards, by_label, draw_counts, draw_samples, fixed_size, positive
 from emulator.data.lazy_partition import LazyPartition, LazyShards
@@ -21,11 +22,6 @@ from emulator.data.model import Split
 from joulefleet.errors import ConfigError
 from joulefleet.registry import Registry
 from joulefleet.seeds import generator
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 Partitioner = Callable[..., Shards | LazyShards]
 """Takes (split, clients, rng) and options by keyword; gives each client's sample numbers."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.data.model import DataSet, Split
 from emulator.data.sources import DataSource
 from joulefleet.errors import DataQualityError, StorageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LENGTH = 80
 """Characters in, one out: LEAF's Shakespeare task (Caldas et al. 2018)."""

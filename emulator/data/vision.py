@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import cast
 
 from joulefleet.errors import MissingExtra
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 
 _SCHEMAS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",

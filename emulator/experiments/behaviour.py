@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.round.outcome import Fate
-from emulator.runs.stored import FinishedRun
+from emulator.runs.reading import FinishedRun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,14 +18,8 @@ if TYPE_CHECKING:
     Values = NDArray[np.float64]
 
 ENERGY_PARTS = (
-    "train",
-    "probe of the chosen",
-    "communicate",
-    "rejected work",
-    "dropped work",
-    "profiling",
-    "wait",
-)
+    "train", "probe of the chosen", "communicate", "rejected work", "dropped work", "profiling", "wait",
+)  # fmt: skip
 DROPPED = (Fate.LEFT, Fate.BATTERY, Fate.DEADLINE, Fate.SURPLUS, Fate.DIVERGED)
 
 

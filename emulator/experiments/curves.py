@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emulator.runs.stored import FinishedRun
+from emulator.runs.reading import FinishedRun
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,31 +22,13 @@ from emulator.selectors.registry import shown_name
 from joulefleet.interval import Interval
 
 HEADER = (
-    "method",
-    "seeds",
-    "accuracy %",
-    "energy % of FedAvg: honest",
-    "selected only",
-    "free",
-    "speed x FedAvg: honest",
-    "selected only",
-    "free",
-    "paper: accuracy",
-    "energy %",
-    "speed x",
-)
+    "method", "seeds", "accuracy %", "energy % of FedAvg: honest", "selected only", "free",
+    "speed x FedAvg: honest", "selected only", "free", "paper: accuracy", "energy %", "speed x",
+)  # fmt: skip
 TARGET_HEADER = (
-    "method",
-    "reached",
-    "rounds to target",
-    "time to target s",
-    "energy to target J",
-    "time in all s",
-    "energy in all J",
-    "best accuracy %",
-    "accuracy - FedAvg, points",
-    "p (Holm)",
-)
+    "method", "reached", "rounds to target", "time to target s", "energy to target J", "time in all s",
+    "energy in all J", "best accuracy %", "accuracy - FedAvg, points", "p (Holm)",
+)  # fmt: skip
 LEGEND = (
     f"Accuracy: mean test accuracy of the last {LAST_TESTED} tested rounds; means over seeds; energy and "
     "speed per round, paired by seed; >= x (7/10): 7 of 10 runs reached the target, the others count with "

@@ -13,9 +13,9 @@ from emulator.compare.metrics import final_accuracy
 from emulator.compare.table import FEW_SEEDS
 from emulator.experiments.plan import ExperimentPlan, PlanEntry, Variant
 from emulator.experiments.runner import read_plan
+from emulator.runs.reading import FinishedRun, checked_rounds, how_to_go_on
 from emulator.runs.result import EMULATION_FILE, load_result
 from emulator.runs.software import OTHER_SOFTWARE
-from emulator.runs.stored import FinishedRun, checked_rounds, how_to_go_on
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore.run import read_run
 

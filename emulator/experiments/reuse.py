@@ -13,9 +13,9 @@ from emulator.experiments.runner import read_plan
 from emulator.runs.assembly import make_selector, profiles_sha256
 from emulator.runs.fleet_inputs import profiles_of
 from emulator.runs.learners import task_of
+from emulator.runs.reading import checked_rounds
 from emulator.runs.result import EMULATION_FILE, EmulationRecord, is_finished, load_result
 from emulator.runs.software import check_software, note_accepted
-from emulator.runs.stored import checked_rounds
 from emulator.scenario.model import Scenario
 from emulator.training.choose import best_for
 from joulefleet.errors import ConfigError, DataQualityError, StorageError

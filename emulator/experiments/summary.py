@@ -18,7 +18,7 @@ from emulator.experiments.results import ExperimentResults
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla, probes_an_epoch
 from emulator.round.outcome import Accounting
 from emulator.runs.learners import task_of
-from emulator.runs.stored import FinishedRun
+from emulator.runs.reading import FinishedRun
 from joulefleet.interval import Interval, student_interval
 
 UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))

@@ -17,9 +17,9 @@ import numpy as np
 from emulator.compare.render import interval_text
 from emulator.experiments.paper import PAPER_SAVING
 from emulator.round.accounting import vanilla_cost
-from emulator.round.outcome import Accounting, ClientCost, Fate
+from emulator.round.outcome import COSTS, Accounting, ClientCost, Fate
 from emulator.round.selector import Probe
-from emulator.runs.stored import FinishedRun
+from emulator.runs.reading import FinishedRun
 from emulator.selectors.registry import SELECTORS, shown_name
 from joulefleet.interval import Interval, student_interval
 from joulefleet.provenance import Origin, weakest
@@ -27,9 +27,16 @@ from joulefleet.provenance import Origin, weakest
 if TYPE_CHECKING:
     import pandas as pd
 
-    from joulefleet.interval import Interval
-
-PHASES = ("download", "probe", "wait", "train", "upload")
+HEADER = (
+    "method", "rounds counted", "vanilla s per round", "vanilla J per round",
+    "time saved % of vanilla: honest", "selected only", "free",
+    "energy saved % of vanilla: honest", "selected only", "free",
+)  # fmt: skip
+NOTE = (
+    "Vanilla is another baseline than FedAvg: all candidates train all epochs, then the chosen upload; "
+    "probing stops the others after the first epoch. With FedAvg only the chosen train, and nobody is probed"
+)
+PAPER = f"Against vanilla, {PAPER_SAVING.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,31 +141,10 @@ def _later_epochs(clients: pd.DataFrame, local_epochs: int) -> dict[str, float]:
 def _all_epochs(rows: pd.DataFrame, ratios: Mapping[str, float]) -> ClientCost:
     """A round's participants; those who trained on with what they took, the others as if they had."""
     chosen = rows["chosen"].to_numpy(bool)
-    cost: dict[str, Any] = {
-        f"{phase}_{unit}": rows[f"{phase}_{unit}"].to_numpy(float) for phase in PHASES for unit in ("s", "j")
-    }
+    cost: dict[str, Any] = {name: rows[name].to_numpy(float) for name in COSTS}
     for unit, ratio in ratios.items():
         cost[f"train_{unit}"] = np.where(chosen, cost[f"train_{unit}"], ratio * cost[f"probe_{unit}"])
     return ClientCost(**cost)
-
-
-HEADER = (
-    "method",
-    "rounds counted",
-    "vanilla s per round",
-    "vanilla J per round",
-    "time saved % of vanilla: honest",
-    "selected only",
-    "free",
-    "energy saved % of vanilla: honest",
-    "selected only",
-    "free",
-)
-NOTE = (
-    "Vanilla is another baseline than FedAvg: all candidates train all epochs, then the chosen upload; "
-    "probing stops the others after the first epoch. With FedAvg only the chosen train, and nobody is probed"
-)
-PAPER = f"Against vanilla, {PAPER_SAVING.text}"
 
 
 def vanilla_rows(found: Mapping[str, AgainstVanilla]) -> list[list[str]]:

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Probe, Selector
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.fedrank.selector import FEATURES, device_states
 from emulator.selectors.neural.policy import Demonstrations
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import Ids, ServerView
 
 REPORTED = (
     *("epoch_s", "epoch_j", "comm_s", "comm_j", "upload_j"),

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from emulator.selectors.neural.mlp import Mlp
 
     OnRound = Callable[[str, RoundOutcome], None]
-    from emulator.round.outcome import RoundOutcome
 
 EXPERTS = ("harmony_like", "oort", "fedmarl")
 """The paper's three, the first as a surrogate."""

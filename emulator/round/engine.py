@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from emulator.fleet.world import World
 from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser, check_size
+from emulator.round.device_facts import Truth
 from emulator.round.learning import RoundLearning
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.phases import OpenRound, deadline_ns, finish, probe
@@ -23,7 +24,6 @@ from emulator.round.reports import Reported, file_reports, probe_reports, round_
 from emulator.round.rules import RewardRules, RoundRules
 from emulator.round.selector import Probe, Profiling, Selector
 from emulator.round.timeline import FORWARD_SHARE, Timeline
-from emulator.round.truth import Truth
 from emulator.round.view import Ids, ServerView
 from emulator.training.base import Score, Trainer
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 class Fate(StrEnum):
@@ -79,6 +76,10 @@ class ClientCost:
     wait_j: NDArray[np.float64]
     train_j: NDArray[np.float64]
     upload_j: NDArray[np.float64]
+
+
+COSTS = tuple(field.name for field in fields(ClientCost))
+"""Names of what a device is charged; also columns of the tables of participants."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.view import Ids, ServerView
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class Probe(StrEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import fields
 from typing import Self
 
 import numpy as np
@@ -13,13 +12,12 @@ from emulator.fleet.conditions import NEVER_NS, Ids, Times
 from emulator.fleet.network import Transfer
 from emulator.fleet.slowdown import Computation, Progress, compute, steady
 from emulator.fleet.world import LONGEST_WAIT_NS, World
-from emulator.round.outcome import ClientCost, Fate
+from emulator.round.outcome import COSTS, ClientCost, Fate
 
 Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 """Positions in the list of participants."""
 
-COSTS = tuple(field.name for field in fields(ClientCost))
 FATES = tuple(Fate)
 _CODE = {fate: code for code, fate in enumerate(FATES)}
 _UNDER_WAY = -1

@@ -2,9 +2,9 @@ from emulator.runs.assembly import assemble, make_selector, reward_rules_of, rul
 from emulator.runs.batch import BatchEntry, BatchIndex, PlannedEmulation, plan, play, reopen, start
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.learners import Learners, data_of, learners_of, task_of
-from emulator.runs.log import METRIC_PREFIX, RunLog
+from emulator.runs.reading import FinishedRun
 from emulator.runs.result import EMULATION_FILE, EmulationRecord
-from emulator.runs.stored import FinishedRun
+from emulator.runs.tables import METRIC_PREFIX, RunLog
 
 __all__ = [
     "EMULATION_FILE", "METRIC_PREFIX", "BatchEntry", "BatchIndex", "EmulationRecord", "FinishedRun",

@@ -15,8 +15,8 @@ from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Selector
 from emulator.runs.assembly import assemble
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.runs.log import RunLog, has_rounds
 from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result
+from emulator.runs.tables import RunLog, has_rounds
 from emulator.scenario.model import Scenario
 from emulator.training.base import OpenTrainer
 from joulefleet.errors import ConfigError, NobodyLeft

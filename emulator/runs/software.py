@@ -23,7 +23,7 @@ OTHER_SOFTWARE = "other_software"
 _DECIDING = (
     "emulator/data", "emulator/fleet", "emulator/round", "emulator/runs/assembly.py",
     "emulator/runs/checkpoint.py", "emulator/runs/emulation.py", "emulator/runs/fleet_inputs.py",
-    "emulator/runs/learners.py", "emulator/runs/log.py", "emulator/scenario", "emulator/selectors",
+    "emulator/runs/learners.py", "emulator/runs/tables.py", "emulator/scenario", "emulator/selectors",
     "emulator/training", "device_agents/workloads", "joulefleet/seeds.py", "power/profile",
     "power/reference", "traces/data/app_intensity.toml", "traces/intervals.py", "traces/model.py",
     "traces/replay", "traces/storage/tables.py",

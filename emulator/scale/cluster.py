@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from joulefleet.errors import JoulefleetError, MissingExtra
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 
 
 class Cluster:

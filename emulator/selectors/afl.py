@@ -21,18 +21,16 @@ drops; three quarters, as here, is right.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Selector
 from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_uniform, draw_weighted
 from emulator.selectors.parts.options import one_of, within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 INITIAL = ("first_round", "minus_infinity")
 ROUNDING = 1e-9

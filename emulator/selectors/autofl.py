@@ -24,9 +24,10 @@ from memory of the paper; weights of 1 are ours.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.selector import Family, Selector
@@ -34,9 +35,6 @@ from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_uniform, top_k
 from emulator.selectors.parts.estimates import epoch_s, round_j
 from emulator.selectors.parts.options import whole, within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FEATURES = 4
 

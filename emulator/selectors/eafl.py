@@ -12,16 +12,14 @@ plainest reading of its abstract. A device that reports no battery counts as ful
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.selector import Family
 from emulator.round.view import ServerView
 from emulator.selectors.oort.selector import Oort
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class Eafl(Oort):

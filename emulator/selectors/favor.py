@@ -13,22 +13,19 @@ every chosen device is a transition of its own, as the joint choice has no singl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Profiling, Selector
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.neural.adam import Adam
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import text, whole, within, yes_or_no
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import Ids, ServerView
 
 MAX_DEVICES = 1000
 """The state has N + 1 rows of components: at a thousand devices the network and its optimiser take 0.6 GB."""

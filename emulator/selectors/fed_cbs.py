@@ -21,18 +21,16 @@ Switches:
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.selector import Family
 from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_weighted
 from emulator.selectors.parts.estimates import GrownCohort, label_shares
 from emulator.selectors.parts.options import within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PERFECT = 1e-12
 """QCID at and below which a cohort is as good as balanced; keeps its inverse finite."""

@@ -5,13 +5,12 @@ Implements the selection step of McMahan et al. 2017 as the FedRank paper's appe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from emulator.round.selector import Family, Selector
 from emulator.round.view import Ids, ServerView
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class FedAvg(Selector):

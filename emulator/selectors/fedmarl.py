@@ -16,24 +16,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from emulator.round.outcome import Accounting
+from emulator.round.outcome import Accounting, RoundOutcome
 from emulator.round.selector import Family, Probe, Selector
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.neural.normalise import robust_log_z
 from emulator.selectors.neural.vdn import Transition, advantages
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import Ids, ServerView
 
 HISTORY = 3
 FEATURES = (

@@ -15,18 +15,16 @@ step of the paper's grid {0.001, 0.01, 0.1, 1}.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.selector import Family
 from emulator.round.view import Ids, ServerView
 from emulator.selectors.fedavg import FedAvg
 from emulator.selectors.parts.estimates import epoch_s
 from emulator.selectors.parts.options import one_of, within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 WORK = ("prox_only", "partial")
 

@@ -21,17 +21,15 @@ Left out: Harmony's reorganisation of training samples, so that the work per dev
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.selector import Family
 from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.estimates import GrownCohort, label_shares, round_j, round_s
 from emulator.selectors.parts.options import within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_OVER = 1e12
 """Excess at which a budget term ends: beside an infinite one, nothing would mark who is chosen already."""

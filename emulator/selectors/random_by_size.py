@@ -7,14 +7,13 @@ observed but the data sizes of registration; there are no switches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from emulator.round.selector import Family, Selector
 from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_weighted, log_of
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class RandomBySize(Selector):

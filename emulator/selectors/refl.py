@@ -10,14 +10,13 @@ not a matter of selection and left out. No switches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from emulator.round.selector import Family, Selector
 from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import top_k
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Refl(Selector):

@@ -24,9 +24,10 @@ is drawn. Devices that did not answer the profiling belong to no tier and come l
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Profiling, Selector
@@ -34,9 +35,6 @@ from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_uniform
 from emulator.selectors.parts.options import one_of, whole, yes_or_no
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 POLICIES = ("adaptive", "uniform", "random", "fast", "slow")
 RANDOM_POLICY = (0.7, 0.1, 0.1, 0.05, 0.05)

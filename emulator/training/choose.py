@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from joulefleet.errors import ConfigError, MissingExtra
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 
 if TYPE_CHECKING:
     from device_agents.workloads import Task

@@ -6,12 +6,9 @@ import mmap
 import os
 import tempfile
 import weakref
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 class SharedRows:

@@ -64,7 +64,7 @@ def run(arguments: list[str]) -> int:
 
 def _check_origin() -> None:
     from joulefleet.errors import ConfigError
-    from joulefleet.origin import shadowed_packages
+    from joulefleet.shadowing import shadowed_packages
 
     shadowed = shadowed_packages()
     if shadowed:

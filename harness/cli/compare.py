@@ -53,15 +53,10 @@ def compare(
         mixed=mixed,
     )
     text = _renderer(form)(found, metrics or SHOWN)
-
-    def render(_: object) -> None:
-        if form in ("csv", "latex"):  # what is meant for a file has no place for them
-            for warning in found.comparison.warnings:
-                click.echo(f"warning: {warning}", err=True)
-        # Not through the console: it would wrap and colour what is meant for a file.
-        click.echo(text)
-
-    return Output(as_data(found), render)
+    if form in ("csv", "latex"):  # what is meant for a file has no place for them
+        for warning in found.comparison.warnings:
+            click.echo(f"warning: {warning}", err=True)
+    return Output(as_data(found), text)
 
 
 def _renderer(form: str) -> Callable[[ComparedRuns, Sequence[str]], str]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.frame import Command, Output, root_option
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 @click.command("demo", cls=Command)
@@ -34,8 +30,4 @@ def demo(root: Path, seed: int, quick: bool) -> Output:
 
     result = run_demo(root, seed, size=QUICK if quick else FULL, show=progress, stopping=stop_on_signals)
 
-    def render(console: Console) -> None:
-        for line in lines(result):
-            console.print(line, markup=False, soft_wrap=True)
-
-    return Output(as_dict(result), render)
+    return Output(as_dict(result), lines(result))

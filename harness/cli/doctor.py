@@ -15,16 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from harness.cli.frame import Command, Output
 from joulefleet.errors import EXIT_FAILED, ConfigError
-from joulefleet.extras import install_hint
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from joulefleet.install_hint import install_hint
 
 Verdict = Literal["ok", "warn", "fail"]
 
@@ -54,16 +51,13 @@ def doctor(strict: bool, inventory: Path | None, runs: Path) -> Output:
     """Check this machine: what works, why not, how to fix it."""
     checks = examine(inventory, runs)
     bad = [c for c in checks if c.verdict == "fail" or (strict and c.verdict == "warn")]
-
-    def render(console: Console) -> None:
-        for check in checks:
-            colour = _COLOURS[check.verdict]
-            console.print(f"[{colour}]{check.verdict:<4}[/{colour}] {check.name}: {check.found}", markup=True)
-            if check.why:
-                console.print(f"       why: {check.why}", markup=False)
-                console.print(f"       fix: {check.fix}", markup=False)
-
-    return Output([c.as_dict() for c in checks], render, exit_code=EXIT_FAILED if bad else 0)
+    lines = []
+    for check in checks:
+        verdict = click.style(f"{check.verdict:<4}", fg=_COLOURS[check.verdict])
+        lines.append(f"{verdict} {check.name}: {check.found}")
+        if check.why:
+            lines += [f"       why: {check.why}", f"       fix: {check.fix}"]
+    return Output([asdict(check) for check in checks], lines, exit_code=EXIT_FAILED if bad else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +77,6 @@ class Check:
     found: str
     why: str = ""
     fix: str = ""
-
-    def as_dict(self) -> dict[str, str]:
-        """Plain data for ``--json``."""
-        return asdict(self)
 
 
 def examine(inventory: Path | None = None, runs: Path = Path("runs")) -> list[Check]:
@@ -168,7 +158,7 @@ def _version(name: str) -> str | None:
 
 def check_origin() -> Iterator[Check]:
     """That our generic package names are not taken by somebody else's packages."""
-    from joulefleet.origin import shadowed_packages
+    from joulefleet.shadowing import shadowed_packages
 
     shadowed = shadowed_packages()
     for name, place in shadowed.items():

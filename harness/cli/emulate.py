@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.engine_options import check_engine, engine_options, ray_cluster
-from harness.cli.frame import Command, Output, root_option
+from harness.cli.frame import Command, Output, columns, root_option
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from emulator import Result, RoundOutcome
     from emulator.runs import BatchEntry, BatchIndex
     from emulator.scale import Cluster
@@ -131,7 +129,7 @@ def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
         use = None if cluster is None else cluster.use()
     summary = summarised(results)
     data = {"path": str(run.path), "emulations": summary, **({"ray": use} if use else {})}
-    return Output(data, lambda console: _render(console, run.path, summary))
+    return Output(data, _lines(run.path, summary))
 
 
 def _played_on_ray(
@@ -191,20 +189,16 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
     return lines
 
 
-def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None:
+def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
     """Means over the seeds of each selector, and what they rest on."""
-    from rich.table import Table
-
     from emulator.selectors import shown_name
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("selector", no_wrap=True)
-    for name in ("seeds", "rounds", "test accuracy", "time (s)", "energy (J)", "selected_only (J)", "reward"):
-        table.add_column(name, justify="right")
+    right = ("seeds", "rounds", "test accuracy", "time (s)", "energy (J)", "selected_only (J)", "reward")
+    rows = []
     for selector in dict.fromkeys(line["selector"] for line in summary):
         lines = [line for line in summary if line["selector"] == selector]
         accuracy = _mean([line["test_accuracy"] for line in lines])
-        table.add_row(
+        row = [
             shown_name(selector),
             str(len(lines)),
             " to ".join(map(str, sorted({line["rounds"] for line in lines}))),
@@ -213,12 +207,14 @@ def _render(console: Console, path: Path, summary: list[dict[str, Any]]) -> None
             rounded(_mean([line["energy_j"]["honest"] for line in lines])),
             rounded(_mean([line["energy_j"]["selected_only"] for line in lines])),
             f"{_mean([line['mean_reward'] for line in lines]):.3g}",
-        )
-    console.print(table)
-    for line in _notes(summary):
-        console.print(line, markup=False)
-    console.print(f"run     {path}", markup=False)
-    console.print(f"next    `joulefleet report {path}`, `joulefleet compare {path}`", markup=False)
+        ]
+        rows.append(row)
+    return [
+        columns(("selector", *right), rows, right),
+        *_notes(summary),
+        f"run     {path}",
+        f"next    `joulefleet report {path}`, `joulefleet compare {path}`",
+    ]
 
 
 def _notes(summary: list[dict[str, Any]]) -> list[str]:
@@ -257,22 +253,18 @@ def _dry_run(index: BatchIndex) -> Output:
         "facts": assembly.facts,
     }
 
-    def render(console: Console) -> None:
-        facts, protocol, origin = assembly.facts, scenario.protocol, assembly.facts["cost_origin"]
-        budgets = facts["budgets"]
-        fleet = f"{scenario.fleet.devices:,} devices of {len(facts['profiles'])} profiles [{origin}]"
-        rounds = f"{protocol.rounds} of {protocol.k} clients from {scenario.candidates} candidates"
-        accuracy = facts.get("local_accuracy")
-        notes = [*facts["not_measured"], *([f"local accuracy of {accuracy}"] if accuracy else [])]
-        limits = f"T = {budgets['time_s']:.4g} s, E = {budgets['energy_j']:.4g} J per round [{origin}]"
-        for line in (
-            f"would run   {', '.join(names)}",
-            f"fleet       {fleet}, {facts['energy']} energy; {eligible:,} eligible at the start",
-            f"rounds      {rounds}, {protocol.local_epochs} local epochs",
-            f"budgets     {limits} for seed {planned.seed}",
-            f"training    {facts['trainer']}",
-            *(f"note        {note}" for note in notes),
-        ):
-            console.print(line, markup=False)
-
-    return Output(data, render)
+    facts, protocol, origin = assembly.facts, scenario.protocol, assembly.facts["cost_origin"]
+    budgets, accuracy = facts["budgets"], facts.get("local_accuracy")
+    fleet = f"{scenario.fleet.devices:,} devices of {len(facts['profiles'])} profiles [{origin}]"
+    rounds = f"{protocol.rounds} of {protocol.k} clients from {scenario.candidates} candidates"
+    notes = [*facts["not_measured"], *([f"local accuracy of {accuracy}"] if accuracy else [])]
+    limits = f"T = {budgets['time_s']:.4g} s, E = {budgets['energy_j']:.4g} J per round [{origin}]"
+    lines = [
+        f"would run   {', '.join(names)}",
+        f"fleet       {fleet}, {facts['energy']} energy; {eligible:,} eligible at the start",
+        f"rounds      {rounds}, {protocol.local_epochs} local epochs",
+        f"budgets     {limits} for seed {planned.seed}",
+        f"training    {facts['trainer']}",
+        *(f"note        {note}" for note in notes),
+    ]
+    return Output(data, lines)

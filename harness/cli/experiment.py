@@ -12,8 +12,6 @@ from harness.cli.engine_options import check_engine, engine_options, ray_cluster
 from harness.cli.frame import Group, Output, root_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from emulator import RoundOutcome
     from emulator.experiments import ExperimentPlan, PlanEntry
     from emulator.experiments.effort import Effort
@@ -43,15 +41,12 @@ def list_experiments() -> Output:
         sizes = {preset: _size(plan, effort_of(plan)) for preset, plan in plans.items()}
         data.append({"name": name, "summary": entry.summary, "presets": sizes})
 
-    def render(console: Console) -> None:
-        for one in data:
-            console.print(f"{one['name']:<15} {one['summary']}", markup=False)
-            for preset, size in one["presets"].items():
-                console.print(f"{'':<15} {preset:<7} {_size_text(size)}", markup=False)
-        console.print(f"times   {MEASURED}", markup=False)
-        console.print("next    `joulefleet experiment run NAME --preset smoke`", markup=False)
-
-    return Output({"experiments": data, "times": MEASURED}, render)
+    lines = []
+    for one in data:
+        lines.append(f"{one['name']:<15} {one['summary']}")
+        lines += [f"{'':<15} {preset:<7} {_size_text(size)}" for preset, size in one["presets"].items()]
+    lines += [f"times   {MEASURED}", "next    `joulefleet experiment run NAME --preset smoke`"]
+    return Output({"experiments": data, "times": MEASURED}, lines)
 
 
 @experiment.command("run")
@@ -177,14 +172,10 @@ def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
         "numbers": as_data(results),
     }
 
-    def render(_: Console) -> None:
-        if form == "csv":  # what is meant for a file has no place for them
-            for warning in results.warnings:
-                click.echo(f"warning: {warning}", err=True)
-        # Not through the console: it would wrap and colour what is meant for a file.
-        click.echo(text if form != "text" else f"{text}\n\nrun     {path}\nreport  {page}")
-
-    return Output(data, render)
+    if form == "csv":  # what is meant for a file has no place for them
+        for warning in results.warnings:
+            click.echo(f"warning: {warning}", err=True)
+    return Output(data, text if form != "text" else f"{text}\n\nrun     {path}\nreport  {page}")
 
 
 def _dry_run(plan: ExperimentPlan) -> Output:
@@ -201,16 +192,12 @@ def _dry_run(plan: ExperimentPlan) -> Output:
         }
         for variant in plan.variants
     ]
-
-    def render(console: Console) -> None:
-        for one in variants:
-            console.print(f"{one['name']:<28} {', '.join(one['methods'])}", markup=False)
-            for reduction in one["reduced"]:
-                console.print(f"{'':<28} unlike the paper: {reduction}", markup=False)
-        console.print(f"would run  {_size_text(size)}", markup=False)
-        console.print(f"times      {MEASURED}", markup=False)
-
-    return Output({"experiment": plan.name, "variants": variants, **size}, render)
+    lines = []
+    for one in variants:
+        lines.append(f"{one['name']:<28} {', '.join(one['methods'])}")
+        lines += [f"{'':<28} unlike the paper: {reduction}" for reduction in one["reduced"]]
+    lines += [f"would run  {_size_text(size)}", f"times      {MEASURED}"]
+    return Output({"experiment": plan.name, "variants": variants, **size}, lines)
 
 
 def _size(plan: ExperimentPlan, effort: Effort) -> dict[str, Any]:

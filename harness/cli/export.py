@@ -11,8 +11,6 @@ import click
 from harness.cli.frame import Command, Output, root_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from harness.results.stored_run import StoredRun
 
 
@@ -57,7 +55,7 @@ def export(
             written.append({"out": str(folder), "format": name, "files": _curves(name, stored, folder)})
     lines = [_line(file) for one in written for file in one["files"]]
     data = written[0] if len(written) == 1 else {"exports": written}
-    return Output(data, lambda console: console.print("\n".join(lines), markup=False, soft_wrap=True))
+    return Output(data, lines)
 
 
 def _check(form: str | None, out: Path | None, max_rows: int | None, tracker: Path | None) -> None:
@@ -139,7 +137,4 @@ def report(run: str, root: Path, partial: bool, show: bool) -> Output:
 
         webbrowser.open(page.resolve().as_uri())
 
-    def render(console: Console) -> None:
-        console.print(str(page), markup=False)
-
-    return Output({"report": str(page), "bytes": page.stat().st_size}, render)
+    return Output({"report": str(page), "bytes": page.stat().st_size}, str(page))

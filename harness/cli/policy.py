@@ -13,8 +13,6 @@ from harness.cli.frame import Group, Output
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from emulator import RoundOutcome
     from emulator.policies import PolicyManifest, Recipe
 
@@ -35,7 +33,7 @@ def show(name: str | None) -> Output:
     names = [name] if name else packaged_policies()
     found = {known: any_policy(known).manifest for known in names}
     data = {known: manifest.model_dump(mode="json") for known, manifest in found.items()}
-    return Output(data, lambda console: _render(console, found))
+    return Output(data, _lines(found))
 
 
 @policy.command("train")
@@ -108,7 +106,7 @@ def train(
     budget = client_epochs(made, kind)
     click.echo(f"{kind}: at most {budget:,} client-epochs", err=True)
     if dry_run:
-        return Output({"client_epochs": budget}, lambda _: None)
+        return Output({"client_epochs": budget}, [])
     with progress(f"training {kind}", sum(s.protocol.rounds for s in made.runs(kind))) as advance:
         done = 0
 
@@ -125,7 +123,7 @@ def train(
         write_policy(files[label], result)
     found = {str(files[label]): result.manifest for label, result in results.items()}
     data_of = {name: manifest.model_dump(mode="json") for name, manifest in found.items()}
-    return Output(data_of, lambda console: _render(console, found))
+    return Output(data_of, _lines(found))
 
 
 def _files(out: Path, made: Recipe, kind: str) -> dict[str, Path]:
@@ -158,23 +156,24 @@ def _files(out: Path, made: Recipe, kind: str) -> dict[str, Path]:
     return files
 
 
-def _render(console: Console, found: dict[str, PolicyManifest]) -> None:
-    from rich.table import Table
-
+def _lines(found: dict[str, PolicyManifest]) -> list[str]:
+    lines = []
     for name, manifest in found.items():
-        table = Table("", "", title=name, title_justify="left", show_header=False, box=None)
-        table.add_row("kind", manifest.kind)
-        table.add_row("made by", manifest.command)
-        table.add_row("learnt on", f"{manifest.data} (seeds {_span(manifest.seeds)})")
+        facts = {
+            "kind": manifest.kind,
+            "made by": manifest.command,
+            "learnt on": f"{manifest.data} (seeds {_span(manifest.seeds)})",
+        }
         if manifest.experts:
-            table.add_row("imitates", ", ".join(manifest.experts))
+            facts["imitates"] = ", ".join(manifest.experts)
             if manifest.stop_seeds:
-                table.add_row("stopped by", f"seeds {_span(manifest.stop_seeds)}")
-            table.add_row("judged on", f"seeds {_span(manifest.held_out_seeds)}")
-        table.add_row("took", f"{manifest.client_epochs:,} client-epochs, {manifest.cpu_s:,.0f} CPU seconds")
-        for result, value in manifest.results.items():
-            table.add_row(result, f"{value:.4g}")
-        console.print(table)
+                facts["stopped by"] = f"seeds {_span(manifest.stop_seeds)}"
+            facts["judged on"] = f"seeds {_span(manifest.held_out_seeds)}"
+        facts["took"] = f"{manifest.client_epochs:,} client-epochs, {manifest.cpu_s:,.0f} CPU seconds"
+        facts |= {result: f"{value:.4g}" for result, value in manifest.results.items()}
+        width = max(map(len, facts))
+        lines += [name, *(f"  {what:<{width}}  {text}" for what, text in facts.items())]
+    return lines
 
 
 def _span(seeds: tuple[int, ...]) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from harness.cli.frame import Group, Output, columns, root_option
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _root = root_option()
 
@@ -55,14 +52,10 @@ def show_run(root: Path, run: str) -> Output:
         "files": files,
     }
 
-    def render(console: Console) -> None:
-        console.print(f"[bold]{path.name}[/bold]  {record.kind}, {record.status.value}")
-        if record.error:
-            console.print(f"  error: {record.error}")
-        for name in files:
-            console.print(f"  {name}" + (f"  {tables[name]:,} rows" if name in tables else ""))
-
-    return Output(data, render)
+    lines = [f"{path.name}  {record.kind}, {record.status.value}"]
+    lines += [f"  error: {record.error}"] if record.error else []
+    lines += [f"  {name}" + (f"  {tables[name]:,} rows" if name in tables else "") for name in files]
+    return Output(data, lines)
 
 
 @runs.command("salvage")
@@ -79,13 +72,10 @@ def salvage(root: Path, run: str | None) -> Output:
         targets = [found.path for found in RunStore(root).list() if found.state == "killed"]
     reports = [salvage(path) for path in targets]
 
-    def render(console: Console) -> None:
-        if not reports:
-            console.print("nothing to salvage")
-        for report in reports:
-            rows = ", ".join(f"{name}: {n:,} rows" for name, n in report.tables.items()) or "no open tables"
-            console.print(f"{report.path.name}: {report.status.value}; {rows}")
-            for place, why in report.problems.items():
-                console.print(f"  {place}: not recovered, left as it was: {why}", markup=False)
-
-    return Output([report.as_dict() for report in reports], render)
+    lines = []
+    for report in reports:
+        rows = ", ".join(f"{name}: {n:,} rows" for name, n in report.tables.items()) or "no open tables"
+        lines.append(f"{report.path.name}: {report.status.value}; {rows}")
+        problems = report.problems.items()
+        lines += [f"  {place}: not recovered, left as it was: {why}" for place, why in problems]
+    return Output([report.as_dict() for report in reports], lines or "nothing to salvage")

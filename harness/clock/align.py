@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from device_agents import Ping
 from harness.clock.bursts import fit_bursts
-from harness.clock.fit import METER_TIMING_S, Line, allowed
+from harness.clock.line import METER_TIMING_S, Line, allowed
 from harness.clock.offsets import GpioEdge, fit_edges, fit_pings, ping_line
 from harness.clock.pattern import BurstRun
 from harness.evidence.clock_fit import BurstSeen, ClockFit

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from harness.clock.correlate import Peak, Trace, find_peak, read_trace
-from harness.clock.fit import (
+from harness.clock.line import (
     MAX_SKEW_PPM,
     METER_TIMING_S,
     PRIOR_SD,

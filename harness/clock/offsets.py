@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from device_agents import Ping
-from harness.clock.fit import MAX_SKEW_PPM, Line, fit_line
+from harness.clock.line import MAX_SKEW_PPM, Line, fit_line
 from harness.evidence.clock_fit import ClockFit
 from joulefleet.errors import DataQualityError
 

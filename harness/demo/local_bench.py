@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.rounds.bench_run.run import BenchFiles, read_bench_files
+from harness.bench_run.run import BenchFiles, read_bench_files
 from joulefleet.records import write_atomic
 from power.emulated import EmulatorOptions, EmulatorProcess
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from emulator import Accounting
-from emulator.experiments import PAPER_SAVING, MethodRow, summarise
+from emulator.experiments import PAPER_SAVING, ExperimentResults, MethodRow, summarise
 from emulator.experiments import as_data as experiment_data
-from harness.demo.run import DemoResult
-from harness.report.page import Number
+from emulator.experiments.vanilla import AgainstVanilla
+from harness.probing.predict import Prediction
+from harness.profiles.library import Stored
+from harness.report.page import REPORT_FILE, Number
 from joulefleet.provenance import Origin
 from power import DeviceProfile
 from power.profile import Quantity
@@ -40,6 +42,36 @@ NEXT = (
         "joulefleet emulate SCENARIO.toml --selector fedavg,oort,fedrank",
     ),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What the demo found, and where it is.
+
+    Attributes:
+        run: Folder of the demo: its page, plan and inventory.
+        bench: Folder of act 1's bench run.
+        replay: Folder of act 2's experiment.
+        profiles: Built in act 1.
+        results: Of act 2.
+        predicted: Act 3, by the formula.
+        replayed: Act 3, in the emulated rounds.
+        took_s: Seconds by act, on the wall.
+    """
+
+    run: Path
+    bench: Path
+    replay: Path
+    profiles: tuple[Stored, ...]
+    results: ExperimentResults
+    predicted: Prediction
+    replayed: AgainstVanilla
+    took_s: dict[str, float]
+
+    @property
+    def report(self) -> Path:
+        """The page."""
+        return self.run / REPORT_FILE
 
 
 def look_commands(result: DemoResult) -> list[tuple[str, str]]:

@@ -9,8 +9,7 @@ from device_agents.protocol import Phase
 from emulator import Accounting
 from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
-from harness.demo.outcome import look_commands, next_commands
-from harness.demo.run import CANDIDATES, CHOSEN, SAMPLES, SPEED_SPREAD, DemoResult
+from harness.demo.outcome import DemoResult, look_commands, next_commands
 from harness.probing.formula import COUNTED
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
@@ -106,11 +105,13 @@ def _replay(result: DemoResult) -> list[Section]:
     (summary,) = summarise(result.results)
     tables = variant_tables(summary)
     scenario = summary.variant.scenario
+    fleet, task, rules = scenario.fleet, scenario.task, scenario.protocol
     text = (
-        f"{scenario.fleet.devices} virtual devices, each one of the profiles above scaled to its "
-        f"{SAMPLES} samples and to a speed of its own (log-normal, {SPEED_SPREAD:g}), beside whose training "
-        "generated people use their apps. The same LeNet-5 is really trained, on handwritten digits enlarged "
-        f"to its input. {CHOSEN} devices train in a round; FedRank probes {CANDIDATES} to choose them. "
+        f"{fleet.devices} virtual devices, each one of the profiles above scaled to its "
+        f"{task.options['samples_per_client']} samples and to a speed of its own (log-normal, "
+        f"{fleet.speed_spread:g}), beside whose training generated people use their apps. The same LeNet-5 "
+        f"is really trained, on handwritten digits enlarged to its input. {rules.k} devices train in a "
+        f"round; FedRank probes {rules.candidates} to choose them. "
         + " ".join(f"Note: {warning}." for warning in result.results.warnings)
     )
     curves = variant_curves(summary)
@@ -138,11 +139,11 @@ def _probing(result: DemoResult) -> Section:
     said = (f"{100 * share:.1f}" for share in (PAPER_SAVING.time_saved, PAPER_SAVING.energy_saved))
     rows.append(["the paper", *said, "", "", Origin.LITERATURE, "not stated, and neither is M"])
     text = (
-        f"Without early exit (vanilla) all M = {CANDIDATES} candidates train all epochs and the server keeps "
-        f"K = {CHOSEN}. With probing all train one epoch, K go on. Formula: the paper's, from the profiles "
-        "of act 1, each with its own samples an epoch, on idle devices, K at random. Emulated rounds: those "
-        "of FedRank in act 2, with the speeds and apps of its fleet and FedRank's choice; what a device that "
-        "was told to stop would have taken is its own first epoch times the ratio of later to first epochs "
+        f"Without early exit (vanilla) all M = {cell.candidates} candidates train all epochs and the server "
+        f"keeps K = {cell.chosen}. With probing all train one epoch, K go on. Formula: the paper's, from the "
+        "profiles of act 1, each with its own samples an epoch, on idle devices, K at random. Emulated "
+        "rounds: those of FedRank in act 2, with the speeds and apps of its fleet and FedRank's choice. What "
+        "a stopped device would have taken is its own first epoch times the ratio of later to first epochs "
         "in the same runs."
         + (f" {replayed.left_out} rounds with drop-outs are left out." if replayed.left_out else "")
     )
@@ -165,8 +166,9 @@ def _probing(result: DemoResult) -> Section:
 
 
 def _percent(share: Interval) -> str:
-    mean, low, high = (100 * value for value in (share.mean, share.low, share.high))
-    return f"{mean:z.1f}" if low != low else f"{mean:z.1f} [{low:z.1f}, {high:z.1f}]"
+    percent = share.times(100)
+    reach = f" [{percent.low:z.1f}, {percent.high:z.1f}]" if percent.known else ""
+    return f"{percent.mean:z.1f}{reach}"
 
 
 def _next(result: DemoResult) -> Section:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -24,14 +23,15 @@ from emulator.experiments import runner as experiment
 from emulator.experiments.vanilla import AgainstVanilla, against_vanilla
 from emulator.runs import FinishedRun, play
 from emulator.scenario import FleetSection, ProtocolSection, TaskSection, TracesSection
+from harness.bench_run.job_threads import Runner
+from harness.bench_run.run import BenchFiles, View, run_bench
 from harness.demo.local_bench import FULL, DemoSize, local_bench
+from harness.demo.outcome import DemoResult
+from harness.demo.page import demo_page
 from harness.outputs import OUTPUTS, write_experiment
 from harness.probing.predict import Prediction, Question, predict
 from harness.profiles.library import Stored, build_run_profiles
-from harness.report.page import REPORT_FILE
 from harness.results.stored_run import StoredRun
-from harness.rounds.bench_run.run import BenchFiles, View, run_bench
-from harness.rounds.bench_run.runner import Runner
 from harness.rounds.session import Session
 from joulefleet.errors import DataQualityError, JoulefleetError
 from joulefleet.runstore import Run, RunStore
@@ -106,36 +106,6 @@ Show = Callable[[str, float | None], AbstractContextManager[Advance]]
 Stopping = Callable[[], AbstractContextManager[threading.Event]]
 
 
-@dataclass(frozen=True, slots=True)
-class DemoResult:
-    """What the demo found, and where it is.
-
-    Attributes:
-        run: Folder of the demo: its page, plan and inventory.
-        bench: Folder of act 1's bench run.
-        replay: Folder of act 2's experiment.
-        profiles: Built in act 1.
-        results: Of act 2.
-        predicted: Act 3, by the formula.
-        replayed: Act 3, in the emulated rounds.
-        took_s: Seconds by act, on the wall.
-    """
-
-    run: Path
-    bench: Path
-    replay: Path
-    profiles: tuple[Stored, ...]
-    results: ExperimentResults
-    predicted: Prediction
-    replayed: AgainstVanilla
-    took_s: dict[str, float]
-
-    @property
-    def report(self) -> Path:
-        """The page."""
-        return self.run / REPORT_FILE
-
-
 def _silent(_what: str, _total: float | None) -> AbstractContextManager[Advance]:
     return nullcontext(lambda *_: None)
 
@@ -161,8 +131,6 @@ def run_demo(
         JoulefleetError: An act failed; what was measured before is in the runs.
         KeyboardInterrupt: It was stopped.
     """
-    from harness.demo.page import demo_page
-
     clock = _Clock()
     with RunStore(root).create("demo", kind="demo") as run:
         bench, profiles = _bench(run, root, size, seed, show, stopping)

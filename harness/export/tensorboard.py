@@ -12,7 +12,7 @@ from pathlib import Path
 from harness.export.curves import Curves, RunCurves, run_curves
 from harness.results.stored_run import StoredRun
 from joulefleet.errors import MissingExtra
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 from joulefleet.records import new_folder
 
 EVENTS_FILE = "events.out.tfevents.0.joulefleet"

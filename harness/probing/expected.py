@@ -7,23 +7,26 @@ carries the profiles' errors: where 95 % of the worlds lie in which they are off
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator import Accounting
 from harness.evidence.capture import Capture
-from harness.probing.formula import RoundBothWays, both_ways, draw_worlds, mean_costs
-from harness.probing.predict import WORLDS
+from harness.probing.formula import Saving, draw_worlds, mean_costs
+from harness.probing.predict import WORLDS, CountedRounds, ExpectedCell, count_rounds
 from harness.profiles.build import build_profile
 from harness.profiles.fit import RoundWork, fitting_profile, reservations
 from joulefleet.errors import ConfigError, DataQualityError
-from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator
 from power import DeviceProfile
 from power.profile import EnergyKind, PhaseCosts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +35,6 @@ class RunRound:
 
     candidates: tuple[str, ...]
     chosen: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedSaving:
-    """What the formula gives under one accounting; shares of the vanilla round are saved."""
-
-    time_s: Interval
-    energy_j: Interval
-    time_saved: Interval
-    energy_saved: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedCell:
-    """What the formula gives for some rounds, on average."""
-
-    vanilla_s: Interval
-    vanilla_j: Interval
-    vanilla_wait_j: Interval
-    probing_wait_j: Interval
-    savings: dict[Accounting, ExpectedSaving]
 
 
 class Expectation:
@@ -84,47 +66,19 @@ class Expectation:
 
     def of(self, rounds: Sequence[RunRound]) -> ExpectedCell:
         """The mean over these rounds."""
-        here = self._count(self._means, rounds)
-        worlds = [self._count(costs, rounds) for costs in self._worlds]
-
-        def interval(statistic: Callable[[Sequence[RoundBothWays]], float]) -> Interval:
-            value = statistic(here)
-            low, high = np.quantile([statistic(world) for world in worlds], [0.025, 0.975])
-            return Interval(value, min(value, float(low)), max(value, float(high)))
-
-        def saving(accounting: Accounting) -> ExpectedSaving:
-            return ExpectedSaving(
-                time_s=interval(lambda found: _mean(r.probing[accounting].time_s for r in found)),
-                energy_j=interval(lambda found: _mean(r.probing[accounting].energy_j for r in found)),
-                time_saved=interval(
-                    lambda found: 1 - sum(r.probing[accounting].time_s for r in found)
-                    / sum(r.vanilla.time_s for r in found)
-                ),
-                energy_saved=interval(
-                    lambda found: 1 - sum(r.probing[accounting].energy_j for r in found)
-                    / sum(r.vanilla.energy_j for r in found)
-                ),
-            )  # fmt: skip
-
-        return ExpectedCell(
-            vanilla_s=interval(lambda found: _mean(r.vanilla.time_s for r in found)),
-            vanilla_j=interval(lambda found: _mean(r.vanilla.energy_j for r in found)),
-            vanilla_wait_j=interval(lambda found: _mean(r.vanilla_wait_j for r in found)),
-            probing_wait_j=interval(lambda found: _mean(r.probing_wait_j for r in found)),
-            savings={accounting: saving(accounting) for accounting in Accounting},
+        draws = CountedRounds(
+            self._count(self._means, rounds), [self._count(costs, rounds) for costs in self._worlds]
         )
+        savings = {accounting: Saving(*draws.saving(accounting)) for accounting in Accounting}
+        return ExpectedCell(*draws.totals(), savings)
 
-    def _count(self, costs: PhaseCosts, rounds: Sequence[RunRound]) -> list[RoundBothWays]:
+    def _count(self, costs: PhaseCosts, rounds: Sequence[RunRound]) -> NDArray[np.float64]:
         found = []
         for run_round in rounds:
             which = np.array([self._place[device] for device in run_round.candidates])
             chosen = np.array([device in run_round.chosen for device in run_round.candidates])
-            found.append(both_ways(costs.taken(which), chosen, self._local_epochs))
-        return found
-
-
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
+            found.append((costs.taken(which), chosen))
+        return count_rounds(found, self._local_epochs)
 
 
 def own_profiles(vanilla: Sequence[Capture], probing: Sequence[Capture]) -> list[DeviceProfile]:

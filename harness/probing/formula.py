@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -104,6 +104,8 @@ class _Errors:
         return np.exp(self.time_sd * of_time), np.exp(shared * of_time + rest * own)
 
 
+V = TypeVar("V")
+
 COUNTED = {
     "vanilla": "download and all epochs of every candidate, upload of the chosen",
     Accounting.HONEST: "download and probe of every candidate; the other epochs and upload of the chosen",
@@ -111,6 +113,16 @@ COUNTED = {
     Accounting.FREE: "nothing of the probe: download, the other epochs and upload of the chosen",
 }
 """What is in the numbers, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving(Generic[V]):
+    """What probing rounds take under one accounting, and the shares of the vanilla rounds that they save."""
+
+    time_s: V
+    energy_j: V
+    time_saved: V
+    energy_saved: V
 
 
 @dataclass(frozen=True, slots=True)

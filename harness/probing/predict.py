@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from emulator import Accounting
-from harness.probing.formula import both_ways, draw_worlds, mean_costs
+from harness.probing.formula import Saving, both_ways, draw_worlds, mean_costs
 from joulefleet.errors import ConfigError
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, weakest
@@ -62,33 +62,31 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedSaving:
-    """What probing takes under one accounting, and what it saves against vanilla, as shares.
+class PredictedSaving(Saving[Interval]):
+    """The same with the standard deviation of the shares between rounds."""
 
-    Attributes:
-        time_saved_sd: Standard deviation between rounds.
-        energy_saved_sd: The same.
-    """
-
-    time_s: Interval
-    energy_j: Interval
-    time_saved: Interval
-    energy_saved: Interval
     time_saved_sd: float
     energy_saved_sd: float
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedCell:
-    """One M and K. Waiting is beside the accountings, not in them."""
+class ExpectedCell:
+    """What the formula gives for some rounds, on average. Waiting is beside the accountings, not in them."""
 
-    candidates: int
-    chosen: int
     vanilla_s: Interval
     vanilla_j: Interval
     vanilla_wait_j: Interval
     probing_wait_j: Interval
-    savings: dict[Accounting, PredictedSaving]
+    savings: Mapping[Accounting, Saving[Interval]]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedCell(ExpectedCell):
+    """One M and K."""
+
+    savings: Mapping[Accounting, PredictedSaving]
+    candidates: int
+    chosen: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,84 +191,98 @@ def _cell(
     rounds = [rng.choice(len(means), m, replace=not question.distinct) for _ in range(ROUNDS)]
 
     def counted(costs: PhaseCosts, n: int) -> NDArray[np.float64]:
-        rows = [_numbers(costs, drawn, k, epochs, question.rule) for drawn in rounds[:n]]
-        return np.array(rows).T
+        of_rounds = [costs.taken(drawn) for drawn in rounds[:n]]
+        return count_rounds([(one, _choose(one, k, question.rule)) for one in of_rounds], epochs)
 
-    draws = _Draws(counted(means, ROUNDS), [counted(costs, ROUNDS_PER_WORLD) for costs in worlds])
-    return PredictedCell(
-        candidates=m,
-        chosen=k,
-        vanilla_s=draws.mean(VANILLA_S),
-        vanilla_j=draws.mean(VANILLA_J),
-        vanilla_wait_j=draws.mean(VANILLA_WAIT_J),
-        probing_wait_j=draws.mean(PROBING_WAIT_J),
-        savings={
-            accounting: PredictedSaving(
-                time_s=draws.mean(FIRST_SAVING + 2 * i),
-                energy_j=draws.mean(FIRST_SAVING + 2 * i + 1),
-                time_saved=draws.saved(FIRST_SAVING + 2 * i, VANILLA_S),
-                energy_saved=draws.saved(FIRST_SAVING + 2 * i + 1, VANILLA_J),
-                time_saved_sd=draws.saved_sd(FIRST_SAVING + 2 * i, VANILLA_S),
-                energy_saved_sd=draws.saved_sd(FIRST_SAVING + 2 * i + 1, VANILLA_J),
-            )
-            for i, accounting in enumerate(Accounting)
-        },
+    draws = CountedRounds(
+        counted(means, ROUNDS), [counted(costs, ROUNDS_PER_WORLD) for costs in worlds], drawn=True
     )
+    savings = {
+        accounting: PredictedSaving(*draws.saving(accounting), *draws.saved_sds(accounting))
+        for accounting in Accounting
+    }
+    return PredictedCell(*draws.totals(), savings, m, k)
 
 
-VANILLA_S, VANILLA_J, VANILLA_WAIT_J, PROBING_WAIT_J, FIRST_SAVING = range(5)
-"""Rows of what `_numbers` counts: then time and energy of each accounting."""
+VANILLA_S, VANILLA_J = 0, 1
+TOTALS = 4
+"""Rows of what `count_rounds` counts: vanilla time and energy, waiting both ways, then each accounting's."""
+
+
+def count_rounds(
+    rounds: Sequence[tuple[PhaseCosts, NDArray[np.bool_]]], local_epochs: int
+) -> NDArray[np.float64]:
+    """Rounds as columns of numbers, each given by its candidates' costs and who of them goes on."""
+    columns = []
+    for costs, chosen in rounds:
+        found = both_ways(costs, chosen, local_epochs)
+        totals = [found.vanilla.time_s, found.vanilla.energy_j, found.vanilla_wait_j, found.probing_wait_j]
+        columns.append(
+            [*totals, *(n for cost in found.probing.values() for n in (cost.time_s, cost.energy_j))]
+        )
+    return np.array(columns).T
 
 
 @dataclass(frozen=True, slots=True)
-class _Draws:
-    """Rounds as columns of numbers: with the profiles' means, and in every world."""
+class CountedRounds:
+    """Counted rounds: with the profiles' means, and in every world.
+
+    Attributes:
+        value: With the means.
+        worlds: In each world, the first of these rounds or all of them.
+        drawn: Whether the rounds are a sample of those that could be, so that luck widens intervals.
+    """
 
     value: NDArray[np.float64]
     worlds: list[NDArray[np.float64]]
+    drawn: bool = False
 
-    def mean(self, row: int) -> Interval:
-        """Over the rounds."""
-        return self._interval(lambda rounds: float(rounds[row].mean()), float(self.value[row].std(ddof=1)))
+    def totals(self) -> tuple[Interval, Interval, Interval, Interval]:
+        """Vanilla time and energy, and the energy of waiting, vanilla and probing."""
+        vanilla_s, vanilla_j, vanilla_wait_j, probing_wait_j = (self._mean(row) for row in range(TOTALS))
+        return vanilla_s, vanilla_j, vanilla_wait_j, probing_wait_j
 
-    def saved(self, row: int, vanilla: int) -> Interval:
-        """Share of the vanilla rounds' total that is saved."""
+    def saving(self, accounting: Accounting) -> tuple[Interval, Interval, Interval, Interval]:
+        """Time and energy under an accounting, and the shares of them that are saved."""
+        time_s, energy_j = _rows_of(accounting)
+        saved = self._saved(time_s, VANILLA_S), self._saved(energy_j, VANILLA_J)
+        return self._mean(time_s), self._mean(energy_j), *saved
+
+    def saved_sds(self, accounting: Accounting) -> tuple[float, float]:
+        """Standard deviation between rounds of the shares that are saved."""
+        time_s, energy_j = _rows_of(accounting)
+        return self._saved_sd(time_s, VANILLA_S), self._saved_sd(energy_j, VANILLA_J)
+
+    def _mean(self, row: int) -> Interval:
         return self._interval(
-            lambda rounds: float(1 - rounds[row].sum() / rounds[vanilla].sum()), self.saved_sd(row, vanilla)
+            lambda rounds: float(rounds[row].mean()), lambda: float(self.value[row].std(ddof=1))
         )
 
-    def saved_sd(self, row: int, vanilla: int) -> float:
-        """Between rounds."""
+    def _saved(self, row: int, vanilla: int) -> Interval:
+        """Share of the vanilla rounds' total."""
+        return self._interval(
+            lambda rounds: float(1 - rounds[row].sum() / rounds[vanilla].sum()),
+            lambda: self._saved_sd(row, vanilla),
+        )
+
+    def _saved_sd(self, row: int, vanilla: int) -> float:
         return float((1 - self.value[row] / self.value[vanilla]).std(ddof=1))
 
-    def _interval(self, statistic: Callable[[NDArray[np.float64]], float], round_sd: float) -> Interval:
+    def _interval(
+        self, statistic: Callable[[NDArray[np.float64]], float], round_sd: Callable[[], float]
+    ) -> Interval:
         value = statistic(self.value)
-        here = statistic(self.value[:, :ROUNDS_PER_WORLD])
+        here = statistic(self.value[:, : self.worlds[0].shape[1]])
         low, high = np.quantile([statistic(world) - here for world in self.worlds], [0.025, 0.975])
-        luck = 1.96 * round_sd / math.sqrt(self.value.shape[1])
+        luck = 1.96 * round_sd() / math.sqrt(self.value.shape[1]) if self.drawn else 0.0
         return Interval(
             value, value - math.hypot(min(low, 0.0), luck), value + math.hypot(max(high, 0.0), luck)
         )
 
 
-def _numbers(
-    costs: PhaseCosts, drawn: NDArray[np.int64], k: int, local_epochs: int, rule: Rule
-) -> list[float]:
-    """One round: vanilla time and energy, waiting both ways, then time and energy by accounting."""
-    of_round = costs.taken(drawn)
-    found = both_ways(of_round, _choose(of_round, k, rule), local_epochs)
-    by_accounting = [
-        number
-        for accounting in Accounting
-        for number in (found.probing[accounting].time_s, found.probing[accounting].energy_j)
-    ]
-    return [
-        found.vanilla.time_s,
-        found.vanilla.energy_j,
-        found.vanilla_wait_j,
-        found.probing_wait_j,
-        *by_accounting,
-    ]
+def _rows_of(accounting: Accounting) -> tuple[int, int]:
+    first = TOTALS + 2 * list(Accounting).index(accounting)
+    return first, first + 1
 
 
 def _choose(costs: PhaseCosts, k: int, rule: Rule) -> NDArray[np.bool_]:

@@ -16,6 +16,7 @@ from emulator import Accounting
 from emulator.fleet import AlwaysThere, Batteries, FleetState, Network, TransferSource, World
 from emulator.round import ClientCost, RoundCost, Timeline, honest_time_s, round_costs, vanilla_cost
 from harness.probing.expected import RunRound
+from harness.probing.formula import Saving
 from joulefleet.provenance import Origin, weakest
 from power import DeviceProfile
 from power.profile import EnergyKind, profile_costs
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
     Times = NDArray[np.int64]
     Array = NDArray[np.float64]
-    from numpy.typing import NDArray
 
 
 class Steady(AlwaysThere):
@@ -116,22 +116,12 @@ def _world(wanted: ReplayedRound, energy: EnergyKind) -> World:
 
 
 @dataclass(frozen=True, slots=True)
-class EmulatedSaving:
-    """Under one accounting; shares of the vanilla round are saved."""
-
-    time_s: float
-    energy_j: float
-    time_saved: float
-    energy_saved: float
-
-
-@dataclass(frozen=True, slots=True)
 class EmulatedCell:
     """What the emulator gives for some rounds, on average."""
 
     vanilla_s: float
     vanilla_j: float
-    savings: dict[Accounting, EmulatedSaving]
+    savings: dict[Accounting, Saving[float]]
 
 
 def emulate_rounds(
@@ -158,9 +148,9 @@ def emulate_rounds(
         probing.append(round_costs(cost, chosen, honest_time_s(cost, chosen), probed=True))
     vanilla_s, vanilla_j = _mean_cost(vanilla)
 
-    def saving(accounting: Accounting) -> EmulatedSaving:
+    def saving(accounting: Accounting) -> Saving[float]:
         time_s, energy_j = _mean_cost([costs[accounting] for costs in probing])
-        return EmulatedSaving(time_s, energy_j, 1 - time_s / vanilla_s, 1 - energy_j / vanilla_j)
+        return Saving(time_s, energy_j, 1 - time_s / vanilla_s, 1 - energy_j / vanilla_j)
 
     return EmulatedCell(vanilla_s, vanilla_j, {accounting: saving(accounting) for accounting in Accounting})
 

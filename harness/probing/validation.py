@@ -12,13 +12,14 @@ from harness.evidence.capture import Capture
 from harness.inventory import load_inventory
 from harness.probing.expected import (
     Expectation,
-    ExpectedCell,
     RunRound,
     fitting_profiles,
     own_profiles,
     reserved,
 )
+from harness.probing.formula import Saving
 from harness.probing.plan import ProbingPlan, load_probing_plan
+from harness.probing.predict import ExpectedCell
 from harness.probing.replay import EmulatedCell, emulate_rounds
 from harness.probing.run import PLAN_FILE
 from harness.probing.savings import (
@@ -53,20 +54,11 @@ OWN_PROFILES = "the vanilla rounds of this run; power while waiting from its pro
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredSaving:
-    """What probing rounds took under one accounting, and what they saved against their vanilla rounds.
+class MeasuredSaving(Saving[Quantity]):
+    """The same with what was saved against the vanilla rounds, in seconds and joules."""
 
-    Attributes:
-        time_saved: Share of the vanilla round.
-        energy_saved: The same.
-    """
-
-    time_s: Quantity
-    energy_j: Quantity
     saved_s: Quantity
     saved_j: Quantity
-    time_saved: Quantity
-    energy_saved: Quantity
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Slowdown and energy against background load, as a monotone curve fitted to what was measured.
 
 Isotonic regression (pool adjacent violators) takes out the ups and downs that noise made; between its points
-`power.profile.load_curve` interpolates without overshooting. Each point counts by the inverse square of its
+`power.profile.model` interpolates without overshooting. Each point counts by the inverse square of its
 interval; levels of the same load are averaged so. The point without load is 1 by definition and is not moved.
 Slowdown can only grow with load; energy may go either way (a busy chip is already awake), so the direction
 that fits better is taken.

@@ -16,39 +16,6 @@ from power.energy import Baseline, MeasuredRecording, MeasuredWindow, measure_ba
 
 
 @dataclass(frozen=True, slots=True)
-class EpochRow:
-    """One epoch of a capture. Energy is gross, in joules."""
-
-    round: int
-    epoch: int
-    start_ns: int
-    end_ns: int
-    energy_j: float
-    throttled: bool = False
-
-    @property
-    def duration_s(self) -> float:
-        """Seconds."""
-        return (self.end_ns - self.start_ns) * 1e-9
-
-
-def epoch_rows(capture: Capture) -> list[EpochRow]:
-    """Every epoch whose energy is known, in the order of time; each epoch 1 begins a new round."""
-    return [
-        EpochRow(
-            epoch.round,
-            epoch.epoch,
-            epoch.start_ns,
-            epoch.end_ns,
-            epoch.evidence.energy.energy_j,
-            epoch.throttled,
-        )
-        for epoch in CutCapture(capture).epochs
-        if epoch.evidence.energy.valid and epoch.evidence.energy.energy_j is not None
-    ]
-
-
-@dataclass(frozen=True, slots=True)
 class Epoch:
     """An epoch with its energy."""
 

@@ -11,7 +11,6 @@ from harness.evidence.clock_fit import BurstSeen
 from harness.inventory import load_inventory
 from harness.report.bench_charts import MAX_JOBS, job_folds
 from harness.report.page import Cell, Section, Table
-from harness.results.findings import finding_table
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.errors import JoulefleetError
@@ -133,7 +132,7 @@ def findings_section(run: StoredRun, notes: Sequence[Sequence[Cell]] = ()) -> Se
     """What a reader of the numbers must know; ``notes`` are rows that come first."""
     rows = list(notes) + [
         [row["severity"], row["code"], row["job"] or row["source"], str(row["count"]), row["message"]]
-        for row in finding_table(run).rows
+        for row in run.finding_table().rows
     ]
     table = capped(["severity", "finding", "where", "count", "what it means"], rows)
     return Section("Findings", "" if rows else "Nothing to report.", tables=[table] if rows else [])

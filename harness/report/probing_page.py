@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from emulator import Accounting
 from emulator.experiments import PAPER_SAVING
+from harness.probing.cost_rows import CostRow, cost_rows
 from harness.probing.formula import COUNTED
 from harness.probing.savings import MeasuredRound
-from harness.probing.validation import MeasuredCell, MeasuredSaving, Validation, validate_run
+from harness.probing.validation import MeasuredCell, Validation, validate_run
 from harness.report.bench_sections import (
     capped,
     clock_section,
@@ -145,34 +146,23 @@ def _name(cell: MeasuredCell) -> str:
 def _figure(found: Validation, title: str, share: str, of_paper: float) -> DotPlot:
     rows: dict[str, list[Interval | None]] = {}
     for cell in found.cells:
-        for accounting, saving in cell.savings.items():
-            measured: Quantity = getattr(saving, share)
-            formula = None if cell.predicted is None else getattr(cell.predicted.savings[accounting], share)
-            played = None if cell.emulated is None else getattr(cell.emulated.savings[accounting], share)
-            rows[f"{_name(cell)}: {_words(accounting)}"] = [
-                Interval.around(100 * measured.mean, _times_100(measured.half_width_95)),
-                None
-                if formula is None
-                else Interval(*(100 * v for v in (formula.mean, formula.low, formula.high))),
-                None if played is None else Interval(100 * played),
-                None,
-            ]
+        for row in cost_rows(cell):
+            value: Interval | None = getattr(row, share)
+            if value is not None:
+                values = rows.setdefault(f"{_name(cell)}: {_words(row.counted)}", [None] * len(SOURCES))
+                values[SOURCES.index(row.source)] = value.times(100)
     rows["the paper, M not stated"] = [None, None, None, Interval(100 * of_paper)]
     return DotPlot(f"{title}, share of the vanilla round", SOURCES, rows, "%", found.origin.value)
 
 
-def _times_100(value: float | None) -> float | None:
-    return None if value is None else 100 * value
-
-
-def _words(accounting: Accounting) -> str:
-    return accounting.value.replace("_", " ")
+def _words(accounting: str) -> str:
+    return accounting.replace("_", " ")
 
 
 def _costs(found: Validation) -> Section:
     headers = ["M / K", "counted", "from", "time", "energy", "time saved", "energy saved", "n", "origin"]
-    rows = [row for cell in found.cells for row in _cost_rows(found, cell)]
-    counted: list[Sequence[Cell]] = [[name.replace("_", " "), text] for name, text in COUNTED.items()]
+    rows = [_cost_line(found, cell, row) for cell in found.cells for row in cost_rows(cell)]
+    counted: list[Sequence[Cell]] = [[_words(name), text] for name, text in COUNTED.items()]
     waits: list[Sequence[Cell]] = [
         [_name(cell), Number(q.mean, "J", found.origin, q.half_width_95)]
         for cell in found.cells
@@ -188,61 +178,33 @@ def _costs(found: Validation) -> Section:
     )
 
 
-def _cost_rows(found: Validation, cell: MeasuredCell) -> Iterator[list[Cell]]:
-    pair, origin, n = f"{cell.candidates} / {cell.chosen}", found.origin, str(cell.repetitions)
-    expected, emulated, weaker = cell.predicted, cell.emulated, found.predicted_origin or found.origin
-    totals = [
-        Number(q.mean, unit, origin, q.half_width_95).text
-        for q, unit in ((cell.vanilla_s, "s"), (cell.vanilla_j, "J"))
+def _cost_line(found: Validation, cell: MeasuredCell, row: CostRow) -> list[Cell]:
+    here = row.source == "bench"
+    return [
+        f"{cell.candidates} / {cell.chosen}",
+        _words(row.counted),
+        row.source,
+        _text(row.time_s, ".3g", "s", least=0),
+        _text(row.energy_j, ".3g", "J"),
+        *(_text(share, ".1f", "%", most=100) for share in _percents(row)),
+        str(cell.repetitions) if here else "",
+        found.origin if here or found.predicted_origin is None else found.predicted_origin,
     ]
-    yield [pair, "vanilla", SOURCES[0], *totals, "", "", n, origin]
-    if expected is not None:
-        yield [
-            pair,
-            "vanilla",
-            SOURCES[1],
-            *_ranges(expected.vanilla_s, expected.vanilla_j),
-            "",
-            "",
-            "",
-            weaker,
-        ]
-    if emulated is not None:
-        totals = [Number(emulated.vanilla_s, "s", weaker).text, Number(emulated.vanilla_j, "J", weaker).text]
-        yield [pair, "vanilla", SOURCES[2], *totals, "", "", "", weaker]
-    for accounting, saving in cell.savings.items():
-        yield [pair, _words(accounting), SOURCES[0], *_measured(saving, origin), n, origin]
-        if expected is not None:
-            by_formula = expected.savings[accounting]
-            shares = [_share_range(share) for share in (by_formula.time_saved, by_formula.energy_saved)]
-            totals = _ranges(by_formula.time_s, by_formula.energy_j)
-            yield [pair, _words(accounting), SOURCES[1], *totals, *shares, "", weaker]
-        if emulated is not None:
-            played = emulated.savings[accounting]
-            totals = [Number(played.time_s, "s", weaker).text, Number(played.energy_j, "J", weaker).text]
-            shares = [f"{100 * share:z.1f} %" for share in (played.time_saved, played.energy_saved)]
-            yield [pair, _words(accounting), SOURCES[2], *totals, *shares, "", weaker]
 
 
-def _measured(saving: MeasuredSaving, origin: Origin) -> list[Cell]:
-    totals = [
-        Number(q.mean, unit, origin, q.half_width_95).text
-        for q, unit in ((saving.time_s, "s"), (saving.energy_j, "J"))
-    ]
-    return [*totals, *(_percent(share, origin).text for share in (saving.time_saved, saving.energy_saved))]
+def _percents(row: CostRow) -> list[Interval | None]:
+    return [None if s is None else s.times(100) for s in (row.time_saved, row.energy_saved)]
 
 
-def _ranges(time_s: Interval, energy_j: Interval) -> list[str]:
-    return [_range(time_s, "s"), _range(energy_j, "J")]
-
-
-def _range(value: Interval, unit: str) -> str:
-    return f"{value.mean:.3g} {unit} [{value.low:.3g}, {value.high:.3g}]"
-
-
-def _share_range(share: Interval) -> str:
-    mean, low, high = (100 * value for value in (share.mean, share.low, share.high))
-    return f"{mean:z.1f} % [{low:z.1f}, {high:z.1f}]"
+def _text(
+    value: Interval | None, form: str, unit: str, least: float = -math.inf, most: float = math.inf
+) -> str:
+    """With the part of its interval that can be true: no time is negative, nothing saves more than all."""
+    if value is None:
+        return ""
+    low, high = max(value.low, least), min(value.high, most)
+    reach = f" [{low:z{form}}, {high:z{form}}]" if value.known else ""
+    return f"{value.mean:z{form}} {unit}{reach}"
 
 
 def _parts(rounds: Sequence[MeasuredRound], origin: Origin) -> Section:
@@ -256,14 +218,9 @@ def _parts(rounds: Sequence[MeasuredRound], origin: Origin) -> Section:
     for kind, members in by_kind.items():
         for found in members:
             for part in found.parts:
-                role = (
-                    ""
-                    if found.record.k is None
-                    else ", went on"
-                    if part.device in found.record.chosen
-                    else ", stopped"
-                )
-                by_role.setdefault((part.device, kind + role), []).append(part.readings)
+                went_on = ", went on" if part.device in found.record.chosen else ", stopped"
+                role = kind if found.record.k is None else kind + went_on
+                by_role.setdefault((part.device, role), []).append(part.readings)
     rows: list[list[Cell]] = [
         [
             device,

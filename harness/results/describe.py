@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.bench.journal import JOBS
+from harness.bench_run.queue import energy_per_epoch_j
 from harness.evidence.capture import Capture, is_whole, open_capture
 from harness.inventory import nearest
-from harness.rounds.bench_run.queue import energy_per_epoch_j
 from joulefleet.errors import ConfigError
 from power import Window
 from power.energy import DEFAULT_POLICY, EnergyIndex

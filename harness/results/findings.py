@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterator, Mapping, Sequence
 
+from harness.bench.job.failures import AttemptRecord
 from harness.results.tables import JobCapture, Row, RunTable
-from power import Finding, Severity
-
-if TYPE_CHECKING:
-    from harness.results.stored_run import StoredRun
+from power import DeviceProfile, Finding, Severity
 
 FINDINGS = {"job": str, "source": str, "severity": str, "code": str, "count": int, "message": str}
 _ORDER = [Severity.ERROR.value, Severity.WARNING.value, Severity.INFO.value]
 
 
-def finding_table(run: StoredRun) -> RunTable:
-    """All findings, the most severe first."""
-    rows = [row for job in run.captures for row in _of_capture(job)]
-    rows += [*_of_attempts(run), *_of_profiles(run)]
-    rows += [  # last: problems are found by reading everything else
-        _row(where, "run", "not_usable", Severity.ERROR, why) for where, why in run.problems.items()
-    ]
+def finding_table(
+    captures: Sequence[JobCapture],
+    attempts: Sequence[AttemptRecord],
+    finished: Container[str],
+    profiles: Sequence[DeviceProfile],
+    problems: Mapping[str, str],
+) -> RunTable:
+    """All findings, the most severe first.
+
+    Args:
+        captures: Of the run.
+        attempts: That failed.
+        finished: Names of the jobs that another attempt finished.
+        profiles: Built from the captures.
+        problems: Why something could not be used, by where.
+    """
+    rows = [row for job in captures for row in _of_capture(job)]
+    rows += [*_of_attempts(attempts, finished), *_of_profiles(profiles)]
+    rows += [_row(where, "run", "not_usable", Severity.ERROR, why) for where, why in problems.items()]
     return RunTable("findings", FINDINGS, sorted(rows, key=lambda row: _ORDER.index(row["severity"])))
 
 
@@ -58,15 +67,14 @@ def _stored(job: str, source: str, finding: Finding) -> Row:
     return _row(job, source, finding.code, finding.severity, finding.message, finding.count)
 
 
-def _of_attempts(run: StoredRun) -> Iterator[Row]:
-    finished = {job.name for job in run.job_lines if job.state == "finished"}
-    for attempt in run.failed_attempts:
+def _of_attempts(attempts: Sequence[AttemptRecord], finished: Container[str]) -> Iterator[Row]:
+    for attempt in attempts:
         severity = Severity.WARNING if attempt.job in finished else Severity.ERROR
         message = f"attempt {attempt.attempt}, {attempt.stage}: {attempt.error_type}: {attempt.message}"
         yield _row(attempt.job, "attempt", "attempt_failed", severity, message)
 
 
-def _of_profiles(run: StoredRun) -> Iterator[Row]:
-    for profile in run.device_profiles:
+def _of_profiles(profiles: Sequence[DeviceProfile]) -> Iterator[Row]:
+    for profile in profiles:
         for note in profile.notes:
             yield _row("", f"profile {profile.label}", "profile_note", Severity.INFO, note)

@@ -181,10 +181,16 @@ class StoredRun:
             epoch_table(self.captures),
             phase_table(self.captures),
             profile_table(self.device_profiles),
-            finding_table(self),
+            self.finding_table(),
             marker_table(self.captures),
             *([probing_round_table(self.path)] if self.record.kind == PROBING else []),
         )
+
+    def finding_table(self) -> RunTable:
+        """What a reader of the numbers must know, the most severe first."""
+        finished = {job.name for job in self.job_lines if job.state == "finished"}
+        parts = (self.captures, self.failed_attempts, finished, self.device_profiles)
+        return finding_table(*parts, self.problems)  # last: reading the others finds problems
 
     def rounds(self) -> pd.DataFrame:
         """One row per round, of emulations and federations with its costs, of probing runs who took part.
@@ -227,7 +233,7 @@ class StoredRun:
 
     def findings(self) -> pd.DataFrame:
         """What a reader of the numbers must know."""
-        return finding_table(self).frame()
+        return self.finding_table().frame()
 
     def markers(self) -> pd.DataFrame:
         """One row per marker, on the device's clock and the host's."""

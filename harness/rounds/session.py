@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.bench.job.attempt import Bench
-from harness.bench.job.board import StatusBoard
 from harness.bench.job.failures import attempts_before, killed_record, put_aside
+from harness.bench.job.live_status import StatusBoard
 from harness.bench.journal import JOBS, JOURNAL, BenchJournal, Listener, job_histories, tell
 from harness.bench.matrix import plan_devices
 from harness.bench.plan import Plan

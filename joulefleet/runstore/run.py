@@ -7,8 +7,6 @@ import fcntl
 import logging
 import os
 import platform
-import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -133,12 +131,6 @@ class Run:
         """A journal of JSON lines."""
         return Journal(self.subfolder(folder) / f"{name}.jsonl")
 
-    def write_json(self, name: str, record: StoredRecord, *, folder: str = "") -> Path:
-        """Store one record as ``<name>.json``; never overwrites."""
-        path = self.subfolder(folder) / f"{name}.json"
-        write_record(path, record)
-        return path
-
     def subfolder(self, folder: str) -> Path:
         """A folder inside the run, made if missing; refuses to leave the run."""
         path = (self.path / folder).resolve()
@@ -204,25 +196,3 @@ def is_locked(path: Path) -> bool:
 def read_run(path: Path) -> RunRecord:
     """The record of a run directory."""
     return read_record(path / RUN_FILE, RunRecord)
-
-
-def new_record(name: str, kind: str, *, run_id: str, fingerprint: str, now: datetime) -> RunRecord:
-    """The record of a run that starts now in this process."""
-    return RunRecord(
-        run_id=run_id,
-        name=name,
-        kind=kind,
-        status=RunStatus.RUNNING,
-        created_utc=now,
-        fingerprint=fingerprint,
-        command=(Path(sys.argv[0]).name, *sys.argv[1:]) if sys.argv else (),
-        host=host_facts(),
-    )
-
-
-def write_config(path: Path, config: Mapping[str, str]) -> None:
-    """Store the configuration verbatim under ``config/``."""
-    folder = path / "config"
-    folder.mkdir()
-    for name, text in config.items():
-        (folder / name).write_text(text, encoding="utf-8")

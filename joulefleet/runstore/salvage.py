@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,14 +39,7 @@ class SalvageReport:
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for ``--json``."""
-        return {
-            "path": str(self.path),
-            "status": self.status.value,
-            "tables": self.tables,
-            "torn_journals": self.torn_journals,
-            "leftovers_removed": self.leftovers_removed,
-            "problems": self.problems,
-        }
+        return {**asdict(self), "path": str(self.path), "status": self.status.value}
 
 
 def salvage_run(path: Path) -> SalvageReport:

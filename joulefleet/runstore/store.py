@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
-from joulefleet.records import fsync_directory, storage_error, write_record
+from joulefleet.records import new_folder, write_record
 from joulefleet.runstore.run import (
     RUN_FILE,
     Run,
     RunLock,
     RunRecord,
     RunStatus,
+    host_facts,
     is_locked,
-    new_record,
     read_run,
-    write_config,
 )
 
 
@@ -66,19 +66,24 @@ class RunStore:
         """A new run directory, complete with its record before anyone can see it."""
         now = datetime.now(UTC)
         run_id = secrets.token_hex(4)
-        record = new_record(name, kind, run_id=run_id, fingerprint=fingerprint, now=now)
+        record = RunRecord(
+            run_id=run_id,
+            name=name,
+            kind=kind,
+            status=RunStatus.RUNNING,
+            created_utc=now,
+            fingerprint=fingerprint,
+            command=(Path(sys.argv[0]).name, *sys.argv[1:]) if sys.argv else (),
+            host=host_facts(),
+        )
         path = self.root / f"{now:%Y%m%dT%H%M%SZ}_{name}_{run_id}"
         # Built under a hidden name and renamed, so that a kill in between leaves no half-made run.
-        hidden = self.root / f".creating-{run_id}"
-        try:
-            hidden.mkdir(parents=True)
+        with new_folder(path) as hidden:
             write_record(hidden / RUN_FILE, record)
-            write_config(hidden, config or {})
+            (hidden / "config").mkdir()
+            for file, text in (config or {}).items():
+                (hidden / "config" / file).write_text(text, encoding="utf-8")
             lock = RunLock(hidden)
-            hidden.rename(path)
-            fsync_directory(self.root)
-        except OSError as error:
-            raise storage_error(path, error) from error
         return Run(path, record, lock)
 
     def resume(self, path: Path, *, fingerprint: str) -> Run:

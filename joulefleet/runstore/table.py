@@ -145,11 +145,7 @@ class TableWriter:
             self.parquet_path.unlink()
         elif self.stream_path.exists():
             rewrite_stream(self.stream_path, self.stream_path, self.schema)
-        self.rows = (
-            sum(batch.num_rows for batch in iter_batches(self.stream_path))
-            if self.stream_path.exists()
-            else 0
-        )
+        self.rows = table_rows(self.stream_path) if self.stream_path.exists() else 0
 
 
 def _column(values: Any, kind: pa.DataType) -> pa.Array:

@@ -2,7 +2,7 @@ from power.energy.baseline import IDLE_PARTS, Baseline, measure_baseline
 from power.energy.index import EnergyIndex, integrate_recording
 from power.energy.integration import integrate
 from power.energy.measurement import MeasuredWindow, measure_windows
-from power.energy.stretch import RecordedEnergy, measure_energy
+from power.energy.recorded import RecordedEnergy, measure_energy
 from power.energy.uncertainty import (
     EnergyBudget,
     MeasuredRecording,

@@ -14,7 +14,6 @@ Unless the caller knows its accuracy, only the printed resolution is accounted f
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from joulefleet.errors import DataQualityError, StorageError
-from joulefleet.records import file_sha256, storage_error
+from joulefleet.records import file_sha256, new_folder
 from power.importers.csv_numbers import CsvChunk, NumberFile
 from power.model import (
     Accuracy,
@@ -51,6 +50,7 @@ MAX_S = 2**63 // 10**9
 """Times are integers of 64 bits that count nanoseconds: 292 years."""
 
 Channel = Literal["main", "usb", "aux"]
+Facts = dict[str, str | int | float | bool]
 
 _COLUMN = re.compile(r"(main|usb|aux) avg (current|power|voltage) \((m?)(a|w|v)\)")
 _UNITS = {"current": "a", "power": "w", "voltage": "v"}
@@ -87,38 +87,21 @@ def import_powertool_csv(
         DataQualityError: The file is not such a CSV, or its times or numbers make no sense.
         StorageError: It cannot be read, or the folder cannot be written.
     """
-    sha256 = _sha256(path)
     try:
-        folder.mkdir(parents=True)
-    except FileExistsError as error:
-        raise StorageError(f"{folder}: exists already, not overwritten") from error
-    except OSError as error:
-        raise storage_error(folder, error) from error
-    try:
-        with path.open("rb") as file:
-            rows = NumberFile(path, max_bad_rows)
-            columns = _columns(path, rows.header(file), channel)
-            chunks = _checked(path, rows.chunks(file), columns["time"])
-            return _import(rows, chunks, columns, folder, accuracy, _facts(path, sha256, channel))
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return file_sha256(path)
+        sha256 = file_sha256(path)
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}", hint="check the path") from error
-
-
-def _facts(path: Path, sha256: str, channel: Channel) -> dict[str, str | int | float | bool]:
-    return {
+    about: Facts = {
         "source_file": path.name,
         "source_sha256": sha256,
         "channel": channel,
         "rows_are_averages": True,
     }
+    with new_folder(folder) as hidden, path.open("rb") as file:
+        rows = NumberFile(path, max_bad_rows)
+        columns = _columns(path, rows.header(file), channel)
+        chunks = _checked(path, rows.chunks(file), columns["time"])
+        return _import(rows, chunks, columns, hidden, accuracy, about)
 
 
 def _columns(path: Path, header: list[str], channel: Channel) -> dict[str, _Column]:
@@ -179,7 +162,7 @@ def _import(
     columns: Mapping[str, _Column],
     folder: Path,
     accuracy: Accuracy | None,
-    facts: dict[str, str | int | float | bool],
+    facts: Facts,
 ) -> RecordingRecord:
     first = next(chunks, None)
     if first is None or len(first.line) < 2:

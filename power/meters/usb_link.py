@@ -18,7 +18,7 @@ from joulefleet.errors import (
     MeterProtocolError,
     MissingExtra,
 )
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 from power.wire.hvpm_control import EMULATED_MAKER
 
 if TYPE_CHECKING:

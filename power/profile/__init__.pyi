@@ -6,16 +6,17 @@ from power.profile.cost_arrays import (
     phase_costs,
     profile_costs,
 )
-from power.profile.load_curve import LoadPoint, interpolate
 from power.profile.model import (
     Battery,
     DeviceProfile,
     EnergyKind,
+    LoadPoint,
     MeasuredLoad,
     PhaseCost,
     Quantity,
     Thermal,
     TransferCost,
+    interpolate,
     load_profile,
     save_profile,
 )

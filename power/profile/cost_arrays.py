@@ -23,7 +23,7 @@ Missing = Literal["refuse", "costs_nothing"]
 
 CURVE_STEPS = 1024
 """Steps of the common grid of loads; linear between them, which is off by less than a millionth of the factor
-for the smooth curves of `power.profile.load_curve`."""
+for the smooth curves of `power.profile.model`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,8 +19,7 @@ from functools import cache
 from joulefleet.errors import ConfigError
 from joulefleet.interval import NORMAL_95
 from joulefleet.provenance import Origin, Provenance
-from power.profile.load_curve import LoadPoint
-from power.profile.model import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
+from power.profile.model import Battery, DeviceProfile, LoadPoint, PhaseCost, Quantity, TransferCost
 from power.reference.facts import (
     PhoneFacts,
     PowerFacts,

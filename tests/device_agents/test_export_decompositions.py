@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from device_agents.onnx_export import decompositions, pooling
+from device_agents.onnx_export import decompositions, windows
 from joulefleet.errors import JoulefleetError
 
 aten = torch.ops.aten
@@ -112,16 +112,16 @@ def test_pooling(
     window = (list(kernel), list(stride), padding)
 
     mean = aten.avg_pool2d(x, *window)
-    torch.testing.assert_close(pooling.average_pool(x, *window), mean)
+    torch.testing.assert_close(windows.average_pool(x, *window), mean)
     grad = random(*mean.shape, seed=1)
     torch.testing.assert_close(
-        pooling.average_pool_backward(grad, x, *window, False, True, None),
+        windows.average_pool_backward(grad, x, *window, False, True, None),
         aten.avg_pool2d_backward(grad, x, *window, False, True, None),
     )
 
     _, indices = aten.max_pool2d_with_indices(x, *window, [1, 1])
     torch.testing.assert_close(
-        pooling.max_pool_backward(grad, x, *window, [1, 1], False, indices),
+        windows.max_pool_backward(grad, x, *window, [1, 1], False, indices),
         aten.max_pool2d_with_indices_backward(grad, x, *window, [1, 1], False, indices),
     )
 
@@ -130,9 +130,9 @@ def test_pooling(
 @settings(deadline=None, max_examples=40)
 def test_adaptive_pooling(size: tuple[int, int], out: tuple[int, int]) -> None:
     x, grad = random(2, 3, *size), random(2, 3, *out, seed=1)
-    torch.testing.assert_close(pooling.adaptive_average_pool(x, out), aten._adaptive_avg_pool2d(x, out))
+    torch.testing.assert_close(windows.adaptive_average_pool(x, out), aten._adaptive_avg_pool2d(x, out))
     torch.testing.assert_close(
-        pooling.adaptive_average_pool_backward(grad, x), aten._adaptive_avg_pool2d_backward(grad, x)
+        windows.adaptive_average_pool_backward(grad, x), aten._adaptive_avg_pool2d_backward(grad, x)
     )
 
 
@@ -182,7 +182,7 @@ def test_what_is_not_written_out_is_refused_by_name() -> None:
         decompositions.batch_norm(x, vector, vector, vector, vector, False, 0.1, 1e-5)
     assert "decompositions.py" in caught.value.hint
     with pytest.raises(JoulefleetError, match="average pooling that counts"):
-        pooling.average_pool(x, [2, 2], [2, 2], [1, 1], False, False)
+        windows.average_pool(x, [2, 2], [2, 2], [1, 1], False, False)
     with pytest.raises(JoulefleetError, match="a convolution that is transposed"):
         decompositions.convolution_backward(
             x, x, x, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1, [True, True, False]

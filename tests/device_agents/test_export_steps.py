@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from device_agents.onnx_export import decompositions, pooling
+from device_agents.onnx_export import decompositions, windows
 from device_agents.onnx_export.cache import GraphCache
 from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 from device_agents.workloads.backend_torch import TorchTrainer
@@ -216,7 +216,7 @@ def test_a_wrong_gradient_is_noticed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, mutant: Callable[..., Any], dtype: str
 ) -> None:
     """What the comparison is worth: see ADR-0007."""
-    home = pooling if hasattr(pooling, name) else decompositions
+    home = windows if hasattr(windows, name) else decompositions
     monkeypatch.setattr(home, name, mutant(getattr(home, name)))
     assert odd_distance(GraphCache(tmp_path), dtype) > 2e-4
 

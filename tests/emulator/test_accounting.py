@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from emulator.round.accounting import PHASES, counted, honest_time_s, round_costs, vanilla_cost
 from emulator.round.budgets import budgets_by_rule
-from emulator.round.outcome import Accounting, ClientCost, RoundCost
+from emulator.round.outcome import COSTS, Accounting, ClientCost, RoundCost
 from emulator.round.reward import CLIP, REWARDS, Budgets, literal, penalty, signed
-from emulator.round.timeline import COSTS
 from joulefleet.errors import ConfigError
 from tests.emulator.worlds import fleet, profile, world
 

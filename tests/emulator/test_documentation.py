@@ -10,7 +10,7 @@ import pytest
 from emulator.compare.load import compare_emulations
 from emulator.compare.render import rows
 from emulator.runs.batch import plan, play, run, start
-from emulator.runs.log import clients_schema, rounds_schema
+from emulator.runs.tables import clients_schema, rounds_schema
 from emulator.scenario.load import preset_names
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
 from tests.conftest import REPOSITORY

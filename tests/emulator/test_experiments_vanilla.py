@@ -13,7 +13,7 @@ from emulator.experiments.summary import summarise
 from emulator.experiments.vanilla import against_vanilla
 from emulator.round.accounting import vanilla_cost
 from emulator.round.outcome import Accounting, ClientCost
-from emulator.runs.stored import FinishedRun
+from emulator.runs.reading import FinishedRun
 from tests.emulator.small_experiment import played, small_plan
 
 

@@ -18,7 +18,7 @@ from emulator.runs import emulation
 from emulator.runs.batch import plan, play, read_index, reopen, run, start
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.emulation import NOTED_LATER
-from emulator.runs.log import has_rounds
+from emulator.runs.tables import has_rounds
 from emulator.scenario.model import Scenario
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError, StorageError

@@ -13,8 +13,8 @@ from emulator.compare.load import compare_emulations, method_name
 from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting, Fate
 from emulator.runs.batch import plan, play, read_index, run, run_all, start
-from emulator.runs.log import METRIC_PREFIX
 from emulator.runs.result import load_result
+from emulator.runs.tables import METRIC_PREFIX
 from emulator.scenario.model import (
     FleetSection,
     ProtocolSection,

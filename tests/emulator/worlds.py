@@ -22,8 +22,7 @@ from emulator.round.rules import RewardRules, RoundRules
 from emulator.round.selector import Probe, Selector
 from emulator.selectors.fedavg import FedAvg
 from joulefleet.provenance import Origin, Provenance
-from power.profile.load_curve import LoadPoint
-from power.profile.model import Battery, DeviceProfile, PhaseCost, Quantity, TransferCost
+from power.profile.model import Battery, DeviceProfile, LoadPoint, PhaseCost, Quantity, TransferCost
 from tests.emulator.tiny_trainer import CLASSES, TinyTrainer
 from traces.model import AppSessions, BatteryPoints, Fact, InteractionTrace, Intervals, Throughput
 from traces.replay.devices import one_device_per_user

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from device_agents.transport.host_keys import fetch_host_key, trust
-from harness.rounds.bench_run.runner import Runner
+from harness.bench_run.job_threads import Runner
 from harness.rounds.session import Session
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess

@@ -19,12 +19,12 @@ from rich.console import Console
 
 from device_agents.session.agent_session import Ping
 from device_agents.transport.host_keys import fetch_host_key, known_keys, trust
-from harness.bench.job.board import StatusBoard
+from harness.bench.job.live_status import StatusBoard
 from harness.bench.live_check import DeviceAnswer, MeterAnswer, missing_cables
+from harness.bench_run.job_threads import JobOutcomes
 from harness.cli import run as joulefleet
 from harness.cli.bench.live import Eta, clock, table
 from harness.inventory import load_inventory
-from harness.rounds.bench_run.runner import JobOutcomes
 from joulefleet.errors import DeviceError, DeviceUnreachable, MeterNotFound
 from joulefleet.runstore import RunStore
 from power.emulated.options import EmulatorOptions

@@ -15,6 +15,7 @@ from device_agents.protocol import EpochMarker, SourceLost, Sources, Telemetry
 from device_agents.session.job_record import JobRecord
 from device_agents.transport import LocalTransport
 from harness.bench.job import metering as metering_module
+from harness.bench.job.cooldown import ask_state, cool, rest
 from harness.bench.job.failures import (
     AttemptRecord,
     attempts_before,
@@ -25,15 +26,14 @@ from harness.bench.job.failures import (
 )
 from harness.bench.job.hooks import Ending, Stage, Stopped
 from harness.bench.job.metering import Metering
-from harness.bench.job.rest import ask_state, cool, rest
 from harness.bench.job.telemetry import read_heat
 from harness.bench.job.verify import device_findings
 from harness.bench.journal import BenchJournal, job_histories
 from harness.bench.matrix import BenchJob, expand
 from harness.bench.plan import Cooldown, Plan, Retry
+from harness.bench_run.queue import JobQueue, relative_half_width
 from harness.evidence.capture import salvage
 from harness.inventory import Inventory, load_inventory
-from harness.rounds.bench_run.queue import JobQueue, relative_half_width
 from harness.rounds.retry import RetryPolicy, Verdict, meter_resource
 from joulefleet.config import parse_toml
 from joulefleet.errors import (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.rounds.bench_run.queue import energy_per_epoch_j, is_narrow, marginal_per_epoch_j
+from harness.bench_run.queue import energy_per_epoch_j, is_narrow, marginal_per_epoch_j
 from tests.harness.profile_captures import IDLE_W, load, one_round, write
 
 

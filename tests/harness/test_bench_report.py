@@ -16,12 +16,12 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
 
+from harness.bench_run.run import read_bench_files, run_bench
 from harness.cli import run as joulefleet
 from harness.outputs import OUTPUTS, write_outputs
 from harness.report import bench_charts, bench_page, bench_sections
 from harness.report.page import ErrorBar, Number
 from harness.results.stored_run import StoredRun
-from harness.rounds.bench_run.run import read_bench_files, run_bench
 from joulefleet.errors import JoulefleetError
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunStore

@@ -21,14 +21,14 @@ from device_agents.transport.ssh import SshTransport
 from harness.bench.estimate import DISK_B_PER_S
 from harness.bench.job.failures import AttemptRecord
 from harness.bench.job.hooks import Stage
+from harness.bench_run.queue import is_narrow
+from harness.bench_run.run import BenchFiles, BenchResult, read_bench_files, run_bench
 from harness.cli import run as joulefleet
 from harness.clock import align, burst_runs
 from harness.evidence.capture import open_capture, verify_capture
 from harness.outputs import OUTPUTS
 from harness.profiles.library import Built, build_run_profiles, read
 from harness.results.overview import overview
-from harness.rounds.bench_run.queue import is_narrow
-from harness.rounds.bench_run.run import BenchFiles, BenchResult, read_bench_files, run_bench
 from harness.rounds.host_load import HostLoad
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 from joulefleet.provenance import Origin

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from device_agents.protocol import EpochMarker, Phase
-from harness.bench.job.rest import require_enough_samples
+from harness.bench.job.cooldown import require_enough_samples
 from harness.bench.job.verify import require_power
 from harness.bench.plan import JobTiming
 from harness.evidence.capture import MARKERS_FILE, Capture, HostWindow, is_whole, open_capture

@@ -11,7 +11,7 @@ import pytest
 
 from emulator.experiments.results import ExperimentResults, load_experiment
 from emulator.round.outcome import Accounting
-from emulator.runs.stored import FinishedRun
+from emulator.runs.reading import FinishedRun
 from harness.demo.local_bench import FULL, QUICK, local_bench
 from harness.demo.outcome import activation
 from harness.demo.run import METHODS, replay_plan, replayed_savings

@@ -12,6 +12,8 @@ from selenium.webdriver.common.by import By
 from harness import open_run
 from harness.cli import run as joulefleet
 from harness.outputs import write_outputs
+from harness.report.probing_page import _text
+from joulefleet.interval import Interval
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls
 from tests.harness.stored_bench import HOSTILE
 from tests.harness.stored_probing import stored_probing
@@ -85,6 +87,12 @@ def test_figures_show_measured_predicted_emulated_and_the_paper(html: str) -> No
     assert time["rows"][-1]["values"] == [None, None, None, [10.6, None, None]]
     by_round = {row["label"]: row["values"] for row in parts["rows"]}
     assert sum(by_round["M = 2, vanilla"]) > sum(by_round["M = 2, K = 1"])
+
+
+def test_an_interval_holds_only_what_can_be_true() -> None:
+    assert _text(Interval(0.6, -0.2, 1.4), ".3g", "s", least=0) == "0.6 s [0, 1.4]"
+    assert _text(Interval(80.0, 50.0, 110.0), ".1f", "%", most=100) == "80.0 % [50.0, 100.0]"
+    assert _text(Interval(0.6), ".3g", "J") == "0.6 J"
 
 
 def test_a_run_without_an_answer_says_so(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.profiles.build import build_profile, build_profiles
-from harness.profiles.epochs import epoch_rows
+from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Origin
 from power.profile.model import Battery
@@ -60,7 +60,7 @@ def test_throttled_epochs_are_never_averaged_in(tmp_path: Path) -> None:
     assert profile.thermal is not None
     assert (profile.thermal.epochs_used, profile.thermal.epochs_throttled) == (5, 1)
     assert profile.thermal.epochs_unknown == 0
-    assert [row.throttled for row in epoch_rows(hot)] == [False, True, False]
+    assert [epoch.throttled for epoch in CutCapture(hot).epochs] == [False, True, False]
 
 
 def test_all_throttled_is_an_error_that_says_so(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.profiles.curve import fit_curve
-from power.profile.load_curve import interpolate
-from power.profile.model import MeasuredLoad, PhaseCost, Quantity
+from power.profile.model import MeasuredLoad, PhaseCost, Quantity, interpolate
 
 REASON = {
     None: "no marginal energy",

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from harness.bench.job.failures import AttemptRecord
+from harness.bench_run.run import read_bench_files as bench_files
 from harness.federate.files import read_federate_files as federate_files
 from harness.probing.run import read_probing_files as probing_files
-from harness.rounds.bench_run.run import read_bench_files as bench_files
 from harness.rounds.session import RunFiles, RunOutputs, open_session
 from joulefleet.errors import ConfigError, DeviceError
 from joulefleet.records import read_record

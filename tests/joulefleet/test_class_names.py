@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
-from joulefleet.origin import PACKAGES
+from joulefleet.shadowing import PACKAGES
 from tests.conftest import REPOSITORY
 
 SAME_NAME: dict[str, str] = {}

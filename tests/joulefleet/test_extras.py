@@ -4,7 +4,7 @@ import re
 import tomllib
 
 from harness.cli.doctor import EXTRAS
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 from tests.conftest import REPOSITORY
 
 DECLARED: dict[str, list[str]] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][

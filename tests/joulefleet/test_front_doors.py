@@ -14,7 +14,7 @@ from types import FunctionType
 
 import pytest
 
-from joulefleet.origin import PACKAGES
+from joulefleet.shadowing import PACKAGES
 from tests.conftest import REPOSITORY
 
 STUBS = sorted(path for package in PACKAGES for path in (REPOSITORY / package).rglob("__init__.pyi"))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from joulefleet.errors import ConfigError, StorageError, StorageFull
-from joulefleet.records import read_record
+from joulefleet.records import read_record, write_record
 from joulefleet.runstore import (
     Journal,
     RunRecord,
@@ -63,9 +63,9 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="not overwritten"):
         TableWriter(tmp_path, "t", SCHEMA)
     with RunStore(tmp_path / "runs").create("r", kind="t") as run:
-        run.write_json("facts", run.record)
+        write_record(run.path / "facts.json", run.record)
         with pytest.raises(StorageError, match="not overwritten"):
-            run.write_json("facts", run.record)
+            write_record(run.path / "facts.json", run.record)
 
 
 def test_wrong_columns_are_named(tmp_path: Path) -> None:

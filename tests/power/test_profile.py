@@ -6,8 +6,15 @@ import pytest
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.provenance import Instrument, Origin, Provenance, SourceRef
 from power.profile.cost_arrays import missing_costs, phase_costs, profile_costs
-from power.profile.load_curve import LoadPoint
-from power.profile.model import DeviceProfile, PhaseCost, Quantity, TransferCost, load_profile, save_profile
+from power.profile.model import (
+    DeviceProfile,
+    LoadPoint,
+    PhaseCost,
+    Quantity,
+    TransferCost,
+    load_profile,
+    save_profile,
+)
 
 SOURCE = SourceRef(id="capture-1", sha256="a" * 64)
 REAL = Instrument(kind="monsoon-hvpm", serial="7", emulated=False)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.bench_run.run import BenchFiles, read_bench_files, run_bench
 from harness.evidence.capture import Capture, open_capture, verify_capture
 from harness.profiles.build import build_profiles
-from harness.rounds.bench_run.run import BenchFiles, read_bench_files, run_bench
 from joulefleet.runstore import RunStore
 from tests.conftest import FULL_COUNTS
 from tests.harness.local_bench import FAST, LocalBench, Watch, local_bench

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from emulator.round.outcome import RoundOutcome
+from harness.bench_run.run import read_bench_files as read_bench
+from harness.bench_run.run import run_bench
 from harness.cli import run as joulefleet
 from harness.federate.files import FederateFiles, read_federate_files
 from harness.federate.run import run_federation
 from harness.profiles.library import build_run_profiles, profiles_at
-from harness.rounds.bench_run.run import read_bench_files as read_bench
-from harness.rounds.bench_run.run import run_bench
 from tests.conftest import FULL_COUNTS
 from tests.harness.federate.local_fleet import SCENARIO, SETTINGS, LocalFleet, local_fleet
 from tests.harness.federate.steady_host import steady_host

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from joulefleet.origin import PACKAGES, shadowed_packages
+from joulefleet.shadowing import PACKAGES, shadowed_packages
 from tests.conftest import REPOSITORY
 
 HEAVY = {"torch", "pandas", "pyarrow", "paramiko", "ray", "torchvision", "matplotlib", "scipy", "sklearn"}

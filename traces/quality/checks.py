@@ -14,7 +14,14 @@ import numpy as np
 
 from joulefleet.errors import DataQualityError
 from traces.intervals import sorted_once, time_between, total_ns, union
-from traces.model import FACTS, BatteryPoints, InteractionTrace, Intervals, Throughput, is_time_zone
+from traces.model import (
+    BatteryPoints,
+    InteractionTrace,
+    Intervals,
+    interval_channels,
+    is_time_zone,
+    point_channels,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -112,32 +119,6 @@ def require_replayable(trace: InteractionTrace) -> None:
             f"trace of user {trace.user!r} has errors: " + "; ".join(str(finding) for finding in found[:3]),
             hint="`joulefleet traces validate DIR` shows them all, `--repair OUT` writes a repaired copy",
         )
-
-
-def interval_channels(trace: InteractionTrace) -> Iterator[tuple[str, Intervals]]:
-    """Every set of intervals in a trace, by name."""
-    if trace.coverage is not None:
-        yield "coverage", trace.coverage
-    for name in FACTS:
-        fact = getattr(trace, name)
-        if fact is not None:
-            yield name, fact.on
-            if fact.known is not None:
-                yield f"{name}.known", fact.known
-    if trace.apps is not None:
-        yield "apps", trace.apps.intervals
-        if trace.apps.known is not None:
-            yield "apps.known", trace.apps.known
-    if trace.network is not None:
-        yield "network", trace.network.intervals
-
-
-def point_channels(trace: InteractionTrace) -> Iterator[tuple[str, BatteryPoints | Throughput]]:
-    """Every set of readings in a trace, by name."""
-    if trace.battery is not None:
-        yield "battery", trace.battery
-    if trace.throughput is not None:
-        yield "throughput", trace.throughput
 
 
 Found = Iterator[tuple[str, str, SupportsInt]]

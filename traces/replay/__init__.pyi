@@ -7,26 +7,8 @@ from traces.replay.policy import Policy, battery_terms, parse_policy, policy_tex
 from traces.replay.segments import Segments
 
 __all__ = [
-    "DAY_NS",
-    "FLAT_FILE",
-    "NEVER_NS",
-    "DeviceMap",
-    "FlatRecord",
-    "FlatTraces",
-    "FleetRecipe",
-    "IntensityTable",
-    "MeanIntensity",
-    "NetworkRates",
-    "Policy",
-    "Segments",
-    "TraceFleet",
-    "TraceQuery",
-    "TraceState",
-    "battery_terms",
-    "flatten",
-    "load_table",
-    "open_flat",
-    "parse_policy",
-    "policy_text",
+    "DAY_NS", "FLAT_FILE", "NEVER_NS", "DeviceMap", "FlatRecord", "FlatTraces", "FleetRecipe",
+    "IntensityTable", "MeanIntensity", "NetworkRates", "Policy", "Segments", "TraceFleet", "TraceQuery",
+    "TraceState", "battery_terms", "flatten", "load_table", "open_flat", "parse_policy", "policy_text",
     "write_flat",
-]
+]  # fmt: skip

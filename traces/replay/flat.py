@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulefleet.errors import DataQualityError
-from traces.model import InteractionTrace
-from traces.quality.checks import interval_channels, point_channels, require_replayable
+from traces.model import InteractionTrace, interval_channels, point_channels
+from traces.quality.checks import require_replayable
 from traces.replay.intensity import IntensityTable, default_table
 from traces.replay.steps import Steps
 from traces.replay.timeline import (

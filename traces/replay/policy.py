@@ -34,13 +34,7 @@ from traces.replay.flags import FALSE, TRUE, UNKNOWN
 
 Truth = NDArray[np.int8]
 
-CELLULAR = {
-    NetworkKind.CELLULAR,
-    NetworkKind.CELLULAR_2G,
-    NetworkKind.CELLULAR_3G,
-    NetworkKind.CELLULAR_4G,
-    NetworkKind.CELLULAR_5G,
-}
+CELLULAR = {kind for kind in NetworkKind if kind.name.startswith("CELLULAR")}
 ONLINE = CELLULAR | {NetworkKind.WIFI, NetworkKind.ETHERNET}
 _MAYBE_OFFLINE = frozenset({NetworkKind.NOT_WIFI})
 

@@ -15,7 +15,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,8 @@ from traces.model import (
     NetworkKind,
     NetworkSpans,
     Throughput,
+    interval_channels,
+    point_channels,
 )
 
 if TYPE_CHECKING:
@@ -85,11 +88,8 @@ def rows_of(trace: InteractionTrace) -> dict[str, Columns]:
         spans = trace.network
         names = np.array([kind.name.lower() for kind in NetworkKind], object)
         rows["network"] = {"start_ns": spans.start_ns, "end_ns": spans.end_ns, "kind": names[spans.kind]}
-    if trace.battery is not None:
-        rows["battery"] = {"t_ns": trace.battery.t_ns, "level": trace.battery.level}
-    if trace.throughput is not None:
-        rates = trace.throughput
-        rows["throughput"] = {"t_ns": rates.t_ns, "down_bps": rates.down_bps, "up_bps": rates.up_bps}
+    for table, points in point_channels(trace):
+        rows[table] = {column.name: getattr(points, column.name) for column in fields(points)}
     return rows
 
 
@@ -97,29 +97,12 @@ def user_row(trace: InteractionTrace) -> dict[str, Any]:
     """What a trace says about itself, and the length of every channel."""
     row: dict[str, Any] = {name: getattr(trace, name) for name in _ABOUT}
     row["facts"] = json.dumps(dict(trace.facts), ensure_ascii=False, allow_nan=False) if trace.facts else ""
-    lengths = {name: len(part) for name, part in _channels(trace)}
-    lengths |= {
-        name: len(part)
-        for name in ("apps", "network", "battery", "throughput")
-        if (part := getattr(trace, name)) is not None
-    }
+    lengths = {name: len(part) for name, part in (*interval_channels(trace), *point_channels(trace))}
     return row | {f"n_{name}": lengths.get(name, -1) for name in COUNTED}
 
 
-def _channels(trace: InteractionTrace) -> Iterator[tuple[str, Intervals]]:
-    """The interval channels that a trace has, in the order of `INTERVAL_CHANNELS`."""
-    found: dict[str, Intervals | None] = {"coverage": trace.coverage}
-    for name in FACTS:
-        fact: Fact | None = getattr(trace, name)
-        if fact is not None:
-            found |= {name: fact.on, f"{name}.known": fact.known}
-    if trace.apps is not None:
-        found["apps.known"] = trace.apps.known
-    return ((name, part) for name in INTERVAL_CHANNELS if (part := found.get(name)) is not None)
-
-
 def _interval_rows(trace: InteractionTrace) -> Columns:
-    parts = list(_channels(trace))
+    parts = [(name, part) for name, part in interval_channels(trace) if name in INTERVAL_CHANNELS]
     names = np.array([name for name, _ in parts], object)
     none = [np.empty(0, np.int64)]
     return {

@@ -260,7 +260,7 @@ class TraceSetWriter:
             created_utc=datetime.now(UTC),
             writer_version=joulefleet.__version__,
             users=len(self._users),
-            tables={name: _table_record(self._folder, name) for name in self._tables},
+            tables={name: table_record(self._folder, name) for name in self._tables},
             **self._description,
         )
         write_record(self._folder / MANIFEST_FILE, record)
@@ -303,6 +303,7 @@ class _Rows:
         self._writer.abandon()
 
 
-def _table_record(folder: Path, name: str) -> TableRecord:
+def table_record(folder: Path, name: str) -> TableRecord:
+    """Rows and hash of a table."""
     path = folder / (name + PARQUET_SUFFIX)
     return TableRecord(rows=table_rows(path), sha256=file_sha256(path))

@@ -14,11 +14,11 @@ import numpy as np
 import joulefleet
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin, Provenance, SourceRef
-from joulefleet.records import file_sha256, new_folder, storage_error, write_record
+from joulefleet.records import new_folder, storage_error, write_record
 from joulefleet.runstore.table import PARQUET_SUFFIX
 from traces.model import FACTS, NetworkKind
 from traces.storage.tables import COUNTED, schemas
-from traces.storage.trace_set import MANIFEST_FILE, TableRecord, TraceSet, TraceSetRecord
+from traces.storage.trace_set import MANIFEST_FILE, TraceSet, TraceSetRecord, table_record
 from traces.synth.draw.people import ChannelStretches, PeopleBlock, draw_people
 from traces.synth.model import UsageModel, load_model
 
@@ -90,14 +90,10 @@ def synthesise(
                 sources=(SourceRef(id=f"usage model {model.name}", sha256=model.sha256()),),
                 basis=f"synthetic: {users} users x {days} days, seed {seed}, usage model {model.name}",
             ),
-            tables={name: _table_record(folder, name, rows) for name, rows in tables.rows.items()},
+            tables={name: table_record(folder, name) for name in schemas()},
         )
         write_record(folder / MANIFEST_FILE, record)
     return TraceSet(out)
-
-
-def _table_record(folder: Path, name: str, rows: int) -> TableRecord:
-    return TableRecord(rows=rows, sha256=file_sha256(folder / (name + PARQUET_SUFFIX)))
 
 
 class _Tables:
@@ -108,7 +104,6 @@ class _Tables:
         self._schemas = _written_schemas()
         self._stack = ExitStack()
         self._pending: Future[None] | None = None
-        self.rows = dict.fromkeys(self._schemas, 0)
 
     def __enter__(self) -> _Tables:
         import pyarrow.parquet as pq
@@ -142,7 +137,6 @@ class _Tables:
     def _write(self, tables: Tables) -> None:
         for name, table in tables.items():
             self._writers[name].write_table(table)
-            self.rows[name] += table.num_rows
 
 
 def _written_schemas() -> dict[str, pa.Schema]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from device_agents.payload.context import AgentContext
     from device_agents.payload.job import JobSpec
-    from device_agents.payload.recording.markers import Markers
+    from device_agents.payload.recording.journal import Markers
 
 HEARTBEAT_S = 5.0
 

@@ -17,20 +17,17 @@ Labels, true speeds and the test set stay unseen.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.fedrank.selector import FedRank
 from emulator.selectors.harmony_like import divergence
 from emulator.selectors.parts.draws import draw_uniform, draw_weighted, log_of
 from emulator.selectors.parts.estimates import epoch_s, label_shares, worth_asking
 from emulator.selectors.parts.options import within
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.view import Ids, ServerView
 
 
 class FedRankPlus(FedRank):
@@ -96,6 +93,6 @@ class FedRankPlus(FedRank):
         return grown
 
 
-def _rest(ids: Ids, taken: NDArray[np.int64], m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _rest(ids: Ids, taken: Ids, m: int, rng: np.random.Generator) -> Ids:
     """Devices that are not worth asking, where the others are too few."""
     return draw_uniform(rng, np.setdiff1d(ids, taken, assume_unique=True), m - len(taken))

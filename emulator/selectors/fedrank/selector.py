@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Family, Probe, Selector
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.neural.learner import Learner, LearnerOptions, learner_options
 from emulator.selectors.neural.mlp import Mlp, one_blas_thread
 from emulator.selectors.neural.normalise import robust_log_z
@@ -26,13 +29,6 @@ from emulator.selectors.neural.vdn import Transition, advantages
 from emulator.selectors.parts.draws import top_k
 from emulator.selectors.parts.options import one_of, several, text, whole, within, yes_or_no
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.outcome import RoundOutcome
-    from emulator.round.view import Ids, ServerView
-
 
 TAU_DEVICES = 1000
 """How far the ranking has moved is told from so many devices: enough for two digits, cheap for a fleet."""
@@ -153,9 +149,7 @@ class FedRank(Selector):
         q = network(state)
         return q[:, 1] if self._rank_by == "q1" else advantages(q)
 
-    def _explored(
-        self, picks: NDArray[np.int64], count: int, view: ServerView, rng: np.random.Generator
-    ) -> NDArray[np.int64]:
+    def _explored(self, picks: Ids, count: int, view: ServerView, rng: np.random.Generator) -> Ids:
         """With a small probability, one pick is swapped for a device that was not picked."""
         first, last = self._explore
         progress = (view.round - 1) / max(1, view.rounds - 1)

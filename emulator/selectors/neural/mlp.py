@@ -7,23 +7,19 @@ and a server that only replays needs no torch. The tests hold the gradients agai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, wraps
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from joulefleet.errors import ConfigError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float32]
+Array = NDArray[np.float32]
 
 P = ParamSpec("P")
 R = TypeVar("R")

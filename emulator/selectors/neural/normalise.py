@@ -7,14 +7,11 @@ devices are exactly alike the MAD is 0 and says nothing; the root mean square ta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 CLIP = 3.0
 # Scale of the median absolute deviation that makes it the standard deviation of a normal distribution.

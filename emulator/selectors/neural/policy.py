@@ -7,18 +7,16 @@ import json
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from emulator.selectors.neural.mlp import Mlp
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.records import write_atomic
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 POLICY_SUFFIX = ".safetensors"
 MAX_FILE_BYTES = 64 << 20

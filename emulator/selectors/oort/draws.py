@@ -9,26 +9,23 @@ is therefore the published class's own; with `EngineDraws` it has the same law.
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.view import Ids
 from emulator.selectors.parts.draws import draw_uniform, draw_weighted, log_of
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.view import Ids
 
 
 class Draws(Protocol):
     """The two kinds of draw in a decision."""
 
-    def weighted(self, ids: Ids, weights: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    def weighted(self, ids: Ids, weights: NDArray[np.float64], size: int) -> Ids:
         """``size`` of the ids without replacement, in proportion to positive weights."""
         ...
 
-    def fill(self, ids: Ids, taken: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    def fill(self, ids: Ids, taken: Ids, size: int) -> Ids:
         """``size`` of the ids uniformly, none of which is taken; there are enough."""
         ...
 
@@ -39,11 +36,11 @@ class EngineDraws:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
 
-    def weighted(self, ids: Ids, weights: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    def weighted(self, ids: Ids, weights: NDArray[np.float64], size: int) -> Ids:
         """Successive draws without replacement."""
         return ids[draw_weighted(self._rng, log_of(weights), size)]
 
-    def fill(self, ids: Ids, taken: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    def fill(self, ids: Ids, taken: Ids, size: int) -> Ids:
         """A uniform subset."""
         return draw_uniform(self._rng, np.setdiff1d(ids, taken, assume_unique=True), size)
 
@@ -55,13 +52,13 @@ class PublishedDraws:
         self._numpy = numpy_rng
         self._python = python_rng
 
-    def weighted(self, ids: Ids, weights: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    def weighted(self, ids: Ids, weights: NDArray[np.float64], size: int) -> Ids:
         """One call of ``choice`` over the ids in descending order of weight, ties by id."""
         order = np.lexsort((ids, -weights))
         found = self._numpy.choice(ids[order], size, p=weights[order] / weights.sum(), replace=False)
         return np.asarray(found, dtype=np.int64)
 
-    def fill(self, ids: Ids, taken: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    def fill(self, ids: Ids, taken: Ids, size: int) -> Ids:
         """One index after another; those taken already are drawn in vain, as there."""
         seen = set(taken.tolist())
         found: list[int] = []

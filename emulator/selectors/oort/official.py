@@ -20,19 +20,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.view import Ids
 from emulator.selectors.oort.arms import Arms
 from emulator.selectors.oort.draws import Draws
 from emulator.selectors.oort.settings import Settings
 from emulator.selectors.parts.draws import top_k
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.view import Ids
 
 NOBODY = np.empty(0, dtype=np.int64)
 SMALLEST_SPAN = 1e-4
@@ -58,22 +55,22 @@ class OortDecision:
     """
 
     call: int
-    blacklist: NDArray[np.int64]
+    blacklist: Ids
     last_exploit_utility: float
     last_explore_utility: float
     threshold_percent: float
     preferred_s: float
     norm: Norm
-    scored: NDArray[np.int64]
+    scored: Ids
     scores: NDArray[np.float64]
     exploration: float
     exploit_len: int
     explore_len: int
     cut_off: float
     pool: Ids
-    exploited: NDArray[np.int64]
-    explored: NDArray[np.int64]
-    picked: NDArray[np.int64]
+    exploited: Ids
+    explored: Ids
+    picked: Ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +149,7 @@ class OfficialRules:
             picked=picked,
         )
 
-    def _blacklist(self) -> NDArray[np.int64]:
+    def _blacklist(self) -> Ids:
         """Devices that took part too often, the most frequent first."""
         if self.settings.blacklist_after < 0:
             return NOBODY
@@ -217,7 +214,7 @@ class OfficialRules:
     def _exploit_len(self, k: int, scored: int) -> int:
         return max(0, min(int(k * (1.0 - self.exploration)), scored - 1))  # fix: one is left for the border
 
-    def _pool(self, scores: NDArray[np.float64], exploit_len: int) -> tuple[float, NDArray[np.int64]]:
+    def _pool(self, scores: NDArray[np.float64], exploit_len: int) -> tuple[float, Ids]:
         """The cut-off score and the positions of those that reach it."""
         if len(scores) == 0:
             return 0.0, NOBODY
@@ -228,15 +225,13 @@ class OfficialRules:
         return cut_off, pool if len(pool) >= exploit_len else top_k(scores, exploit_len)
 
     @staticmethod
-    def _draw(draws: Draws, ids: Ids, weights: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    def _draw(draws: Draws, ids: Ids, weights: NDArray[np.float64], size: int) -> Ids:
         """By weight; fix: fewer if there are fewer positive weights."""
         positive = np.flatnonzero(weights > 0)
         size = min(size, len(positive))
         return draws.weighted(ids[positive], weights[positive], size) if size else NOBODY
 
-    def _complete(
-        self, exploited: NDArray[np.int64], now: OortCall
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _complete(self, exploited: Ids, now: OortCall) -> tuple[Ids, Ids]:
         """Devices never tried, then fill-ins up to K."""
         if np.any(self.arms.count == 0):
             self.last_explored = explored = self._explore(now.k - len(exploited), now)
@@ -256,7 +251,7 @@ class OfficialRules:
     def _explore_weights(self, ids: Ids, now: OortCall) -> NDArray[np.float64]:
         return self._penalised(self.arms.utility[ids], ids, now)
 
-    def _filled(self, picked: NDArray[np.int64], now: OortCall) -> NDArray[np.int64]:
+    def _filled(self, picked: Ids, now: OortCall) -> Ids:
         """Uniform picks up to K; fix: of everyone there if too few are allowed, and no more than those."""
         for there in (now.allowed, now.feasible):
             if len(picked) < now.k:

@@ -26,9 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.outcome import Fate, RoundOutcome
 from emulator.round.selector import Family, Selector
@@ -41,9 +42,6 @@ from emulator.selectors.parts.draws import draw_uniform
 from emulator.selectors.parts.estimates import round_s
 from emulator.selectors.parts.options import one_of, whole, within
 from joulefleet.errors import ConfigError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 RULES: dict[str, type[OfficialRules]] = {
     "paper": PaperRules,
@@ -158,12 +156,12 @@ def _pacer_step(rounds: int) -> int:
 
 
 def _repaired(
-    picked: NDArray[np.int64],
+    picked: Ids,
     candidates: Ids,
     feasible: NDArray[np.bool_],
     k: int,
     rng: np.random.Generator,
-) -> NDArray[np.int64]:
+) -> Ids:
     """Unique devices that are there, cut or filled to ``k``; changes nothing but FedScale's decisions."""
     _, first = np.unique(picked, return_index=True)
     picked = picked[np.sort(first)]

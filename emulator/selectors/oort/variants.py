@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
+from emulator.round.view import Ids
 from emulator.selectors.oort.official import NOBODY, SHORTEST_S, Norm, OfficialRules, OortCall
 from emulator.selectors.parts.draws import top_k
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.view import Ids
 
 POOL_FACTOR = 10
 
@@ -51,14 +46,12 @@ class FedScaleRules(OfficialRules):
     def _exploit_len(self, k: int, scored: int) -> int:
         return max(0, min(k - int(k * self.exploration), scored - 1))  # fix: one is left for the border
 
-    def _pool(self, scores: NDArray[np.float64], exploit_len: int) -> tuple[float, NDArray[np.int64]]:
+    def _pool(self, scores: NDArray[np.float64], exploit_len: int) -> tuple[float, Ids]:
         cut_off, pool = super()._pool(scores, exploit_len)
         at_least = min(POOL_FACTOR * exploit_len + 1, len(scores))
         return cut_off, pool if len(pool) >= at_least else top_k(scores, at_least)
 
-    def _complete(
-        self, exploited: NDArray[np.int64], now: OortCall
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _complete(self, exploited: Ids, now: OortCall) -> tuple[Ids, Ids]:
         explored = NOBODY
         if np.any(now.feasible & (self.arms.count == 0)):
             self.last_explored = explored = self._explore(now.k - len(exploited), now)

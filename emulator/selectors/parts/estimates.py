@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from emulator.round.selector import Selector
+from emulator.round.view import Ids, ServerView
 from emulator.selectors.parts.draws import draw_uniform
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from emulator.round.view import Ids, ServerView
 
 
 def epoch_s(view: ServerView) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from device_agents import AgentSession, Ping, build_bundle, start_agent
 from harness.bench.job.bind import JobEvidence, bind
-from harness.bench.job.board import DeviceDisplay, StatusBoard
+from harness.bench.job.cooldown import DeviceState, ask_state, cool, leave_alone, require_enough_samples, rest
 from harness.bench.job.failures import (
     attempts_before,
     device_job_id,
@@ -24,8 +24,8 @@ from harness.bench.job.failures import (
     write_log,
 )
 from harness.bench.job.hooks import Ending, Hooks, SoFar, Stage
+from harness.bench.job.live_status import DeviceDisplay, StatusBoard
 from harness.bench.job.metering import Metering
-from harness.bench.job.rest import DeviceState, ask_state, cool, leave_alone, require_enough_samples, rest
 from harness.bench.job.workload import Assignment, agent_job
 from harness.bench.journal import JOBS, Note
 from harness.bench.matrix import BenchJob

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from device_agents import Job, JobRecord, Ping
 from device_agents.protocol import Hello, Telemetry
-from harness.bench.job.rest import DeviceState
+from harness.bench.job.cooldown import DeviceState
 from harness.bench.job.telemetry import read_heat, write_telemetry
 from harness.bench.job.verify import device_findings, require_load, require_phases, require_power
 from harness.bench.job.workload import Workload

@@ -13,7 +13,7 @@ from harness.bench.matrix import BenchJob, Cell
 from harness.bench.plan import Plan
 from harness.inventory import DeviceLimits
 from joulefleet.errors import ConfigError, MissingExtra
-from joulefleet.extras import install_hint
+from joulefleet.install_hint import install_hint
 from joulefleet.seeds import generator, torch_seed
 
 if TYPE_CHECKING:

@@ -9,14 +9,12 @@ import click
 
 from harness.cli.bench.federate import federate
 from harness.cli.bench.files import init, schema
-from harness.cli.bench.look import ping, show, status
 from harness.cli.bench.run import run
+from harness.cli.bench.status import ping, show, status
 from harness.cli.frame import Group, Output, inventory_option
 from joulefleet.errors import EXIT_DEVICE
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from device_agents.transport import HostKey
     from harness.inventory import Login
 
@@ -57,7 +55,7 @@ def trust(inventory: Path, device: str, yes: bool, replace: bool) -> Output:
     key = fetch_device_key(login, inventory)
     name = _pin(path, device, login, key, yes=yes, replace=replace)
     data = {"device": device, "host": name, "fingerprint": key.fingerprint, "known_hosts": str(path)}
-    return Output(data, lambda console: console.print(f"pinned in {path}", markup=False))
+    return Output(data, f"pinned in {path}")
 
 
 def _pin(path: Path, what: str, login: Login, key: HostKey, *, yes: bool, replace: bool) -> str:
@@ -115,23 +113,19 @@ def prepare(inventory: Path, device: str, backends: Any, install: bool, clean: b
         if cleared:
             clear_cache(transport, build_bundle(), place)
 
-    def render(console: Console) -> None:
-        version = ".".join(map(str, report.version))
-        console.print(f"{device}: {report.system} {report.machine}, Python {version}", markup=False)
-        for problem in found:
-            console.print(f"  {problem.what}\n    fix: {problem.fix}", markup=False)
-        if made:
-            console.print(
-                f'  made an environment; put `python = "{made}"` under [devices.{device}] in {inventory}',
-                markup=False,
-            )
-        if removed:
-            console.print(f"  removed {len(removed)} old versions of the agent", markup=False)
-        if cleared:
-            console.print("  removed its cached data", markup=False)
-        if not found:
-            console.print(f"  ready for {' and '.join(backends)}", markup=False)
-
+    version = ".".join(map(str, report.version))
+    lines = [f"{device}: {report.system} {report.machine}, Python {version}"]
+    lines += [f"  {problem.what}\n    fix: {problem.fix}" for problem in found]
+    if made:
+        lines.append(
+            f'  made an environment; put `python = "{made}"` under [devices.{device}] in {inventory}'
+        )
+    if removed:
+        lines.append(f"  removed {len(removed)} old versions of the agent")
+    if cleared:
+        lines.append("  removed its cached data")
+    if not found:
+        lines.append(f"  ready for {' and '.join(backends)}")
     data = {
         "device": device,
         "report": report.model_dump(mode="json"),
@@ -140,4 +134,4 @@ def prepare(inventory: Path, device: str, backends: Any, install: bool, clean: b
         "removed": removed,
         "cache_cleared": cleared,
     }
-    return Output(data, render, exit_code=EXIT_DEVICE if fatal and not made else 0)
+    return Output(data, lines, exit_code=EXIT_DEVICE if fatal and not made else 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +10,6 @@ import click
 from harness.cli.frame import Command, Output, inventory_option, root_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from emulator import Result, RoundOutcome
     from harness.federate.files import FederateFiles
     from power import DeviceProfile
@@ -59,22 +56,13 @@ def federate(
 
 
 def _dry_run(files: FederateFiles) -> Output:
-    data = _what(files)
-
-    def render(console: Console) -> None:
-        protocol = files.scenario.protocol
-        console.print(
-            f"{files.scenario.name}: {protocol.rounds} rounds, {protocol.k} of {len(files.devices)} devices, "
-            f"{protocol.local_epochs} local epochs, selector {data['selector']}, seed {files.seed}",
-            markup=False,
-        )
-        for number, device in enumerate(files.devices):
-            console.print(f"  device {number}: {device}", markup=False)
-        for line in data["notes"]:
-            console.print(line, markup=False, soft_wrap=True)
-        console.print("nothing was touched")
-
-    return Output(data, render)
+    data, protocol = _what(files), files.scenario.protocol
+    title = (
+        f"{files.scenario.name}: {protocol.rounds} rounds, {protocol.k} of {len(files.devices)} devices, "
+        f"{protocol.local_epochs} local epochs, selector {data['selector']}, seed {files.seed}"
+    )
+    devices = [f"  device {number}: {device}" for number, device in enumerate(files.devices)]
+    return Output(data, [title, *devices, *data["notes"], "nothing was touched"])
 
 
 def _what(files: FederateFiles) -> dict[str, Any]:
@@ -97,44 +85,26 @@ def _what(files: FederateFiles) -> dict[str, Any]:
 def _play(
     files: FederateFiles, root: Path, resume: Path | None, profiles: list[DeviceProfile] | None
 ) -> Output:
-    from harness.cli.meter.live import stop_on_signals
+    from harness.cli.bench.live import say, shown_as_lines
     from harness.federate.run import run_federation
     from harness.outputs import OUTPUTS
 
-    place: list[Path] = []
-
-    def listener(event: str, what: str, facts: dict[str, object]) -> None:
-        if event == "run":
-            place.append(Path(what))
-        text = str(facts.get("stage", "")) if event == "stage" else event.replace("_", " ")
-        if said := facts.get("error") or facts.get("note"):
-            text += f": {said}"
-        _say(f"{what}: {text}")
-
     def on_round(outcome: RoundOutcome) -> None:
-        _say(f"round {outcome.round}: validation accuracy {outcome.accuracy:.1%}, {outcome.energy_j:.3g} J")
+        say(f"round {outcome.round}: validation accuracy {outcome.accuracy:.1%}, {outcome.energy_j:.3g} J")
 
-    with stop_on_signals() as stop:
-        try:
-            result = run_federation(
-                files,
-                root,
-                resume=resume,
-                profiles=profiles,
-                stop=stop,
-                listener=listener,
-                on_round=on_round,
-                outputs=OUTPUTS,
-            )
-        except KeyboardInterrupt:
-            if place:
-                click.echo(f"to go on: {files.command(place[0])}", err=True)
-            raise
-    return Output(_data(files, result), lambda console: _render(files, result, console))
-
-
-def _say(text: str) -> None:
-    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+    with shown_as_lines(files) as (stop, listener):
+        result = run_federation(
+            files,
+            root,
+            resume=resume,
+            profiles=profiles,
+            stop=stop,
+            listener=listener,
+            on_round=on_round,
+            outputs=OUTPUTS,
+        )
+    data = _data(files, result)
+    return Output(data, _lines(files, result.path, data))
 
 
 def _data(files: FederateFiles, result: Result) -> dict[str, Any]:
@@ -158,22 +128,16 @@ def _accountings() -> list[str]:
     return [accounting.value for accounting in Accounting]
 
 
-def _render(files: FederateFiles, result: Result, console: Console) -> None:
-    said = _data(files, result)
-    console.print(
-        f"{said['played']} rounds on {len(files.devices)} devices with {said['selector']} "
-        f"[{said['origin']}]: {result.path}",
-        markup=False,
-    )
+def _lines(files: FederateFiles, path: Path, said: dict[str, Any]) -> list[str]:
+    played = f"{said['played']} rounds on {len(files.devices)} devices with {said['selector']}"
+    lines = [f"{played} [{said['origin']}]: {path}"]
     if said["test_accuracy"] is not None:
-        console.print(f"test accuracy {said['test_accuracy']:.1%}")
-    for name in _accountings():
-        console.print(f"{name}: {said['time_s'][name]:.3g} s, {said['energy_j'][name]:.3g} J in all rounds")
+        lines.append(f"test accuracy {said['test_accuracy']:.1%}")
+    lines += [
+        f"{name}: {said['time_s'][name]:.3g} s, {said['energy_j'][name]:.3g} J in all rounds"
+        for name in _accountings()
+    ]
     if said["failed_parts"]:
-        console.print(
-            f"{said['failed_parts']} parts failed: `{result.path / 'rounds'}` says why", markup=False
-        )
-    for line in (*said["notes"], said["ended_early"]):
-        if line:
-            console.print(line, markup=False, soft_wrap=True)
-    console.print(f"next: `joulefleet probing fidelity {result.path} --profiles ...`", markup=False)
+        lines.append(f"{said['failed_parts']} parts failed: `{path / 'rounds'}` says why")
+    lines += filter(None, (*said["notes"], said["ended_early"]))
+    return [*lines, f"next: `joulefleet probing fidelity {path} --profiles ...`"]

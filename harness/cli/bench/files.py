@@ -57,7 +57,7 @@ def init(out: Path, **given: Any) -> Output:
     # Only a device over SSH has a host key.
     trust = "" if devices[0].transport == "local" else f"`joulefleet bench trust {names[0]}`, then "
     text = f"wrote {out}\nnext: {trust}`joulefleet bench ping {names[0]}`"
-    return Output({"path": str(out), "devices": names}, lambda console: console.print(text, markup=False))
+    return Output({"path": str(out), "devices": names}, text)
 
 
 class _Questions:

@@ -7,25 +7,27 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from harness.bench.journal import tell
+from harness.bench.journal import Listener, tell
+from harness.cli.meter.live import stop_on_signals
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from harness.bench.job.board import DeviceNow
-    from harness.rounds.bench_run.run import BenchFiles, View
-    from harness.rounds.bench_run.runner import Runner
-    from harness.rounds.session import Session
+    from harness.bench.job.live_status import DeviceNow
+    from harness.bench_run.job_threads import Runner
+    from harness.bench_run.run import BenchFiles, View
+    from harness.rounds.session import RunFiles, Session
 
 REFRESH_S = 0.25
 
 
 def live_view(files: BenchFiles, stop: threading.Event) -> View:
-    """A view for `harness.rounds.bench_run.run.run_bench`; after a stop it says how to go on."""
+    """A view for `harness.bench_run.run.run_bench`; after a stop it says how to go on."""
 
     @contextlib.contextmanager
     def view(session: Session, runner: Runner) -> Iterator[None]:
@@ -42,17 +44,45 @@ def live_view(files: BenchFiles, stop: threading.Event) -> View:
 
 
 @contextlib.contextmanager
+def shown_as_lines(files: RunFiles) -> Iterator[tuple[threading.Event, Listener]]:
+    """A stop by signals, and a listener that prints a line per event; after a stop it says how to go on."""
+    places: list[str] = []
+
+    def listener(event: str, what: str, facts: dict[str, object]) -> None:
+        if event == "run":
+            places.append(what)
+        say(f"{what}: {_event_text(event, facts)}")
+
+    with stop_on_signals() as stop:
+        try:
+            yield stop, listener
+        except KeyboardInterrupt:
+            for place in places:
+                click.echo(f"to go on: {files.command(Path(place))}", err=True)
+            raise
+
+
+def say(text: str) -> None:
+    """A line with the time of day."""
+    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+
+
+def _event_text(event: str, facts: dict[str, object]) -> str:
+    text = str(facts.get("stage", "")) if event == "stage" else event.replace("_", " ")
+    if said := facts.get("error") or facts.get("note"):
+        text += f": {said}"
+    if facts.get("again_in_s") is not None:
+        text += f"; again in {facts['again_in_s']:g} s"
+    return text
+
+
+@contextlib.contextmanager
 def _as_lines(_: BenchFiles, session: Session, runner: Runner, __: threading.Event) -> Iterator[None]:
     """One line per event, as it happens."""
 
     def line(event: str, job: str, facts: dict[str, object]) -> None:
-        text = str(facts.get("stage", "")) if event == "stage" else event.replace("_", " ")
-        if facts.get("error"):
-            text += f": {facts['error']}"
-        if facts.get("again_in_s") is not None:
-            text += f"; again in {facts['again_in_s']:g} s"
         done = len(runner.outcomes.finished)
-        click.echo(f"{time.strftime('%H:%M:%S')} [{done}/{len(runner.jobs)}] {job}: {text}", err=True)
+        say(f"[{done}/{len(runner.jobs)}] {job}: {_event_text(event, facts)}")
 
     session.listener = line
     yield

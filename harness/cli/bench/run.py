@@ -10,9 +10,7 @@ import click
 from harness.cli.frame import Command, Output, inventory_option, root_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from harness.rounds.bench_run.run import BenchFiles, BenchResult
+    from harness.bench_run.run import BenchFiles, BenchResult
 
 _file = click.Path(path_type=Path, dir_okay=False)
 _folder = click.Path(path_type=Path, file_okay=False)
@@ -41,7 +39,7 @@ def run(
     profiles: tuple[Path, ...],
 ) -> Output:
     """Measure what a PLAN asks for on the devices of an inventory."""
-    from harness.rounds.bench_run.run import read_bench_files
+    from harness.bench_run.run import read_bench_files
 
     files = read_bench_files(plan, inventory)
     if dry_run:
@@ -52,23 +50,23 @@ def run(
 def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tuple[Path, ...]) -> Output:
     from harness.bench.estimate import estimate, find_profiles
     from harness.bench.matrix import choose
-    from harness.cli.bench.view import render_estimate
+    from harness.cli.bench.view import estimate_lines
 
     places = profiles or tuple(sorted(root.glob("*/profiles")))
     cost = estimate(files.plan, files.inventory, choose(files.jobs, only), find_profiles(places))
-    return Output(cost.as_dict(), lambda console: render_estimate(console, cost))
+    return Output(cost.as_dict(), estimate_lines(cost))
 
 
 def _run(files: BenchFiles, root: Path, resume: Path | None, only: tuple[str, ...]) -> Output:
+    from harness.bench_run.run import run_bench
     from harness.cli.bench.live import live_view
     from harness.cli.meter.live import stop_on_signals
     from harness.outputs import OUTPUTS
-    from harness.rounds.bench_run.run import run_bench
 
     with stop_on_signals() as stop:
         view = live_view(files, stop)
         done = run_bench(files, root, resume=resume, only=only, stop=stop, view=view, outputs=OUTPUTS)
-    return Output(_data(files, done), lambda console: _render(console, files, done))
+    return Output(_data(files, done), _lines(files, done))
 
 
 def _data(files: BenchFiles, done: BenchResult) -> dict[str, Any]:
@@ -85,19 +83,17 @@ def _data(files: BenchFiles, done: BenchResult) -> dict[str, Any]:
     }
 
 
-def _render(console: Console, files: BenchFiles, done: BenchResult) -> None:
+def _lines(files: BenchFiles, done: BenchResult) -> list[str]:
     outcomes = done.outcomes
-    console.print(f"{len(outcomes.finished)} of {done.jobs} jobs finished: {done.path}", markup=False)
+    lines = [f"{len(outcomes.finished)} of {done.jobs} jobs finished: {done.path}"]
     if outcomes.not_needed:
-        console.print(
-            f"{len(outcomes.not_needed)} repetitions were not needed: the intervals are narrow enough"
-        )
-    console.print(f"page: {done.path / 'report.html'}", markup=False)
-    for stored in done.built.profiles:
-        console.print(f"profile: {stored.place}", markup=False)
-    for problem in done.built.problems:
-        console.print(f"no profile: {problem}", markup=False)
+        count = len(outcomes.not_needed)
+        lines.append(f"{count} repetitions were not needed: the intervals are narrow enough")
+    lines.append(f"page: {done.path / 'report.html'}")
+    lines += [f"profile: {stored.place}" for stored in done.built.profiles]
+    lines += [f"no profile: {problem}" for problem in done.built.problems]
     if done.built.problems:
-        console.print(f"to build them again: `joulefleet profile build {done.path}`", markup=False)
+        lines.append(f"to build them again: `joulefleet profile build {done.path}`")
     if done.left:
-        console.print(f"the others: {files.command(done.path)}", markup=False)
+        lines.append(f"the others: {files.command(done.path)}")
+    return lines

@@ -15,8 +15,6 @@ from joulefleet.config import validate
 from joulefleet.errors import EXIT_METER, MeterError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from power import CalibrationRecord, MeterConfig
 
 
@@ -57,11 +55,8 @@ def emulate(kind: str, seconds: float | None, **options: Any) -> Output:
         counters = emulator.statistics
     finally:
         emulator.close()
-
-    def render(console: Console) -> None:
-        console.print(", ".join(f"{key} {value:,}" for key, value in counters.items()), markup=False)
-
-    return Output({"address": emulator.address, "statistics": counters}, render)
+    text = ", ".join(f"{key} {value:,}" for key, value in counters.items())
+    return Output({"address": emulator.address, "statistics": counters}, text)
 
 
 @click.command("output", cls=Command)
@@ -97,22 +92,16 @@ def output(config: MeterConfig, voltage_v_to_set: float | None, off: bool, yes: 
             opened.switch_output_off()
         else:
             setting = switch_output_on(opened, config, voltage_v_to_set)
-
-    def render(console: Console) -> None:
-        if setting is None:
-            console.print("output off")
-            return
-        console.print(
-            f"output on, set to {setting.voltage_v:.3f} V, cut at {setting.limits.run_time_a:.3f} A"
-        )
-
+    text = "output off"
+    if setting is not None:
+        text = f"output on, set to {setting.voltage_v:.3f} V, cut at {setting.limits.run_time_a:.3f} A"
     data = {
         "output_on": setting is not None,
         "voltage_v": setting.voltage_v if setting else None,
         "run_time_limit_a": setting.limits.run_time_a if setting else None,
         "power_up_limit_a": setting.limits.power_up_a if setting else None,
     }
-    return Output(data, render)
+    return Output(data, text)
 
 
 @click.command("selftest", cls=Command)
@@ -171,22 +160,16 @@ def _calibrated(calibration: CalibrationRecord, folder: Path) -> Output:
         "passed": calibration.passed,
         "folder": str(folder),
     }
-
-    def render(console: Console) -> None:
-        console.print(
-            f"{load.current_a:.6f} A at {load.voltage_v:.4f} V; {load.load_ohms:g} ohms should draw"
-            f" {load.expected_current_a:.6f} A: {load.error_rel:+.3%} (range {load.range_name})",
-            markup=False,
-        )
-        console.print(f"rate {load.rate_offset_ppm:+.0f} ppm, unsure by {load.rate_unsure_ppm:.0f} ppm")
-        loss = "unknown" if load.loss_fraction is None else f"{load.loss_fraction:.4%}"
-        console.print(f"loss {loss}, noise {load.current_sd_a:.6f} A")
-        if step is not None:
-            console.print(
-                f"step: rises in {step.rise_s * 1e3:.3f} ms, settles in {step.settle_s * 1e3:.3f} ms"
-            )
-        for problem in load.problems:
-            console.print(problem, style="red", markup=False)
-        console.print("[green]passed[/green]" if calibration.passed else "[red]failed[/red]")
-
-    return Output(data, render, exit_code=0 if calibration.passed else EXIT_METER)
+    should = f"{load.load_ohms:g} ohms should draw {load.expected_current_a:.6f} A"
+    error = f"{load.error_rel:+.3%} (range {load.range_name})"
+    loss = "unknown" if load.loss_fraction is None else f"{load.loss_fraction:.4%}"
+    lines = [
+        f"{load.current_a:.6f} A at {load.voltage_v:.4f} V; {should}: {error}",
+        f"rate {load.rate_offset_ppm:+.0f} ppm, unsure by {load.rate_unsure_ppm:.0f} ppm",
+        f"loss {loss}, noise {load.current_sd_a:.6f} A",
+    ]
+    if step is not None:
+        lines.append(f"step: rises in {step.rise_s * 1e3:.3f} ms, settles in {step.settle_s * 1e3:.3f} ms")
+    lines += [click.style(problem, fg="red") for problem in load.problems]
+    lines.append(click.style("passed", fg="green") if calibration.passed else click.style("failed", fg="red"))
+    return Output(data, lines, exit_code=0 if calibration.passed else EXIT_METER)

@@ -13,8 +13,6 @@ from harness.cli.meter.options import with_meter
 from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from power import Finding, MeterConfig
     from power.recording import RecordingRecord
 
@@ -52,12 +50,8 @@ def list_meters() -> Output:
         for entry in METERS.entries().values()
     ]
 
-    def render(console: Console) -> None:
-        for row in rows:
-            note = "  [dim](can be emulated)[/dim]" if row["emulator"] else ""
-            console.print(f"{row['kind']:<14} {row['summary']}{note}")
-
-    return Output(rows, render)
+    notes = {True: "  (can be emulated)", False: ""}
+    return Output(rows, [f"{row['kind']:<14} {row['summary']}{notes[bool(row['emulator'])]}" for row in rows])
 
 
 @meter.command("scan")
@@ -70,17 +64,12 @@ def scan() -> Output:
 
     found = scan_instruments()
 
-    def render(console: Console) -> None:
-        if not found.instruments:
-            console.print("no serial port and no Monsoon on USB")
-        for one in found.instruments:
-            kind = f"{one.kind}{'' if one.certain else '?'}" if one.kind else "?"
-            text = f"{one.port or 'usb':<16} {kind:<14} {one.serial} {one.description} {one.problem}"
-            console.print(text.rstrip(), markup=False)
-        for note in found.notes:
-            console.print(note, style="dim", markup=False)
-
-    return Output(found.as_dict(), render)
+    lines = [] if found.instruments else ["no serial port and no Monsoon on USB"]
+    for one in found.instruments:
+        kind = f"{one.kind}{'' if one.certain else '?'}" if one.kind else "?"
+        text = f"{one.port or 'usb':<16} {kind:<14} {one.serial} {one.description} {one.problem}"
+        lines.append(text.rstrip())
+    return Output(found.as_dict(), [*lines, *found.notes])
 
 
 @meter.command("info")
@@ -92,19 +81,14 @@ def info(config: MeterConfig) -> Output:
     with open_meter(config) as opened:
         facts = opened.info
 
-    def render(console: Console) -> None:
-        console.print(f"{facts.kind} {facts.serial} on {facts.port}", style="bold", markup=False)
-        if facts.emulated:
-            console.print("  emulated: nothing measured with it may be called measured")
-        console.print(f"  firmware {facts.firmware or '?'}, hardware {facts.hardware or '?'}", markup=False)
-        console.print(f"  {facts.rate_hz:g} samples/s, timing {facts.timing}, loss {facts.loss}")
-        for part in facts.accuracy.current:
-            text = f"  range {part.name}: {part.gain_rel:.2%} of reading and {part.offset_a:g} A"
-            console.print(text, markup=False)
-        for key, value in sorted(facts.facts.items()):
-            console.print(f"  {key} = {value}", markup=False)
-
-    return Output(facts.model_dump(mode="json"), render)
+    lines = [f"{facts.kind} {facts.serial} on {facts.port}"]
+    lines += ["  emulated: nothing measured with it may be called measured"] if facts.emulated else []
+    lines.append(f"  firmware {facts.firmware or '?'}, hardware {facts.hardware or '?'}")
+    lines.append(f"  {facts.rate_hz:g} samples/s, timing {facts.timing}, loss {facts.loss}")
+    for part in facts.accuracy.current:
+        lines.append(f"  range {part.name}: {part.gain_rel:.2%} of reading and {part.offset_a:g} A")
+    lines += [f"  {key} = {value}" for key, value in sorted(facts.facts.items())]
+    return Output(facts.model_dump(mode="json"), lines)
 
 
 @meter.command("record")
@@ -189,12 +173,10 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
         "findings": [finding.model_dump(mode="json") for finding in record.findings],
         "csv_rows": write_samples_csv(recording, csv, window.start_ns, window.end_ns) if csv else None,
     }
-    return Output(
-        data, lambda console: _render_recording(console, data), 0 if energy.valid else EXIT_DATA_QUALITY
-    )
+    return Output(data, _recording_lines(data), 0 if energy.valid else EXIT_DATA_QUALITY)
 
 
-def _render_recording(console: Console, data: dict[str, Any]) -> None:
+def _recording_lines(data: dict[str, Any]) -> list[str]:
     lines = [f"{data['instrument']}, {data['started_utc']:%Y-%m-%d %H:%M:%S} UTC, {data['origin']}"]
     lost = "losses unknown" if data["lost_fraction"] is None else f"{data['lost_fraction']:.3%} lost"
     lines.append(f"{data['n_samples']:,} samples in {data['duration_s']:.3f} s ({lost})")
@@ -208,8 +190,7 @@ def _render_recording(console: Console, data: dict[str, Any]) -> None:
     lines += [f"{found['severity']}: {found['code']}: {found['message']}" for found in data["findings"]]
     if data["csv_rows"] is not None:
         lines.append(f"{data['csv_rows']:,} rows of CSV written")
-    for line in lines:
-        console.print(line, markup=False, highlight=False)
+    return lines
 
 
 @meter.command("verify")
@@ -231,16 +212,15 @@ def verify(folder: Path) -> Output:
     }
     good = not changed and (again is None or again.first_difference is None)
 
-    def render(console: Console) -> None:
-        console.print(f"files: {'changed: ' + ', '.join(changed) if changed else 'as recorded'}")
-        if again is None:
-            console.print("samples: no raw bytes to compare with")
-        elif again.first_difference is None:
-            console.print(f"samples: all {again.n_stored:,} are what the instrument's bytes say")
-        else:
-            console.print(f"samples: differ from the instrument's bytes from {again.first_difference} on")
-
-    return Output(data, render, exit_code=0 if good else EXIT_DATA_QUALITY)
+    if again is None:
+        samples = "no raw bytes to compare with"
+    elif again.first_difference is None:
+        samples = f"all {again.n_stored:,} are what the instrument's bytes say"
+    else:
+        samples = f"differ from the instrument's bytes from {again.first_difference} on"
+    files = f"changed: {', '.join(changed)}" if changed else "as recorded"
+    lines = [f"files: {files}", f"samples: {samples}"]
+    return Output(data, lines, exit_code=0 if good else EXIT_DATA_QUALITY)
 
 
 def _recorded(
@@ -264,27 +244,20 @@ def _recorded(
     }
     bad = any(finding.severity is Severity.ERROR for finding in record.findings)
 
-    def render(console: Console) -> None:
-        lost = "losses unknown" if record.dropped is None else f"{record.dropped:,} lost"
-        power = "" if mean_power_w is None else f", {mean_power_w:.4f} W on average"
-        console.print(
-            f"{data['n_samples']:,} samples in {data['duration_s']:.1f} s ({lost}){power}", markup=False
-        )
-        for finding in record.findings:
-            console.print(_line(finding))
-        console.print(f"{data['origin']} recording in {folder}", markup=False)
-
-    return Output(data, render, exit_code=code or (EXIT_DATA_QUALITY if bad else 0))
+    lost = "losses unknown" if record.dropped is None else f"{record.dropped:,} lost"
+    power = "" if mean_power_w is None else f", {mean_power_w:.4f} W on average"
+    lines = [
+        f"{data['n_samples']:,} samples in {data['duration_s']:.1f} s ({lost}){power}",
+        *map(_line, record.findings),
+        f"{data['origin']} recording in {folder}",
+    ]
+    return Output(data, lines, exit_code=code or (EXIT_DATA_QUALITY if bad else 0))
 
 
-_COLOURS = {"info": "dim", "warning": "yellow", "error": "red"}
+_COLOURS = {"info": None, "warning": "yellow", "error": "red"}
 
 
 def _line(finding: Finding) -> str:
-    from rich.markup import escape
-
     times = f" ({finding.count} times)" if finding.count > 1 else ""
-    colour = _COLOURS[finding.severity]
-    return (
-        f"[{colour}]{finding.severity.value:<7}[/{colour}] {finding.code}: {escape(finding.message)}{times}"
-    )
+    severity = click.style(f"{finding.severity.value:<7}", fg=_COLOURS[finding.severity])
+    return f"{severity} {finding.code}: {finding.message}{times}"

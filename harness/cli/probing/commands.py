@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +9,10 @@ import click
 
 from harness.cli.frame import Group, Output, inventory_option, root_option
 from harness.cli.probing.fidelity import fidelity
+from joulefleet.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from harness.probing.predict import Prediction
-    from joulefleet.interval import Interval
+    from harness.probing.run import ProbingFiles
     from power import DeviceProfile
 
 REFERENCE = "reference"
@@ -26,8 +23,6 @@ PAPER_CANDIDATES = (15, 20, 30)
 FOR_PREDICTIONS = ("task", "backend", "candidates", "chosen", "epochs", "choose", "seed")
 FOR_PLANS = ("inventory", "resume", "dry_run")
 """Options, by what they apply to."""
-
-WAITING = "wait: for the slowest candidate before the server's choice, at awake power; in no other number"
 
 
 def _counts(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
@@ -89,7 +84,6 @@ def validate(root: Path, target: str, **given: Any) -> Output:
     In the vanilla round every candidate trains all epochs, then the server chooses. In the probing round
     every candidate trains one epoch and reports, the chosen go on, the others stop.
     """
-    from harness.cli.probing import bench as probing_bench
     from harness.rounds.record import PROBING
     from joulefleet.runstore import find_run
     from joulefleet.runstore.run import read_run
@@ -97,12 +91,12 @@ def validate(root: Path, target: str, **given: Any) -> Output:
     ctx = click.get_current_context()
     if target.endswith(".toml"):
         _refuse(ctx, FOR_PREDICTIONS, "the plan says it")
-        return probing_bench.run_plan(Path(target), root, given)
+        return _run_plan(Path(target), root, given)
     run = None if target == REFERENCE else find_run(root, target)
     _refuse(ctx, FOR_PLANS, "only a plan is run")
     if run is not None and read_run(run).kind == PROBING:
         _refuse(ctx, FOR_PREDICTIONS, "the run's plan says it")
-        return probing_bench.show_run(run, root, given)
+        return _show_run(run, root, given)
     _refuse(ctx, ("source",), "only what was measured is compared with profiles")
     return _predict(root, target, **given)
 
@@ -115,7 +109,55 @@ def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
             raise click.UsageError(f"{option} does not apply to this target: {why}", ctx)
 
 
+def _run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
+    """Run a plan, or only say what it would run."""
+    from harness.cli.bench.live import shown_as_lines
+    from harness.outputs import OUTPUTS
+    from harness.probing.run import read_probing_files, run_probing
+
+    files = read_probing_files(plan, given["inventory"])
+    if given["dry_run"]:
+        return _dry_run(files)
+    with shown_as_lines(files) as (stop, listener):
+        outcome = run_probing(
+            files, root, resume=given["resume"], stop=stop, listener=listener, outputs=OUTPUTS
+        )
+    if outcome.failed:
+        click.echo(f"to try failed rounds again: {files.command(outcome.path)}", err=True)
+    return _show_run(outcome.path, root, given)
+
+
+def _dry_run(files: ProbingFiles) -> Output:
+    rounds = [
+        {
+            "round": planned.name,
+            "repetition": planned.repetition,
+            "candidates": list(planned.candidates),
+            "k": planned.chosen,
+        }
+        for planned in files.rounds
+    ]
+    lines = [f"{planned.name}: {', '.join(planned.candidates)}" for planned in files.rounds]
+    return Output({"rounds": rounds}, [*lines, f"{len(rounds)} rounds; nothing was touched"])
+
+
+def _show_run(run: Path, root: Path, given: dict[str, Any]) -> Output:
+    """What a probing run says, computed from its captures."""
+    from harness.cli.probing.view import validation_data, validation_lines
+    from harness.probing.validation import OWN_PROFILES, validate_run
+    from harness.profiles.library import run_profiles
+    from joulefleet.runstore import find_run
+
+    source = given["source"]
+    profiles = None
+    if source is not None:
+        profiles = [stored.profile for stored in run_profiles(find_run(root, source))]
+    found = validate_run(run, energy=given["energy"], profiles=profiles, profiles_from=source or OWN_PROFILES)
+    return Output(validation_data(found), validation_lines(found), EXIT_FAILED if found.failed else 0)
+
+
 def _predict(root: Path, target: str, task: str, candidates: Any, chosen: Any, **rest: Any) -> Output:
+    from harness.cli.probing.view import prediction_data, prediction_lines
     from harness.probing.predict import Question, predict
 
     profiles = _profiles(target, root, task, rest["backend"])
@@ -131,7 +173,7 @@ def _predict(root: Path, target: str, task: str, candidates: Any, chosen: Any, *
         seed=rest["seed"],
     )
     found = predict(profiles, question)
-    return Output(_data(found, task), lambda console: _render(found, task, console))
+    return Output(prediction_data(found, task), prediction_lines(found, task))
 
 
 def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[DeviceProfile]:
@@ -155,64 +197,3 @@ def _profiles(target: str, root: Path, task: str, backend: str | None) -> list[D
             f"{run}: no profile of {task} with {backend or 'any backend'}", hint=f"it has {known}"
         )
     return matching
-
-
-def _data(found: Prediction, task: str) -> dict[str, Any]:
-    from emulator.experiments import PAPER_SAVING
-    from harness.probing.formula import COUNTED
-
-    return {
-        "task": task,
-        "origin": found.origin.value,
-        "profiles": found.profiles,
-        "local_epochs": found.local_epochs,
-        "energy": found.energy,
-        "choose": found.rule,
-        "counted": {str(name): text for name, text in COUNTED.items()},
-        "cells": [asdict(cell) for cell in found.cells],
-        "paper": asdict(PAPER_SAVING),
-        "notes": list(found.notes),
-    }
-
-
-def _render(found: Prediction, task: str, console: Console) -> None:
-    from rich.table import Table
-
-    from emulator.experiments import PAPER_SAVING
-    from harness.probing.formula import COUNTED
-
-    title = (
-        f"{task}, {found.local_epochs} local epochs, {found.energy} energy, {found.rule} choice, "
-        f"from {found.profiles} profiles [{found.origin.value}]"
-    )
-    console.print(title, style="bold", markup=False)
-    table = Table(box=None, pad_edge=False)
-    for name in ("M / K", "counted", "s", "J", "time saved %", "energy saved %", "wait J"):
-        table.add_column(name, justify="left" if name == "counted" else "right", no_wrap=True)
-    for cell in found.cells:
-        waits = [_number(wait) for wait in (cell.vanilla_wait_j, cell.probing_wait_j)]
-        totals = [_number(cell.vanilla_s), _number(cell.vanilla_j)]
-        table.add_row(f"{cell.candidates} / {cell.chosen}", "vanilla", *totals, "", "", waits[0])
-        for accounting, saving in cell.savings.items():
-            totals = [_number(saving.time_s), _number(saving.energy_j)]
-            shares = [_share(saving.time_saved), _share(saving.energy_saved)]
-            table.add_row("", accounting.value, *totals, *shares, waits.pop() if len(waits) > 1 else "")
-    console.print(table)
-    for name, text in COUNTED.items():
-        console.print(f"{name}: {text}", markup=False, soft_wrap=True)
-    console.print(WAITING, markup=False, soft_wrap=True)
-    for line in (*found.notes, PAPER_SAVING.text, PAPER_SAVING.remark):
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def _number(interval: Interval) -> str:
-    from harness.cli.profile.view import digits
-
-    return digits(interval.mean, 3)
-
-
-def _share(interval: Interval) -> str:
-    """Percent, its interval to full percents where that says enough."""
-    mean, low, high = (100 * value for value in (interval.mean, interval.low, interval.high))
-    places = 0 if high - low >= 1 else 1
-    return f"{mean:z.1f} ({low:z.{places}f}–{high:z.{places}f})"

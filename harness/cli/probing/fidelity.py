@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output, root_option
+from harness.cli.frame import Command, Output, columns, root_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from harness.probing.fidelity_model import ComparedWork, Distribution, PredictionFidelity
 
 ROUNDS, PARTS = "rounds", "parts"
@@ -49,7 +47,7 @@ def fidelity(run: str, places: tuple[Path, ...], energy: Any, table: Path | None
     found = measure_fidelity(find_run(root, run), profiles_at(places), energy=energy)
     if table is not None:
         write_atomic(table, _csv(found).encode())
-    return Output(_data(found), lambda console: _render(found, console))
+    return Output(_data(found), _lines(found))
 
 
 def _groups(found: PredictionFidelity) -> Iterator[tuple[str, list[ComparedWork]]]:
@@ -117,25 +115,21 @@ def _csv(found: PredictionFidelity) -> str:
     return text.getvalue()
 
 
-def _render(found: PredictionFidelity, console: Console) -> None:
-    from rich.table import Table
-
+def _lines(found: PredictionFidelity) -> list[str]:
     title = (
         f"{found.run.name}: measured [{found.origin.value}], predicted from profiles "
         f"[{found.predicted_origin.value}], {found.energy} energy"
     )
-    console.print(title, style="bold", markup=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False)
-    for name in ("percent", "n", "s: med", "p95", "bias", "J: med", "p95", "bias"):
-        table.add_column(name, justify="left" if name == "percent" else "right", no_wrap=True)
-    for name, stretches in _groups(found):
-        if stretches:
-            errors = _errors(stretches)
-            table.add_row(name, _count(errors), *_cells(errors["time"]), *_cells(errors["energy"]))
-    console.print(table)
+    right = ("n", "s: med", "p95", "bias", "J: med", "p95", "bias")
+    groups = {name: _errors(stretches) for name, stretches in _groups(found) if stretches}
+    rows = [
+        [name, _count(errors), *_cells(errors["time"]), *_cells(errors["energy"])]
+        for name, errors in groups.items()
+    ]
+    table = columns(("percent", *right), rows, right)
     left_out = [f"left out: {x}" for x in found.left_out]
-    for line in (*_verdicts(found), *_processor_time(found), *_remarks(), *found.notes, *left_out):
-        console.print(line, markup=False, soft_wrap=True)
+    said = (*_verdicts(found), *_processor_time(found), *_remarks(), *found.notes, *left_out)
+    return [title, table, *said]
 
 
 def _count(errors: dict[str, Distribution | None]) -> str:

@@ -10,8 +10,6 @@ import click
 from harness.cli.frame import Group, Output, root_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from harness.profiles.library import Stored
 
 _root = root_option()
@@ -75,11 +73,11 @@ def list_profiles(root: Path, reference: bool, task: str | None) -> Output:
 @click.argument("name")
 def show(root: Path, name: str) -> Output:
     """Show one profile: NAME is a file, a label, or a part of one."""
-    from harness.cli.profile.view import render_profile
+    from harness.cli.profile.view import profile_lines
     from harness.profiles.library import find_profile
 
     stored = find_profile(name, root)
-    return Output(_data(stored), lambda console: render_profile(stored, console))
+    return Output(_data(stored), profile_lines(stored))
 
 
 @profile.command("export")
@@ -105,10 +103,7 @@ def export(root: Path, names: tuple[str, ...], task: str | None, out: Path) -> O
         )
     paths = export_profiles(found, out)
 
-    def render(console: Console) -> None:
-        console.print(f"{len(found)} profiles written to {out}", markup=False)
-
-    return Output([str(path) for path in paths], render)
+    return Output([str(path) for path in paths], f"{len(found)} profiles written to {out}")
 
 
 @profile.command("import")
@@ -142,14 +137,14 @@ def import_(root: Path, files: tuple[Path, ...]) -> Output:
 @click.option("--power-ratio", type=float, help="Power of that device while training over the profile's.")
 def scale(root: Path, names: tuple[str, ...], task: str | None, samples: int | None, **device: Any) -> Output:
     """Predict what was not measured from profiles NAMES; the result says scaled, from what, and how wrong."""
-    from harness.cli.profile.view import render_profile
+    from harness.cli.profile.view import profile_lines
     from harness.profiles.library import PROFILES, find_profile, store
     from joulefleet.runstore import RunStore
 
     predicted = _predict([find_profile(name, root).profile for name in names], task, samples, device)
     with RunStore(root).create("scale", kind="profiles") as run:
         stored = store(predicted, run.subfolder(PROFILES))
-    return Output(_data(stored), lambda console: render_profile(stored, console))
+    return Output(_data(stored), profile_lines(stored))
 
 
 def _predict(found: list[Any], task: str | None, samples: int | None, device: dict[str, Any]) -> Any:

@@ -11,9 +11,6 @@ from power import DeviceProfile
 from power.profile import PhaseCost, Quantity
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from harness.profiles.library import Stored
 
 SHOWN_AS_FACTOR = 1.5
@@ -67,21 +64,18 @@ def summary_text(found: Sequence[Stored]) -> str:
     return columns(["device", "task", "backend", *right, "origin"], rows, right)
 
 
-def render_profile(stored: Stored, console: Console) -> None:
+def profile_lines(stored: Stored) -> list[str]:
     """All of one profile."""
     p = stored.profile
-    title = f"{p.device}: {p.model} on {p.dataset} with {p.backend} [{p.origin.value}]"
-    console.print(title, style="bold", markup=False)
-    console.print(_work(p), markup=False)
-    console.print(_phases(p))
-    for line in _powers(p):
-        console.print(line, markup=False)
-    if p.load_curve:
-        console.print(_curve(p))
-    if p.load_levels:
-        console.print(_levels(p))
-    for line in _remarks(stored):
-        console.print(line, markup=False, soft_wrap=True)
+    lines = [
+        f"{p.device}: {p.model} on {p.dataset} with {p.backend} [{p.origin.value}]",
+        _work(p),
+        _phases(p),
+    ]
+    lines += _powers(p)
+    lines += [_curve(p)] if p.load_curve else []
+    lines += [_levels(p)] if p.load_levels else []
+    return lines + _remarks(stored)
 
 
 def _work(p: DeviceProfile) -> str:
@@ -97,21 +91,17 @@ def _work(p: DeviceProfile) -> str:
     return ", ".join(parts)
 
 
-def _phases(p: DeviceProfile) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("phase", no_wrap=True)
-    for name in ("seconds", "gross J", "net J", "n", "bytes"):  # marginal is net where nothing runs beside
-        table.add_column(name, justify="right", no_wrap=True)
+def _phases(p: DeviceProfile) -> str:
+    right = ("seconds", "gross J", "net J", "n", "bytes")  # marginal is net where nothing runs beside
+    rows = []
     for key, name in NAMES.items():
         cost: PhaseCost | None = getattr(p, key)
         if cost is not None:
             size = getattr(cost, "bytes", None)
             repeats = str(cost.duration_s.n or "-")
             values = [number(q) for q in (cost.duration_s, cost.gross_j, cost.net_j)]
-            table.add_row(name, *values, repeats, "" if size is None else f"{size:,}")
-    return table
+            rows.append([name, *values, repeats, "" if size is None else f"{size:,}"])
+    return columns(("phase", *right), rows, right)
 
 
 def _powers(p: DeviceProfile) -> list[str]:
@@ -131,31 +121,22 @@ def _powers(p: DeviceProfile) -> list[str]:
     return lines
 
 
-def _curve(p: DeviceProfile) -> Table:
-    from rich.table import Table
-
-    table = Table("background load", box=None, pad_edge=False)
-    for name in ("slowdown", "energy factor"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for point in p.load_curve:
-        table.add_row(f"{point.load:.0%}", f"{point.slowdown:.3f}", f"{point.energy_factor:.3f}")
-    return table
+def _curve(p: DeviceProfile) -> str:
+    right = ("slowdown", "energy factor")
+    rows = [[f"{x.load:.0%}", f"{x.slowdown:.3f}", f"{x.energy_factor:.3f}"] for x in p.load_curve]
+    return columns(("background load", *right), rows, right)
 
 
-def _levels(p: DeviceProfile) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("beside", no_wrap=True)
-    for name in ("alone W", "epoch s", "gross J", "net J", "marginal J"):
-        table.add_column(name, justify="right", no_wrap=True)
+def _levels(p: DeviceProfile) -> str:
+    right = ("alone W", "epoch s", "gross J", "net J", "marginal J")
+    rows = []
     for level in p.load_levels:
         name = "nothing" if level.kind == "none" else f"{level.kind} {level.load:.0%}"
         alone = "" if level.kind == "none" else number(level.load_only_power_w)
         cost = level.epoch
         values = [number(q) for q in (cost.duration_s, cost.gross_j, cost.net_j, cost.marginal_j)]
-        table.add_row(name, alone, *values)
-    return table
+        rows.append([name, alone, *values])
+    return columns(("beside", *right), rows, right)
 
 
 def _remarks(stored: Stored) -> list[str]:

@@ -11,8 +11,6 @@ from harness.cli.frame import Group, Output
 from harness.cli.traces.synth import fit, synth
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from traces import InteractionTrace, TraceSet
 
 _folder = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
@@ -59,13 +57,13 @@ def import_command(
 ) -> Output:
     """Read traces of a FORMAT (see `joulefleet traces formats`) and store them as a trace set."""
     from harness.cli.progress import progress
-    from harness.cli.traces.view import render_summary
+    from harness.cli.traces.view import summary_lines
     from traces import ReaderOptions, import_traces, source_bytes
 
     options = ReaderOptions(time_zone, column_map, settings, max_bad_rows)
     with progress(f"reading {source.name}", source_bytes(source)) as advance:
         made = import_traces(format_name, source, out, options, on_progress=advance)
-    return Output(_summary(made), lambda console: render_summary(console, made))
+    return Output(_summary(made), summary_lines(made))
 
 
 @traces.command("formats")
@@ -74,12 +72,8 @@ def formats() -> Output:
     from traces.readers import READERS
 
     entries = READERS.entries()
-
-    def render(console: Console) -> None:
-        for entry in entries.values():
-            console.print(f"{entry.name:<14} {entry.summary}  [dim]({entry.source})[/dim]")
-
-    return Output({e.name: {"summary": e.summary, "source": e.source} for e in entries.values()}, render)
+    data = {e.name: {"summary": e.summary, "source": e.source} for e in entries.values()}
+    return Output(data, [f"{e.name:<14} {e.summary}  ({e.source})" for e in entries.values()])
 
 
 @traces.command("validate")
@@ -89,7 +83,7 @@ def formats() -> Output:
 def validate(folder: Path, repaired: Path | None) -> Output:
     """Check every trace of a set; exit code 6 if replay would refuse one."""
     from harness.cli.progress import progress
-    from harness.cli.traces.view import render_findings, render_repairs
+    from harness.cli.traces.view import finding_lines, repair_lines
     from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_OK
     from traces import TraceSet, repair_set, validate_set
 
@@ -105,13 +99,10 @@ def validate(folder: Path, repaired: Path | None) -> Output:
         data["repairs"] = [change.model_dump() for change in result.repairs]
         data["left"] = result.left.as_dict()
     left = counts if result is None else result.left
-
-    def render(console: Console) -> None:
-        render_findings(console, counts, changed)
-        if result is not None:
-            render_repairs(console, result.repairs, result.left)
-
-    return Output(data, render, EXIT_DATA_QUALITY if left.users_with_errors or changed else EXIT_OK)
+    lines = finding_lines(counts, changed)
+    if result is not None:
+        lines += repair_lines(result.repairs, result.left)
+    return Output(data, lines, EXIT_DATA_QUALITY if left.users_with_errors or changed else EXIT_OK)
 
 
 @traces.command("stats")
@@ -122,7 +113,7 @@ def validate(folder: Path, repaired: Path | None) -> Output:
 def stats(folder: Path, policy: str | None, html: Path | None) -> Output:
     """Sessions per day, session length, screen, charging and availability by hour."""
     from harness.cli.progress import progress
-    from harness.cli.traces.view import render_stats
+    from harness.cli.traces.view import stats_lines
     from harness.report.traces_page import stats_page
     from traces import TraceSet
     from traces.replay import parse_policy, policy_text
@@ -137,13 +128,8 @@ def stats(folder: Path, policy: str | None, html: Path | None) -> Output:
     data = collected.as_dict()
     if html is not None:
         data["html"] = str(stats_page(found, collected).write(html))
-
-    def render(console: Console) -> None:
-        render_stats(console, collected)
-        if html is not None:
-            console.print(f"page: {html}", markup=False)
-
-    return Output(data, render)
+    page = [] if html is None else [f"page: {html}"]
+    return Output(data, [*stats_lines(collected), *page])
 
 
 @traces.command("show")
@@ -154,17 +140,12 @@ def show(folder: Path, most: int) -> Output:
     """What a trace set holds, where it came from, and its first users."""
     from itertools import islice
 
-    from harness.cli.traces.view import render_summary, render_users
+    from harness.cli.traces.view import summary_lines, user_table
     from traces import TraceSet
 
     found = TraceSet(folder)
     users = [_about(trace) for trace in islice(found, most)]
-
-    def render(console: Console) -> None:
-        render_summary(console, found)
-        render_users(console, users)
-
-    return Output({**_summary(found), "first_users": users}, render)
+    return Output({**_summary(found), "first_users": users}, [*summary_lines(found), user_table(users)])
 
 
 @traces.command("flatten")
@@ -188,7 +169,7 @@ def flatten(folder: Path, out: Path, intensity: Path | None) -> Output:
     )
     data = {"users": len(flat), "steps": len(flat.state), "apps": len(flat.apps), "intensity": table.name}
     text = f"{len(flat):,} users, {len(flat.state):,} steps in {out}"
-    return Output(data, lambda console: console.print(text, markup=False))
+    return Output(data, text)
 
 
 @traces.command("export")
@@ -201,7 +182,7 @@ def export(folder: Path, out: Path) -> Output:
     found = TraceSet(folder)
     counts = export_csv(found, out, found.record.provenance)
     text = "\n".join(f"{out / name}: {rows:,} rows" for name, rows in counts.items())
-    return Output(counts, lambda console: console.print(text, markup=False))
+    return Output(counts, text)
 
 
 def _about(trace: InteractionTrace) -> dict[str, Any]:

@@ -10,8 +10,6 @@ import click
 from harness.cli.frame import Command, Output
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from traces.synth import UsageModel
 
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 def synth(users: int, days: int, seed: int, model_name: str, out: Path) -> Output:
     """Generate traces of people who never existed but behave like those a model was fitted on."""
     from harness.cli.progress import progress
-    from harness.cli.traces.view import render_summary
+    from harness.cli.traces.view import summary_lines
     from traces import synthesise
     from traces.synth import load_model
 
@@ -34,7 +32,7 @@ def synth(users: int, days: int, seed: int, model_name: str, out: Path) -> Outpu
     with progress("generating", users) as advance:
         made = synthesise(model, out, users=users, days=days, seed=seed, on_progress=advance)
     data = {"path": str(made.path), **made.record.model_dump(mode="json"), "model": _about(model)}
-    return Output(data, lambda console: render_summary(console, made))
+    return Output(data, summary_lines(made))
 
 
 @click.command("fit", cls=Command)
@@ -57,7 +55,7 @@ def fit(folder: Path, out: Path, name: str | None, bridge_h: float) -> Output:
     origin: TraceOrigin = Origin.EMULATED if generated else Origin.IMPORTED
     model = fit_set(lambda: iter(found), name or folder.resolve().name, origin=origin, bridge_h=bridge_h)
     write_record(out, model)
-    return Output({"path": str(out), **_about(model)}, lambda console: _render(console, out, model))
+    return Output({"path": str(out), **_about(model)}, _lines(out, model))
 
 
 def _about(model: UsageModel) -> dict[str, Any]:
@@ -77,16 +75,13 @@ def _about(model: UsageModel) -> dict[str, Any]:
     }
 
 
-def _render(console: Console, out: Path, model: UsageModel) -> None:
-    console.print(f"{out}: usage model {model.name} ({model.sha256()[:12]})", markup=False)
+def _lines(out: Path, model: UsageModel) -> list[str]:
+    lines = [f"{out}: usage model {model.name} ({model.sha256()[:12]})"]
     for process in model.processes:
         given = f" given {process.given}" if process.given else ""
-        console.print(
-            f"  {process.channel}{given}: {process.evidence.users} people ({process.evidence.origin.value}), "
-            f"{process.evidence.user_days:.0f} days, {len(process.classes)} classes",
-            markup=False,
-        )
-    if model.battery is not None:
-        console.print(f"  battery: {model.battery.evidence.users} people", markup=False)
-    if model.apps is not None:
-        console.print(f"  apps: {model.apps.evidence.origin.value}", markup=False)
+        seen = process.evidence
+        people = f"{seen.users} people ({seen.origin.value}), {seen.user_days:.0f} days"
+        lines.append(f"  {process.channel}{given}: {people}, {len(process.classes)} classes")
+    lines += [f"  battery: {model.battery.evidence.users} people"] if model.battery is not None else []
+    lines += [f"  apps: {model.apps.evidence.origin.value}"] if model.apps is not None else []
+    return lines

@@ -9,11 +9,11 @@ from pathlib import Path
 from device_agents.workloads import TASKS
 from harness.profiles.flops import count_task
 from harness.profiles.reference_fleet.phones import asleep_w, charge_share_per_h, phones, radios
-from harness.profiles.reference_fleet.sources import BATTERY_V, SOURCES, rounded
+from harness.profiles.reference_fleet.sources import BATTERY_V, rounded
 from harness.profiles.reference_fleet.training import ANCHOR_SOC, Bodt, speed, training_power
 from joulefleet.errors import ConfigError
 from joulefleet.records import write_record
-from power.reference import Family, PowerFacts, ReferenceFacts, TaskFacts
+from power.reference import Family, PowerFacts, ReferenceFacts, TaskFacts, reference_facts
 
 FACTS_FILE = Path("power/reference/facts.json")
 
@@ -62,7 +62,7 @@ def compute_facts(data: Path) -> ReferenceFacts:
     counted = tasks()
     lstm = next(task for task in counted if task.name == "shakespeare-lstm")
     return ReferenceFacts(
-        sources=SOURCES,
+        sources=reference_facts().sources,  # written by hand, in the file itself
         speed=speed(folder, bodt, lstm, {soc: phone.score for soc, phone in by_soc.items()}, line),
         power=PowerFacts(
             **training_power(bodt, by_soc[ANCHOR_SOC]),

@@ -11,15 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emulator.compare.alike import unequal
+from emulator.compare.comparable import unequal
 from emulator.compare.load import ComparedRuns, _best_heuristic, _default_target
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.render import as_csv, as_data, as_latex, as_markdown, as_text
 from emulator.compare.table import MethodComparison, compare
 from emulator.compare.titles import METRICS
 from emulator.round.outcome import Accounting
+from emulator.runs.reading import FinishedRun
 from emulator.runs.result import EmulationRecord, Result
-from emulator.runs.stored import FinishedRun
 from emulator.scenario.model import FleetSection, Scenario, TracesSection
 from joulefleet.errors import DataQualityError
 

@@ -15,8 +15,8 @@ import pytest
 from emulator.compare.load import compare_emulations
 from emulator.round.outcome import Accounting, Fate
 from emulator.runs.emulation import emulate
-from emulator.runs.log import clients_schema
 from emulator.runs.result import Result, load_result
+from emulator.runs.tables import clients_schema
 from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet

@@ -14,8 +14,8 @@ from device_agents.session.agent_session import Ping
 from device_agents.session.running_job import JobResult
 from emulator.round.outcome import Fate
 from harness.bench.job.attempt import Attempt, Bench
-from harness.bench.job.board import StatusBoard
 from harness.bench.job.hooks import SoFar, Stage
+from harness.bench.job.live_status import StatusBoard
 from harness.bench.plan import PlannedLoad
 from harness.evidence.capture import CAPTURE_FILE, HostWindow
 from harness.federate import federation as module

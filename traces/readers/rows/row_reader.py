@@ -22,20 +22,8 @@ FIELDS = (
     *("user", *ABOUT, *WHEN, "app", "category", *STATES, *OBSERVED),
     *("level", "down_bps", "up_bps", "cpu", "memory"),
 )
-_MOMENTS = {
-    "screen": RecordKind.SCREEN,
-    "plugged": RecordKind.PLUGGED,
-    "available": RecordKind.AVAILABLE,
-    "network": RecordKind.NETWORK,
-}
-_SPANS = {
-    "screen": RecordKind.SCREEN_SPAN,
-    "plugged": RecordKind.PLUGGED_SPAN,
-    "available": RecordKind.AVAILABLE_SPAN,
-    "network": RecordKind.NETWORK_SPAN,
-    "recorded": RecordKind.RECORDED_SPAN,
-    "app_known": RecordKind.APP_KNOWN_SPAN,
-}
+_MOMENTS = {name: RecordKind[name.upper()] for name in STATES}
+_SPANS = {name: RecordKind[f"{name.upper()}_SPAN"] for name in (*STATES, *OBSERVED)}
 _OF_MOMENTS = {"level", "down_bps", "up_bps"}
 _OF_SPANS = {"cpu", "memory", *OBSERVED}
 Row = Sequence[str | None]

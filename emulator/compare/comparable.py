@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from emulator.runs.reading import FinishedRun
     from emulator.runs.result import EmulationRecord
-    from emulator.runs.stored import FinishedRun
     from emulator.scenario.model import Scenario
 
 EMULATED = "emulated"

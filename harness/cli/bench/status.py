@@ -24,7 +24,7 @@ _root = root_option()
 def ping(inventory: Path, device: str, count: int) -> Output:
     """Try a device and its meter: agent, clocks, watts now; says which cable is missing."""
     from harness.bench.live_check import check_both, missing_cables
-    from harness.cli.bench.view import render_ping
+    from harness.cli.bench.view import ping_lines
     from harness.inventory import load_inventory
 
     loaded = load_inventory(inventory)
@@ -40,7 +40,7 @@ def ping(inventory: Path, device: str, count: int) -> Output:
     code = EXIT_DEVICE if found.error is not None or found.hello is None else 0
     if meter is not None and (meter.error is not None or meter.power_w is None):
         code = code or EXIT_METER
-    return Output(data, lambda console: render_ping(console, data), exit_code=code)
+    return Output(data, ping_lines(data), exit_code=code)
 
 
 def _device_data(answer: DeviceAnswer) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def status(root: Path, run: str) -> Output:
 @click.argument("job", required=False)
 def show(root: Path, run: str, job: str | None) -> Output:
     """What a RUN has measured so far, or one finished JOB of it (name or number) phase by phase."""
-    from harness.cli.bench.view import render_capture, render_run
+    from harness.cli.bench.view import capture_lines, run_lines
     from harness.evidence.capture import open_capture
     from harness.results.describe import describe_capture, describe_run, find_job
     from harness.results.overview import overview
@@ -107,6 +107,6 @@ def show(root: Path, run: str, job: str | None) -> Output:
     if job is None:
         lines = describe_run(path)
         data: dict[str, Any] = {"run": str(path), "state": state, "jobs": lines}
-        return Output(data, lambda console: render_run(console, data))
+        return Output(data, run_lines(data))
     capture = describe_capture(open_capture(find_job(path, job)))
-    return Output(capture, lambda console: render_capture(console, capture))
+    return Output(capture, capture_lines(capture))

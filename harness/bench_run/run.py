@@ -11,10 +11,10 @@ from pathlib import Path
 from harness.bench.job.workload import Workloads
 from harness.bench.matrix import BenchJob, choose, expand, fingerprint
 from harness.bench.plan import Plan, load_plan
+from harness.bench_run.job_threads import JobOutcomes, Runner
 from harness.evidence.capture import is_whole
 from harness.inventory import load_inventory
 from harness.profiles.library import PROFILES, Built, build_run_profiles
-from harness.rounds.bench_run.runner import JobOutcomes, Runner
 from harness.rounds.session import (
     INVENTORY_FILE,
     NO_OUTPUTS,

@@ -13,7 +13,7 @@ from harness.bench.job.failures import ends_the_run
 from harness.bench.job.hooks import Ending, Hooks, Stopped
 from harness.bench.job.workload import Workloads
 from harness.bench.matrix import BenchJob
-from harness.rounds.bench_run.queue import JobQueue, is_narrow
+from harness.bench_run.queue import JobQueue, is_narrow
 from harness.rounds.retry import RetryPolicy, Verdict
 from joulefleet.errors import describe
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.round.outcome import Accounting, ClientCost, Fate, RoundOutcome
+from emulator.round.outcome import COSTS, Accounting, Fate, RoundOutcome
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin
 from joulefleet.records import publish
@@ -27,7 +26,6 @@ from joulefleet.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, table_path
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COSTS = tuple(field.name for field in fields(ClientCost))
 METRIC_PREFIX = "selector_"
 """Prefix of the columns that a selector adds to ``rounds``."""
 
