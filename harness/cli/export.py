@@ -75,13 +75,13 @@ def _line(file: dict[str, Any]) -> str:
 
 
 def _csv(run: StoredRun, out: Path, max_rows: int | None) -> list[dict[str, Any]]:
-    from harness.export.csv import MAX_ROWS, export_csv
+    from harness.export.tables import MAX_ROWS, export_csv
 
     return [asdict(file) for file in export_csv(run, out, max_rows=max_rows or MAX_ROWS)]
 
 
 def _parquet(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
-    from harness.export.parquet import export_parquet
+    from harness.export.tables import export_parquet
 
     return [{"file": file, "rows": rows} for file, rows in export_parquet(run, out).items()]
 

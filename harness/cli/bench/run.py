@@ -60,7 +60,7 @@ def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tup
 def _run(files: BenchFiles, root: Path, resume: Path | None, only: tuple[str, ...]) -> Output:
     from harness.bench_run.run import run_bench
     from harness.cli.bench.live import live_view
-    from harness.cli.meter.live import stop_on_signals
+    from harness.cli.progress import stop_on_signals
     from harness.outputs import OUTPUTS
 
     with stop_on_signals() as stop:
