@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output, inventory_option, root_option
+from harness.cli.frame import Command, Output, inventory_option, run_argument
 from joulefleet.errors import EXIT_DEVICE, EXIT_METER
 
 if TYPE_CHECKING:
     from harness.bench.live_check import DeviceAnswer, MeterAnswer
-
-_root = root_option()
 
 
 @click.command("ping", cls=Command)
@@ -78,35 +76,29 @@ def _error(error: Any) -> dict[str, Any]:
 
 
 @click.command("status", cls=Command)
-@_root
-@click.argument("run")
-def status(root: Path, run: str) -> Output:
+@run_argument
+def status(run: Path) -> Output:
     """How the jobs of a RUN stand, also while it runs."""
     from harness.cli.bench.view import status_text
     from harness.results.overview import overview
-    from joulefleet.runstore import find_run
 
-    found = overview(find_run(root, run))
+    found = overview(run)
     return Output(found.as_dict(), status_text(found))
 
 
 @click.command("show", cls=Command)
-@_root
-@click.argument("run")
+@run_argument
 @click.argument("job", required=False)
-def show(root: Path, run: str, job: str | None) -> Output:
+def show(run: Path, job: str | None) -> Output:
     """What a RUN has measured so far, or one finished JOB of it (name or number) phase by phase."""
     from harness.cli.bench.view import capture_lines, run_lines
     from harness.evidence.capture import open_capture
     from harness.results.describe import describe_capture, describe_run, find_job
     from harness.results.overview import overview
-    from joulefleet.runstore import find_run
 
-    path = find_run(root, run)
-    state = overview(path).state
+    state = overview(run).state
     if job is None:
-        lines = describe_run(path)
-        data: dict[str, Any] = {"run": str(path), "state": state, "jobs": lines}
+        data: dict[str, Any] = {"run": str(run), "state": state, "jobs": describe_run(run)}
         return Output(data, run_lines(data))
-    capture = describe_capture(open_capture(find_job(path, job)))
+    capture = describe_capture(open_capture(find_job(run, job)))
     return Output(capture, capture_lines(capture))
