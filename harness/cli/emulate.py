@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output, columns, root_option
+from harness.cli.frame import Callback, Command, Output, columns, root_option
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from harness.demo.run import Advance
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def engine_options(command: F) -> F:
+def engine_options(command: Callback) -> Callback:
     """Give a command both options, as ``engine`` and ``ray_address``."""
     address = click.option(
         "--ray-address",

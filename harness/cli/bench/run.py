@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tup
 
     places = profiles or tuple(sorted(root.glob("*/profiles")))
     cost = estimate(files.plan, files.inventory, choose(files.jobs, only), find_profiles(places))
-    return Output(cost.as_dict(), _estimate_lines(cost))
+    return Output(asdict(cost), _estimate_lines(cost))
 
 
 def _run(files: BenchFiles, root: Path, resume: Path | None, only: tuple[str, ...]) -> Output:
