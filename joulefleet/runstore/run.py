@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 import joulefleet
-from joulefleet.errors import JoulefleetError, StorageError
+from joulefleet.errors import StorageError, describe
 from joulefleet.records import StoredRecord, read_record, storage_error, write_record
 from joulefleet.runstore.journal import Journal
 from joulefleet.runstore.table import TableWriter
@@ -106,8 +106,7 @@ class Run:
             elif issubclass(kind, KeyboardInterrupt):
                 self._finish(RunStatus.INTERRUPTED, "interrupted")
             else:
-                text = error.message if isinstance(error, JoulefleetError) else f"{kind.__name__}: {error}"
-                self._finish(RunStatus.FAILED, text)
+                self._finish(RunStatus.FAILED, describe(error or kind()))
         finally:
             logging.getLogger().removeHandler(self._log)
             with contextlib.suppress(OSError):  # a full disk refuses even the last line of the log

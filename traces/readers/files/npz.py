@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -55,7 +55,7 @@ def read_npz(
 
 def _size(archive: zipfile.ZipFile, name: str) -> int:
     """How much memory an array takes, by its own header."""
-    with _opened(archive, name) as member:
+    with archive.open(f"{name}.npy") as member:
         read_header = _HEADERS.get(npy.read_magic(member))
         if read_header is None:
             raise ValueError(f"{name}: written in a form that is not known")
@@ -70,9 +70,5 @@ def _size(archive: zipfile.ZipFile, name: str) -> int:
 
 
 def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    with _opened(archive, name) as member:
+    with archive.open(f"{name}.npy") as member:
         return np.asarray(npy.read_array(member, allow_pickle=False))
-
-
-def _opened(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    return archive.open(f"{name}.npy")
