@@ -111,7 +111,7 @@ class Run:
             logging.getLogger().removeHandler(self._log)
             with contextlib.suppress(OSError):  # a full disk refuses even the last line of the log
                 self._log.close()
-            self._lock.release()
+            self._lock.close()
 
     def leave_open(self, why: str) -> None:
         """Leave the run so that it can be resumed although nothing failed: a part of it was not asked for."""
@@ -170,7 +170,7 @@ class RunLock:
                 f"{path}: another process is writing this run", hint="wait for it, or stop that process"
             ) from error
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let others take the lock."""
         if self._fd >= 0:
             os.close(self._fd)
