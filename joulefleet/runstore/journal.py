@@ -32,15 +32,18 @@ class AppendOnlyFile:
 
     def _write(self, data: Any, *, sync: bool = False) -> None:
         view = memoryview(data).cast("B")
-        size = os.fstat(self._fd).st_size
         try:
-            while view:
-                view = view[os.write(self._fd, view) :]
-            if sync:
-                os.fsync(self._fd)
+            size = os.fstat(self._fd).st_size
+            try:
+                while view:
+                    view = view[os.write(self._fd, view) :]
+                if sync:
+                    os.fsync(self._fd)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, size)
+                raise
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, size)
             raise storage_error(self.path, error) from error
 
     def abandon(self) -> None:
