@@ -38,6 +38,10 @@ TOLERANCE_FACT = "clock_tolerance_ppm"
 """The fact by which an instrument states a tolerance of its own."""
 
 
+RATE_UNSURE_FACT = "rate_unsure_ppm"
+"""The fact by which an instrument states how well its nominal rate itself is known."""
+
+
 def clock_tolerance_ppm(info: InstrumentInfo) -> float:
     """How far the sample clock of an instrument may be off its nominal rate."""
     return float(info.facts.get(TOLERANCE_FACT, RATE_TOLERANCE_PPM))

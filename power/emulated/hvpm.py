@@ -12,6 +12,8 @@ import numpy as np
 
 from power.emulated.faults import Fault, FaultKind, FaultPlan
 from power.emulated.hvpm_front_end import (
+    DROPPED_MAX,
+    INVALID,
     QUEUE_DEPTH,
     REFERENCE,
     ZERO,
@@ -19,7 +21,7 @@ from power.emulated.hvpm_front_end import (
     hvpm_front_end,
     lvpm_front_end,
 )
-from power.emulated.hvpm_registers import LVPM_RESISTOR_OFFSET, Registers
+from power.emulated.hvpm_registers import FIRST_WITH_STATUS, LVPM_RESISTOR_OFFSET, Registers
 from power.emulated.hvpm_variant import HvpmVariant
 from power.emulated.options import EmulatorOptions
 from power.emulated.pacer import Pacer
@@ -48,10 +50,13 @@ POLL_NS: Final = 1_000_000
 """How often a read that waits looks for new samples."""
 
 FULL_PACKET: Final = 3
-"""Observations that a packet waits for. Up to three fit; when a real unit sends fewer is not documented."""
+"""Observations that fit a packet. A real unit gives a quick host each by itself, 5000 packets a second."""
 
-PACKETS_WITHOUT_COUNT: Final = 5
-"""Packets at the start that report 0xFFFF dropped samples: 3 ms, "usually a few milliseconds" (ACTS)."""
+CALIBRATIONS_AT_START: Final = {30: 2}
+"""Observations after the first, invalid one: by firmware, if it is not 101."""
+
+STOP_S: Final = 0.0446
+"""How long a unit takes to stop."""
 
 PATIENT_DEPTH: Final = 60 * round(SAMPLE_RATE_HZ)
 """Queue of the variant ``patient``, which forgives a host that is a minute late."""
@@ -66,7 +71,8 @@ class HvpmSampling:
 
     Attributes:
         pacer: The unit's crystal.
-        calibration_period: Samples from one calibration to the next.
+        calibration_period: Observations from one calibration to the next.
+        calibrations: How many come before the first measurement.
         limit: Samples after which the unit stops by itself.
         queue: What the host has not read yet.
         to_drop: Samples that are still to be dropped on purpose.
@@ -74,9 +80,11 @@ class HvpmSampling:
 
     pacer: Pacer
     calibration_period: int
+    calibrations: int
     limit: int
     queue: ObservationQueue
     plan: FaultPlan
+    extra_drops: int = 0
     packets: int = 0
     stalled_until_ns: int = 0
     to_drop: int = 0
@@ -95,13 +103,13 @@ class EmulatedHvpm(Emulator):
         low = variant.model is HardwareModel.LVPM
         load = variant.load
         self._front_end = lvpm_front_end(load, LVPM_RESISTOR_OFFSET) if low else hvpm_front_end(load)
-        self._registers = Registers(
-            variant.model, variant.serial, variant.voltage_v, dac_is_plausible=variant.dac_is_plausible
-        )
+        self._registers = Registers(variant)
         self._first_voltage_word = self._registers[Opcode.MAIN_VOLTAGE]
         self._signal = options.build_signal()
         self._truth = TruthLog(options.truth) if options.truth else None
         self._counts = {"samples": 0, "packets": 0, "lost_packets": 0, "dropped": 0, "discarded_bytes": 0}
+        self._over_current = False
+        self._left: list[bytes] = []  # packets made up before a stop
         self._lock = threading.RLock()
         self._sampling: HvpmSampling | None = None
         self._server = UsbSocketServer(self)
@@ -142,19 +150,31 @@ class EmulatedHvpm(Emulator):
         with self._lock:
             self._stop()
 
+    def cut_output(self, over_current: bool) -> None:
+        """The board cuts the output off, or recovers."""
+        self._over_current = over_current
+
     def control(self, request: ControlRequest) -> bytes:
         """See `power.emulated.usb_socket.UsbDevice`."""
         with self._lock:
-            if request.request_type == RequestType.OUT and request.request == Request.START:
-                self._start(request.value, int.from_bytes(request.data, "little"))
-                return b""
-            if request.request_type == RequestType.OUT and request.request == Request.STOP:
-                self._stop()
-                return b""
-            if request.request == Request.RESET_TO_BOOTLOADER or _is_reset(request):
-                self._server.close()
-                raise TransferError(errno.ENODEV)
-            return self._registers.answer(request)
+            busy_s, answer = self._answer(request)
+        if busy_s:
+            time.sleep(busy_s)
+        return answer
+
+    def _answer(self, request: ControlRequest) -> tuple[float, bytes]:
+        if request.request_type == RequestType.OUT and request.request == Request.START:
+            self._start(request.value, int.from_bytes(request.data, "little"))
+            return 0.0, b""
+        if request.request_type == RequestType.OUT and request.request == Request.STOP:
+            was_sampling = self._sampling is not None
+            self._stop()
+            return STOP_S if was_sampling else 0.0, b""
+        if request.request == Request.RESET_TO_BOOTLOADER or _is_reset(request):
+            self._server.close()
+            raise TransferError(errno.ENODEV)
+        answer = self._registers.answer(request)
+        return self._registers.takes_s(request), answer
 
     def bulk_read(self, size: int, requested_ns: int, deadline_ns: int) -> bytes:
         """See `power.emulated.usb_socket.UsbDevice`."""
@@ -172,32 +192,37 @@ class EmulatedHvpm(Emulator):
         with self._lock:
             run = self._sampling
             if run is None:
-                return None
+                return self._left.pop(0) if self._left else None
             late = is_first and requested_ns - run.queue.away_since_ns > LATE_NS
             self._make(run, now_ns, at_once=late)
             if is_first:
                 self._forget_unread(run, requested_ns)
             return self._packet(run, now_ns)
 
-    def _start(self, calibration_ms: int, limit: int) -> None:
-        if self._sampling is not None:
+    def _start(self, calibration: int, limit: int) -> None:
+        if self._sampling is not None and self._variant.firmware >= FIRST_WITH_STATUS:
             raise TransferError(errno.EPIPE)
         now_ns = time.monotonic_ns()
         depth = PATIENT_DEPTH if self._variant.patient else QUEUE_DEPTH
         wrap = sum(f.amount for f in self._variant.faults if f.kind is FaultKind.DROP_COUNTER_WRAP)
-        before_wrap = 0x10000 - round(wrap / 2) if wrap else 0
+        self._left = []
         self._sampling = HvpmSampling(
             pacer=Pacer(SAMPLE_RATE_HZ, self._skew_ppm, now_ns),
-            calibration_period=max(2, round(calibration_ms * SAMPLE_RATE_HZ / 1000)),
+            calibration_period=calibration + 2,
+            calibrations=CALIBRATIONS_AT_START.get(self._variant.firmware, 101),
             limit=limit,
-            queue=ObservationQueue(depth, before_wrap, now_ns),
+            queue=ObservationQueue(depth, 0, now_ns),
             plan=FaultPlan(self._variant.faults),
+            extra_drops=0x10000 - round(wrap / 2) if wrap else 0,
         )
         self._registers.sampling = True
 
     def _stop(self) -> None:
-        self._sampling = None
+        run, self._sampling = self._sampling, None
         self._registers.sampling = False
+        if run is not None and len(run.queue):
+            packet = self._next_packet(run)
+            self._left = [packet] if packet else []
 
     def _make(self, run: HvpmSampling, now_ns: int, *, at_once: bool = False) -> None:
         """Begin the faults and take the samples that are due, unless it is too early to bother."""
@@ -222,9 +247,11 @@ class EmulatedHvpm(Emulator):
         if self._truth is not None:
             self._truth.add(t_ns, current_a, voltage_v)
         rows = self._front_end.measure(current_a, voltage_v)
-        phase = (first + np.arange(len(t_ns))) % run.calibration_period
-        rows[phase == 0] = self._front_end.calibrate(ZERO)
-        rows[phase == 1] = self._front_end.calibrate(REFERENCE)
+        if first == 0:
+            rows[0] = self._front_end.measure(current_a[:1], voltage_v[:1], INVALID)
+        for i in np.flatnonzero(_is_calibration(run, first + np.arange(len(t_ns)))).tolist():
+            kind = _calibration_kind(run, first + i)
+            rows[i] = self._front_end.calibrate(kind, float(voltage_v[i]))
         dropped = min(run.to_drop, len(t_ns))
         run.to_drop -= dropped
         run.queue.dropped += dropped
@@ -260,21 +287,48 @@ class EmulatedHvpm(Emulator):
         if run.stalled_until_ns:
             self._forget_unread(run, run.stalled_until_ns)
             run.stalled_until_ns = 0
-        while len(run.queue) >= FULL_PACKET or (len(run.queue) and run.pacer.next_index >= run.limit):
-            observations = run.queue.take(FULL_PACKET, time.monotonic_ns())
-            flags = run.packets & 0x0F | (0x20 if self._registers[Opcode.MAIN_VOLTAGE] else 0)
-            if run.plan.hits(FaultKind.OVER_CURRENT):
-                flags |= 0x10
-            dropped = 0xFFFF if run.packets < PACKETS_WITHOUT_COUNT else run.queue.dropped & 0xFFFF
-            run.packets += 1
-            if run.plan.hits(FaultKind.LOST_PACKETS):
-                self._counts["lost_packets"] += 1
-                continue
-            self._counts["packets"] += 1
-            header = dropped.to_bytes(2, "little") + bytes([flags, len(observations)])
-            packet = header + b"".join(observations)
-            return packet[: len(packet) // 2] if run.plan.hits(FaultKind.TRUNCATED_FRAME) else packet
+        while self._is_ready(run, now_ns):
+            packet = self._next_packet(run)
+            if packet is not None:
+                return packet
         return None
+
+    def _is_ready(self, run: HvpmSampling, now_ns: int) -> bool:
+        """Samples come in bursts here, so a packet waits for three; what has waited for long goes alone."""
+        waiting = len(run.queue)
+        if waiting >= FULL_PACKET or not waiting:
+            return waiting > 0
+        return run.pacer.next_index >= run.limit or now_ns - run.queue.oldest_ns > 2 * BURST_NS
+
+    def _next_packet(self, run: HvpmSampling) -> bytes | None:
+        """A packet, or None where a fault lets it disappear."""
+        dropped, observations = run.queue.take(FULL_PACKET, time.monotonic_ns())
+        flags = run.packets & 0x0F | (0x20 if self._registers[Opcode.MAIN_VOLTAGE] else 0)
+        if self._over_current or run.plan.hits(FaultKind.OVER_CURRENT):
+            flags |= 0x10
+        # Only a test of clients lets the count turn; the firmware's stops at its end.
+        dropped = (dropped + run.extra_drops) % 0x10000 if run.extra_drops else min(dropped, DROPPED_MAX)
+        run.packets += 1
+        if run.plan.hits(FaultKind.LOST_PACKETS):
+            self._counts["lost_packets"] += 1
+            return None
+        self._counts["packets"] += 1
+        packet = dropped.to_bytes(2, "little") + bytes([flags, len(observations)]) + b"".join(observations)
+        return packet[: len(packet) // 2] if run.plan.hits(FaultKind.TRUNCATED_FRAME) else packet
+
+
+def _is_calibration(run: HvpmSampling, number: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which observations are calibrations: those of the start but the first, then one in so many."""
+    since: NDArray[np.int64] = number - run.calibrations
+    due: NDArray[np.bool_] = (number > 0) & ((since <= 0) | (since % run.calibration_period == 0))
+    return due
+
+
+def _calibration_kind(run: HvpmSampling, number: int) -> int:
+    """Zero first, then in turn."""
+    since = number - run.calibrations
+    order = number - 1 if since <= 0 else run.calibrations - 1 + since // run.calibration_period
+    return REFERENCE if order % 2 else ZERO
 
 
 def _is_reset(request: ControlRequest) -> bool:

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 CHANNELS = ("main", "usb", "aux")
 
-ZERO, REFERENCE = 0x10, 0x30
-"""Sample types of the two calibrations; a measurement has 0x00."""
+ZERO, REFERENCE, INVALID = 0x10, 0x30, 0x20
+"""Sample types of the two calibrations and of the first observation; a measurement has 0x00."""
+
+GAINS = (0x7A, 0xC9)
+"""The last two bytes of an observation, as the firmware leaves them; the type is in the second."""
 
 
 @dataclass(slots=True)
@@ -65,8 +68,8 @@ class FrontEnd:
     usb_volt: float
     load: int
 
-    def measure(self, current_a: Floats, voltage_v: Floats) -> NDArray[np.uint8]:
-        """One observation per row."""
+    def measure(self, current_a: Floats, voltage_v: Floats, kind: int = 0) -> NDArray[np.uint8]:
+        """One observation per row: measurements, or what is called invalid."""
         nothing = np.zeros(len(current_a))
         currents = [current_a if i // 2 == self.load else nothing for i in range(len(self.converters))]
         counts = [c.counts(current) for c, current in zip(self.converters, currents, strict=True)]
@@ -74,12 +77,14 @@ class FrontEnd:
         volts = [(nothing if at_usb else voltage_v) / self.main_volt]
         volts += [(voltage_v if at_usb else nothing) / self.usb_volt]
         counts += [np.clip(np.rint(v), 0, 0xFFFF).astype(np.int64) for v in volts]
-        return _observations(counts, kind=0)
+        return _observations(counts, kind)
 
-    def calibrate(self, kind: int) -> NDArray[np.uint8]:
-        """One calibration observation; voltages are not measured meanwhile."""
+    def calibrate(self, kind: int, voltage_v: float) -> NDArray[np.uint8]:
+        """One calibration observation; the voltage is measured meanwhile."""
         values = [c.zero if kind == ZERO else c.reference for c in self.converters]
-        return _observations([np.array([round(value)]) for value in (*values, 0, 0)], kind)
+        at_usb = CHANNELS[self.load] == "usb"
+        volts = (0.0, voltage_v / self.usb_volt) if at_usb else (voltage_v / self.main_volt, 0.0)
+        return _observations([np.array([round(value)]) for value in (*values, *volts)], kind)
 
     def drift(self) -> None:
         """Become another set of converters, as after warming up: zeros and gains move by about 1 %."""
@@ -93,7 +98,7 @@ def _observations(counts: list[NDArray[np.int64]], kind: int) -> NDArray[np.uint
     words = np.stack(counts, axis=1).astype(np.uint16).astype(">u2")
     rows = np.zeros((len(words), 18), np.uint8)
     rows[:, :16] = words.view(np.uint8).reshape(len(words), 16)
-    rows[:, 17] = kind
+    rows[:, 16:] = (0, INVALID) if kind == INVALID else (GAINS[0], GAINS[1] | kind)
     return rows
 
 
@@ -127,7 +132,10 @@ def _signed(reference_a: float) -> HvpmConverter:
 
 
 QUEUE_DEPTH = 16
-"""Measurements, 3.2 ms (API.pdf, StartSampling)."""
+"""Measurements, 3.2 ms (API.pdf, StartSampling): 15 in a ring, one in a packet made up already."""
+
+DROPPED_MAX = 0xFFFF
+"""The unit's count of what it dropped stops here."""
 
 
 @dataclass(slots=True)
@@ -149,9 +157,15 @@ class ObservationQueue:
     away_since_ns: int = 0
     _waiting: deque[tuple[int, bytes]] = field(default_factory=deque)
     _fill: int = 0
+    _made_up: tuple[int, int] | None = None  # a packet from before a loss: its observations, its count
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def oldest_ns(self) -> int:
+        """When the oldest that waits was taken."""
+        return self._waiting[0][0]
 
     def add(self, t_ns: int, observation: bytes) -> None:
         """A new observation, taken at host time ``t_ns``."""
@@ -170,19 +184,24 @@ class ObservationQueue:
             self._drop(until_ns, min(missed, self._fill - self.depth))
             self._fill = self.depth
 
-    def take(self, count: int, now_ns: int) -> list[bytes]:
-        """Hand out the oldest observations; the host is away from now on."""
+    def take(self, count: int, now_ns: int) -> tuple[int, list[bytes]]:
+        """Hand out a packet of the oldest observations: what it says was dropped, and its contents.
+
+        The host is away from now on.
+        """
         self.away_since_ns = now_ns
-        taken = [self._waiting.popleft()[1] for _ in range(min(count, len(self._waiting)))]
+        made_up, self._made_up = self._made_up, None
+        size, dropped = made_up or (count, self.dropped)
+        taken = [self._waiting.popleft()[1] for _ in range(min(size, len(self._waiting)))]
         self._fill = max(0, self._fill - len(taken))
-        return taken
+        return dropped, taken
 
     def _drop(self, until_ns: int, count: int) -> None:
-        """The queue is full: it is the newest that find no place."""
-        later: list[tuple[int, bytes]] = []
-        while self._waiting and self._waiting[-1][0] > until_ns:
-            later.append(self._waiting.pop())
-        for _ in range(count):
-            self._waiting.pop()
+        """The ring is full: it is the oldest that give way, behind the packet that was made up before."""
+        if self._made_up is None:
+            self._made_up = (1, self.dropped)
+        kept = [self._waiting.popleft() for _ in range(min(self._made_up[0], len(self._waiting)))]
+        for _ in range(min(count, len(self._waiting))):
+            self._waiting.popleft()
+        self._waiting.extendleft(reversed(kept))
         self.dropped += count
-        self._waiting.extend(reversed(later))

@@ -10,9 +10,10 @@ import numpy as np
 from joulefleet.errors import ConfigError
 from power.emulated.faults import Fault, FaultKind, parse_faults
 from power.emulated.options import EmulatorOptions, parse_signal
-from power.wire.hvpm_control import SAMPLE_RATE_HZ, HardwareModel
+from power.wire.hvpm_control import NOMINAL_RATE_HZ, HardwareModel
 
-_WORDS: Final = ("hv", "lv", "main", "usb", "aux", "patient", "bad-dac", "forbidden")
+_FIRMWARE: Final = {f"firmware-{version}": version for version in (25, 30, 31, 32)}
+_WORDS: Final = (*("hv", "lv", "main", "usb", "aux", "patient", "bad-dac", "forbidden", "fresh"), *_FIRMWARE)
 
 _FAULTS: Final = {
     FaultKind.TRUNCATED_FRAME,
@@ -35,6 +36,8 @@ class HvpmVariant:
         patient: The queue does not overflow when the host is late; a real one does after 3.2 ms.
         dac_is_plausible: Not with ``bad-dac``: the unit fails the vendor's DAC check.
         forbidden: The host may not open it, as without a udev rule.
+        fresh: As after power-up: output off, limits as the firmware sets them.
+        firmware: Version, the last published one (32) by default.
         serial: Serial number.
         voltage_v: Output voltage in the beginning: that of the load model, or its mean.
         faults: What goes wrong.
@@ -45,6 +48,8 @@ class HvpmVariant:
     patient: bool
     dac_is_plausible: bool
     forbidden: bool
+    fresh: bool
+    firmware: int
     serial: int
     voltage_v: float
     faults: tuple[Fault, ...]
@@ -62,14 +67,18 @@ class HvpmVariant:
             raise ConfigError(
                 f"monsoon-hvpm: no variant {unknown[0]!r}", hint=f"known words: {', '.join(_WORDS)}"
             )
-        if options.rate_hz not in (0.0, SAMPLE_RATE_HZ):
-            raise ConfigError(f"monsoon-hvpm: samples at {SAMPLE_RATE_HZ:g} Hz only, not {options.rate_hz:g}")
+        if options.rate_hz not in (0.0, NOMINAL_RATE_HZ):
+            raise ConfigError(
+                f"monsoon-hvpm: samples at {NOMINAL_RATE_HZ:g} Hz only, not {options.rate_hz:g}"
+            )
         return cls(
             model=HardwareModel.LVPM if "lv" in words else HardwareModel.HVPM,
             load="usb" if "usb" in words else "aux" if "aux" in words else "main",
             patient="patient" in words,
             dac_is_plausible="bad-dac" not in words,
             forbidden="forbidden" in words,
+            fresh="fresh" in words,
+            firmware=next((version for word, version in _FIRMWARE.items() if word in words), 32),
             serial=_serial_number(options.serial),
             voltage_v=float(np.mean(getattr(parse_signal(options.signal), "voltage_v", 4.0))),
             faults=parse_faults("monsoon-hvpm", options.faults, _FAULTS),

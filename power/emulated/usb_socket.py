@@ -28,6 +28,8 @@ from typing import Final, Protocol
 ADDRESS_PREFIX: Final = "usb-emulated:"
 MAX_MESSAGE_BYTES: Final = 4096
 
+_NOTICE_S: Final = 0.3
+
 _LENGTH = struct.Struct("<I")
 _ERRNO = struct.Struct("<I")
 _CONTROL = struct.Struct("<BBHHHI")  # bmRequestType, bRequest, wValue, wIndex, wLength, timeout in ms
@@ -203,6 +205,8 @@ class UsbSocketServer:
                 return self._bulk_read(host, fields)
         except (ValueError, IndexError, struct.error) as error:
             raise TransferError(errno.EINVAL) from error
+        if operation is Operation.CLAIM:
+            self._wait_for_the_dead(host)
         with self._lock:
             if operation is Operation.OPEN and (code := self._device.open_error()):
                 raise TransferError(code)
@@ -222,6 +226,12 @@ class UsbSocketServer:
             raise TransferError(errno.EACCES)
         now_ns = time.monotonic_ns()
         return self._device.bulk_read(size, min(requested_ns, now_ns), now_ns + timeout_ms * 1_000_000)
+
+    def _wait_for_the_dead(self, host: socket.socket) -> None:
+        """A kernel releases a dead client's claim at once; here its thread must notice first."""
+        deadline = time.monotonic() + _NOTICE_S
+        while self._owner not in (None, host) and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def _release(self, host: socket.socket) -> None:
         if self._owner is host:

@@ -5,8 +5,8 @@ limits or the USB passthrough. Only the methods named after these settings do, a
 configuration forbids.
 
 A stream of the main or aux channel needs the USB passthrough to be off, because a phone that charges through
-it draws less from the main output. Only the mode ``off`` is accepted: ``auto`` is said to mean off while
-sampling, but the unit cannot be asked then.
+it draws less from the main output. The modes ``off`` and ``auto`` are accepted: with ``auto``, as a unit
+comes up, the firmware opens the switch while it samples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from power.meters.safety import (
 from power.meters.streaming import StreamingMeter
 from power.meters.usb_link import UsbLink, restore_switch_interval, shorten_switch_interval
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
-from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
+from power.timebase import QUARTZ_TOLERANCE_PPM, RATE_UNSURE_FACT, TOLERANCE_FACT
 from power.wire import hvpm_control as wire
 from power.wire.hvpm import HvpmDecoder
 from power.wire.hvpm_control import HardwareModel, Opcode, UsbPassthrough
@@ -60,8 +60,9 @@ class HvpmOptions(ClosedModel):
     """``options`` of a meter of this kind.
 
     Attributes:
-        calibration_ms: Time between the unit's own calibrations, the vendor's by default. The first sample
-            comes after five.
+        calibration_ms: Time between the unit's own calibrations, in samples, whatever its name says. The
+        first
+            sample comes after five.
         ignore_dac_check: Let `MonsoonHvpm.set_voltage` work although the unit fails the vendor's DAC check.
         usb_passthrough_off: Switch the USB passthrough off before a stream instead of refusing to start.
     """
@@ -125,7 +126,8 @@ class MonsoonHvpm(StreamingMeter):
             facts={
                 "channel": config.channel,
                 "calibration_ms": options.calibration_ms,
-                TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM,
+                TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM + wire.RATE_UNSURE_PPM,
+                RATE_UNSURE_FACT: wire.RATE_UNSURE_PPM,
                 **unit.facts(),
                 **{opcode.name.lower(): value for opcode, value in values.items()},
             },
@@ -246,7 +248,7 @@ class MonsoonHvpm(StreamingMeter):
 
     def _require_passthrough_off(self) -> None:
         mode = self._unit.get(Opcode.USB_PASSTHROUGH)
-        if mode == UsbPassthrough.OFF:
+        if mode in (UsbPassthrough.OFF, UsbPassthrough.AUTO):
             return
         if not self._options.usb_passthrough_off:
             raise passthrough_error(self.config, mode)

@@ -19,6 +19,7 @@ from joulefleet.errors import (
     MissingExtra,
 )
 from joulefleet.install_hint import install_hint
+from power.wire.hvpm_control import EMULATED_MAKER
 
 if TYPE_CHECKING:
     import usb.core
@@ -90,7 +91,8 @@ class UsbLink:
         self._closed = False
         self.emulated = port.startswith(EMULATED_PREFIX)
         self._device, self.serial = _find(wanted, serial, port)
-        self.location = port if self.emulated else _location(self._device)
+        self.emulated = self.emulated or _text(self._device, "manufacturer") == EMULATED_MAKER
+        self.location = port if port.startswith(EMULATED_PREFIX) else _location(self._device)
         try:
             self._claim()
         except (OSError, ValueError) as error:
@@ -236,6 +238,13 @@ def _serial_of(device: usb.core.Device) -> str:
 
     usb.util.get_langids(device)  # unlike device.serial_number it does not swallow "no permission"
     return str(device.serial_number or "")
+
+
+def _text(device: usb.core.Device, name: str) -> str:
+    try:
+        return str(getattr(device, name) or "")
+    except (OSError, ValueError, NotImplementedError):
+        return ""
 
 
 def _location(device: usb.core.Device) -> str:

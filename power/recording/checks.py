@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity
-from power.timebase import QUARTZ_TOLERANCE_PPM, Timebase, clock_tolerance_ppm
+from power.timebase import QUARTZ_TOLERANCE_PPM, RATE_UNSURE_FACT, Timebase, clock_tolerance_ppm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -224,8 +224,9 @@ def rate_offset_ppm(timebase: Timebase, info: InstrumentInfo) -> tuple[float, fl
 
 def rate_limit_ppm(info: InstrumentInfo) -> float:
     """How far off its nominal rate the clock of an instrument may be before a finding says so."""
-    is_quartz = clock_tolerance_ppm(info) <= QUARTZ_TOLERANCE_PPM
-    return RATE_OFFSET_PPM if is_quartz else RESONATOR_OFFSET_PPM
+    unsure_ppm = float(info.facts.get(RATE_UNSURE_FACT, 0.0))
+    is_quartz = clock_tolerance_ppm(info) <= QUARTZ_TOLERANCE_PPM + unsure_ppm
+    return unsure_ppm + (RATE_OFFSET_PPM if is_quartz else RESONATOR_OFFSET_PPM)
 
 
 def _is_judged(timebase: Timebase) -> bool:

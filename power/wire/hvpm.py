@@ -118,6 +118,8 @@ class HvpmDecoder:
 
     def _take_special(self, kind: int, coarse: int, fine: int) -> None:
         """An observation that is no measurement."""
+        if kind == INVALID and self._next_tick == 0:
+            return  # with this every stream begins
         if kind == INVALID:
             self._lost += 1  # as lost as one that never came
             self._note("invalid_sample", Severity.WARNING, "samples that the unit itself called invalid")

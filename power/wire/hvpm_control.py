@@ -17,16 +17,26 @@ PRODUCT_ID: Final = 0x0001
 BOOTLOADER_IDS: Final = ((0x2AB9, 0xFFFF), (0x04D8, 0x000B))
 """What a unit calls itself while it waits for new firmware (``reflash.py``)."""
 
+EMULATED_MAKER: Final = "joulefleet (emulated)"
+"""What our emulators give as their maker on USB, where a real unit says Monsoon Solutions."""
+
 BULK_IN: Final = 0x81
 BULK_READ_BYTES: Final = 64
 
-SAMPLE_RATE_HZ: Final = 5000.0
+NOMINAL_RATE_HZ: Final = 5000.0
 """One measurement per 200 us (API.pdf, StartSampling)."""
+
+SAMPLE_RATE_HZ: Final = 12e6 / 2403
+"""What the firmware makes of it, 4993.8 Hz: its timer is reloaded by software, three instruction cycles of
+1/12 us late. A cycle more or less is 417 ppm; the data sheet leaves that open."""
+
+RATE_UNSURE_PPM: Final = 1e6 / 2403
+"""A cycle."""
 
 DEFAULT_CALIBRATION_MS: Final = 1250
 UNLIMITED_SAMPLES: Final = 0xFFFFFFFF
 ERROR_WORD: Final = 0xFFFFFFFE
-"""Reply to most reads while the unit is sampling."""
+"""Reply to most reads while the unit is sampling, says API.pdf; firmware 25 to 32 return values."""
 
 SAMPLING_BIT: Final = 0x80
 """In `Opcode.START_STATUS`; only firmware 26 and later sets it."""

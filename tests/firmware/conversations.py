@@ -207,7 +207,7 @@ def hvpm_stream(talk: UsbTalk) -> None:
     talk.get(0x41, 0x10, 0xC0, 0xC4)
     talk.set(0x10, 0)
     talk.get(0x10)
-    talk.set(0x41, 3 << 20)
+    talk.set(0x41, FOUR_VOLTS)
     talk.get(0x41)
     talk.listen(0.25)
     talk.stop()

@@ -16,6 +16,9 @@ from power.emulated.usb_socket import ControlRequest, TransferError
 from tests.firmware.chip import Stalled
 
 STEP_NS = 100_000
+CONTROL_S = 0.00016
+"""What a short control transfer takes on the bus."""
+
 LOAD = "constant:current=0.25,voltage=4.0"
 
 
@@ -61,7 +64,9 @@ class EmulatedUsb:
         self._now_ns = 1_000_000_000_000
         clock = SimpleNamespace(monotonic_ns=lambda: self._now_ns, sleep=self.wait)
         monkeypatch.setattr("power.emulated.hvpm.time", clock)
-        options = EmulatorOptions(serial="20001", signal=LOAD, variant=f"firmware-{version}")
+        monkeypatch.setattr("power.emulated.hvpm.BURST_NS", STEP_NS)
+        monkeypatch.setattr("power.emulated.hvpm.POLL_NS", STEP_NS)
+        options = EmulatorOptions(serial="20001", signal=LOAD, variant=f"fresh,firmware-{version}")
         self._emulator = EmulatedHvpm(options)
 
     def close(self) -> None:
@@ -73,6 +78,7 @@ class EmulatedUsb:
 
     def control(self, setup: tuple[int, int, int, int], data: int | bytes) -> bytes:
         size, out = (data, b"") if isinstance(data, int) else (len(data), data)
+        self.wait(CONTROL_S)
         try:
             return self._emulator.control(ControlRequest(*setup, size, out))
         except TransferError as error:

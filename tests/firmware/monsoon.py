@@ -127,9 +127,10 @@ class Unit:
                 for state, reading in zip((_MEASURE, _ZERO, _REFERENCE), readings, strict=True):
                     self.chip.set_current(channel, index, state, reading)
         counts = round(load.voltage_v / VOLTAGE_STEP_V[self.release.board])
-        for converter in (_COARSE, _FINE):
-            for which in (0, 1):
-                self.chip.set_voltage(converter, which, counts)
+        for which in (0, 1):
+            self.chip.set_voltage(_COARSE, which, counts)
+            # The fine converter of an HVPM reads the voltage of USB, where nothing is connected.
+            self.chip.set_voltage(_FINE, which, counts if self.release.board is Board.LVPM else 0)
 
     def packets(self, endpoint: int, seconds: float) -> Iterator[tuple[float, bytes]]:
         """What an endpoint sends in so many seconds to a host that reads at once: times and packets."""

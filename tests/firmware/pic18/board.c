@@ -29,7 +29,7 @@ static int input_state(const struct board *b, const pic *p, int channel)
     } else {
         u8 switches = b->latch[channel == MAIN ? 0 : 2];
         calibrates = channel == AUX ? line(switches, 4) : line(switches, 6);
-        reference = channel != AUX && line(switches, 7);
+        reference = channel != AUX && line(switches, 7); /* how aux gets its reference is not known */
     }
     return !calibrates ? MEASURE : reference ? REFERENCE : ZERO;
 }
