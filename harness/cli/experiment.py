@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.emulate import Seeds
-from harness.cli.engine_options import check_engine, engine_options, ray_cluster
+from harness.cli.emulate import Seeds, check_engine, engine_options, ray_cluster
 from harness.cli.frame import Group, Output, root_option
 
 if TYPE_CHECKING:

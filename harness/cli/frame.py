@@ -11,13 +11,14 @@ A command is a function that returns an `Output`::
 
 from __future__ import annotations
 
+import functools
 import json
 import traceback
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -76,6 +77,20 @@ def root_option(
     """``--root``: where runs are, or where a new one goes."""
     kind = click.Path(path_type=Path, file_okay=False)
     return click.option("--root", type=kind, default=folder, show_default=True, help=text)
+
+
+def run_argument(command: Callback) -> Callback:
+    """RUN and ``--root``: the command is given the run's folder as ``run``."""
+
+    @root_option()
+    @click.argument("run")
+    @functools.wraps(command)
+    def with_run(root: Path, run: str, **rest: Any) -> Any:
+        from joulefleet.runstore import find_run
+
+        return command(run=find_run(root, run), **rest)
+
+    return cast("Callback", with_run)
 
 
 def inventory_option(text: str = "File that lists the devices.") -> Callable[[Callback], Callback]:

@@ -83,13 +83,10 @@ def _hold(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(folder, error) from error
-    lock = RunLock(folder)
-    try:
+    with contextlib.closing(RunLock(folder)):
         if (folder / OPENING_FILE).exists():
             raise StorageError(f"{folder}: holds a recording already", hint="choose another folder")
         yield
-    finally:
-        lock.release()
 
 
 class _Intake:

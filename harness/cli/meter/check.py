@@ -36,7 +36,7 @@ def emulate(kind: str, seconds: float | None, **options: Any) -> Output:
 
     With --json the address is the first line on its own, and the counters follow at the end.
     """
-    from harness.cli.meter.live import stop_on_signals
+    from harness.cli.progress import stop_on_signals
     from power.emulated import EmulatorOptions, build_emulator, serve
 
     given = {key: value for key, value in options.items() if value is not None}
@@ -135,7 +135,7 @@ def selftest(
 
     The output is never switched: put the voltage on first. Writes calibration.json with what was measured.
     """
-    from harness.cli.meter.live import LivePower
+    from harness.cli.progress import LivePower
     from power import run_selftest
 
     with LivePower("self-test", seconds + (step_seconds or 0.0)) as live:

@@ -97,7 +97,7 @@ def info(config: MeterConfig) -> Output:
 @_out
 def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Output:
     """Record a meter. Ctrl-C ends the recording and keeps it."""
-    from harness.cli.meter.live import LivePower, stop_on_signals
+    from harness.cli.progress import LivePower, stop_on_signals
     from power import open_meter, record
 
     with open_meter(config) as opened, stop_on_signals() as stop, LivePower("recording", seconds) as live:
