@@ -25,9 +25,18 @@ from power import InstrumentInfo, MeterConfig, SampleBlock, open_meter, record
 from power.emulated.lvpm import PACKET_SAMPLES
 from power.emulated.lvpm_analogue import LvpmConverter
 from power.meters import RawSink, StreamingMeter
-from power.meters.monsoon_lvpm import ACCURACY, KIND
+from power.meters.monsoon_lvpm import KIND, accuracy
 from power.wire import LvpmDecoder
-from power.wire.lvpm_frames import DATA, FLAG_OUTPUT_ON, SEQUENCE_MODULUS, encode_frame
+from power.wire.lvpm_frames import (
+    COARSE_REFERENCE_A,
+    DATA,
+    FINE_REFERENCE_A,
+    FLAG_OUTPUT_ON,
+    SEQUENCE_MODULUS,
+    encode_frame,
+)
+
+REFERENCES_A = (FINE_REFERENCE_A, COARSE_REFERENCE_A)
 
 NAME = "replay_memory"
 RATE_HZ = 5000
@@ -86,7 +95,7 @@ class RepeatedLvpm(StreamingMeter):
             rate_hz=RATE_HZ,
             tick_hz=RATE_HZ,
             uniform_ticks=True,
-            accuracy=ACCURACY,
+            accuracy=accuracy(REFERENCES_A, REFERENCES_A),
         )
         super().__init__(config, info, LvpmDecoder(voltage_step_v=125e-6, rate_hz=RATE_HZ))
         self._bytes, self._samples = about_a_second()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import model_validator
 
 from joulefleet.config import ClosedModel, validate
-from joulefleet.errors import StorageError
+from joulefleet.errors import StorageError, StorageFull
 
 R = TypeVar("R", bound="StoredRecord")
 
@@ -134,10 +135,6 @@ def fsync_directory(path: Path) -> None:
 
 def storage_error(path: Path, error: OSError) -> StorageError:
     """The operating system's refusal as an error that says what to do."""
-    import errno
-
-    from joulefleet.errors import StorageFull
-
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageFull(
             f"{path}: no space left ({error.strerror})",

@@ -57,7 +57,14 @@ def import_traces(
             raise DataQualityError(f"{source.name}: ends too early ({error})") from error
         new.describe(
             _provenance(source, basis=f"{format_name}: {source.name}"),
-            imported=import_record(format_name, source, report),
+            imported=ImportRecord(
+                format=format_name,
+                source=source.name,
+                rows=report.rows,
+                bad_rows=report.bad_rows,
+                bad_examples=tuple(str(row) for row in report.examples),
+                notes=dict(report.notes),
+            ),
         )
     return TraceSet(out)
 
@@ -69,15 +76,3 @@ def _provenance(source: Path, *, basis: str) -> Provenance:
         return Provenance(origin=Origin.IMPORTED, basis=basis)
     before = read_record(stored, OriginRecord).provenance
     return before.weakened(weakest([Origin.IMPORTED, before.origin]), basis=basis)
-
-
-def import_record(format_name: str, source: Path, report: ImportReport) -> ImportRecord:
-    """What the manifest keeps of an import."""
-    return ImportRecord(
-        format=format_name,
-        source=source.name,
-        rows=report.rows,
-        bad_rows=report.bad_rows,
-        bad_examples=tuple(str(row) for row in report.examples),
-        notes=dict(report.notes),
-    )

@@ -1,9 +1,10 @@
 """The work order as the agent understands it. The host's side of it is `device_agents.job`."""
+# ruff: noqa: RUF009 - `_entry` is dataclasses.field with a parser
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, Callable
 
 from device_agents.payload.faults import JobFault
@@ -20,60 +21,6 @@ class BlobSpec:
 
     sha256: str
     size: int
-
-
-@dataclass(frozen=True)
-class JobSpec:
-    """One job; `device_agents.job.Job` says what each entry means."""
-
-    workload: str
-    backend: str
-    samples: int
-    epochs: int
-    warmup_epochs: int
-    batch_size: int
-    learning_rate: float | None
-    momentum: float | None
-    seed: int
-    threads: int
-    probe: bool
-    upload: bool
-    quiet: bool
-    on_disconnect: str
-    deadline_s: float
-    decision_timeout_s: float
-    telemetry_hz: float
-    power_hz: float
-    sync: Pattern | None
-    background: LoadSpec | None
-    load_only_s: float
-    temperature_max_c: float | None
-    battery_min_level: float | None
-    model: BlobSpec | None
-    shard: BlobSpec | None
-    graphs: dict[int, BlobSpec]
-
-
-def parse_job(message: dict[str, Any]) -> JobSpec:
-    """The spec in a ``job`` message.
-
-    Raises:
-        JobFault: ``bad_job``; says which entry is wrong.
-    """
-    wanted = {key: value for key, value in message.items() if key not in ("type", "seq", "job_id")}
-    unknown = set(wanted) - set(_FIELDS)
-    missing = set(_FIELDS) - set(wanted)
-    if unknown or missing:
-        wrong = ", ".join(sorted(unknown)) or ", ".join(sorted(missing))
-        raise JobFault("bad_job", f"job: {'unknown' if unknown else 'missing'} entries: {wrong}")
-    return JobSpec(**{name: _parse_field(name, wanted[name]) for name in _FIELDS})
-
-
-def _parse_field(name: str, value: Any) -> Any:
-    try:
-        return _FIELDS[name](value)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise JobFault("bad_job", f"job: {name} is {value!r:.80} ({error})") from error
 
 
 def _whole(low: int, high: int) -> Callable[[Any], int]:
@@ -131,31 +78,61 @@ def _graphs(value: Any) -> dict[int, BlobSpec]:
 
 _DAY_S = 86_400.0
 
-_FIELDS: dict[str, Callable[[Any], Any]] = {
-    "workload": _text,
-    "backend": _choice("numpy", "torch", "onnxruntime"),
-    "samples": _whole(1, 10_000_000),
-    "epochs": _whole(1, 10_000),
-    "warmup_epochs": _whole(0, 10_000),
-    "batch_size": _whole(0, 1_000_000),
-    "learning_rate": _optional(_real(0, 1000)),
-    "momentum": _optional(_real(0, 1)),
-    "seed": _whole(0, 2**63 - 1),
-    "threads": _whole(0, 1024),
-    "probe": _flag,
-    "upload": _flag,
-    "quiet": _flag,
-    "on_disconnect": _choice("stop", "finish"),
-    "deadline_s": _real(0.001, 7 * _DAY_S),
-    "decision_timeout_s": _real(0.001, _DAY_S),
-    "telemetry_hz": _real(0, 5),
-    "power_hz": _real(0, 1000),
-    "sync": _optional(Pattern.parse),
-    "background": _optional(parse_load),
-    "load_only_s": _real(0, _DAY_S),
-    "temperature_max_c": _optional(_real(-100, 200)),
-    "battery_min_level": _optional(_real(0, 1)),
-    "model": _optional(_blob),
-    "shard": _optional(_blob),
-    "graphs": _graphs,
-}
+
+def _entry(parse: Callable[[Any], Any]) -> Any:
+    return field(metadata={"parse": parse})
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job; `device_agents.job.Job` says what each entry means."""
+
+    workload: str = _entry(_text)
+    backend: str = _entry(_choice("numpy", "torch", "onnxruntime"))
+    samples: int = _entry(_whole(1, 10_000_000))
+    epochs: int = _entry(_whole(1, 10_000))
+    warmup_epochs: int = _entry(_whole(0, 10_000))
+    batch_size: int = _entry(_whole(0, 1_000_000))
+    learning_rate: float | None = _entry(_optional(_real(0, 1000)))
+    momentum: float | None = _entry(_optional(_real(0, 1)))
+    seed: int = _entry(_whole(0, 2**63 - 1))
+    threads: int = _entry(_whole(0, 1024))
+    probe: bool = _entry(_flag)
+    upload: bool = _entry(_flag)
+    quiet: bool = _entry(_flag)
+    on_disconnect: str = _entry(_choice("stop", "finish"))
+    deadline_s: float = _entry(_real(0.001, 7 * _DAY_S))
+    decision_timeout_s: float = _entry(_real(0.001, _DAY_S))
+    telemetry_hz: float = _entry(_real(0, 5))
+    power_hz: float = _entry(_real(0, 1000))
+    sync: Pattern | None = _entry(_optional(Pattern.parse))
+    background: LoadSpec | None = _entry(_optional(parse_load))
+    load_only_s: float = _entry(_real(0, _DAY_S))
+    temperature_max_c: float | None = _entry(_optional(_real(-100, 200)))
+    battery_min_level: float | None = _entry(_optional(_real(0, 1)))
+    model: BlobSpec | None = _entry(_optional(_blob))
+    shard: BlobSpec | None = _entry(_optional(_blob))
+    graphs: dict[int, BlobSpec] = _entry(_graphs)
+
+
+def parse_job(message: dict[str, Any]) -> JobSpec:
+    """The spec in a ``job`` message.
+
+    Raises:
+        JobFault: ``bad_job``; says which entry is wrong.
+    """
+    wanted = {key: value for key, value in message.items() if key not in ("type", "seq", "job_id")}
+    entries = {entry.name: entry.metadata["parse"] for entry in fields(JobSpec)}
+    unknown = set(wanted) - set(entries)
+    missing = set(entries) - set(wanted)
+    if unknown or missing:
+        wrong = ", ".join(sorted(unknown)) or ", ".join(sorted(missing))
+        raise JobFault("bad_job", f"job: {'unknown' if unknown else 'missing'} entries: {wrong}")
+    return JobSpec(**{name: _parsed(name, parse, wanted[name]) for name, parse in entries.items()})
+
+
+def _parsed(name: str, parse: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return parse(value)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise JobFault("bad_job", f"job: {name} is {value!r:.80} ({error})") from error

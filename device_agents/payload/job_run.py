@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from device_agents.payload import sync_pattern
 from device_agents.payload.faults import CANCELLED, LINK_LOST, Interrupted, JobFault, LinkLost
 from device_agents.payload.interference import Interference
-from device_agents.payload.link.blobs import cached, store
-from device_agents.payload.link.conversation import Conversation
+from device_agents.payload.link.conversation import Conversation, cached, store
 from device_agents.payload.link.wire import PROTOCOL_VERSION
 from device_agents.payload.recording.clocks import changes
 from device_agents.payload.recording.journal import JobJournal, Markers

@@ -90,12 +90,6 @@ _typed: dict[tuple[str, str], str] = {}
 _typing = threading.Lock()
 
 
-def forget_passwords() -> None:
-    """Ask again for every password that was typed."""
-    with _typing:
-        _typed.clear()
-
-
 def _log_in_as_typed(transport: paramiko.Transport, user: str, address: str) -> None:
     """Ask once: a bench connects for every job. What was typed and accepted stays in memory, only there."""
     with _typing:  # and for one device at a time

@@ -3,31 +3,22 @@
 Shipped to devices: Python 3.9, and nothing is imported before a name is used.
 """
 
-_HOMES = {
-    "EpochResult": "trainer",
-    "LocalTrainer": "trainer",
-    "MODELS": "models",
-    "OnnxRuntimeTrainer": "backend_onnxruntime",
-    "Softmax": "softmax",
-    "TASKS": "tasks",
-    "Task": "tasks",
-    "TorchTrainer": "backend_torch",
-    "batch_sizes": "tasks",
-    "build": "models",
-    "cross_entropy": "tasks",
-    "find_task": "tasks",
-    "initial_state": "models",
-    "load_state": "models",
-    "state_arrays": "models",
-    "synthetic_shard": "tasks",
+_NAMES = {
+    "backend_onnxruntime": ("OnnxRuntimeTrainer",),
+    "backend_torch": ("TorchTrainer",),
+    "models": ("MODELS", "build", "initial_state", "load_state", "state_arrays"),
+    "softmax": ("Softmax",),
+    "tasks": ("TASKS", "Task", "batch_sizes", "cross_entropy", "find_task", "synthetic_shard"),
+    "trainer": ("EpochResult", "LocalTrainer"),
 }
-__all__ = list(_HOMES)
+__all__ = sorted(name for names in _NAMES.values() for name in names)  # noqa: PLE0605
 
 
 def __getattr__(name):
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(__import__(f"{__name__}.{_HOMES[name]}", fromlist=[name]), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(__import__(f"{__name__}.{module}", fromlist=[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__():

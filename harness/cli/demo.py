@@ -22,8 +22,7 @@ def demo(root: Path, seed: int, quick: bool) -> Output:
     read the power that their processor time stands for. Act 2: the profiles drive a fleet with generated
     people, FedRank against FedAvg and Oort. Act 3: what early exit saves. Every number says where it is from.
     """
-    from harness.cli.meter.live import stop_on_signals
-    from harness.cli.progress import progress
+    from harness.cli.progress import progress, stop_on_signals
     from harness.demo.local_bench import FULL, QUICK
     from harness.demo.outcome import as_dict, lines
     from harness.demo.run import run_demo

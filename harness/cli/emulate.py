@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.engine_options import check_engine, engine_options, ray_cluster
-from harness.cli.frame import Command, Output, columns, root_option
+from harness.cli.frame import Callback, Command, Output, columns, root_option
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
@@ -19,6 +19,42 @@ if TYPE_CHECKING:
     from emulator.runs import BatchEntry, BatchIndex
     from emulator.scale import Cluster
     from harness.demo.run import Advance
+
+
+def engine_options(command: Callback) -> Callback:
+    """Give a command both options, as ``engine`` and ``ray_address``."""
+    address = click.option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="Address of a running Ray cluster; without it, one is started on this machine.",
+    )
+    engine = click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="On this machine's cores, or on a Ray cluster; the results are the same.",
+    )
+    return engine(address(command))
+
+
+def check_engine(engine: str, ray_address: str | None) -> None:
+    """An address without the engine it belongs to is a mistake."""
+    if ray_address is not None and engine != "ray":
+        raise click.UsageError("--ray-address goes with `--engine ray`.")
+
+
+@contextmanager
+def ray_cluster(engine: str, ray_address: str | None) -> Iterator[Cluster | None]:
+    """The Ray cluster to run on, if any."""
+    if engine == "local":
+        yield None
+        return
+    from emulator.scale import connected
+
+    # Ray prints what its nodes have to say to standard output, which is for results.
+    with redirect_stdout(sys.stderr), connected(ray_address) as cluster:
+        yield cluster
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -78,13 +114,14 @@ def emulate(
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
         return _continued(resumed, ray_cluster(engine, ray_address), accept_other_software)
     from emulator import load_scenario
-    from emulator.runs import plan, start
+    from emulator.runs import make_selector, plan, start
     from emulator.scenario import scenario_text
 
     found = load_scenario(str(scenario))
     names = [name.strip() for name in selectors.split(",")] if selectors else [found.selector.name]
     index = plan(found, names, seeds or found.seeds)
-    _check_selectors(index)
+    for planned in index.planned:  # a misspelt name or option is found now, not after hours
+        make_selector(index.scenario_of(planned))
     if dry_run:
         return _dry_run(index)
     # The cluster first: if there is none, no run is left behind.
@@ -99,14 +136,6 @@ def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accep
         run, index = reopen(path, accept_other_software=accept)
         with run:
             return _played(run, index, cluster)
-
-
-def _check_selectors(index: BatchIndex) -> None:
-    """A misspelt name or option is found now, not after hours."""
-    from emulator.runs import make_selector
-
-    for planned in index.planned:
-        make_selector(index.scenario_of(planned))
 
 
 def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:

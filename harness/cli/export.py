@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output, root_option
+from harness.cli.frame import Command, Output, run_argument
 
 if TYPE_CHECKING:
     from harness.results.stored_run import StoredRun
 
 
 @click.command("export", cls=Command)
-@click.argument("run")
-@root_option()
+@run_argument
 @click.option("--format", "form", type=click.Choice(["csv", "parquet", "perfetto", "junit"]))
 @click.option(
     "--out", type=click.Path(path_type=Path),
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     help="Add the run to this file store (mlruns) of MLflow.",
 )  # fmt: skip
 def export(
-    run: str,
-    root: Path,
+    run: Path,
     form: str | None,
     out: Path | None,
     max_rows: int | None,
@@ -42,10 +40,9 @@ def export(
 ) -> Output:
     """Write RUN as CSV, Parquet, a Perfetto (Chrome) trace, JUnit XML, or for TensorBoard or MLflow."""
     from harness.results.stored_run import StoredRun
-    from joulefleet.runstore import find_run
 
     _check(form, out, max_rows, tensorboard or mlflow)
-    stored = StoredRun(find_run(root, run))
+    stored = StoredRun(run)
     written: list[dict[str, Any]] = []
     if form is not None and out is not None:
         files = _WRITERS[form](stored, out, max_rows)
@@ -75,13 +72,13 @@ def _line(file: dict[str, Any]) -> str:
 
 
 def _csv(run: StoredRun, out: Path, max_rows: int | None) -> list[dict[str, Any]]:
-    from harness.export.csv import MAX_ROWS, export_csv
+    from harness.export.tables import MAX_ROWS, export_csv
 
     return [asdict(file) for file in export_csv(run, out, max_rows=max_rows or MAX_ROWS)]
 
 
 def _parquet(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
-    from harness.export.parquet import export_parquet
+    from harness.export.tables import export_parquet
 
     return [{"file": file, "rows": rows} for file, rows in export_parquet(run, out).items()]
 
@@ -118,20 +115,18 @@ _WRITERS = {"csv": _csv, "parquet": _parquet, "perfetto": _perfetto, "junit": _j
 
 
 @click.command("report", cls=Command)
-@click.argument("run")
-@root_option()
+@run_argument
 @click.option("--partial", is_flag=True, help="Of an unfinished experiment: go on without what is missing.")
 @click.option("--open", "show", is_flag=True, help="Show it in the browser.")
-def report(run: str, root: Path, partial: bool, show: bool) -> Output:
+def report(run: Path, partial: bool, show: bool) -> Output:
     """Make the HTML page of RUN: one file, no network needed.
 
     RUN is a run of `joulefleet bench`, `probing`, `emulate` or `experiment`. Beside the page of a run on the
     bench stand its JUnit results and epochs, beside that of an experiment its tables.
     """
     from harness.outputs import write_outputs
-    from joulefleet.runstore import find_run
 
-    page = write_outputs(find_run(root, run), partial=partial)[0]
+    page = write_outputs(run, partial=partial)[0]
     if show:
         import webbrowser
 

@@ -11,13 +11,14 @@ A command is a function that returns an `Output`::
 
 from __future__ import annotations
 
+import functools
 import json
 import traceback
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -34,11 +35,13 @@ class Output:
         data: For ``--json``: plain data, or a function that makes it.
         text: For people: text, or lines of it; the data if None.
         exit_code: Of the process; a code other than 0 for "worked, and the answer is no".
+        warnings: For people, beside a text that is meant for a file and has no place for them.
     """
 
     data: Any
     text: str | list[str] | None = None
     exit_code: int = 0
+    warnings: Sequence[str] = ()
 
 
 class Command(click.Command):
@@ -67,6 +70,8 @@ class Command(click.Command):
         else:
             for line in [output.text] if isinstance(output.text, str) else output.text:
                 click.echo(line)
+            for warning in output.warnings:
+                click.echo(f"warning: {warning}", err=True)
         return output.exit_code
 
 
@@ -76,6 +81,20 @@ def root_option(
     """``--root``: where runs are, or where a new one goes."""
     kind = click.Path(path_type=Path, file_okay=False)
     return click.option("--root", type=kind, default=folder, show_default=True, help=text)
+
+
+def run_argument(command: Callback) -> Callback:
+    """RUN and ``--root``: the command is given the run's folder as ``run``."""
+
+    @root_option()
+    @click.argument("run")
+    @functools.wraps(command)
+    def with_run(root: Path, run: str, **rest: Any) -> Any:
+        from joulefleet.runstore import find_run
+
+        return command(run=find_run(root, run), **rest)
+
+    return cast("Callback", with_run)
 
 
 def inventory_option(text: str = "File that lists the devices.") -> Callable[[Callback], Callback]:

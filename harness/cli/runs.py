@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from harness.cli.frame import Group, Output, columns, root_option
+from harness.cli.frame import Group, Output, columns, root_option, run_argument
 
 _root = root_option()
 
@@ -30,29 +30,26 @@ def list_runs(root: Path) -> Output:
 
 
 @runs.command("show")
-@_root
-@click.argument("run")
-def show_run(root: Path, run: str) -> Output:
+@run_argument
+def show_run(run: Path) -> Output:
     """Show one run: its record, tables with row counts, and files."""
-    from joulefleet.runstore import find_run, table_rows
+    from joulefleet.runstore import table_rows
     from joulefleet.runstore.run import read_run
 
-    path = find_run(root, run)
-    record = read_run(path)
+    record = read_run(run)
     tables = {
-        str(file.relative_to(path)): table_rows(file)
-        for file in sorted(path.rglob("*"))
+        str(file.relative_to(run)): table_rows(file)
+        for file in sorted(run.rglob("*"))
         if file.suffix in (".parquet", ".arrows") and not file.name.startswith(".")
     }
-    files = sorted(str(f.relative_to(path)) for f in path.rglob("*") if f.is_file() and f.name[0] != ".")
+    files = sorted(str(f.relative_to(run)) for f in run.rglob("*") if f.is_file() and f.name[0] != ".")
     data: dict[str, Any] = {
         **record.model_dump(mode="json"),
-        "path": str(path),
+        "path": str(run),
         "tables": tables,
         "files": files,
     }
-
-    lines = [f"{path.name}  {record.kind}, {record.status.value}"]
+    lines = [f"{run.name}  {record.kind}, {record.status.value}"]
     lines += [f"  error: {record.error}"] if record.error else []
     lines += [f"  {name}" + (f"  {tables[name]:,} rows" if name in tables else "") for name in files]
     return Output(data, lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -74,14 +75,10 @@ class DemoResult:
         return self.run / REPORT_FILE
 
 
-def look_commands(result: DemoResult) -> list[tuple[str, str]]:
-    """Commands that show more of what the demo made."""
-    return [(what, _filled(command, result)) for what, command in LOOK]
-
-
-def next_commands(result: DemoResult) -> list[tuple[str, str]]:
-    """The way from here to real hardware."""
-    return [(what, _filled(command, result)) for what, command in NEXT]
+def commands(result: DemoResult, which: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """`LOOK` or `NEXT` with the folders of this demo in them."""
+    places = {"run": result.run, "bench": result.bench, "replay": result.replay}
+    return [(what, command.format(**places)) for what, command in which]
 
 
 def activation() -> str:
@@ -91,10 +88,6 @@ def activation() -> str:
         return ""
     here = Path.cwd()
     return f". {script.relative_to(here) if script.is_relative_to(here) else script}"
-
-
-def _filled(command: str, result: DemoResult) -> str:
-    return command.format(run=result.run, bench=result.bench, replay=result.replay)
 
 
 def method_rows(result: DemoResult) -> tuple[MethodRow, ...]:
@@ -120,7 +113,7 @@ def as_dict(result: DemoResult) -> dict[str, Any]:
             "numbers": experiment_data(result.results),
         },
         "probing": _probing(result),
-        "next": [command for _, command in next_commands(result)],
+        "next": [command for _, command in commands(result, NEXT)],
     }
 
 
@@ -168,9 +161,9 @@ def lines(result: DemoResult) -> list[str]:
     found.append(_act(result, 2, "saved by early exit: time, energy"))
     found += [f"  {line}" for line in _savings(result)]
     found += ["", f"look at   {result.report}"]
-    found += [f"          {command}" for _, command in look_commands(result)]
+    found += [f"          {command}" for _, command in commands(result, LOOK)]
     found += ["", "next, with real hardware"]
-    found += [f"          {command}" for _, command in next_commands(result)]
+    found += [f"          {command}" for _, command in commands(result, NEXT)]
     if command := activation():
         found += ["", f"first     {command}    # in every new terminal: `joulefleet` is not on the PATH"]
     return found

@@ -9,7 +9,7 @@ from device_agents.protocol import Phase
 from emulator import Accounting
 from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
-from harness.demo.outcome import DemoResult, look_commands, next_commands
+from harness.demo.outcome import LOOK, NEXT, DemoResult, commands
 from harness.probing.formula import COUNTED
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
@@ -176,8 +176,8 @@ def _next(result: DemoResult) -> Section:
         "Where to go from here",
         "The demo did what these commands do.",
         tables=[
-            Table(["look closer at", "command"], look_commands(result)),
-            Table(["with real hardware", "command"], next_commands(result)),
+            Table(["look closer at", "command"], commands(result, LOOK)),
+            Table(["with real hardware", "command"], commands(result, NEXT)),
         ],
     )
 

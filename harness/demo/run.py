@@ -29,7 +29,7 @@ from harness.demo.local_bench import FULL, DemoSize, local_bench
 from harness.demo.outcome import DemoResult
 from harness.demo.page import demo_page
 from harness.outputs import OUTPUTS, write_experiment
-from harness.probing.predict import Prediction, Question, predict
+from harness.probing.predict import Prediction, predict_savings
 from harness.profiles.library import Stored, build_run_profiles
 from harness.results.stored_run import StoredRun
 from harness.rounds.session import Session
@@ -222,8 +222,8 @@ def _replay(
 
 def _predicted(profiles: tuple[Stored, ...], seed: int) -> Prediction:
     """Act 3, by the formula; each profile stands for as many devices as are drawn from it."""
-    question = Question(candidates=(CANDIDATES,), chosen=(CHOSEN,), distinct=False, seed=seed)
-    return predict([one.profile for one in profiles], question)
+    found = [one.profile for one in profiles]
+    return predict_savings(found, candidates=(CANDIDATES,), chosen=(CHOSEN,), distinct=False, seed=seed)
 
 
 def replayed_savings(runs: Sequence[FinishedRun]) -> AgainstVanilla:

@@ -39,29 +39,6 @@ ROUNDS_PER_WORLD = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked.
-
-    Attributes:
-        candidates: M, one or more.
-        chosen: K, one or more.
-        local_epochs: l_ep; that of the profiles if None.
-        rule: Who goes on: anyone, the fastest or the cheapest probes.
-        energy: Kind of energy.
-        distinct: Whether a profile is one device, which takes part once in a round, or a class of them.
-        seed: Of the draws.
-    """
-
-    candidates: tuple[int, ...]
-    chosen: tuple[int, ...]
-    local_epochs: int | None = None
-    rule: Rule = "random"
-    energy: EnergyKind = "marginal"
-    distinct: bool = True
-    seed: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class PredictedSaving(Saving[Interval]):
     """The same with the standard deviation of the shares between rounds."""
 
@@ -102,38 +79,6 @@ class Prediction:
     notes: tuple[str, ...]
 
 
-def predict(profiles: Sequence[DeviceProfile], question: Question) -> Prediction:
-    """Predict the savings for every M and K with K <= M.
-
-    Raises:
-        ConfigError: No profiles, profiles of different work, or more candidates than devices.
-        DataQualityError: A profile lacks a cost that the question needs.
-    """
-    _require_same_work(profiles)
-    local_epochs = question.local_epochs or profiles[0].local_epochs
-    if local_epochs is None:
-        raise ConfigError("the profiles do not say how many local epochs a round has", hint="give --epochs")
-    pairs = [(m, k) for m in question.candidates for k in question.chosen if k <= m]
-    if not pairs:
-        raise ConfigError(
-            "no M with a K that is not larger", hint="choose fewer devices than there are candidates"
-        )
-    if question.distinct:
-        _require_enough_devices(profiles, max(m for m, _ in pairs))
-    means, notes = mean_costs(profiles, question.energy)
-    if warm := sum(bool(profile.warmup_epochs) for profile in profiles):
-        notes.append(
-            f"{warm} of {len(profiles)} profiles were measured after warm-up epochs, "
-            "which rounds do not have: a real probe may take longer"
-        )
-    worlds = draw_worlds(profiles, means, question.energy, WORLDS, generator(question.seed, "worlds"))
-    cells = tuple(_cell(means, worlds, m, k, local_epochs, question) for m, k in pairs)
-    origin = weakest([Origin.SCALED, *(profile.origin for profile in profiles)])
-    return Prediction(
-        cells, origin, local_epochs, len(profiles), question.energy, question.rule, tuple(notes)
-    )
-
-
 def predict_savings(
     profiles: Sequence[DeviceProfile],
     *,
@@ -145,7 +90,17 @@ def predict_savings(
     distinct: bool = True,
     seed: int = 1,
 ) -> Prediction:
-    """What stopping after the first epoch saves, predicted for every M and K; arguments as in `Question`.
+    """What stopping after the first epoch saves, predicted for every M and K with K <= M.
+
+    Args:
+        profiles: Of the devices, or of classes of them.
+        candidates: M, one or more.
+        chosen: K, one or more.
+        local_epochs: l_ep; that of the profiles if None.
+        rule: Who goes on: anyone, the fastest or the cheapest probes.
+        energy: Kind of energy.
+        distinct: Whether a profile is one device, which takes part once in a round, or a class of them.
+        seed: Of the draws.
 
     Example:
         >>> phones = reference_fleet("mnist-lenet5")
@@ -154,10 +109,33 @@ def predict_savings(
 
     Raises:
         ConfigError: No profiles, profiles of different work, or more candidates than devices.
-        DataQualityError: A profile lacks a cost that the question needs.
+        DataQualityError: A profile lacks a cost that is needed.
     """
-    sizes = tuple(candidates), tuple(chosen)
-    return predict(profiles, Question(*sizes, local_epochs, rule, energy, distinct, seed))
+    _require_same_work(profiles)
+    epochs = local_epochs or profiles[0].local_epochs
+    if epochs is None:
+        raise ConfigError("the profiles do not say how many local epochs a round has", hint="give --epochs")
+    pairs = [(m, k) for m in candidates for k in chosen if k <= m]
+    if not pairs:
+        raise ConfigError(
+            "no M with a K that is not larger", hint="choose fewer devices than there are candidates"
+        )
+    if distinct:
+        _require_enough_devices(profiles, max(m for m, _ in pairs))
+    means, notes = mean_costs(profiles, energy)
+    if warm := sum(bool(profile.warmup_epochs) for profile in profiles):
+        notes.append(
+            f"{warm} of {len(profiles)} profiles were measured after warm-up epochs, "
+            "which rounds do not have: a real probe may take longer"
+        )
+    worlds = draw_worlds(profiles, means, energy, WORLDS, generator(seed, "worlds"))
+    cells = []
+    for m, k in pairs:
+        rng = generator(seed, "rounds", m, k)
+        rounds = [rng.choice(len(means), m, replace=not distinct) for _ in range(ROUNDS)]
+        cells.append(_cell(means, worlds, rounds, k, epochs, rule))
+    origin = weakest([Origin.SCALED, *(profile.origin for profile in profiles)])
+    return Prediction(tuple(cells), origin, epochs, len(profiles), energy, rule, tuple(notes))
 
 
 def _require_same_work(profiles: Sequence[DeviceProfile]) -> None:
@@ -185,14 +163,16 @@ def _require_enough_devices(profiles: Sequence[DeviceProfile], candidates: int) 
 
 
 def _cell(
-    means: PhaseCosts, worlds: Sequence[PhaseCosts], m: int, k: int, epochs: int, question: Question
+    means: PhaseCosts,
+    worlds: Sequence[PhaseCosts],
+    rounds: Sequence[NDArray[np.int64]],
+    k: int,
+    epochs: int,
+    rule: Rule,
 ) -> PredictedCell:
-    rng = generator(question.seed, "rounds", m, k)
-    rounds = [rng.choice(len(means), m, replace=not question.distinct) for _ in range(ROUNDS)]
-
     def counted(costs: PhaseCosts, n: int) -> NDArray[np.float64]:
         of_rounds = [costs.taken(drawn) for drawn in rounds[:n]]
-        return count_rounds([(one, _choose(one, k, question.rule)) for one in of_rounds], epochs)
+        return count_rounds([(one, _choose(one, k, rule)) for one in of_rounds], epochs)
 
     draws = CountedRounds(
         counted(means, ROUNDS), [counted(costs, ROUNDS_PER_WORLD) for costs in worlds], drawn=True
@@ -201,7 +181,7 @@ def _cell(
         accounting: PredictedSaving(*draws.saving(accounting), *draws.saved_sds(accounting))
         for accounting in Accounting
     }
-    return PredictedCell(*draws.totals(), savings, m, k)
+    return PredictedCell(*draws.totals(), savings, len(rounds[0]), k)
 
 
 VANILLA_S, VANILLA_J = 0, 1

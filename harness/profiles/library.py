@@ -148,10 +148,8 @@ def read(path: Path) -> Stored:
 
 def run_profiles(run: Path) -> list[Stored]:
     """The profiles of a run."""
-    verify = verifier(run)
-    return [
-        Stored(load_profile(path, verify=verify), path) for path in sorted((run / PROFILES).glob("*.json"))
-    ]
+    verify, files = verifier(run), sorted((run / PROFILES).glob("*.json"))
+    return [Stored(load_profile(path, verify=verify), path) for path in files]
 
 
 def profiles_at(places: Iterable[Path]) -> list[DeviceProfile]:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from emulator import Accounting
 from harness.report.bench_sections import (
     capped,
     clock_section,
@@ -15,13 +20,15 @@ from harness.report.bench_sections import (
     run_facts,
     traces_section,
 )
-from harness.report.federated_rounds import rounds_section
-from harness.report.page import Cell, Number, Page, Section
+from harness.report.charts import Chart, Series
+from harness.report.page import Cell, Number, Page, Section, Table
 from harness.report.profile_tables import profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import Row, epoch_table
-from harness.rounds.record import FEDERATION
-from joulefleet.provenance import Origin
+from harness.rounds.record import FEDERATION, FederatedRoundRecord, read_federated_rounds
+from joulefleet.errors import StorageError
+from joulefleet.provenance import Origin, weakest
+from joulefleet.runstore import read_table
 
 
 def bench_page(run: StoredRun) -> Page:
@@ -79,4 +86,72 @@ def _epoch(row: Row) -> list[Cell]:
         number("net_j", "J"),
         origin,
         "; ".join(remarks),
+    ]
+
+
+TEXT = (
+    "Costs are those of the devices alone, from their meters and markers. Honest accounting counts every "
+    "device that took part, selected only leaves out the energy of those that were stopped, free leaves out "
+    "the probing epoch too."
+)
+
+
+def rounds_section(run: Path) -> Section:
+    """Every round that was closed; a run that was cut short has those before."""
+    rows = _closed(run)
+    if not rows:
+        return Section("Rounds", "No round has been closed.")
+    records = {record.number: record for record in read_federated_rounds(run)}
+    headers = ["round", "went on", "stopped", "failed", "test accuracy", "loss", "time"]
+    headers += [f"energy, {accounting.value.replace('_', ' ')}" for accounting in Accounting]
+    table = Table([*headers, "origin"], [_round_row(row, records.get(row["round"])) for row in rows])
+    return Section("Rounds", TEXT, charts=_round_charts(rows), tables=[table])
+
+
+def _closed(run: Path) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = read_table(run, "rounds").to_pylist()
+    except StorageError:  # it ended before the table was made
+        return []
+    return rows
+
+
+def _round_row(row: Mapping[str, Any], record: FederatedRoundRecord | None) -> list[Cell]:
+    origin = Origin(row["cost_origin"])
+    parts = () if record is None else record.parts
+    went_on = [part.device for part in parts if part.chosen and not part.failure]
+    stopped = [part.device for part in parts if not part.chosen and not part.failure]
+    failed = [part.device for part in parts if part.failure]
+    return [
+        str(row["round"]),
+        *(", ".join(names) or "nobody" for names in (went_on, stopped, failed)),
+        _shown(100 * row["test_accuracy"], "%", origin),
+        _shown(row["loss"], "", origin),
+        _shown(row[f"time_s_{Accounting.HONEST.value}"], "s", origin),
+        *(_shown(row[f"energy_j_{accounting.value}"], "J", origin) for accounting in Accounting),
+        origin,
+    ]
+
+
+def _shown(value: float, unit: str, origin: Origin) -> str:
+    return Number(value, unit, origin).text if np.isfinite(value) else "not known"
+
+
+def _round_charts(rows: list[dict[str, Any]]) -> list[Chart]:
+    number = np.array([row["round"] for row in rows], dtype=np.float64)
+    origin = weakest(Origin(row["cost_origin"]) for row in rows).value
+
+    def series(label: str, column: str, scale: float = 1.0) -> Series:
+        return Series(label, scale * np.array([row[column] for row in rows], dtype=np.float64), points=True)
+
+    accuracy = series("test accuracy (%)", "test_accuracy", 100.0)
+    time = series("time (s)", f"time_s_{Accounting.HONEST.value}")
+    energy = [
+        series(f"{accounting.value.replace('_', ' ')} (J)", f"energy_j_{accounting.value}")
+        for accounting in Accounting
+    ]
+    return [
+        Chart("Test accuracy", "round", "test accuracy (%)", number, [accuracy], origin),
+        Chart("Time of a round", "round", "time (s)", number, [time], origin),
+        Chart("Energy of a round", "round", "energy (J)", number, energy, origin),
     ]

@@ -30,9 +30,9 @@ from harness.report.experiment_tables import (
     energy_table,
     fairness_table,
     short_cells,
+    sweep_sections,
 )
 from harness.report.page import Fold, Page, Section, Table
-from harness.report.sweep_sections import sweep_sections
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunRecord
 

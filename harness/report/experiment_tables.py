@@ -1,4 +1,4 @@
-"""Tables of an experiment's page: cells with badges, and what methods do to the fleet."""
+"""Tables of an experiment's page, and its sections about a quantity that was varied."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from collections.abc import Mapping, Sequence
 
 from emulator import Accounting
 from emulator.compare import BASELINE
-from emulator.experiments import MethodRow
-from emulator.experiments.behaviour import DROPPED, ENERGY_PARTS, Behaviour
-from emulator.experiments.render import main_row
-from harness.report.page import Cell, Table
+from emulator.experiments import MethodRow, SweptQuantity, VariantSummary
+from emulator.experiments.behaviour import DROPPED, ENERGY_PARTS, Behaviour, behaviour
+from emulator.experiments.render import HEADER, LEGEND, TARGET_HEADER, basis, main_row, target_row
+from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
+from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
+from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
+from emulator.experiments.vanilla import vanilla_rows
+from emulator.selectors import shown_name
+from harness.report.experiment_charts import SweepPoint, energy_bars, sweep_charts
+from harness.report.page import Cell, Figure, Section, Table
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
@@ -35,11 +41,6 @@ ENERGY_CAPTION = (
     "Energy of all devices in a whole run, mean over seeds. Waiting for the choice is shown here, but the "
     "paper's R_E and the other tables leave it out."
 )
-
-
-def with_badges(header: Sequence[str], ours: str, theirs: str) -> list[str]:
-    """A header whose last columns are the paper's, with a column for the badge of each side."""
-    return [*header[:-PAPER_COLUMNS], ours, *header[-PAPER_COLUMNS:], theirs]
 
 
 def main_cells(row: MethodRow) -> list[Cell]:
@@ -98,3 +99,62 @@ def dropped_table(found: Mapping[str, Behaviour]) -> Table:
     ]
     header = ["method", "participations", *(fate.value for fate in DROPPED), "here"]
     return Table(header, rows, "Drop-outs by reason, per run, mean over seeds.")
+
+
+CAPTION = f"{VANILLA_NOTE}. {VANILLA_PAPER}."
+
+
+def sweep_sections(summaries: Sequence[VariantSummary]) -> list[Section]:
+    """Every series of an experiment."""
+    series = dict.fromkeys(one.variant.swept for one in summaries if one.variant.swept)
+    return [section for swept in series for section in _sweep(swept, summaries)]
+
+
+def _sweep(swept: SweptQuantity, summaries: Sequence[VariantSummary]) -> list[Section]:
+    """A series, a section for each method: its own variants, and the one they start from if it has it too."""
+    own = [one for one in summaries if one.variant.swept == swept]
+    bases = [one for one in summaries if one.variant.name == own[0].variant.baseline]
+    title = (bases or own)[0].variant.title
+    methods = [row.method for row in own[0].rows if row.method != BASELINE]
+    return [
+        _series_of(f"{title}: {shown_name(method)} over {swept.quantity}", swept, [*own, *bases], method)
+        for method in methods
+    ]
+
+
+def _series_of(title: str, swept: SweptQuantity, summaries: Sequence[VariantSummary], method: str) -> Section:
+    points = _points(swept, summaries, method)
+    spent = {f"{p.value:g}": behaviour(p.summary.runs[method]) for p in points}
+    saved = [
+        [f"{p.value:g}", *vanilla_rows({method: p.vanilla})[0], Origin.EMULATED] for p in points if p.vanilla
+    ]
+    tables = [
+        Table(
+            [swept.quantity, *HEADER[:-PAPER_COLUMNS], "here", *HEADER[-PAPER_COLUMNS:], "there"],
+            [[f"{p.value:g}", *main_cells(p.row)] for p in points],
+            f"Unlike the paper: {points[0].summary.reductions}.",
+        ),
+        Table(
+            [swept.quantity, "target %", *TARGET_HEADER, "here"],
+            [
+                [f"{p.value:g}", f"{100 * p.summary.target:.4g}", *target_row(p.row), Origin.EMULATED]
+                for p in points
+            ],
+            f"Target: {points[0].summary.target_note}.",
+        ),
+        *([Table([swept.quantity, *VANILLA_HEADER, "here"], saved, CAPTION)] if saved else []),
+        energy_table(swept.quantity, spent),
+    ]
+    bars = energy_bars({f"{swept.quantity} {value}": one for value, one in spent.items()})
+    charts: list[Figure] = [*sweep_charts(swept.quantity, points), bars]
+    return Section(title, f"{LEGEND}. {basis(points[0].summary)}.", charts=charts, tables=tables)
+
+
+def _points(swept: SweptQuantity, summaries: Sequence[VariantSummary], method: str) -> list[SweepPoint]:
+    found = [
+        SweepPoint(swept.value(one.variant.scenario), row, one)
+        for one in summaries
+        for row in one.rows
+        if row.method == method
+    ]
+    return sorted(found, key=lambda point: point.value)

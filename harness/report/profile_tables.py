@@ -8,8 +8,7 @@ import numpy as np
 
 from harness.report.charts import Chart, Series
 from harness.report.page import Cell, ErrorBar, Fold, Number, Section, Table
-from harness.results.profile_table import profile_table
-from harness.results.tables import Row
+from harness.results.tables import Row, profile_table
 from joulefleet.provenance import Origin
 from power import DeviceProfile
 

@@ -13,8 +13,8 @@ from joulefleet.errors import StorageError
 from joulefleet.records import canonical_json, storage_error
 
 
-class Journal:
-    """Append-only JSON lines. Each ``append`` is one write, so a kill tears at most the last line."""
+class AppendOnlyFile:
+    """A file that only grows: what is appended is there whole, or not at all."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -22,6 +22,41 @@ class Journal:
             self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
             raise storage_error(path, error) from error
+
+    def sync(self) -> None:
+        """Make everything appended so far survive a power cut."""
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+
+    def _write(self, data: Any, *, sync: bool = False) -> None:
+        view = memoryview(data).cast("B")
+        try:
+            size = os.fstat(self._fd).st_size
+            try:
+                while view:
+                    view = view[os.write(self._fd, view) :]
+                if sync:
+                    os.fsync(self._fd)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._fd, size)
+                raise
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+
+    def abandon(self) -> None:
+        """Stop writing and leave the file as it is, readable."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Journal(AppendOnlyFile):
+    """Append-only JSON lines. Each ``append`` is one write, so a kill tears at most the last line."""
 
     def __enter__(self) -> Journal:
         return self
@@ -31,30 +66,11 @@ class Journal:
 
     def append(self, record: dict[str, Any]) -> None:
         """Append one record; either the whole line is there afterwards, or none of it."""
-        line = canonical_json(record) + b"\n"
-        size = os.fstat(self._fd).st_size
-        try:
-            if os.write(self._fd, line) != len(line):
-                raise OSError(28, "short write")  # ENOSPC: the kernel wrote what still fitted
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, size)
-            raise storage_error(self.path, error) from error
-
-    def sync(self) -> None:
-        """Make everything appended so far survive a power cut."""
-        try:
-            os.fsync(self._fd)
-        except OSError as error:
-            raise storage_error(self.path, error) from error
+        self._write(canonical_json(record) + b"\n")
 
     def close(self) -> None:
         """Flush to disk and close."""
-        if self._fd >= 0:
-            with contextlib.suppress(OSError):
-                os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+        self.abandon()
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 import joulefleet
-from joulefleet.errors import JoulefleetError, StorageError
+from joulefleet.errors import StorageError, describe
 from joulefleet.records import StoredRecord, read_record, storage_error, write_record
 from joulefleet.runstore.journal import Journal
 from joulefleet.runstore.table import TableWriter
@@ -106,13 +106,12 @@ class Run:
             elif issubclass(kind, KeyboardInterrupt):
                 self._finish(RunStatus.INTERRUPTED, "interrupted")
             else:
-                text = error.message if isinstance(error, JoulefleetError) else f"{kind.__name__}: {error}"
-                self._finish(RunStatus.FAILED, text)
+                self._finish(RunStatus.FAILED, describe(error or kind()))
         finally:
             logging.getLogger().removeHandler(self._log)
             with contextlib.suppress(OSError):  # a full disk refuses even the last line of the log
                 self._log.close()
-            self._lock.release()
+            self._lock.close()
 
     def leave_open(self, why: str) -> None:
         """Leave the run so that it can be resumed although nothing failed: a part of it was not asked for."""
@@ -171,7 +170,7 @@ class RunLock:
                 f"{path}: another process is writing this run", hint="wait for it, or stop that process"
             ) from error
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let others take the lock."""
         if self._fd >= 0:
             os.close(self._fd)

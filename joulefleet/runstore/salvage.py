@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,8 +53,7 @@ def salvage_run(path: Path) -> SalvageReport:
     """
     record = read_run(path)
     report = SalvageReport(path, status=record.status)
-    lock = RunLock(path)
-    try:
+    with contextlib.closing(RunLock(path)):
         _close_tables(path, report)
         _cut_journals(path, report)
         for leftover in sorted(path.rglob(".*.tmp")):
@@ -63,8 +63,6 @@ def salvage_run(path: Path) -> SalvageReport:
             report.status = RunStatus.SALVAGED
             ended = record.model_copy(update={"status": RunStatus.SALVAGED, "ended_utc": datetime.now(UTC)})
             write_record(path / RUN_FILE, ended, replace=True)
-    finally:
-        lock.release()
     return report
 
 

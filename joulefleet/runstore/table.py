@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from joulefleet.errors import StorageError
 from joulefleet.records import publish, storage_error
+from joulefleet.runstore.journal import AppendOnlyFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,7 @@ _PENDING_BATCHES = 256  # then they are joined: a batch of one row takes some 10
 _FSYNC_PERIOD_S = 1.0
 
 
-class TableWriter:
+class TableWriter(AppendOnlyFile):
     """Appends record batches to ``<directory>/<name>.arrows`` and turns it into Parquet on a clean close.
 
     Use as a context manager: leaving without an exception closes cleanly, with one it keeps the stream.
@@ -60,13 +61,9 @@ class TableWriter:
             self._reopen()
         elif self.parquet_path.exists() or self.stream_path.exists():
             raise StorageError(f"{self.parquet_path}: exists already, not overwritten")
-        try:
-            self._fd = os.open(self.stream_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise storage_error(self.stream_path, error) from error
-        self._size = os.fstat(self._fd).st_size
+        super().__init__(self.stream_path)
         self._synced_at = time.monotonic()
-        if self._size == 0:
+        if self.stream_path.stat().st_size == 0:
             self._write(schema.serialize())
 
     def __enter__(self) -> TableWriter:
@@ -97,14 +94,6 @@ class TableWriter:
         self._write(batch.serialize())
         self.rows += batch.num_rows
 
-    def sync(self) -> None:
-        """Make everything appended so far survive a power cut."""
-        try:
-            os.fsync(self._fd)
-        except OSError as error:
-            raise storage_error(self.stream_path, error) from error
-        self._synced_at = time.monotonic()
-
     def close(self) -> Path:
         """Finish the stream; unless it is to stay one, write Parquet and remove it. Returns the file."""
         self._write(_END_OF_STREAM)
@@ -114,29 +103,11 @@ class TableWriter:
         stream_to_parquet(self.stream_path, self.parquet_path)
         return self.parquet_path
 
-    def abandon(self) -> None:
-        """Stop writing and leave the stream as it is, readable."""
-        if self._fd >= 0:
-            with contextlib.suppress(OSError):
-                os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = -1
-
-    def _write(self, data: Any) -> None:
-        view = memoryview(data).cast("B")
-        try:
-            written = 0
-            while written < len(view):
-                written += os.write(self._fd, view[written:])
-            now = time.monotonic()
-            if now - self._synced_at > _FSYNC_PERIOD_S:
-                os.fsync(self._fd)
-                self._synced_at = now
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._fd, self._size)
-            raise storage_error(self.stream_path, error) from error
-        self._size += len(view)
+    def _write(self, data: Any, *, sync: bool = False) -> None:
+        sync = sync or time.monotonic() - self._synced_at > _FSYNC_PERIOD_S
+        super()._write(data, sync=sync)
+        if sync:
+            self._synced_at = time.monotonic()
 
     def _reopen(self) -> None:
         """Make the table a stream again, cut to its whole batches, ready for more."""
@@ -287,15 +258,11 @@ def is_closed(stream: Path) -> bool:
                 reader.read_next_message()
         except StopIteration:
             # The end mark is optional for readers: without it they stop at the end of the file just as well.
-            return bool(file.tell() == file.size() and _ends_with_mark(stream))
+            whole = file.tell() == file.size()
+            file.seek(max(0, file.size() - len(_END_OF_STREAM)))
+            return bool(whole and file.read() == _END_OF_STREAM)
         except (pa.ArrowInvalid, OSError):
             return False
-
-
-def _ends_with_mark(stream: Path) -> bool:
-    with stream.open("rb") as file:
-        file.seek(-min(len(_END_OF_STREAM), stream.stat().st_size), os.SEEK_END)
-        return file.read() == _END_OF_STREAM
 
 
 def iter_batches(path: Path) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ LISTED = 5
 
 # float() would also take nan, inf and 1_000. A cell that a spreadsheet would run as a formula is no number.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_BYTE_ORDER_MARKS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,8 @@ class NumberFile:
     def header(self, file: BinaryIO) -> list[str]:
         """The names in the first line."""
         line = file.readline(LONGEST_LINE)
-        for mark, name in _BYTE_ORDER_MARKS.items():
-            if line.startswith(mark):
-                raise DataQualityError(f"{self.path}: {name} text", hint="save the file as UTF-8")
+        if line.startswith(_UTF_16_MARKS):
+            raise DataQualityError(f"{self.path}: UTF-16 text", hint="save the file as UTF-8")
         try:
             names = next(csv.reader([self.clean(line).decode("utf-8-sig").strip()], strict=True), [])
         except (UnicodeDecodeError, csv.Error) as error:

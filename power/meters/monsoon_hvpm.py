@@ -25,6 +25,7 @@ from power.meters.safety import (
     note_settings,
     passthrough_error,
     require_safe_current_limit,
+    require_safe_output,
     require_safe_voltage,
 )
 from power.meters.streaming import StreamingMeter
@@ -213,6 +214,8 @@ class MonsoonHvpm(StreamingMeter):
 
     def begin_sampling(self) -> None:
         """See `StreamingMeter`; checks first that the reading will mean what it says."""
+        if self.config.channel == "main":
+            require_safe_output(self.config, self.output_voltage_v(), room_v=VOLTAGE_TOLERANCE_V)
         if self.config.channel != "usb":
             self._require_passthrough_off()
         self._select_voltage()
@@ -282,7 +285,6 @@ class MonsoonHvpm(StreamingMeter):
                 self.output_voltage_v(),
                 float(self.info.facts["run_time_current_limit_a"]),
                 tolerance_v=VOLTAGE_TOLERANCE_V,
-                room_v=VOLTAGE_TOLERANCE_V,
             )
 
 

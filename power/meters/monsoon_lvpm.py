@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from typing import Literal
 
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import ConfigError, MeterError, MeterNotFound, MeterProtocolError, UnsafeOutput
@@ -26,6 +27,7 @@ from power.meters.safety import (
     note_settings,
     passthrough_error,
     require_safe_current_limit,
+    require_safe_output,
     require_safe_voltage,
 )
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
@@ -47,17 +49,31 @@ OFF_WHILE_SAMPLING = (UsbPassthrough.OFF, UsbPassthrough.AUTO)
 PORT_DESCRIPTION = "mobile device power monitor"
 """What the instrument calls itself on USB; Catapult finds it by this too."""
 
-ACCURACY = Accuracy(
+GAIN_REL = 0.02
+"""An assumption, chosen wide: no published accuracy of the LVPM was at hand."""
+
+
+def accuracy(used_a: tuple[float, float], other_a: tuple[float, float]) -> Accuracy:
+    """How far currents may be off. Until a calibration decides, the other scaling is as good as the one used.
+
+    Args:
+        used_a: Reference currents of the fine and of the coarse range.
+        other_a: The same by the other scaling.
+    """
     # The reference current is the highest at which the fine range is known to be calibrated.
-    current=(
-        RangeAccuracy(name="fine", up_to_a=wire.FINE_REFERENCE_A, gain_rel=0.02, offset_a=FINE_NOISE_A),
-        RangeAccuracy(name="coarse", gain_rel=0.02, offset_a=COARSE_NOISE_A),
-    ),
-    voltage_gain_rel=0.01,
-    voltage_offset_v=0.01,
-    source="assumption, chosen wide: no published accuracy of the LVPM was at hand;"
-    " `joulefleet meter selftest` checks a unit against a resistor",
-)
+    fine, coarse = (GAIN_REL + abs(other / used - 1) for used, other in zip(used_a, other_a, strict=True))
+    return Accuracy(
+        current=(
+            RangeAccuracy(name="fine", up_to_a=used_a[0], gain_rel=fine, offset_a=FINE_NOISE_A),
+            RangeAccuracy(name="coarse", gain_rel=coarse, offset_a=COARSE_NOISE_A),
+        ),
+        voltage_gain_rel=0.01,
+        voltage_offset_v=0.01,
+        source="assumption, chosen wide: no published accuracy of the LVPM was at hand, and its two known"
+        f" scalings differ by {abs(other_a[0] / used_a[0] - 1):.1%} (fine) and"
+        f" {abs(other_a[1] / used_a[1] - 1):.1%} (coarse);"
+        " `joulefleet meter selftest` checks a unit against a resistor",
+    )
 
 
 class LvpmOptions(ClosedModel):
@@ -65,9 +81,13 @@ class LvpmOptions(ClosedModel):
 
     Attributes:
         usb_passthrough_off: Switch the USB passthrough off before a stream instead of refusing to start.
+        scale: What the instrument's reference reading stands for: the fixed currents of every client of stock
+            units (``stock``), or the vendor's for units with the USB firmware, by the resistors that the
+            instrument reports (``resistors``).
     """
 
     usb_passthrough_off: bool = False
+    scale: Literal["stock", "resistors"] = "stock"
 
 
 def open_meter(config: MeterConfig) -> MonsoonLvpm:
@@ -77,7 +97,14 @@ def open_meter(config: MeterConfig) -> MonsoonLvpm:
 
 def decoder_for(info: InstrumentInfo) -> LvpmDecoder:
     """The decoder of an instrument's bytes, for live ones and for those of a recording."""
-    return LvpmDecoder(voltage_step_v=float(info.facts["voltage_step_v"]), rate_hz=info.rate_hz)
+    return LvpmDecoder(
+        voltage_step_v=float(info.facts["voltage_step_v"]),
+        rate_hz=info.rate_hz,
+        references_a=(
+            float(info.facts.get("fine_reference_a", wire.FINE_REFERENCE_A)),
+            float(info.facts.get("coarse_reference_a", wire.COARSE_REFERENCE_A)),
+        ),
+    )
 
 
 class MonsoonLvpm(StreamingMeter):
@@ -87,6 +114,8 @@ class MonsoonLvpm(StreamingMeter):
         self._options = _options(config)
         self._port, status = _open(config)
         self._sampling = False
+        by_resistors = self._options.scale == "resistors"
+        used_a = status.references_a(by_resistors=by_resistors)
         info = InstrumentInfo(
             kind=KIND,
             serial=str(status.serial_number),
@@ -97,8 +126,14 @@ class MonsoonLvpm(StreamingMeter):
             rate_hz=status.rate_hz,
             tick_hz=status.rate_hz,
             uniform_ticks=True,
-            accuracy=ACCURACY,
-            facts={**status.facts(), TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM},
+            accuracy=accuracy(used_a, status.references_a(by_resistors=not by_resistors)),
+            facts={
+                **status.facts(),
+                "scale": self._options.scale,
+                "fine_reference_a": used_a[0],
+                "coarse_reference_a": used_a[1],
+                TOLERANCE_FACT: QUARTZ_TOLERANCE_PPM,
+            },
         )
         self._stream_decoder = decoder_for(info)
         super().__init__(config, info, self._stream_decoder)
@@ -201,13 +236,14 @@ class MonsoonLvpm(StreamingMeter):
             self.set_usb_passthrough(UsbPassthrough.OFF)
         if wire.StatusBit.OUTPUT_OFF in status.bits:
             self._own_findings.add("output_off", Severity.WARNING, "the instrument's output is off")
+        else:
+            require_safe_output(self.config, status.output_setting_v, room_v=1e-6)
         note_settings(
             self._own_findings,
             self.config,
             status.output_setting_v,
             status.run_time_limit_a,
             tolerance_v=0.0051,  # half a step of the setting
-            room_v=1e-6,
         )
         _command(self._port, wire.PREPARE)
         self._port.write(wire.START)  # answered by the stream itself

@@ -129,7 +129,12 @@ def _look_hint(also: str = "") -> str:
 
 
 def note_settings(
-    log: FindingLog, config: MeterConfig, set_v: float, limit_a: float, *, tolerance_v: float, room_v: float
+    log: FindingLog,
+    config: MeterConfig,
+    set_v: float,
+    limit_a: float,
+    *,
+    tolerance_v: float,
 ) -> None:
     """Say where an output is not set as the configuration expects; change nothing.
 
@@ -139,15 +144,12 @@ def note_settings(
         set_v: The voltage that the output is set to.
         limit_a: The current at which the instrument cuts it.
         tolerance_v: Settings agree within this.
-        room_v: How far above ``voltage_max_v`` is rounding.
     """
     if abs(set_v - config.voltage_v) > tolerance_v:
-        above = set_v > config.voltage_max_v + room_v
         log.add(
             "voltage_setting",
-            Severity.ERROR if above else Severity.WARNING,
-            f"the output is set to {set_v:.2f} V, the configuration expects {config.voltage_v:g} V"
-            + (f" and allows {config.voltage_max_v:g} V" if above else ""),
+            Severity.WARNING,
+            f"the output is set to {set_v:.2f} V, the configuration expects {config.voltage_v:g} V",
         )
     if limit_a > config.current_limit_a:
         log.add(
@@ -155,6 +157,24 @@ def note_settings(
             Severity.INFO,
             f"the instrument cuts the output at {limit_a:.2f} A, not at the"
             f" {config.current_limit_a:g} A that the configuration allows",
+        )
+
+
+def require_safe_output(config: MeterConfig, set_v: float, *, room_v: float) -> None:
+    """Refuse to work with an output that is on above what the device stands.
+
+    Args:
+        config: The limits.
+        set_v: The voltage that the output is on at.
+        room_v: How far above ``voltage_max_v`` is rounding.
+
+    Raises:
+        UnsafeOutput: It is above ``voltage_max_v``.
+    """
+    if set_v > config.voltage_max_v + room_v:
+        raise UnsafeOutput(
+            f"{config.kind}: the output is on at {set_v:.2f} V, above voltage_max_v {config.voltage_max_v:g}",
+            hint="disconnect the device, then `joulefleet meter output --set`; nothing was recorded",
         )
 
 

@@ -24,6 +24,10 @@ STALL_S = 3.0
 """No byte for this long while sampling is an error, not a pause; see `StreamingMeter.stall_s`. After
 twice as long an HVPM's count of lost samples may have wrapped (`power.wire.hvpm_continuity.A_FALL`)."""
 
+PAUSE_S = 1.0
+"""No byte for this long is worth a remark: instruments keep some milliseconds, and count what they lose
+beyond that modulo some hundred samples."""
+
 log = logging.getLogger(__name__)
 
 
@@ -44,6 +48,8 @@ class StreamingMeter(ABC):
         self._stop = threading.Event()
         self._pending: deque[tuple[int, bytes]] = deque()
         self._arrived = threading.Event()
+        self._pauses_s: deque[float] = deque()
+        self._pause_s = info.timeout_s(PAUSE_S)
         self._failure: BaseException | None = None
         self._streamed = False
 
@@ -114,6 +120,7 @@ class StreamingMeter(ABC):
     def _read_loop(self) -> None:
         """Only append: anything slower here, such as a disk, would lose bytes in the instrument."""
         last_ns, stall_ns = _sleepless_ns(), self.stall_s * 1e9
+        began = False
         try:
             while not self._stop.is_set():
                 data = self.read_bytes()
@@ -121,6 +128,9 @@ class StreamingMeter(ABC):
                 if now_ns - last_ns > stall_ns:
                     raise self._stalled((now_ns - last_ns) * 1e-9, bool(data))
                 if data:
+                    if began and now_ns - last_ns > self._pause_s * 1e9:
+                        self._pauses_s.append((now_ns - last_ns) * 1e-9)
+                    began = True
                     self._pending.append((arrival_ns, data))
                     self._arrived.set()
                     last_ns = now_ns
@@ -166,6 +176,15 @@ class StreamingMeter(ABC):
         decoded = self._decoder.feed(data, arrival_ns)
         if not decoded:
             return
+        while self._pauses_s:
+            self._own_findings.add(
+                "pause",
+                Severity.WARNING,
+                f"nothing arrived for {self._pauses_s.popleft():.1f} s: samples were lost, perhaps more than"
+                " were counted, and sample times behind it may be off by as much",
+                index=decoded[0].first_index,
+                last_index=int(decoded[-1].ticks[-1]),
+            )
         # What arrives now was complete by now, which says less about when it was measured.
         self._fitter.add(int(decoded[-1].ticks[-1]) + self.complete_after_ticks, arrival_ns)
         timebase = self.timebase

@@ -8,7 +8,14 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
-from joulefleet.errors import DataQualityError, JoulefleetError, MeterDisconnected, MeterSilent, StorageError
+from joulefleet.errors import (
+    DataQualityError,
+    JoulefleetError,
+    MeterDisconnected,
+    MeterError,
+    MeterSilent,
+    StorageError,
+)
 from joulefleet.records import storage_error
 from joulefleet.runstore.run import RunLock
 from power.meter import MeterConfig, PowerMeter
@@ -76,13 +83,10 @@ def _hold(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_error(folder, error) from error
-    lock = RunLock(folder)
-    try:
+    with contextlib.closing(RunLock(folder)):
         if (folder / OPENING_FILE).exists():
             raise StorageError(f"{folder}: holds a recording already", hint="choose another folder")
         yield
-    finally:
-        lock.release()
 
 
 class _Intake:
@@ -181,15 +185,25 @@ def _watch(meter: PowerMeter, limit: _TimeLimit) -> Iterator[None]:
         thread.join()
 
 
+def _without_samples(writer: RecordingWriter, failure: BaseException | None) -> BaseException:
+    """Why there is nothing to keep. If no byte came, the folder is free for another try."""
+    if not writer.raw_bytes and (failure is None or isinstance(failure, MeterError)):
+        writer.discard()
+        return failure or MeterSilent(
+            f"{writer.info.kind}: not a single byte arrived", hint="is it switched on, and is this its port?"
+        )
+    writer.abandon()
+    return failure or MeterSilent(
+        f"{writer.info.kind}: {writer.raw_bytes} bytes arrived, but not a single sample",
+        hint=f"what it sent is in {writer.folder}",
+    )
+
+
 def _finish(meter: PowerMeter, intake: _Intake, failure: BaseException | None) -> RecordingRecord:
     """Put everything on disk, then raise what had gone wrong."""
     writer = intake.writer
     if not writer.n_samples:
-        writer.abandon()
-        raise failure or MeterSilent(
-            f"{writer.info.kind}: not a single sample arrived",
-            hint=f"is its output on? What it sent, if anything, is in {writer.folder}",
-        )
+        raise _without_samples(writer, failure)
     try:
         timebase = meter.timebase
         findings = merge_findings(meter.findings, intake.checks.finish(timebase))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,11 +45,8 @@ def salvage_recording(folder: Path) -> RecordingRecord | None:
     """
     if (folder / RECORDING_FILE).exists() or not (folder / OPENING_FILE).exists():
         return None
-    lock = RunLock(folder)
-    try:
+    with contextlib.closing(RunLock(folder)):
         return _salvage(folder, read_record(folder / OPENING_FILE, RecordingOpening))
-    finally:
-        lock.release()
 
 
 def _salvage(folder: Path, opening: RecordingOpening) -> RecordingRecord | None:

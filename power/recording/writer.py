@@ -150,6 +150,18 @@ class RecordingWriter:
         write_record(self.folder / RECORDING_FILE, record)
         return record
 
+    @property
+    def raw_bytes(self) -> int:
+        """Bytes of the instrument that were kept."""
+        return self._raw.size if self._raw is not None else 0
+
+    def discard(self) -> None:
+        """Leave nothing behind of a recording that never began, so that the folder can be used again."""
+        self.abandon()
+        files = (OPENING_FILE, self._samples.stream_path.name, self._blocks.stream_path.name)
+        for name in files:
+            (self.folder / name).unlink(missing_ok=True)
+
     def abandon(self) -> None:
         """Stop writing after a failure; `salvage_recording` finishes it. Raises nothing."""
         with contextlib.suppress(StorageError):
@@ -176,6 +188,10 @@ class _RawWriter:
         self._pending: list[tuple[int, int]] = []
         self._flushed_s = time.monotonic()
         self._offset = 0
+
+    @property
+    def size(self) -> int:
+        return self._offset
 
     def write(self, data: bytes, arrival_ns: int) -> None:
         try:

@@ -13,7 +13,9 @@ from power.wire.decoder import Decoded
 from power.wire.lvpm_calibration import Calibration
 from power.wire.lvpm_elapsed import ElapsedCheck
 from power.wire.lvpm_frames import (
+    COARSE_REFERENCE_A,
     DATA,
+    FINE_REFERENCE_A,
     FLAG_OUTPUT_ON,
     FLAG_OVER_CURRENT,
     FLAGS_RESERVED,
@@ -65,11 +67,18 @@ class LvpmDecoder:
     Args:
         voltage_step_v: Volts per count, see `power.wire.lvpm_frames.Status.voltage_step_v`.
         rate_hz: Nominal samples per second.
+        references_a: Currents behind a reference calibration, of the fine and of the coarse range.
     """
 
-    def __init__(self, *, voltage_step_v: float, rate_hz: float) -> None:
+    def __init__(
+        self,
+        *,
+        voltage_step_v: float,
+        rate_hz: float,
+        references_a: tuple[float, float] = (FINE_REFERENCE_A, COARSE_REFERENCE_A),
+    ) -> None:
         self._voltage_step_v = voltage_step_v
-        self._calibration = Calibration()
+        self._calibration = Calibration.of(*references_a)
         self._elapsed = ElapsedCheck(rate_hz)
         self._findings = FindingLog()
         self._rest = b""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from power.wire.lvpm_frames import COARSE_REFERENCE_A, FINE_REFERENCE_A, ZERO_CALIBRATION
+from power.wire.lvpm_frames import ZERO_CALIBRATION
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,7 +19,7 @@ WINDOW = 5
 FINE_NOISE_A = 100e-6
 COARSE_NOISE_A = 2e-3
 """A reading that differs by more is a new calibration, not noise to average: the offset errors assumed in
-`power.meters.monsoon_lvpm.ACCURACY`."""
+`power.meters.monsoon_lvpm.accuracy`."""
 
 
 @dataclass(slots=True)
@@ -70,12 +70,16 @@ def _mean(window: deque[int]) -> float:
 class Calibration:
     """Both ranges of the main channel."""
 
-    fine: LvpmRangeCalibration = field(
-        default_factory=lambda: LvpmRangeCalibration(FINE_REFERENCE_A, FINE_NOISE_A)
-    )
-    coarse: LvpmRangeCalibration = field(
-        default_factory=lambda: LvpmRangeCalibration(COARSE_REFERENCE_A, COARSE_NOISE_A)
-    )
+    fine: LvpmRangeCalibration
+    coarse: LvpmRangeCalibration
+
+    @classmethod
+    def of(cls, fine_reference_a: float, coarse_reference_a: float) -> Calibration:
+        """With these currents behind a reference reading."""
+        return cls(
+            LvpmRangeCalibration(fine_reference_a, FINE_NOISE_A),
+            LvpmRangeCalibration(coarse_reference_a, COARSE_NOISE_A),
+        )
 
     @property
     def complete(self) -> bool:

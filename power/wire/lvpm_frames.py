@@ -29,7 +29,11 @@ CURRENT_LIMIT_MAX_A = 8.0
 
 FINE_REFERENCE_A = 0.0332
 COARSE_REFERENCE_A = 2.88
-"""The currents behind a reference calibration packet, the same in every client."""
+"""The currents behind a reference calibration packet, the same in every client of stock units."""
+
+_FINE_REFERENCE_AT_50_MOHM_A = 0.035946
+_COARSE_REFERENCE_AT_50_MOHM_A = 3.1034
+"""The same in the vendor's package, made for units with the USB firmware: scaled by the unit's resistors."""
 
 SEQUENCE_MODULUS = 16
 FLAG_OVER_CURRENT = 0x10
@@ -211,6 +215,18 @@ class Status:
     def usb_passthrough(self) -> int:
         """Mode of the USB passthrough, see `UsbPassthrough`."""
         return self.raw["usbPassthroughMode"]
+
+    def references_a(self, *, by_resistors: bool) -> tuple[float, float]:
+        """The currents behind a reference calibration: fine and coarse."""
+        if not by_resistors:
+            return FINE_REFERENCE_A, COARSE_REFERENCE_A
+        fine_ohm, coarse_ohm = (
+            0.05 + 1e-4 * self.raw[name] for name in ("mainFineResistor", "mainCoarseResistor")
+        )
+        return (
+            _FINE_REFERENCE_AT_50_MOHM_A * 0.05 / fine_ohm,
+            _COARSE_REFERENCE_AT_50_MOHM_A * 0.05 / coarse_ohm,
+        )
 
     @property
     def emulated(self) -> bool:

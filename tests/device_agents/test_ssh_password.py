@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from device_agents.transport import ssh_login
 from device_agents.transport.host_keys import fetch_host_key, trust
 from device_agents.transport.ssh import SshTransport
-from device_agents.transport.ssh_login import forget_passwords
 from joulefleet.errors import DeviceError
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, sshd: str) -> Iterator[SshS
 
 @pytest.fixture(autouse=True)
 def nothing_remembered() -> None:
-    forget_passwords()
+    ssh_login._typed.clear()
 
 
 def connect(server: SshServer, **changes: object) -> SshTransport:

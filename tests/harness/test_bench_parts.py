@@ -445,7 +445,7 @@ def test_a_run_with_a_damaged_recording_is_salvaged(tmp_path: Path) -> None:
     for name, text in (("damaged", "{}"), ("other", '{"')):
         (run.path / "jobs" / name).mkdir(parents=True)
         (run.path / "jobs" / name / OPENING_FILE).write_text(text)
-    run._lock.release()  # killed
+    run._lock.close()  # killed
     report = salvage(run.path)
     assert report.status is RunStatus.SALVAGED
     assert report.problems.keys() == {"jobs/damaged", "jobs/other"}

@@ -82,7 +82,7 @@ def test_runs_list_show_and_salvage(tmp_path: Path) -> None:
     with store.create("alpha", kind="test"):
         pass
     killed = store.create("beta", kind="test")
-    killed._lock.release()
+    killed._lock.close()
     listed = json.loads(joulefleet("runs", "list", "--root", str(tmp_path), "--json").stdout)
     assert [(run["name"], run["state"]) for run in listed] == [("alpha", "complete"), ("beta", "killed")]
     assert "beta" in joulefleet("runs", "list", "--root", str(tmp_path)).stdout

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from emulator.round.outcome import Accounting
 from harness.cli import run
 from harness.evidence.capture import DeviceFacts
 from harness.probing.formula import both_ways
-from harness.probing.predict import Question, predict
+from harness.probing.predict import predict_savings
 from harness.profiles.library import build_run_profiles
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin
@@ -75,8 +76,8 @@ def test_everyone_chosen_saves_nothing() -> None:
 
 
 def test_the_more_candidates_the_more_energy_is_saved() -> None:
-    found = predict(
-        reference_fleet("mnist-lenet5"), Question(candidates=(12, 20, 40), chosen=(10,), distinct=False)
+    found = predict_savings(
+        reference_fleet("mnist-lenet5"), candidates=(12, 20, 40), chosen=(10,), distinct=False
     )
     saved = [cell.savings[Accounting.HONEST].energy_saved.mean for cell in found.cells]
     assert saved == sorted(saved)
@@ -91,8 +92,8 @@ def test_the_more_candidates_the_more_energy_is_saved() -> None:
 def test_the_fastest_save_more_time_than_anyone() -> None:
     fleet = reference_fleet("mnist-lenet5")
     question = {"candidates": (30,), "chosen": (10,), "distinct": False}
-    anyone = predict(fleet, Question(**question)).cells[0]
-    fastest = predict(fleet, Question(**question, rule="fastest")).cells[0]
+    anyone = predict_savings(fleet, **question).cells[0]
+    fastest = predict_savings(fleet, **question, rule="fastest").cells[0]
     honest = Accounting.HONEST
     assert fastest.savings[honest].time_saved.mean > anyone.savings[honest].time_saved.mean
     assert fastest.vanilla_s.mean == pytest.approx(anyone.vanilla_s.mean, rel=0.05)
@@ -100,36 +101,36 @@ def test_the_fastest_save_more_time_than_anyone() -> None:
 
 def test_the_same_seed_gives_the_same_answer() -> None:
     fleet = reference_fleet("digits-softmax")
-    question = Question(candidates=(15,), chosen=(10,), distinct=False, seed=4)
-    assert predict(fleet, question) == predict(fleet, question)
+    question = {"candidates": (15,), "chosen": (10,), "distinct": False, "seed": 4}
+    assert predict_savings(fleet, **question) == predict_savings(fleet, **question)
 
 
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        (Question(candidates=(100,), chosen=(10,)), "100 candidates, but profiles of 34 devices"),
-        (Question(candidates=(5,), chosen=(10,)), "no M with a K"),
+        ({"candidates": (100,), "chosen": (10,)}, "100 candidates, but profiles of 34 devices"),
+        ({"candidates": (5,), "chosen": (10,)}, "no M with a K"),
     ],
 )
-def test_impossible_questions(question: Question, message: str) -> None:
+def test_impossible_questions(question: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        predict(reference_fleet("mnist-lenet5"), question)
+        predict_savings(reference_fleet("mnist-lenet5"), **question)
 
 
 def test_different_work_is_not_one_round() -> None:
     mixed = [reference_fleet("mnist-lenet5")[0], reference_fleet("cifar10-resnet18")[0]]
     with pytest.raises(ConfigError, match="a round is one task"):
-        predict(mixed, Question(candidates=(2,), chosen=(1,)))
+        predict_savings(mixed, candidates=(2,), chosen=(1,))
     with pytest.raises(ConfigError, match="no profiles"):
-        predict([], Question(candidates=(2,), chosen=(1,)))
+        predict_savings([], candidates=(2,), chosen=(1,))
 
 
 def test_a_warm_probe_is_noted() -> None:
     profiles = list(reference_fleet("mnist-lenet5"))
-    question = Question(candidates=(4,), chosen=(2,))
-    assert not [note for note in predict(profiles, question).notes if "warm-up" in note]
+    question = {"candidates": (4,), "chosen": (2,)}
+    assert not [note for note in predict_savings(profiles, **question).notes if "warm-up" in note]
     profiles[0] = profiles[0].model_copy(update={"warmup_epochs": 1})
-    (note,) = [note for note in predict(profiles, question).notes if "warm-up" in note]
+    (note,) = [note for note in predict_savings(profiles, **question).notes if "warm-up" in note]
     assert note.startswith(f"1 of {len(profiles)} profiles")
 
 
@@ -137,7 +138,7 @@ def test_a_device_takes_part_once() -> None:
     one = reference_fleet("mnist-lenet5")[0]
     other = one.model_copy(update={"backend": "another"})
     with pytest.raises(ConfigError, match="2 profiles of Xiaomi Redmi 5A, which can take part once only"):
-        predict([one, other], Question(candidates=(2,), chosen=(1,)))
+        predict_savings([one, other], candidates=(2,), chosen=(1,))
 
 
 def test_from_the_profiles_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

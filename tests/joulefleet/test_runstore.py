@@ -170,7 +170,7 @@ def test_salvage_leaves_a_closed_stream_as_it_is(tmp_path: Path) -> None:
         table.append(rows(1, 2))
         table.append(rows(3, 2**32 - 1))
     torn = (run.path / "torn.arrows").read_bytes()
-    run._lock.release()
+    run._lock.close()
     # Cut anywhere, also right behind bytes that look like the end mark.
     for length in range(len(torn) - 200, len(torn), 8):
         (run.path / "torn.arrows").write_bytes(torn[:length])
@@ -199,7 +199,7 @@ def test_resume_continues_where_the_kill_was(tmp_path: Path) -> None:
     table = run.table("t", SCHEMA)
     table.append(rows(1, 2))
     table.abandon()
-    run._lock.release()
+    run._lock.close()
     with store.resume(run.path, fingerprint="f1") as again, again.table("t", SCHEMA, resume=True) as table:
         assert table.rows == 2
         table.append(rows(3))

@@ -490,9 +490,13 @@ def test_a_unit_that_keeps_another_voltage(emulated: EmulatedHvpm, monkeypatch: 
 
 
 def test_settings_that_differ_are_findings_not_changes(emulated: EmulatedHvpm) -> None:
-    with open_unit(emulated.address, voltage_v=3.7, voltage_max_v=3.9) as meter:
+    with open_unit(emulated.address, voltage_v=3.7, voltage_max_v=4.2) as meter:
+        capture(meter, 0.1)
         (finding,) = meter.findings
-        assert (finding.code, finding.severity) == ("voltage_setting", Severity.ERROR)
+        assert (finding.code, finding.severity) == ("voltage_setting", Severity.WARNING)
+    with open_unit(emulated.address, voltage_v=3.7, voltage_max_v=3.9) as meter:
+        with pytest.raises(UnsafeOutput, match=r"the output is on at 4\.00 V, above voltage_max_v 3\.9"):
+            next(meter.stream())
         assert meter.output_voltage_v() == 4.0
 
 

@@ -36,6 +36,7 @@ from power.meters.monsoon_lvpm import MonsoonLvpm, decoder_for, likely_ports
 from power.meters.safety import switch_output_on
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, open_error, scan_ports
 from power.model import SampleBlock
+from power.recording.recorder import record as record_meter
 from power.wire.hvpm_control import UsbPassthrough
 from power.wire.lvpm_frames import STOP
 
@@ -528,12 +529,47 @@ def test_a_setting_that_differs_is_a_finding(emulated: EmulatedLvpm) -> None:
         (finding,) = meter.findings
         assert (finding.code, finding.severity) == ("voltage_setting", "warning")
         assert "4.00 V" in finding.message
-    with open_meter(config_for(emulated.address, voltage_v=3.7, voltage_max_v=3.8)) as meter:
+    with (
+        open_meter(config_for(emulated.address, voltage_v=3.7, voltage_max_v=3.8)) as meter,
+        pytest.raises(UnsafeOutput, match=r"the output is on at 4\.00 V, above voltage_max_v 3\.8"),
+    ):
         capture(meter, 0.1)
-        assert [finding.severity for finding in meter.findings] == ["error"]
+    with MonsoonLvpm(config_for(emulated.address)) as meter:
+        meter.switch_output_off()
+    with open_meter(config_for(emulated.address, voltage_v=3.7, voltage_max_v=3.8)) as meter:
+        capture(meter, 0.1)  # an output that is off harms nobody, whatever its setting
+        assert {finding.code for finding in meter.findings} == {"output_off", "voltage_setting"}
+    with MonsoonLvpm(config_for(emulated.address)) as meter:
+        meter.set_voltage(4.0)
     with open_meter(config_for(emulated.address, current_limit_a=2.0)) as meter:
         capture(meter, 0.1)
         assert [finding.code for finding in meter.findings] == ["current_limit_setting"]
+
+
+def test_both_scalings_can_be_chosen_and_their_difference_is_in_the_interval(emulated: EmulatedLvpm) -> None:
+    """With the resistors that firmware 20 has built in, 56.9 and 55.1 milliohm, they differ by 5 and 2 %."""
+    means = {}
+    for scale in ("stock", "resistors"):
+        with open_meter(config_for(emulated.address, options={"scale": scale})) as meter:
+            means[scale] = joined(capture(meter, 0.1), "current_a").mean()
+            assert meter.info.facts["scale"] == scale
+            fine, coarse = meter.info.accuracy.current
+            assert fine.gain_rel == pytest.approx(0.02 + 0.05, abs=0.003)
+            assert coarse.gain_rel == pytest.approx(0.02 + 0.022, abs=0.003)
+            assert "differ by" in meter.info.accuracy.source
+    assert means["stock"] == pytest.approx(0.25, abs=COARSE_STEP_A)
+    assert means["resistors"] / means["stock"] == pytest.approx(3.1034 * 0.05 / 0.0551 / 2.88, rel=1e-6)
+
+
+def test_a_refused_recording_leaves_the_folder_free(emulated: EmulatedLvpm, tmp_path: Path) -> None:
+    config = config_for(emulated.address)
+    with MonsoonLvpm(config) as meter:
+        meter.set_usb_passthrough(UsbPassthrough.ON)
+        with pytest.raises(MeterError, match="passthrough is not off"):
+            record_meter(meter, tmp_path / "first", config=config, seconds=0.1)
+    with MonsoonLvpm(config) as meter:
+        meter.set_usb_passthrough(UsbPassthrough.AUTO)
+        assert record_meter(meter, tmp_path / "first", config=config, seconds=0.1).n_samples > 100
 
 
 def test_no_setting_changes_under_a_running_stream(emulated: EmulatedLvpm) -> None:

@@ -50,6 +50,16 @@ def test_a_short_pause_is_none(tmp_path: Path) -> None:
         assert record(meter, tmp_path).n_samples == 200
 
 
+def test_a_longer_pause_is_marked_at_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "PAUSE_S", 0.3)
+    with BytesMeter(paused_after_100(0.6)) as meter:
+        assert meter.info.timeout_s(0.3) < 0.6
+        findings = record(meter, tmp_path).findings
+    (pause,) = [finding for finding in findings if finding.code == "pause"]
+    assert (pause.severity, pause.first_index) == ("warning", 100)
+    assert "nothing arrived for 0.6 s" in pause.message
+
+
 def test_a_machine_that_slept_ends_the_stream_although_its_clock_stood_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

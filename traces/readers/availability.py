@@ -1,7 +1,9 @@
 """Availability matrices: per device and step of time yes, no or unknown.
 
 * ``.npz`` with ``available`` (steps x devices, integers or booleans: 1 yes, 0 no, 255 or -1 unknown),
-  ``start`` (ISO 8601) and ``step_minutes``; optionally ``devices`` with their names. Read without pickle.
+  ``start`` (ISO 8601) and ``step_minutes``; optionally ``devices`` with their names. Read without pickle, and
+  no array before its size is known: ``numpy.load`` believes a header that asks for any amount of memory,
+  whatever the archive's index says.
 * ``.csv`` with a column ``time`` (POSIX seconds) and one column per device; cells 1, 0 or empty (unknown).
   Each row holds until the next one, at most ``hold_s`` seconds, which must be given.
 
@@ -10,6 +12,10 @@ A start without an offset from UTC is a wall-clock time, so the zone must be giv
 
 from __future__ import annotations
 
+import math
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
@@ -17,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable
-from traces.readers.files.npz import read_npz
 from traces.readers.files.sources import files_of, is_text, require_file, stem
 from traces.readers.rows.assemble import assemble_all, source_facts
 from traces.readers.rows.channels import ChannelRules
@@ -56,12 +62,7 @@ def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator
 
 def _from_npz(path: Path, options: ReaderOptions, report: ImportReport, spool: UserSpool) -> None:
     require_file(path)
-    members = read_npz(
-        path,
-        required=("available", "start", "step_minutes"),
-        optional=("devices",),
-        max_bytes=MAX_BYTES,
-    )
+    members = _arrays(path)
     matrix, step_ns = _matrix(path, members["available"]), _step_ns(path, members["step_minutes"])
     start_ns = _start_ns(path, str(members["start"][()]), options)
     steps, count = matrix.shape
@@ -145,3 +146,56 @@ def _from_csv(path: Path, options: ReaderOptions, report: ImportReport, spool: U
             spool.of(name).add(RecordKind.AVAILABLE, t_ns, code=_CELLS[row[position]])
 
     table.each(handle)
+
+
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+# What zipfile and numpy raise for bytes that are not what they should be; RuntimeError: an encrypted member.
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError, MemoryError),
+    *(SyntaxError, tokenize.TokenError, TypeError),
+)
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an archive.
+
+    Raises:
+        DataQualityError: It is no archive of plain arrays, lacks a required one, or they are too large
+            together.
+    """
+    required = ("available", "start", "step_minutes")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in (*required, "devices") if f"{name}.npy" in archive.namelist()]
+            missing = [name for name in required if name not in names]
+            if missing:
+                raise DataQualityError(f"{path.name}: has no array {missing[0]!r}")
+            if sum(_size(archive, name) for name in names) > MAX_BYTES:
+                raise DataQualityError(f"{path.name}: its arrays have more than {MAX_BYTES} bytes")
+            return {name: _array(archive, name) for name in names}
+    except _DAMAGE as error:
+        raise DataQualityError(
+            f"{path.name}: is not a whole npz archive of plain arrays ({error})", hint="copy it again"
+        ) from error
+
+
+def _size(archive: zipfile.ZipFile, name: str) -> int:
+    """How much memory an array takes, by its own header."""
+    with archive.open(f"{name}.npy") as member:
+        read_header = _HEADERS.get(npy.read_magic(member))
+        if read_header is None:
+            raise ValueError(f"{name}: written in a form that is not known")
+        shape, _, dtype = read_header(member)
+        held = archive.getinfo(f"{name}.npy").file_size
+    if dtype.hasobject:
+        raise ValueError(f"{name}: holds Python objects")
+    size = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or size > held:
+        raise ValueError(f"{name}: its header says {size} bytes, the archive holds {held}")
+    return size
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(f"{name}.npy") as member:
+        return np.asarray(npy.read_array(member, allow_pickle=False))

@@ -46,7 +46,7 @@ def pack_network(kind: NDArray[np.int8]) -> NDArray[np.uint16]:
 
 def fact(flags: NDArray[np.uint16], name: str) -> NDArray[np.int8]:
     """A channel as 1 (on), 0 (off) or -1 (unknown)."""
-    bits = _two_bits(flags, name).astype(np.int8)
+    bits = (flags >> np.uint16(ON_BIT[name]) & np.uint16(0b11)).astype(np.int8)
     # What is on is known, so (on, known) = 00, 01, 11 give -1, 0, 1; faster than a look-up.
     return (bits & np.int8(1)) + (bits >> np.int8(1)) - np.int8(1)
 
@@ -67,10 +67,6 @@ _FACT_TRUTH = np.array([FALSE, TRUE, UNKNOWN], np.int8)  # of 0, 1 and -1
 def truth(flags: NDArray[np.uint16], name: str) -> NDArray[np.int8]:
     """A channel as a truth value."""
     return _FACT_TRUTH.take(fact(flags, name))
-
-
-def _two_bits(flags: NDArray[np.uint16], name: str) -> NDArray[np.uint16]:
-    return flags >> np.uint16(ON_BIT[name]) & np.uint16(0b11)
 
 
 def network_truth(

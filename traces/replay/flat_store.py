@@ -114,9 +114,11 @@ def mapped(path: Path) -> NDArray[Any]:
     try:
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
-        raise StorageError(
-            f"{path}: not readable as an array ({error})", hint="make the flat form again"
-        ) from error
+        raise _unfit(path, f"not readable as an array ({error})") from error
+
+
+def _unfit(path: Path, problem: str) -> StorageError:
+    return StorageError(f"{path}: {problem}", hint="make the flat form again")
 
 
 def write_flat(
@@ -171,16 +173,11 @@ def open_flat(folder: Path) -> FlatTraces:
     arrays = {name: mapped(folder / f"{name}.npy") for name in record.arrays}
     for name, length in record.arrays.items():
         if arrays[name].shape != (length,):
-            raise StorageError(
-                f"{folder / name}.npy: {arrays[name].shape} entries, the record says {length}",
-                hint="make the flat form again",
-            )
+            found = arrays[name].shape
+            raise _unfit(folder / f"{name}.npy", f"{found} entries, the record says {length}")
     users = _users(folder / USERS_FILE)
     if len(users) != record.users:
-        raise StorageError(
-            f"{folder / USERS_FILE}: {len(users)} users, the record says {record.users}",
-            hint="make the flat form again",
-        )
+        raise _unfit(folder / USERS_FILE, f"{len(users)} users, the record says {record.users}")
     return from_arrays(arrays, users, record.apps, record.categories, time_zones=record.time_zones)
 
 
@@ -191,4 +188,4 @@ def _users(path: Path) -> tuple[str, ...]:
     try:
         return tuple(pq.read_table(path)["user"].to_pylist())
     except (OSError, pa.ArrowException, KeyError) as error:
-        raise StorageError(f"{path}: not readable ({error})", hint="make the flat form again") from error
+        raise _unfit(path, f"not readable ({error})") from error

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from device_agents.payload.job import JobSpec
     from device_agents.payload.link.streams import Sender
     from device_agents.payload.recording.journal import JobJournal
-    from device_agents.payload.recording.telemetry_sources import Sample
 
 
 class TelemetryRecorder(Periodic):

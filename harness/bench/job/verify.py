@@ -9,7 +9,7 @@ from device_agents.protocol import EpochMarker, JobEnd, Phase, SourceLost, Sourc
 from harness.evidence.capture import HostWindow
 from harness.evidence.clock_fit import ClockFit
 from joulefleet.errors import DataQualityError, DeviceProtocolError
-from power import Finding, Severity, Window
+from power import Finding, FindingLog, Severity, Window
 from power.energy import DEFAULT_POLICY, EnergyIndex, measure_baseline
 from power.recording import Recording
 
@@ -97,29 +97,20 @@ def require_load(end: JobEnd | None, load: BackgroundLoad | None) -> None:
 
 def device_findings(record: JobRecord, order: Job) -> tuple[Finding, ...]:
     """What the device noticed, or could not notice, that a reader of the numbers must know."""
-    found = [*_unwatched(record, order)]
+    log = FindingLog()
+    for code, message in _unwatched(record, order):
+        log.add(code, Severity.WARNING, message)
     end = record.end
     if end is not None and end.suspended_ns:
-        found.append(
-            Finding(
-                code="device_suspended",
-                severity=Severity.WARNING,
-                message=f"the device slept for {end.suspended_ns * 1e-9:.3g} s during the round",
-            )
-        )
+        slept = f"the device slept for {end.suspended_ns * 1e-9:.3g} s during the round"
+        log.add("device_suspended", Severity.WARNING, slept)
     if end is not None and end.problems:
-        found.append(
-            Finding(
-                code="device_problem",
-                severity=Severity.WARNING,
-                message="; ".join(end.problems)[:500],
-                count=len(end.problems),
-            )
-        )
-    return tuple(found)
+        said = "; ".join(end.problems)[:500]
+        log.add("device_problem", Severity.WARNING, said, count=len(end.problems))
+    return log.as_tuple()
 
 
-def _unwatched(record: JobRecord, order: Job) -> Iterator[Finding]:
+def _unwatched(record: JobRecord, order: Job) -> Iterator[tuple[str, str]]:
     """Limits that the device had no sensor for, or one that did not answer all the time."""
     columns = {name for sources in record.telemetry_of(Sources) for name in sources.columns}
     lost = {source.column for source in record.telemetry_of(SourceLost)}
@@ -134,4 +125,4 @@ def _unwatched(record: JobRecord, order: Job) -> Iterator[Finding]:
             message = f"the {what} could not always be read: its limit of {limit:g} was not always watched"
         else:
             message = f"the device shows no {what}: its limit of {limit:g} was not watched"
-        yield Finding(code=f"unwatched_{column}", severity=Severity.WARNING, message=message)
+        yield f"unwatched_{column}", message

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +13,9 @@ import click
 from harness.cli.frame import Command, Output
 
 if TYPE_CHECKING:
-    from harness.bench.first_inventory import DeviceAnswers, MeterAnswers
     from joulefleet.config import ClosedModel
+
+Answers = dict[str, Any]
 
 SCHEMAS = {
     "plan": "harness.bench.plan:Plan",
@@ -22,6 +25,12 @@ SCHEMAS = {
     "scenario": "emulator.scenario.model:Scenario",
 }
 """What people write, and the model of it; imported when asked for."""
+
+_HEAD = """# The devices of this bench and their meters. `joulefleet bench ping NAME` tries one.
+# Unknown keys are errors, so a misspelt limit cannot pass unnoticed.
+"""
+
+_LIMITS_NOTE = "# Mandatory. Nothing is ever set above voltage_max_v, nor changed unless you ask for it."
 
 _file = click.Path(path_type=Path, dir_okay=False)
 
@@ -43,8 +52,10 @@ _file = click.Path(path_type=Path, dir_okay=False)
 @click.option("--current-limit", "current_limit_a", type=float, help="Highest current it may draw.")
 def init(out: Path, **given: Any) -> Output:
     """Write a first devices.toml from what you answer; options answer in advance."""
-    from harness.bench.first_inventory import write_inventory
+    from harness.inventory import Inventory
+    from joulefleet.config import parse_toml
     from joulefleet.errors import ConfigError
+    from joulefleet.records import write_atomic
 
     if out.exists():
         raise ConfigError(f"{out}: exists already, not overwritten", hint="edit it, or give another --out")
@@ -52,58 +63,55 @@ def init(out: Path, **given: Any) -> Output:
     devices = [_device(given, asking=asking)]
     while asking and click.confirm("Another device?", default=False, err=True):
         devices.append(_device(dict.fromkeys(given), asking=True))
-    write_inventory(out, devices)
-    names = [device.name for device in devices]
+    file = _HEAD + "".join(_section(name, **answers) for name, answers in devices)
+    parse_toml(file, Inventory, name="the answers")
+    write_atomic(out, file.encode())
+    names = [name for name, _ in devices]
     # Only a device over SSH has a host key.
-    trust = "" if devices[0].transport == "local" else f"`joulefleet bench trust {names[0]}`, then "
+    trust = "" if "host" not in devices[0][1] else f"`joulefleet bench trust {names[0]}`, then "
     text = f"wrote {out}\nnext: {trust}`joulefleet bench ping {names[0]}`"
     return Output({"path": str(out), "devices": names}, text)
 
 
-class _Questions:
+def _asker(given: Answers, *, asking: bool) -> Callable[..., Any]:
     """Answers given as options, else asked for, else a default."""
 
-    def __init__(self, given: dict[str, Any], *, asking: bool) -> None:
-        self._given = given
-        self._asking = asking
-
-    def __call__(self, key: str, question: str, default: Any = None, kind: Any = str) -> Any:
-        value = self._given.get(key)
+    def ask(key: str, question: str, default: Any = None, kind: Any = str) -> Any:
+        value = given.get(key)
         if value is not None:
             return value
-        if self._asking:
+        if asking:
             return click.prompt(question, default=default, type=kind, err=True)
         if default is None:
             raise click.UsageError(f"--{_OPTIONS.get(key, key)} is missing")
         return default
+
+    return ask
 
 
 _OPTIONS = {"voltage_v": "voltage", "voltage_max_v": "voltage-max", "current_limit_a": "current-limit",
             "kind": "meter"}  # fmt: skip
 
 
-def _device(given: dict[str, Any], *, asking: bool) -> DeviceAnswers:
-    from harness.bench.first_inventory import DeviceAnswers
-
-    ask = _Questions(given, asking=asking)
+def _device(given: Answers, *, asking: bool) -> tuple[str, Answers]:
+    """A device's name, and what is answered about it and its meter."""
+    ask = _asker(given, asking=asking)
     name = ask("name", "Name of the device (letters, digits, '-')")
     choice = click.Choice(["ssh", "local"])
-    transport = ask("transport", "How is it reached? 'local' is this machine", "ssh", choice)
-    remote = transport == "ssh"
-    return DeviceAnswers(
-        name=name,
-        transport=transport,
-        host=ask("host", "Its host name or address") if remote else "",
-        port=ask("port", "Its SSH port (Termux: 8022)", 22, click.IntRange(1, 65535)) if remote else 22,
-        user=ask("user", "Login name (empty: yours)", "") if remote else "",
-        key=ask("key", "Private key file (empty: the usual ones)", "") if remote else "",
-        python=ask("python", "Python on the device", "python3"),
-        meter=_meter(ask, asking=asking),
-    )
+    if ask("transport", "How is it reached? 'local' is this machine", "ssh", choice) == "ssh":
+        reached = {
+            "host": ask("host", "Its host name or address"),
+            "port": ask("port", "Its SSH port (Termux: 8022)", 22, click.IntRange(1, 65535)),
+            "user": ask("user", "Login name (empty: yours)", ""),
+            "key": ask("key", "Private key file (empty: the usual ones)", ""),
+        }
+    else:
+        reached = {"transport": "local"}
+    python = ask("python", "Python on the device", "python3")
+    return name, {**reached, "python": python, "meter": _meter(ask, asking=asking)}
 
 
-def _meter(ask: _Questions, *, asking: bool) -> MeterAnswers | None:
-    from harness.bench.first_inventory import MeterAnswers
+def _meter(ask: Callable[..., Any], *, asking: bool) -> Answers | None:
     from power import METERS
 
     if asking:
@@ -113,14 +121,31 @@ def _meter(ask: _Questions, *, asking: bool) -> MeterAnswers | None:
     if kind == "none":
         return None
     METERS.load(kind)  # an unknown kind given as an option is refused with the known ones
-    return MeterAnswers(
-        kind=kind,
-        port=ask("meter_port", "Serial port of the meter (empty: search)", ""),
-        serial=ask("meter_serial", "Serial number of the meter (empty: any)", ""),
-        voltage_v=ask("voltage_v", "Voltage that the device expects, volts", None, float),
-        voltage_max_v=ask("voltage_max_v", "Highest voltage that may ever be set, volts", None, float),
-        current_limit_a=ask("current_limit_a", "Highest current it may draw, amperes", None, float),
-    )
+    return {
+        "kind": kind,
+        "port": ask("meter_port", "Serial port of the meter (empty: search)", ""),
+        "serial": ask("meter_serial", "Serial number of the meter (empty: any)", ""),
+        "voltage_v": ask("voltage_v", "Voltage that the device expects, volts", None, float),
+        "voltage_max_v": ask("voltage_max_v", "Highest voltage that may ever be set, volts", None, float),
+        "current_limit_a": ask("current_limit_a", "Highest current it may draw, amperes", None, float),
+    }
+
+
+def _section(name: str, meter: Answers | None, **device: Any) -> str:
+    """A device in the file."""
+    # Quoted, so that a bad name is refused as one and not as bad TOML.
+    key = name if name.isalnum() and name.isascii() else json.dumps(name)
+    text = f"\n[devices.{key}]\n{_lines(device)}"
+    if meter is None:
+        return text
+    limits = {limit: meter[limit] for limit in ("voltage_v", "voltage_max_v", "current_limit_a")}
+    found = {what: value for what, value in meter.items() if what not in limits}
+    return f"{text}\n[devices.{key}.meter]\n{_lines(found)}{_LIMITS_NOTE}\n{_lines(limits)}"
+
+
+def _lines(values: Answers) -> str:
+    """One line per answer; empty ones are left out. A JSON string is also a TOML string."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items() if value != "")
 
 
 def _show_instruments() -> None:

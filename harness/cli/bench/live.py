@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harness.bench.journal import Listener, tell
-from harness.cli.meter.live import stop_on_signals
+from harness.cli.progress import stop_on_signals
 
 if TYPE_CHECKING:
     from rich.table import Table

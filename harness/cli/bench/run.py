@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output, inventory_option, root_option
+from harness.cli.frame import Command, Output, columns, inventory_option, root_option
 
 if TYPE_CHECKING:
+    from harness.bench.estimate import Estimate, JobEstimate
     from harness.bench_run.run import BenchFiles, BenchResult
 
 _file = click.Path(path_type=Path, dir_okay=False)
@@ -50,17 +52,16 @@ def run(
 def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tuple[Path, ...]) -> Output:
     from harness.bench.estimate import estimate, find_profiles
     from harness.bench.matrix import choose
-    from harness.cli.bench.view import estimate_lines
 
     places = profiles or tuple(sorted(root.glob("*/profiles")))
     cost = estimate(files.plan, files.inventory, choose(files.jobs, only), find_profiles(places))
-    return Output(cost.as_dict(), estimate_lines(cost))
+    return Output(asdict(cost), _estimate_lines(cost))
 
 
 def _run(files: BenchFiles, root: Path, resume: Path | None, only: tuple[str, ...]) -> Output:
     from harness.bench_run.run import run_bench
     from harness.cli.bench.live import live_view
-    from harness.cli.meter.live import stop_on_signals
+    from harness.cli.progress import stop_on_signals
     from harness.outputs import OUTPUTS
 
     with stop_on_signals() as stop:
@@ -97,3 +98,33 @@ def _lines(files: BenchFiles, done: BenchResult) -> list[str]:
     if done.left:
         lines.append(f"the others: {files.command(done.path)}")
     return lines
+
+
+def _estimate_lines(cost: Estimate) -> list[str]:
+    """Jobs one by one, then all together, then what it rests on."""
+    from harness.cli.bench.live import clock
+
+    table = columns(("job", "time", "energy", "disk"), map(_estimate_row, cost.jobs))
+    least = "at least " if cost.is_lower_bound else ""
+    optional = sum(job.optional for job in cost.jobs)
+    known = any(job.energy_j is not None for job in cost.jobs)
+    energy = f"{least}{cost.energy_j:.3g} J" if known else "energy unknown"
+    together = (
+        f"{len(cost.jobs) - optional} jobs: {least}{clock(cost.duration_s)} beside connecting and deploying, "
+        f"{energy}, {least}{cost.disk_bytes / 1e6:.1f} MB"
+    )
+    more = [f"and up to {optional} more repetitions, {clock(cost.most_s)} in all"] if optional else []
+    bases = [f"rests on {basis}" for basis in dict.fromkeys(job.basis for job in cost.jobs)]
+    return [table, together, *more, *bases, "nothing was touched"]
+
+
+def _estimate_row(job: JobEstimate) -> list[str]:
+    from harness.cli.bench.live import clock
+
+    least = "" if job.training_s is not None else "> "
+    return [
+        job.job + (" (if needed)" if job.optional else ""),
+        least + clock(job.duration_s),
+        "?" if job.energy_j is None else f"{job.energy_j:.3g} J",
+        "?" if job.disk_bytes is None else f"{least}{job.disk_bytes / 1e6:.1f} MB",
+    ]

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output, inventory_option, root_option
+from harness.cli.frame import Command, Output, columns, inventory_option, run_argument
 from joulefleet.errors import EXIT_DEVICE, EXIT_METER
 
 if TYPE_CHECKING:
     from harness.bench.live_check import DeviceAnswer, MeterAnswer
-
-_root = root_option()
+    from harness.results.overview import RunOverview
 
 
 @click.command("ping", cls=Command)
@@ -24,7 +23,6 @@ _root = root_option()
 def ping(inventory: Path, device: str, count: int) -> Output:
     """Try a device and its meter: agent, clocks, watts now; says which cable is missing."""
     from harness.bench.live_check import check_both, missing_cables
-    from harness.cli.bench.view import ping_lines
     from harness.inventory import load_inventory
 
     loaded = load_inventory(inventory)
@@ -40,7 +38,7 @@ def ping(inventory: Path, device: str, count: int) -> Output:
     code = EXIT_DEVICE if found.error is not None or found.hello is None else 0
     if meter is not None and (meter.error is not None or meter.power_w is None):
         code = code or EXIT_METER
-    return Output(data, ping_lines(data), exit_code=code)
+    return Output(data, _ping_lines(data), exit_code=code)
 
 
 def _device_data(answer: DeviceAnswer) -> dict[str, Any]:
@@ -78,35 +76,97 @@ def _error(error: Any) -> dict[str, Any]:
 
 
 @click.command("status", cls=Command)
-@_root
-@click.argument("run")
-def status(root: Path, run: str) -> Output:
+@run_argument
+def status(run: Path) -> Output:
     """How the jobs of a RUN stand, also while it runs."""
-    from harness.cli.bench.view import status_text
     from harness.results.overview import overview
-    from joulefleet.runstore import find_run
 
-    found = overview(find_run(root, run))
-    return Output(found.as_dict(), status_text(found))
+    found = overview(run)
+    return Output(found.as_dict(), _status_text(found))
 
 
 @click.command("show", cls=Command)
-@_root
-@click.argument("run")
+@run_argument
 @click.argument("job", required=False)
-def show(root: Path, run: str, job: str | None) -> Output:
+def show(run: Path, job: str | None) -> Output:
     """What a RUN has measured so far, or one finished JOB of it (name or number) phase by phase."""
-    from harness.cli.bench.view import capture_lines, run_lines
     from harness.evidence.capture import open_capture
     from harness.results.describe import describe_capture, describe_run, find_job
     from harness.results.overview import overview
-    from joulefleet.runstore import find_run
 
-    path = find_run(root, run)
-    state = overview(path).state
+    state = overview(run).state
     if job is None:
-        lines = describe_run(path)
-        data: dict[str, Any] = {"run": str(path), "state": state, "jobs": lines}
-        return Output(data, run_lines(data))
-    capture = describe_capture(open_capture(find_job(path, job)))
-    return Output(capture, capture_lines(capture))
+        data: dict[str, Any] = {"run": str(run), "state": state, "jobs": describe_run(run)}
+        return Output(data, _run_lines(data))
+    capture = describe_capture(open_capture(find_job(run, job)))
+    return Output(capture, _capture_lines(capture))
+
+
+def _ping_lines(data: dict[str, Any]) -> list[str]:
+    """Device and meter, one line each, then what is missing."""
+    if "error" in data:
+        device = f"{data['error']}\n  try: {data['hint'] or '-'}"
+    else:
+        device = (
+            f"agent on Python {data['python']}, round trip {data['round_trip_min_ms']:.2f} ms at best, "
+            f"{data['round_trip_median_ms']:.2f} ms in the median; clocks agree to "
+            f"{data['sync_uncertainty_ms']:.2f} ms"
+        )
+    meter = _meter_line(data["meter"])
+    return [f"{data['device']}: {device}", *meter, *(f"missing: {cable}" for cable in data["missing"])]
+
+
+def _meter_line(meter: dict[str, Any] | None) -> list[str]:
+    if meter is None:
+        return ["meter: none in the inventory"]
+    if "error" in meter:
+        return [f"meter: {meter['error']}\n  try: {meter['hint'] or '-'}"]
+    if meter["power_w"] is None:
+        return []
+    now = f"{meter['power_w']:.4f} W now ({meter['current_a']:.4f} A at {meter['voltage_v']:.3f} V)"
+    return [f"meter: {meter['kind']} {meter['serial']}: {now} [{meter['origin']}]"]
+
+
+def _status_text(found: RunOverview) -> str:
+    """Counts, then every job that is not simply waiting its turn or done."""
+    counts = ", ".join(f"{number} {state}" for state, number in found.counts().items())
+    headers = ("job", "state", "stage", "attempt", "since (UTC)", "last error")
+    rows = [
+        (job.name, job.state, job.stage, str(job.attempt), job.since_utc[11:19], job.error)
+        for job in found.jobs
+        if job.state not in ("finished", "pending", "not_needed")
+    ]
+    summary = f"{found.path.name}: {found.state}; {counts}"
+    return f"{summary}\n{columns(headers, rows)}" if rows else summary
+
+
+def _run_lines(data: dict[str, Any]) -> list[str]:
+    """One line per finished job."""
+    rows = []
+    for line in data["jobs"]:
+        energy = line["energy_per_epoch_j"]
+        shown = "?" if energy is None else f"{energy:.4g} J ({line['origin']})"
+        rows.append([line["job"], shown, f"{line['sync_uncertainty_s'] * 1e3:.2g} ms", str(line["findings"])])
+    table = columns(("job", "energy per epoch", "clock", "findings"), rows)
+    return [f"{data['run']}: {data['state']}", table]
+
+
+def _capture_lines(capture: dict[str, Any]) -> list[str]:
+    """One job, phase by phase."""
+    load, clock = capture["background"]["name"], capture["clock"]
+    what = f"{capture['workload']} on {capture['backend']}, load {load}"
+    rows = []
+    for phase in capture["phases"]:
+        energy = phase["energy_j"]
+        note = "throttled" if phase["epoch"] in capture["throttled_epochs"] else ""
+        joules = "?" if energy is None else f"{energy:.5g}"
+        notes = "; ".join(filter(None, (note, *phase["problems"])))
+        rows.append([phase["phase"], str(phase["epoch"] or ""), f"{phase['duration_s']:.4f}", joules, notes])
+    idle = ", ".join("?" if watts is None else f"{watts:.4f} W" for watts in capture["idle_power_w"])
+    return [
+        f"{capture['capture_id']}: {what} [{capture['origin']}]",
+        columns(("phase", "epoch", "seconds", "joules (gross)", "note"), rows),
+        f"idle before and after: {idle}",
+        f"clock by {clock['method']}, known to {clock['sync_uncertainty_s'] * 1e3:.2g} ms",
+        *(f"{found['severity']}: {found['message']} ({found['count']})" for found in capture["findings"]),
+    ]

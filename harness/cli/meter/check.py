@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output
-from harness.cli.meter.options import with_meter
+from harness.cli.meter.options import out_option, with_meter
 from joulefleet.config import validate
 from joulefleet.errors import EXIT_METER, MeterError
 
@@ -36,7 +36,7 @@ def emulate(kind: str, seconds: float | None, **options: Any) -> Output:
 
     With --json the address is the first line on its own, and the counters follow at the end.
     """
-    from harness.cli.meter.live import stop_on_signals
+    from harness.cli.progress import stop_on_signals
     from power.emulated import EmulatorOptions, build_emulator, serve
 
     given = {key: value for key, value in options.items() if value is not None}
@@ -117,12 +117,7 @@ def output(config: MeterConfig, voltage_v_to_set: float | None, off: bool, yes: 
 @click.option("--seconds", type=click.FloatRange(min=1), default=10.0, show_default=True, help="How long.")
 @click.option("--step", "step_seconds", type=click.FloatRange(min=1), metavar="SECONDS",
               help="Then record for so long while you connect the load, for the step response.")  # fmt: skip
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    help="New folder for the result.",
-)
+@out_option
 def selftest(
     config: MeterConfig,
     load_ohms: float,
@@ -135,7 +130,7 @@ def selftest(
 
     The output is never switched: put the voltage on first. Writes calibration.json with what was measured.
     """
-    from harness.cli.meter.live import LivePower
+    from harness.cli.progress import LivePower
     from power import run_selftest
 
     with LivePower("self-test", seconds + (step_seconds or 0.0)) as live:

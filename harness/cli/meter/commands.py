@@ -9,20 +9,12 @@ import click
 
 from harness.cli.frame import Group, Output
 from harness.cli.meter.check import emulate, output, selftest
-from harness.cli.meter.options import with_meter
+from harness.cli.meter.options import out_option, with_meter
 from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from power import Finding, MeterConfig
     from power.recording import RecordingRecord
-
-
-_out = click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    help="New folder for the result; nothing is ever overwritten.",
-)
 
 
 @click.group("meter", cls=Group)
@@ -94,10 +86,10 @@ def info(config: MeterConfig) -> Output:
 @meter.command("record")
 @with_meter
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="How long; else until Ctrl-C.")
-@_out
+@out_option
 def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Output:
     """Record a meter. Ctrl-C ends the recording and keeps it."""
-    from harness.cli.meter.live import LivePower, stop_on_signals
+    from harness.cli.progress import LivePower, stop_on_signals
     from power import open_meter, record
 
     with open_meter(config) as opened, stop_on_signals() as stop, LivePower("recording", seconds) as live:
@@ -117,7 +109,7 @@ def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Outpu
     "--channel", type=click.Choice(["main", "usb", "aux"]), default="main", show_default=True,
     help="Channel that is taken.",
 )  # fmt: skip
-@_out
+@out_option
 def import_file(form: str, file: Path, channel: Literal["main", "usb", "aux"], out: Path) -> Output:
     """Import a file that other software recorded with a Monsoon.
 

@@ -158,12 +158,13 @@ def _show_run(run: Path, root: Path, given: dict[str, Any]) -> Output:
 
 def _predict(root: Path, target: str, task: str, candidates: Any, chosen: Any, **rest: Any) -> Output:
     from harness.cli.probing.view import prediction_data, prediction_lines
-    from harness.probing.predict import Question, predict
+    from harness.probing.predict import predict_savings
 
     profiles = _profiles(target, root, task, rest["backend"])
     devices = len(profiles)
     whole_fleet = target == REFERENCE
-    question = Question(
+    found = predict_savings(
+        profiles,
         candidates=candidates or (PAPER_CANDIDATES if whole_fleet else (devices,)),
         chosen=chosen or (PAPER_CHOSEN if whole_fleet else ((devices + 1) // 2,)),
         local_epochs=rest["epochs"],
@@ -172,7 +173,6 @@ def _predict(root: Path, target: str, task: str, candidates: Any, chosen: Any, *
         distinct=not whole_fleet,
         seed=rest["seed"],
     )
-    found = predict(profiles, question)
     return Output(prediction_data(found, task), prediction_lines(found, task))
 
 

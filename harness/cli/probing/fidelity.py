@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output, columns, root_option
+from harness.cli.frame import Command, Output, columns, run_argument
 
 if TYPE_CHECKING:
     from harness.probing.fidelity_model import ComparedWork, Distribution, PredictionFidelity
@@ -26,25 +26,23 @@ _profile = click.Path(path_type=Path, exists=True)
 
 
 @click.command("fidelity", cls=Command)
-@click.argument("run")
+@run_argument
 @click.option("--profiles", "places", type=_profile, multiple=True, required=True,
               help="Profile files of an earlier run, or its folder; may be repeated.")  # fmt: skip
 @click.option("--energy", type=click.Choice(["marginal", "net", "gross"]),
               help="Kind of energy; by default what the scenario charges.")  # fmt: skip
 @click.option("--csv", "table", type=click.Path(path_type=Path, dir_okay=False),
               help="Write every stretch of work to this file.")  # fmt: skip
-@root_option()
-def fidelity(run: str, places: tuple[Path, ...], energy: Any, table: Path | None, root: Path) -> Output:
+def fidelity(run: Path, places: tuple[Path, ...], energy: Any, table: Path | None) -> Output:
     """Predict the rounds of RUN (`joulefleet bench federate`) from profiles, and show the errors."""
     from harness.probing.fidelity import measure_fidelity
     from harness.profiles.library import profiles_at
     from joulefleet.errors import StorageError
     from joulefleet.records import write_atomic
-    from joulefleet.runstore import find_run
 
     if table is not None and table.exists():  # before the work, whose result would be lost
         raise StorageError(f"{table}: exists already, not overwritten", hint="name another file")
-    found = measure_fidelity(find_run(root, run), profiles_at(places), energy=energy)
+    found = measure_fidelity(run, profiles_at(places), energy=energy)
     if table is not None:
         write_atomic(table, _csv(found).encode())
     return Output(_data(found), _lines(found))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Group, Output, root_option
+from harness.cli.frame import Group, Output, root_option, run_argument
 
 if TYPE_CHECKING:
     from harness.profiles.library import Stored
@@ -21,16 +21,14 @@ def profile() -> None:
 
 
 @profile.command("build")
-@_root
-@click.argument("run")
-def build(root: Path, run: str) -> Output:
+@run_argument
+def build(run: Path) -> Output:
     """Build the profiles of RUN from its captures; they are stored in the run."""
     from harness.cli.profile.view import summary_text
     from harness.profiles.library import build_run_profiles
     from joulefleet.errors import EXIT_DATA_QUALITY
-    from joulefleet.runstore import find_run
 
-    built = build_run_profiles(find_run(root, run))
+    built = build_run_profiles(run)
     lines = [summary_text(built.profiles)] if built.profiles else []
     lines += [f"stored in {stored.place}" for stored in built.profiles]
     lines += [f"no profile of {problem}" for problem in built.problems]
@@ -102,7 +100,6 @@ def export(root: Path, names: tuple[str, ...], task: str | None, out: Path) -> O
             f"no profiles in the runs of {root}", hint="`joulefleet profile build RUN` makes them"
         )
     paths = export_profiles(found, out)
-
     return Output([str(path) for path in paths], f"{len(found)} profiles written to {out}")
 
 

@@ -1,1 +1,1 @@
-"""File formats, streamed: delimited text, JSON, SQL dumps, NumPy archives, pickles without running them."""
+"""File formats, streamed: delimited text, JSON, SQL dumps, pickles without running them."""

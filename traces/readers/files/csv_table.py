@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.readers.base import ImportReport, ReaderOptions
-from traces.readers.files.sources import csv_rows, is_text
+from traces.readers.files.sources import is_text, lines, text_chunks
 
 
 class CsvTable:
@@ -25,7 +26,8 @@ class CsvTable:
     ) -> None:
         self.path = path
         self._report = report
-        self._rows = csv_rows(path, options, report, delimiter=delimiter, quoting=quoting)
+        text = lines(text_chunks(path, options, report), path.name)
+        self._rows = self._numbered(csv.reader(text, delimiter=delimiter, quoting=quoting))  # type: ignore[arg-type]
         first = next(self._rows, None)
         if first is None:
             raise DataQualityError(f"{path.name}: is empty")
@@ -59,20 +61,27 @@ class CsvTable:
 
     def each(self, handle: Callable[[list[str]], None]) -> None:
         """Give every row to ``handle``; a row for which it raises `ValueError` is a bad one."""
-        for line, row in self._numbered():
+        width = len(self.header)
+        for line, row in self._rows:
+            self._report.rows += 1
             try:
+                if len(row) != width:
+                    raise ValueError(f"{len(row)} fields instead of {width}")
                 handle(row)
             except ValueError as error:
                 self._report.bad(self.path, line, str(error))
 
-    def _numbered(self) -> Iterator[tuple[int, list[str]]]:
-        width = len(self.header)
-        for line, row in self._rows:
-            self._report.rows += 1
-            if len(row) == width:
-                yield line, row
-            else:
-                self._report.bad(self.path, line, f"{len(row)} fields instead of {width}")
+    def _numbered(self, reader: Any) -> Iterator[tuple[int, list[str]]]:
+        """Line number and fields of each row, empty lines left out."""
+        try:
+            for row in reader:
+                if row:
+                    yield reader.line_num, row
+        except csv.Error as error:
+            raise DataQualityError(
+                f"{self.path.name}:{reader.line_num}: {error}",
+                hint="look for a quote that is not closed near that line",
+            ) from error
 
 
 def renamed(options: ReaderOptions, columns: Mapping[str, str]) -> dict[str, str]:

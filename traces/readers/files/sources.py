@@ -7,7 +7,6 @@ Nothing here holds more than one chunk and one line. Bytes that do not decode be
 from __future__ import annotations
 
 import codecs
-import csv
 import gzip
 import re
 import zlib
@@ -200,25 +199,3 @@ def lines(chunks: Iterable[str], name: str) -> Iterator[str]:
         count += len(parts)
     if rest:
         yield rest
-
-
-def csv_rows(
-    path: Path,
-    options: ReaderOptions,
-    report: ImportReport,
-    *,
-    delimiter: str = ",",
-    quoting: int = csv.QUOTE_MINIMAL,
-) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of each row of a delimited text, empty lines left out."""
-    text = lines(text_chunks(path, options, report), path.name)
-    reader = csv.reader(text, delimiter=delimiter, quoting=quoting)  # type: ignore[arg-type]
-    try:
-        for row in reader:
-            if row:
-                yield reader.line_num, row
-    except csv.Error as error:
-        raise DataQualityError(
-            f"{path.name}:{reader.line_num}: {error}",
-            hint="look for a quote that is not closed near that line",
-        ) from error

@@ -13,7 +13,7 @@ and each is counted in the report:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -117,12 +117,9 @@ def assemble(
         network=seen.network(),
         battery=seen.battery(),
         throughput=seen.throughput(),
-        time_zone=source.time_zone,
-        relative_time=source.relative_time,
         device=device,
         facts=facts or {},
-        source=source.source,
-        licence=source.licence,
+        **asdict(source),
     )
 
 

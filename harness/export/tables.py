@@ -1,4 +1,4 @@
-"""A run as CSV files that any spreadsheet opens. A file that lacks rows has ``capped`` in its name."""
+"""A run as CSV files that any spreadsheet opens, or as Parquet files with every sample of its power."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness.results.decimate import decimate
 from harness.results.emulations import JoinedTable
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
-from joulefleet.records import new_folder, storage_error
+from joulefleet.records import canonical_json, new_folder, storage_error
 from traces import safe_cell
 
 MAX_ROWS = 1_000_000
@@ -123,12 +125,73 @@ def _power_rows(job: JobCapture, max_samples: int) -> Iterator[tuple[Any, ...]]:
 
 
 def _about(run: StoredRun, written: Sequence[Written]) -> str:
-    about = {
+    time_s = "seconds after the recording of the job began"
+    about = {**_identity(run), "time_s": time_s, "files": [asdict(file) for file in written]}
+    return json.dumps(about, indent=2) + "\n"
+
+
+def _identity(run: StoredRun) -> dict[str, str | None]:
+    """What the numbers of an export are of."""
+    return {
         "run": run.record.run_id,
         "name": run.record.name,
         "origin": run.origin.value if run.origin else None,
-        "time_s": "seconds after the recording of the job began",
         "t_ns": "monotonic clock of the host, nanoseconds",
-        "files": [asdict(file) for file in written],
     }
-    return json.dumps(about, indent=2) + "\n"
+
+
+def export_parquet(run: StoredRun, out: Path) -> dict[str, int]:
+    """Write every table of a run, and its samples, into a new folder; returns the rows of each file.
+
+    Raises:
+        StorageError: The folder exists already or cannot be written.
+        DataQualityError: The run has nothing that could be written.
+    """
+    import pyarrow.parquet as pq
+
+    run.check_has_tables()
+    about = {b"joulefleet": canonical_json(_identity(run))}  # inside every file
+    rows = {}
+    with new_folder(out) as folder:
+        for joined in run.emulations:
+            file = f"{joined.name}.parquet"
+            with pq.ParquetWriter(
+                folder / file, joined.schema.with_metadata(about), compression="zstd"
+            ) as writer:
+                for part in joined.parts():
+                    writer.write_table(part.replace_schema_metadata(about))
+            rows[file] = joined.rows
+        for table in run.tables() if run.job_lines else ():
+            file = f"{table.name}.parquet"
+            pq.write_table(table.arrow().replace_schema_metadata(about), folder / file, compression="zstd")
+            rows[file] = len(table.rows)
+        if run.job_lines:
+            rows["power.parquet"] = _write_samples(run.captures, folder / "power.parquet", about)
+    return rows
+
+
+def _write_samples(captures: Sequence[JobCapture], path: Path, about: dict[bytes, bytes]) -> int:
+    """All samples, a batch at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            ("job", pa.dictionary(pa.int32(), pa.string())),
+            ("t_ns", pa.int64()),
+            ("current_a", pa.float32()),
+            ("voltage_v", pa.float32()),
+            ("power_w", pa.float32()),
+        ],
+        metadata=about,
+    )
+    count = 0
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for job in captures:
+            for block in job.capture.recording.blocks():
+                name = pa.DictionaryArray.from_arrays(np.zeros(len(block), np.int32), [job.job])
+                columns = (block.current_a, block.voltage_v, block.power_w)
+                values = [pa.array(column.astype(np.float32)) for column in columns]
+                writer.write_table(pa.table([name, pa.array(block.t_ns), *values], schema=schema))
+                count += len(block)
+    return count
