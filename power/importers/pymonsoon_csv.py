@@ -21,7 +21,7 @@ import numpy as np
 from joulefleet.errors import DataQualityError
 from power.importers.csv_numbers import Column, CsvChunk, NumberFile, enough, required
 from power.importers.source import Facts, ImportOptions, Source, resolution_only
-from power.model import FindingLog, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
+from power.model import FindingLog, InstrumentInfo, Loss, RangeAccuracy, SampleBlock, Severity
 from power.recording.checks import SampleChecks
 from power.timebase import Timebase, TimebaseFitter
 
@@ -39,8 +39,8 @@ LEAP_S = 0.05
 LOST_S = 0.02
 """Less than this a busy host makes up for."""
 
-CAUGHT_UP_ROWS = RATE_HZ // 2
-"""So many rows after a leap, those that waited in a buffer have arrived."""
+CAUGHT_UP_ROWS = RATE_HZ
+"""So many rows after a leap, a host that was only late has caught up: the package reads at some 8 kHz."""
 
 FITTED_ROWS = 64
 """Of so many rows, the one with the smallest delay goes into the fit."""
@@ -82,13 +82,24 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
 
     def finish(log: FindingLog) -> Timebase:
         rows.note(log)
+        placed.note(log)
         timebase = placed.fitter.fit()
         for finding in SampleChecks(info).finish(timebase):
             log.add(finding.code, finding.severity, finding.message)
         return timebase
 
-    blocks = (block for chunk in chain([first], chunks) for block in placed.of(chunk, columns))
+    two = _with_next(chunk for chunk in chain([first], chunks) if len(chunk.line))
+    blocks = (block for chunk, later in two for block in placed.of(chunk, later, columns))
     return Source(info, blocks, finish)
+
+
+def _with_next(chunks: Iterator[CsvChunk]) -> Iterator[tuple[CsvChunk, CsvChunk | None]]:
+    """Each chunk with the one after it: what follows a leap tells whether rows are missing."""
+    chunk: CsvChunk | None = next(chunks, None)
+    while chunk is not None:
+        later = next(chunks, None)
+        yield chunk, later
+        chunk = later
 
 
 def _plain(line: bytes) -> bytes:
@@ -136,15 +147,16 @@ class _Placed:
         self._next = 0
         self._last_s: float | None = None
         self._delay_s = np.empty(0)
+        self._unsure: int | None = None
         self.fitter = TimebaseFitter(RATE_HZ)
 
-    def of(self, chunk: CsvChunk, columns: Mapping[str, Column]) -> Iterator[SampleBlock]:
+    def of(
+        self, chunk: CsvChunk, later: CsvChunk | None, columns: Mapping[str, Column]
+    ) -> Iterator[SampleBlock]:
         """The rows of a chunk, cut where some are missing."""
         t_s = columns["time"].of(chunk)
-        if not len(t_s):
-            return
         self._check(t_s, chunk)
-        lost = self._lost(t_s)
+        lost = self._lost(t_s, columns["time"].of(later) if later else np.empty(0))
         ticks = self._next + np.arange(len(t_s)) + np.cumsum(lost)
         self._fit(ticks, t_s)
         starts = np.union1d([0], np.flatnonzero(lost)).tolist()
@@ -171,19 +183,32 @@ class _Placed:
                 hint="several recordings in one file are imported one by one: cut it before each header",
             )
 
-    def _lost(self, t_s: NDArray[np.float64]) -> NDArray[np.int64]:
-        """How many rows are missing before each."""
+    def note(self, log: FindingLog) -> None:
+        """Say where it is not known whether rows are missing."""
+        if self._unsure is not None:
+            log.add(
+                "late_end",
+                Severity.WARNING,
+                f"rows arrive more than {LEAP_S:g} s late and the file ends before they may have caught up:"
+                " some may be missing",
+                index=self._unsure,
+            )
+
+    def _lost(self, t_s: NDArray[np.float64], later_s: NDArray[np.float64]) -> NDArray[np.int64]:
+        """How many rows are missing before each: the delay that is never made up after a leap."""
         lost = np.zeros(len(t_s), np.int64)
-        delay_s = t_s - (self._next + np.arange(len(t_s))) / RATE_HZ
+        both_s = np.concatenate((t_s, later_s))
+        delay_s = both_s - (self._next + np.arange(len(both_s))) / RATE_HZ
         steps = np.diff(t_s, prepend=t_s[0] if self._last_s is None else self._last_s)
-        leaps = np.flatnonzero(steps > LEAP_S).tolist() if self._leaps else []
-        for at, end in pairwise([*leaps, len(t_s)]):
+        for at in np.flatnonzero(steps > LEAP_S).tolist() if self._leaps else []:
             before = np.concatenate((self._delay_s, delay_s[:at]))[-CAUGHT_UP_ROWS:]
-            missing_s = float(delay_s[at : min(end, at + CAUGHT_UP_ROWS)].min() - before.min())
-            if missing_s > LOST_S:
+            missing_s = float(delay_s[at:].min() - before.min())
+            if missing_s > LOST_S and len(both_s) - at < CAUGHT_UP_ROWS:
+                self._unsure = self._next + at + int(lost.sum())
+            elif missing_s > LOST_S:
                 lost[at] = round(missing_s * RATE_HZ)
                 delay_s[at:] -= lost[at] / RATE_HZ
-        self._delay_s = np.concatenate((self._delay_s, delay_s))[-CAUGHT_UP_ROWS:]
+        self._delay_s = np.concatenate((self._delay_s, delay_s[: len(t_s)]))[-CAUGHT_UP_ROWS:]
         return lost
 
     def _fit(self, ticks: NDArray[np.int64], t_s: NDArray[np.float64]) -> None:

@@ -65,7 +65,8 @@ def write_source(source: Source, folder: Path, options: ImportOptions) -> Record
                 )
             writer.append(block)
         if not writer.n_samples:
-            raise DataQualityError("the file marks every sample as missing: no sample is left")
+            name = source.info.facts["source_file"]
+            raise DataQualityError(f"{name}: no sample that is not marked as missing", hint="record again")
     except BaseException:
         writer.abandon()
         raise

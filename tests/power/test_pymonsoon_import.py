@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,15 @@ from hypothesis import strategies as st
 
 from joulefleet.errors import DataQualityError, JoulefleetError
 from joulefleet.provenance import Origin
+from power.emulated.options import EmulatorOptions
+from power.emulated.service import EmulatorProcess
 from power.energy import measure_energy
 from power.importers.files import import_recording
 from power.importers.pymonsoon_csv import KIND
 from power.recording import Recording, open_recording
+from tests.conftest import REPOSITORY
+
+PEER = REPOSITORY / "tests" / "peers" / "pymonsoon_csv.py"
 
 HEADER = "Time(ms),Main(mA),Main Voltage(V),"
 PERIOD_S = 1 / (5000 * (1 - 1246e-6))  # the firmware's clock with its calibrations left out
@@ -100,11 +107,42 @@ def test_a_leap_that_is_never_made_up_is_a_gap(tmp_path: Path, at: int) -> None:
     assert measure_energy(recording, 0, 1.5).energy.valid
 
 
-def test_a_late_read_that_catches_up_is_no_gap(tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", [12_000, 8100, 16_383], ids=["inside", "near the end of a chunk", "at it"])
+def test_a_late_read_that_catches_up_is_no_gap(tmp_path: Path, at: int) -> None:
     t = arrivals(30_000)
-    t[12_000:12_400] = np.maximum(t[12_000:12_400], t[12_400])  # 80 ms late, then all at once
+    late = t[at] + 0.17 + np.arange(2600) / 8000  # 170 ms late, then read at 8 kHz
+    t[at : at + 2600] = np.maximum(t[at : at + 2600], late)
     recording = imported(write(tmp_path, t, np.full(len(t), 250.0)), tmp_path / "r")
     assert recording.record.dropped == 0
+
+
+def test_a_leap_near_the_end_cannot_be_judged(tmp_path: Path) -> None:
+    t = arrivals(20_000)
+    t[19_800:] += 0.1
+    recording = imported(write(tmp_path, t, np.full(len(t), 250.0)), tmp_path / "r")
+    assert recording.record.dropped == 0
+    (finding,) = (f for f in recording.record.findings if f.code == "late_end")
+    assert finding.first_index == pytest.approx(19_800, abs=64)
+
+
+def test_a_file_that_the_vendors_package_wrote(peer_python: str, tmp_path: Path) -> None:
+    options = EmulatorOptions(signal="constant:current=0.25,voltage=4.0", variant="patient,hv,main")
+    path = tmp_path / "vendor.csv"
+    with EmulatorProcess("monsoon-hvpm", options) as unit:
+        subprocess.run(
+            [peer_python, str(PEER), unit.address, str(path), "10000"],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        unit.close()
+    recording = imported(path, tmp_path / "r")
+    assert (recording.record.n_samples, recording.record.dropped) == (10_000, 0)
+    assert "bad_rows" not in codes(recording)
+    energy = measure_energy(recording).energy
+    assert energy.duration_s == pytest.approx(2.0, rel=0.02)  # 9,999 periods of 0.2 ms
+    assert energy.mean_power_w == pytest.approx(1.0, rel=1e-3)  # 0.25 A at 4 V
 
 
 def test_whole_seconds_since_1970(tmp_path: Path) -> None:
