@@ -65,7 +65,7 @@ def assert_nothing_to_remark(result: tuple[tuple[Finding, ...], float, float, in
     assert {f.code for f in findings if f.severity >= Severity.WARNING} <= {"flat_line"}
     assert current_a == pytest.approx(0.25, abs=2e-4)
     assert voltage_v == pytest.approx(4.0, abs=5e-4)
-    assert samples == pytest.approx(expected, rel=0.002)
+    assert samples == pytest.approx(expected, rel=0.01)  # the last portion is left out
 
 
 @pytest.mark.campaign
