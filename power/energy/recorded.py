@@ -45,7 +45,7 @@ def measure_energy(
     Args:
         recording: It, or its folder.
         start_s: Begin here, counted from the first sample; None for the first sample.
-        end_s: End here; None for the last sample.
+        end_s: End here; None for the last sample, or for its end if samples are averages.
 
     Raises:
         ConfigError: There is no such stretch.
@@ -66,7 +66,7 @@ def _window(recording: Recording, start_s: float | None, end_s: float | None) ->
     if not len(recording):
         raise DataQualityError(f"{recording.folder}: holds no samples", hint="record again")
     first_ns = int(recording.block(0).t_ns[0])
-    last_ns = int(recording.block(len(recording) - 1).t_ns[-1])
+    last_ns = int(recording.block(len(recording) - 1).t_ns[-1]) + recording.record.info.hold_ns
     start_ns = first_ns if start_s is None else first_ns + round(start_s * 1e9)
     end_ns = last_ns if end_s is None else first_ns + round(end_s * 1e9)
     if not first_ns <= start_ns < end_ns <= last_ns:

@@ -99,7 +99,11 @@ def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Outpu
 
 
 @meter.command("import")
-@click.argument("form", type=click.Choice(["powertool-csv"]), metavar="powertool-csv")
+@click.argument(
+    "form",
+    type=click.Choice(["auto", "powertool-csv", "pymonsoon-csv", "powertool-binary"]),
+    metavar="FORMAT",
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--channel", type=click.Choice(["main", "usb", "aux"]), default="main", show_default=True,
@@ -107,11 +111,14 @@ def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Outpu
 )  # fmt: skip
 @out_option
 def import_file(form: str, file: Path, channel: Literal["main", "usb", "aux"], out: Path) -> Output:
-    """Import a file that other software recorded: a CSV export of Monsoon's PowerTool."""
-    from power import import_powertool_csv
+    """Import a file that other software recorded with a Monsoon.
 
-    del form  # there is one so far, and click has checked it
-    return _recorded(out, import_powertool_csv(file, out, channel=channel))
+    FORMAT is auto (found by what the file holds), powertool-csv (a CSV export of PowerTool), pymonsoon-csv
+    (written by the vendor's Python package) or powertool-binary (PowerTool's own .pt4 and .pt5).
+    """
+    from power import import_recording
+
+    return _recorded(out, import_recording(file, out, form=form, channel=channel))
 
 
 @meter.command("salvage")
