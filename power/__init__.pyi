@@ -1,6 +1,6 @@
 from power.energy.recorded import measure_energy
 from power.energy.windows import Window
-from power.importers.powertool_csv import import_powertool_csv
+from power.importers.files import import_recording
 from power.meter import METERS, MeterConfig, PowerMeter, open_meter
 from power.meters.scan import scan_instruments
 from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, Severity
@@ -17,7 +17,7 @@ from power.selftest import CalibrationRecord, run_selftest
 __all__ = [
     "METERS", "CalibrationRecord", "DeviceProfile", "Finding", "FindingLog", "InstrumentInfo",
     "MeterConfig", "PowerMeter", "Recording", "RecordingRecord", "SampleBlock", "Severity", "Window",
-    "compare_with_raw", "import_powertool_csv", "load_profile", "measure_energy", "open_meter",
+    "compare_with_raw", "import_recording", "load_profile", "measure_energy", "open_meter",
     "open_recording", "record", "reference_fleet", "run_selftest", "salvage_recording",
     "scan_instruments", "write_samples_csv",
 ]  # fmt: skip

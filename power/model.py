@@ -191,6 +191,10 @@ ONE_LOST_PERIODS = 2.5
 """A single lost sample leaves two periods between its neighbours, give or take jitter."""
 
 
+AVERAGES_FACT = "rows_are_averages"
+"""The fact by which a source states that each sample is the average from its time to the next."""
+
+
 class SampleClock(StrEnum):
     """Whose clock the sample times come from."""
 
@@ -254,6 +258,11 @@ class InstrumentInfo(ClosedModel):
     loss: Loss = Loss.COUNTED
     accuracy: Accuracy
     facts: dict[str, str | int | float | bool] = Field(default_factory=dict)
+
+    @property
+    def hold_ns(self) -> int:
+        """How long a sample stands for if it is an average; 0 for an instant."""
+        return round(1e9 / self.rate_hz) if self.facts.get(AVERAGES_FACT) is True else 0
 
     def timeout_s(self, at_least_s: float) -> float:
         """How long to wait for a reading: at least so long, and longer for an instrument that is slow."""

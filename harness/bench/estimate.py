@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from device_agents.payload.sync_pattern import Pattern
 from harness.bench.matrix import BenchJob, Cell
@@ -70,10 +69,6 @@ class Estimate:
     energy_j: float
     disk_bytes: float
     is_lower_bound: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for ``--json``."""
-        return asdict(self)
 
 
 def find_profiles(places: Iterable[Path]) -> list[DeviceProfile]:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from emulator.compare.titles import METRICS, SHOWN
 from harness.cli.frame import Command, Output
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from emulator import ComparedRuns
 
 
 @click.command("compare", cls=Command)
@@ -42,7 +36,7 @@ def compare(
 ) -> Output:
     """Compare methods over the same seeds: differences with intervals, tests, ranks."""
     from emulator import Accounting, compare_emulations
-    from emulator.compare.render import as_data
+    from emulator.compare import render
 
     found = compare_emulations(
         runs,
@@ -52,20 +46,12 @@ def compare(
         with_cohorts="classes_per_cohort" in metrics,
         mixed=mixed,
     )
-    text = _renderer(form)(found, metrics or SHOWN)
-    if form in ("csv", "latex"):  # what is meant for a file has no place for them
-        for warning in found.comparison.warnings:
-            click.echo(f"warning: {warning}", err=True)
-    return Output(as_data(found), text)
-
-
-def _renderer(form: str) -> Callable[[ComparedRuns, Sequence[str]], str]:
-    from emulator.compare import render
-
     forms = {
         "text": render.as_text,
         "markdown": render.as_markdown,
         "latex": render.as_latex,
         "csv": render.as_csv,
     }
-    return forms[form]
+    text = forms[form](found, metrics or SHOWN)
+    warnings = found.comparison.warnings if form in ("csv", "latex") else ()
+    return Output(render.as_data(found), text, warnings=warnings)

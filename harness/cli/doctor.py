@@ -11,7 +11,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -128,25 +128,16 @@ def check_python() -> Iterator[Check]:
 
 def check_packages() -> Iterator[Check]:
     """What is installed of the base and of each extra."""
-    missing = [name for name in BASE if _version(name) is None]
-    if missing:
-        yield Check(
-            "base", "fail", f"missing: {', '.join(missing)}", "nothing works without them", install_hint()
-        )
-    else:
-        yield Check("base", "ok", ", ".join(f"{name} {_version(name)}" for name in BASE))
+    yield _installed("base", BASE, "fail", "nothing works without them", install_hint())
     for extra, names in EXTRAS.items():
-        missing = [name for name in names if _version(name) is None]
-        if missing:
-            yield Check(
-                f"extra {extra}",
-                "warn",
-                f"missing: {', '.join(missing)}",
-                "its commands will refuse",
-                install_hint(extra),
-            )
-        else:
-            yield Check(f"extra {extra}", "ok", ", ".join(f"{name} {_version(name)}" for name in names))
+        yield _installed(f"extra {extra}", names, "warn", "its commands will refuse", install_hint(extra))
+
+
+def _installed(what: str, names: Sequence[str], verdict: Verdict, why: str, fix: str) -> Check:
+    missing = [name for name in names if _version(name) is None]
+    if missing:
+        return Check(what, verdict, f"missing: {', '.join(missing)}", why, fix)
+    return Check(what, "ok", ", ".join(f"{name} {_version(name)}" for name in names))
 
 
 def _version(name: str) -> str | None:

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Command, Output, columns, root_option
+from harness.cli.frame import Callback, Command, Output, columns, root_option
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from harness.demo.run import Advance
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def engine_options(command: F) -> F:
+def engine_options(command: Callback) -> Callback:
     """Give a command both options, as ``engine`` and ``ray_address``."""
     address = click.option(
         "--ray-address",
@@ -117,13 +114,14 @@ def emulate(
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
         return _continued(resumed, ray_cluster(engine, ray_address), accept_other_software)
     from emulator import load_scenario
-    from emulator.runs import plan, start
+    from emulator.runs import make_selector, plan, start
     from emulator.scenario import scenario_text
 
     found = load_scenario(str(scenario))
     names = [name.strip() for name in selectors.split(",")] if selectors else [found.selector.name]
     index = plan(found, names, seeds or found.seeds)
-    _check_selectors(index)
+    for planned in index.planned:  # a misspelt name or option is found now, not after hours
+        make_selector(index.scenario_of(planned))
     if dry_run:
         return _dry_run(index)
     # The cluster first: if there is none, no run is left behind.
@@ -138,14 +136,6 @@ def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accep
         run, index = reopen(path, accept_other_software=accept)
         with run:
             return _played(run, index, cluster)
-
-
-def _check_selectors(index: BatchIndex) -> None:
-    """A misspelt name or option is found now, not after hours."""
-    from emulator.runs import make_selector
-
-    for planned in index.planned:
-        make_selector(index.scenario_of(planned))
 
 
 def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:

@@ -170,11 +170,9 @@ def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
         "runs": len(results.runs),
         "numbers": as_data(results),
     }
-
-    if form == "csv":  # what is meant for a file has no place for them
-        for warning in results.warnings:
-            click.echo(f"warning: {warning}", err=True)
-    return Output(data, text if form != "text" else f"{text}\n\nrun     {path}\nreport  {page}")
+    if form == "text":
+        text = f"{text}\n\nrun     {path}\nreport  {page}"
+    return Output(data, text, warnings=results.warnings if form == "csv" else ())
 
 
 def _dry_run(plan: ExperimentPlan) -> Output:

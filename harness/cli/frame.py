@@ -35,11 +35,13 @@ class Output:
         data: For ``--json``: plain data, or a function that makes it.
         text: For people: text, or lines of it; the data if None.
         exit_code: Of the process; a code other than 0 for "worked, and the answer is no".
+        warnings: For people, beside a text that is meant for a file and has no place for them.
     """
 
     data: Any
     text: str | list[str] | None = None
     exit_code: int = 0
+    warnings: Sequence[str] = ()
 
 
 class Command(click.Command):
@@ -68,6 +70,8 @@ class Command(click.Command):
         else:
             for line in [output.text] if isinstance(output.text, str) else output.text:
                 click.echo(line)
+            for warning in output.warnings:
+                click.echo(f"warning: {warning}", err=True)
         return output.exit_code
 
 

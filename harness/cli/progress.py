@@ -22,15 +22,9 @@ PLAIN_PERIOD_S = 5.0
 @contextlib.contextmanager
 def progress(what: str, total: float | None) -> Iterator[Advance]:
     """Show progress of ``what`` up to ``total``; None for work without a known end."""
-    if sys.stderr.isatty():
-        with _bar(what, total) as advance:
-            yield advance
-    else:
+    if not sys.stderr.isatty():
         yield _PlainLines(what, total)
-
-
-@contextlib.contextmanager
-def _bar(what: str, total: float | None) -> Iterator[Advance]:
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 

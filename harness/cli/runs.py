@@ -49,7 +49,6 @@ def show_run(run: Path) -> Output:
         "tables": tables,
         "files": files,
     }
-
     lines = [f"{run.name}  {record.kind}, {record.status.value}"]
     lines += [f"  error: {record.error}"] if record.error else []
     lines += [f"  {name}" + (f"  {tables[name]:,} rows" if name in tables else "") for name in files]

@@ -180,7 +180,7 @@ class _FederatedRounds:
     def _keep(self, played: Played, log: RunLog) -> None:
         """Store a round; the checkpoint comes last, so that a round without one is played again."""
         federation, outcome, rules = self._federation, played.outcome, self._setup.rules
-        self._store(played.record)
+        write_record(federated_file(self._run.path, played.record.number), played.record)
         self._origin = played.origin or self._origin  # a round without a capture claims what the last one did
         tested = federation.done or (rules.test_every and outcome.round % rules.test_every == 0)
         log.append(
@@ -197,9 +197,6 @@ class _FederatedRounds:
         failures = {part.device: part.failure for part in played.record.parts if part.failure}
         chosen = [part.device for part in played.record.parts if part.chosen]
         self._session.note("round_finished", f"{outcome.round:04d}", chosen=chosen, failures=failures)
-
-    def _store(self, record: FederatedRoundRecord) -> None:
-        write_record(federated_file(self._run.path, record.number), record)
 
     def _log(self, resume_after: int | None) -> RunLog:
         return RunLog(

@@ -71,8 +71,6 @@ class ComparedWork:
     @property
     def error_cpu_s(self) -> float:
         """Likewise; beside an error of time it tells more work per epoch from less of a processor."""
-        if self.predicted_cpu_s is None or self.measured_cpu_s is None:
-            return float("nan")
         return _relative(self.predicted_cpu_s, self.measured_cpu_s)
 
 
@@ -142,5 +140,7 @@ class PredictionFidelity:
         ]
 
 
-def _relative(predicted: float, measured: float) -> float:
-    return (predicted - measured) / measured if measured > 0 else float("nan")
+def _relative(predicted: float | None, measured: float | None) -> float:
+    if predicted is None or measured is None or measured <= 0:
+        return float("nan")
+    return (predicted - measured) / measured

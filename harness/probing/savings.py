@@ -116,11 +116,6 @@ def probing_weights(accounting: Accounting, chosen: NDArray[np.bool_]) -> dict[s
     return {phase: who.astype(float) for phase, who in counted(accounting, chosen).items()}
 
 
-def wait_weights(m: int) -> dict[str, NDArray[np.float64]]:
-    """Waiting for the decision, of everybody."""
-    return {"wait": np.ones(m)}
-
-
 @dataclass(frozen=True, slots=True)
 class PairedSeries:
     """One number in every repetition.

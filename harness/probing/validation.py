@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from emulator import Accounting
 from harness.bench.journal import JOURNAL
 from harness.evidence.capture import Capture
@@ -29,7 +31,6 @@ from harness.probing.savings import (
     saved,
     saved_share,
     vanilla_weights,
-    wait_weights,
 )
 from harness.probing.schedule import expand_rounds, kept
 from harness.rounds.measured import read_part
@@ -214,22 +215,21 @@ class _Validator:
         )
         probing = [p for _, p in pairs]
         rounds = [RunRound(p.record.candidates, p.record.chosen) for p in probing]
+        waiting = {"wait": np.ones(m)}  # for the decision, of everybody
+        emulated = None
+        if expectation is not None:
+            emulated = emulate_rounds(expectation.profiles, rounds, self._plan.local_epochs, self._energy)
         return MeasuredCell(
             candidates=m,
             chosen=k,
             repetitions=len(pairs),
             vanilla_s=vanilla_s.quantity(),
             vanilla_j=vanilla_j.quantity(),
-            probing_wait_j=PairedSeries.of_energies([p.energy(wait_weights(m)) for p in probing]).quantity(),
+            probing_wait_j=PairedSeries.of_energies([p.energy(waiting) for p in probing]).quantity(),
             savings={a: _saving(a, vanilla_s, vanilla_j, probing) for a in Accounting},
             predicted=expectation.of(rounds) if expectation else None,
-            emulated=self._emulated(rounds, expectation),
+            emulated=emulated,
         )
-
-    def _emulated(self, rounds: Sequence[RunRound], expectation: Expectation | None) -> EmulatedCell | None:
-        if expectation is None:
-            return None
-        return emulate_rounds(expectation.profiles, rounds, self._plan.local_epochs, self._energy)
 
     def _vanilla_chosen(self, vanilla: MeasuredRound, k: int) -> frozenset[str]:
         """Whom the server chooses after a vanilla round: by the same rule from the same report."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from device_agents.protocol import Phase
 from harness.evidence.capture import Capture
 from harness.profiles import quantities
-from harness.profiles.cells import CellKey, Level, by_background, by_cell, require_alike
+from harness.profiles.cells import CellKey, Level, by_background, require_alike
 from harness.profiles.curve import fit_curve
 from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError
@@ -20,11 +20,6 @@ from power.profile import MeasuredLoad, PhaseCost, Quantity, Thermal, TransferCo
 SHORTEST_WAIT_S = 0.05
 CLOCKS_IN_A_WAIT = 20.0
 """A wait has to last this many clock uncertainties: then its power is wrong by a twentieth at most."""
-
-
-def build_profiles(captures: Iterable[Capture]) -> list[DeviceProfile]:
-    """One profile per device, workload, data set and backend in the captures."""
-    return [build_profile(found) for found in by_cell(captures).values()]
 
 
 def build_profile(

@@ -58,7 +58,9 @@ class CutCapture:
         phases = [phase for phase in self.capture.phases() if phase.phase is Phase.EPOCH]
         numbers = _rounds(phases)
         labels = [f"round {n}, epoch {p.epoch}" for n, p in zip(numbers, phases, strict=True)]
-        found = self._gather([_window(p, label) for p, label in zip(phases, labels, strict=True)])
+        found = gather_phases(
+            self.capture, [_window(p, label) for p, label in zip(phases, labels, strict=True)]
+        )
         throttled = set(self.record.throttled_epochs)
         return [
             Epoch(number, phase.epoch, evidence, phase.epoch in throttled)
@@ -84,8 +86,9 @@ class CutCapture:
 
     def every(self, kind: Phase) -> tuple[MeasuredWindow, ...]:
         """Every stretch of another phase, also those whose energy is not known."""
-        return self._gather(
-            [_window(phase, kind.value) for phase in self.capture.phases() if phase.phase is kind]
+        return gather_phases(
+            self.capture,
+            [_window(phase, kind.value) for phase in self.capture.phases() if phase.phase is kind],
         )
 
     def phase(self, kind: Phase) -> tuple[MeasuredWindow, ...]:
@@ -111,7 +114,7 @@ class CutCapture:
 
     def idle(self) -> tuple[MeasuredWindow, ...]:
         """The idle time before and after."""
-        found = self._gather([Window(w.start_ns, w.end_ns, "idle") for w in self.record.idle])
+        found = gather_phases(self.capture, [Window(w.start_ns, w.end_ns, "idle") for w in self.record.idle])
         return tuple(evidence for evidence in found if evidence.energy.valid)
 
     def session(
@@ -128,9 +131,6 @@ class CutCapture:
         except DataQualityError as error:
             self.problems.append(f"{self.record.capture_id}: {error.message}")
             return None
-
-    def _gather(self, windows: Sequence[Window]) -> tuple[MeasuredWindow, ...]:
-        return gather_phases(self.capture, windows)
 
 
 def gather_phases(capture: Capture, windows: Sequence[Window]) -> tuple[MeasuredWindow, ...]:

@@ -76,7 +76,7 @@ class Built:
 
 
 def build_run_profiles(run: Path | str) -> Built:
-    """Build the profiles of a run and store them in it. One cell without usable epochs leaves the others be.
+    """Build the profiles of a run and store them in it. A cell without usable epochs is skipped.
 
     Example:
         >>> built = build_profiles("runs/RUN")
@@ -148,10 +148,8 @@ def read(path: Path) -> Stored:
 
 def run_profiles(run: Path) -> list[Stored]:
     """The profiles of a run."""
-    verify = verifier(run)
-    return [
-        Stored(load_profile(path, verify=verify), path) for path in sorted((run / PROFILES).glob("*.json"))
-    ]
+    verify, files = verifier(run), sorted((run / PROFILES).glob("*.json"))
+    return [Stored(load_profile(path, verify=verify), path) for path in files]
 
 
 def profiles_at(places: Iterable[Path]) -> list[DeviceProfile]:

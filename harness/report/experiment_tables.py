@@ -43,11 +43,6 @@ ENERGY_CAPTION = (
 )
 
 
-def with_badges(header: Sequence[str], ours: str, theirs: str) -> list[str]:
-    """A header whose last columns are the paper's, with a column for the badge of each side."""
-    return [*header[:-PAPER_COLUMNS], ours, *header[-PAPER_COLUMNS:], theirs]
-
-
 def main_cells(row: MethodRow) -> list[Cell]:
     """Accuracy, energy and speed with intervals, the paper's, and badges."""
     cells = main_row(row)
@@ -109,13 +104,10 @@ def dropped_table(found: Mapping[str, Behaviour]) -> Table:
 CAPTION = f"{VANILLA_NOTE}. {VANILLA_PAPER}."
 
 
-def _series(summaries: Sequence[VariantSummary]) -> list[SweptQuantity]:
-    return list(dict.fromkeys(one.variant.swept for one in summaries if one.variant.swept))
-
-
 def sweep_sections(summaries: Sequence[VariantSummary]) -> list[Section]:
     """Every series of an experiment."""
-    return [section for swept in _series(summaries) for section in _sweep(swept, summaries)]
+    series = dict.fromkeys(one.variant.swept for one in summaries if one.variant.swept)
+    return [section for swept in series for section in _sweep(swept, summaries)]
 
 
 def _sweep(swept: SweptQuantity, summaries: Sequence[VariantSummary]) -> list[Section]:
@@ -138,7 +130,7 @@ def _series_of(title: str, swept: SweptQuantity, summaries: Sequence[VariantSumm
     ]
     tables = [
         Table(
-            [swept.quantity, *with_badges(HEADER, "here", "there")],
+            [swept.quantity, *HEADER[:-PAPER_COLUMNS], "here", *HEADER[-PAPER_COLUMNS:], "there"],
             [[f"{p.value:g}", *main_cells(p.row)] for p in points],
             f"Unlike the paper: {points[0].summary.reductions}.",
         ),

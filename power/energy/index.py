@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from power.energy.integration import antiderivative, exact_ns, piece
+from power.energy.integration import antiderivative, exact_ns, held, piece
 from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy, WindowSums, window_energies
+from power.model import SampleBlock
 from power.recording.channels import POWER, RangeChannels
 from power.recording.reader import Recording
 
@@ -36,7 +37,7 @@ class EnergyIndex:
 
     Attributes:
         first_ns: Time of the first sample of each batch.
-        last_ns: Time of its last sample.
+        last_ns: Time of its last sample, or the end of it if it is an average.
         between_ns: Time from the last sample of a batch to the first of the next.
         lost: Samples lost in between; -1 where that is not known.
         broken: Whether a gap there is too long to be bridged.
@@ -48,7 +49,10 @@ class EnergyIndex:
         self.policy = policy
         self.channels = RangeChannels.of(info.accuracy)
         self.first_ns = timebase.to_host_ns(index["first_tick"])
-        self.last_ns = timebase.to_host_ns(index["last_tick"])
+        self._hold_ns = info.hold_ns
+        self.last_ns = timebase.to_host_ns(index["last_tick"]) + self._hold_ns
+        if self._hold_ns:  # printed times are rounded: an average never reaches into the next
+            self.last_ns[:-1] = np.minimum(self.last_ns[:-1], self.first_ns[1:])
         self.between_ns = self.first_ns[1:] - self.last_ns[:-1]
         backwards = np.flatnonzero(self.between_ns < 0)
         if len(backwards):
@@ -60,7 +64,8 @@ class EnergyIndex:
         self.broken = (self.lost != 0) & (self.between_ns * 1e-9 > policy.longest_bridge_s(info.rate_hz))
         self._index = index
         self._step = round(info.tick_hz / info.rate_hz)
-        self._straight = _lies_on_one_line(recording)
+        # The stored sums are of straight lines from sample to sample, which averages have not.
+        self._straight = _lies_on_one_line(recording) & (self._hold_ns == 0)
         self._even = self._straight & info.uniform_ticks
         # From the rounded times of the outermost samples, so that batches join without a nanosecond lost.
         self._ns_per_tick = (self.last_ns - self.first_ns) / np.maximum(
@@ -79,10 +84,14 @@ class EnergyIndex:
         sums = np.stack([self._index[f"{name}_ticks"] for name in self.channels.names])
         whole: NDArray[np.float64] = sums * (self._ns_per_tick * 1e-9)
         for i in np.flatnonzero(~self._straight):
-            block = self.recording.block(int(i))
-            values = self.channels.values(block.current_a, block.voltage_v)
-            whole[:, i] = np.trapezoid(values, exact_ns(block.t_ns, block.ticks), axis=1) * 1e-9
+            x_ns, values = self._line(self.recording.block(int(i)))
+            whole[:, i] = np.trapezoid(values, x_ns, axis=1) * 1e-9
         return whole
+
+    def _line(self, block: SampleBlock) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What is integrated, from the first sample of a block on."""
+        values = self.channels.values(block.current_a, block.voltage_v)
+        return held(exact_ns(block.t_ns, block.ticks), values, self._hold_ns)
 
     def integrate(self, windows: Sequence[Window]) -> tuple[WindowEnergy, ...]:
         """Energy of each window."""
@@ -111,12 +120,15 @@ class EnergyIndex:
         # Windows often touch: what ends one begins the next.
         distinct, back = np.unique(t_ns, return_inverse=True)
         integrals, rows = self._up_to(distinct, np.searchsorted(self.first_ns, distinct, side="right") - 1)
-        integrals, rows = integrals[:, back], rows[back] + (given_ns > self.last_ns[-1])
+        integrals, rows = (
+            integrals[:, back],
+            rows[back] + (given_ns > self.last_ns[-1]) * (self._hold_ns == 0),
+        )
         number = self._index["first_index"][batch] + rows
         rows = self._rows_before[batch] + rows
         known = np.maximum(self.lost, 0)
         bridged_s = self._gap_time_to(t_ns, batch, (known > 0).astype(np.float64))
-        lost_s = self._gap_time_to(t_ns, batch, known / (known + 1.0))
+        lost_s = self._gap_time_to(t_ns, batch, known / np.maximum(known + (self._hold_ns == 0), 1.0))
         return WindowSums(
             integrals=integrals[:, n:] - integrals[:, :n],
             n_samples=np.maximum(rows[n:] - rows[:n], 0),
@@ -137,7 +149,8 @@ class EnergyIndex:
         rows = np.zeros(len(t_ns), np.int64)
         after = t_ns >= self.last_ns[batch]
         integrals[:, after] += self._whole[:, batch[after]]
-        rows[after] = self._index["rows"][batch[after]] - (t_ns[after] == self.last_ns[batch[after]])
+        at_last = (t_ns[after] == self.last_ns[batch[after]]) & (self._hold_ns == 0)
+        rows[after] = self._index["rows"][batch[after]] - at_last
         self._add_between(integrals, t_ns, batch, after & (batch < len(self.first_ns) - 1))
         inside = np.flatnonzero(~after & (t_ns > self.first_ns[batch]))
         inside = inside[np.argsort(batch[inside], kind="stable")]
@@ -171,9 +184,7 @@ class EnergyIndex:
         integrals, before = [], []
         for here in np.split(np.arange(len(batch)), np.flatnonzero(np.diff(batch)) + 1):
             block = self.recording.block(int(batch[here[0]]))
-            values = self.channels.values(block.current_a, block.voltage_v)
-            x_ns = exact_ns(block.t_ns, block.ticks)
-            integrals.append(antiderivative(x_ns, values, t_ns[here] - block.t_ns[0]))
+            integrals.append(antiderivative(*self._line(block), t_ns[here] - block.t_ns[0]))
             before.append(np.searchsorted(block.t_ns, t_ns[here]))
         return np.concatenate(integrals, axis=1), np.concatenate(before)
 

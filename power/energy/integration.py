@@ -1,9 +1,9 @@
 """Energy of windows: power is volts times amperes of each sample, integrated by the trapezoid rule.
 
 Between two samples power is taken as linear, also where a window begins or ends between them and where
-lost samples leave a gap short enough to be bridged. Times are those of the sample clock. `integrate` works
-on any stream of blocks; `power.energy.index` gives the same for a recording on disk without reading it
-whole.
+lost samples leave a gap short enough to be bridged. An average holds for the whole of its period instead.
+Times are those of the sample clock. `integrate` works on any stream of blocks; `power.energy.index` gives
+the same for a recording on disk without reading it whole.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class _Intake:
         self._latest_ends = np.maximum.accumulate(self._ends) if len(windows) else self._ends
         self._channels = RangeChannels.of(info.accuracy)
         self._longest_s = policy.longest_bridge_s(info.rate_hz)
+        self._hold_ns = info.hold_ns
         self._sums = WindowSums.zero(len(self._channels.names), len(windows))
         self._last_ns: int | None = None
         self._last_values = np.empty((0, 0))
@@ -70,14 +71,15 @@ class _Intake:
         if self._last_ns is not None:
             t_ns = np.maximum(t_ns, self._last_ns)
         origin_ns, x_ns = int(t_ns[0]), exact_ns(t_ns, block.ticks)
-        values = joined = self._channels.values(block.current_a, block.voltage_v)
+        x_ns, values = held(x_ns, self._channels.values(block.current_a, block.voltage_v), self._hold_ns)
+        end_ns, joined = int(t_ns[-1]) + self._hold_ns, values
         if self._last_ns is not None and self._join(block.dropped_before, origin_ns):
             origin_ns, x_ns = self._last_ns, np.concatenate(([0.0], x_ns + (origin_ns - self._last_ns)))
             joined = np.concatenate((self._last_values, values), axis=1)
         self._integrate(origin_ns, x_ns, joined)
         self._count(t_ns, block.first_index)
         first_ns = int(t_ns[0]) if self._sums.span_ns is None else self._sums.span_ns[0]
-        self._last_ns, self._last_values = int(t_ns[-1]), values[:, -1:]
+        self._last_ns, self._last_values = end_ns, values[:, -1:]
         self._sums.span_ns = (first_ns, self._last_ns)
 
     def _active(self, from_ns: int, to_ns: int) -> slice:
@@ -100,8 +102,8 @@ class _Intake:
             self._sums.unknown[at] |= overlap_ns > 0
         else:
             self._sums.bridged_s[at] += overlap_s
-            # Between the samples around k lost ones lie k + 1 periods.
-            self._sums.lost_s[at] += overlap_s * (dropped / (dropped + 1))
+            # Between the samples around k lost ones lie k + 1 periods, between averages the k lost.
+            self._sums.lost_s[at] += overlap_s * (1.0 if self._hold_ns else dropped / (dropped + 1))
         return bridgeable
 
     def _integrate(self, origin_ns: int, x_ns: NDArray[np.float64], values: NDArray[np.float64]) -> None:
@@ -140,6 +142,16 @@ def exact_ns(t_ns: NDArray[np.int64], ticks: NDArray[np.int64]) -> NDArray[np.fl
         return since
     straight: NDArray[np.float64] = (ticks - ticks[0]) * (since[-1] / float(ticks[-1] - ticks[0]))
     return straight if float(np.abs(straight - since).max()) <= _ROUNDED_NS else since
+
+
+def held(
+    x_ns: NDArray[np.float64], values: NDArray[np.float64], hold_ns: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The corners of the line through these values: each holds up to the next if it is an average."""
+    if not hold_ns:
+        return x_ns, values
+    corners = np.append(np.repeat(x_ns, 2)[1:], x_ns[-1] + hold_ns)
+    return corners, np.repeat(values, 2, axis=1)
 
 
 def antiderivative(

@@ -39,12 +39,13 @@ def measure_energy(
 ) -> RecordedEnergy:
     """Gross energy of a recording with its 95 % interval.
 
-    ``measure_energy("first", 1.0, 3.5).interval`` is what the device drew from second 1 to second 3.5.
+    Example:
+        >>> measure_energy("first", 1.0, 3.5).interval  # from second 1 to second 3.5
 
     Args:
         recording: It, or its folder.
         start_s: Begin here, counted from the first sample; None for the first sample.
-        end_s: End here; None for the last sample.
+        end_s: End here; None for the last sample, or for its end if samples are averages.
 
     Raises:
         ConfigError: There is no such stretch.
@@ -65,12 +66,12 @@ def _window(recording: Recording, start_s: float | None, end_s: float | None) ->
     if not len(recording):
         raise DataQualityError(f"{recording.folder}: holds no samples", hint="record again")
     first_ns = int(recording.block(0).t_ns[0])
-    last_ns = int(recording.block(len(recording) - 1).t_ns[-1])
+    last_ns = int(recording.block(len(recording) - 1).t_ns[-1]) + recording.record.info.hold_ns
     start_ns = first_ns if start_s is None else first_ns + round(start_s * 1e9)
     end_ns = last_ns if end_s is None else first_ns + round(end_s * 1e9)
     if not first_ns <= start_ns < end_ns <= last_ns:
         raise ConfigError(
-            f"{recording.folder}: no stretch of time from {(start_ns - first_ns) * 1e-9:g} s"
+            f"{recording.folder}: no time from {(start_ns - first_ns) * 1e-9:g} s"
             f" to {(end_ns - first_ns) * 1e-9:g} s",
             hint=f"it lasts {(last_ns - first_ns) * 1e-9:.3f} s",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,6 +14,7 @@ import numpy as np
 
 from joulefleet.errors import DataQualityError
 from joulefleet.records import storage_error
+from power.model import FindingLog, Severity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,6 +43,7 @@ class NumberFile:
     Attributes:
         path: The file.
         max_bad_rows: With more rows than this that are no numbers, reading fails.
+        clean: Turns a line, also the first, into plain CSV.
         bad_rows: How many there were.
         bad_examples: The first few, as text for a message.
         torn: Whether the last line has no end: it may have been cut inside a number, and is left out.
@@ -50,6 +52,7 @@ class NumberFile:
 
     path: Path
     max_bad_rows: int
+    clean: Callable[[bytes], bytes] = bytes
     bad_rows: int = 0
     bad_examples: list[str] = field(default_factory=list)
     torn: bool = False
@@ -62,7 +65,7 @@ class NumberFile:
         if line.startswith(_UTF_16_MARKS):
             raise DataQualityError(f"{self.path}: UTF-16 text", hint="save the file as UTF-8")
         try:
-            names = next(csv.reader([line.decode("utf-8-sig").strip()], strict=True), [])
+            names = next(csv.reader([self.clean(line).decode("utf-8-sig").strip()], strict=True), [])
         except (UnicodeDecodeError, csv.Error) as error:
             raise DataQualityError(
                 f"{self.path}: the first line is no CSV text ({error})", hint="save the file as UTF-8 CSV"
@@ -93,7 +96,7 @@ class NumberFile:
         if line and not line.endswith(b"\n"):
             self.torn = True
             return b""
-        return line
+        return self.clean(line)
 
     def _parse(self, lines: list[bytes], first: int) -> CsvChunk:
         if not self.decimals:
@@ -155,3 +158,49 @@ class NumberFile:
                     for old, cell in zip(most, cells, strict=True)
                 ]
         return most
+
+    def note(self, log: FindingLog) -> None:
+        """Say what was left out."""
+        if self.bad_rows:
+            log.add(
+                "bad_rows",
+                Severity.WARNING,
+                "rows that are no numbers were left out: " + "; ".join(self.bad_examples),
+                count=self.bad_rows,
+            )
+        if self.torn:
+            log.add("truncated", Severity.WARNING, "the last line has no end and was left out")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Where a quantity stands in a row, and its unit in SI units."""
+
+    position: int
+    scale: float
+
+    def of(self, chunk: CsvChunk) -> NDArray[np.float64]:
+        """Its values in SI units."""
+        values: NDArray[np.float64] = chunk.values[:, self.position] * self.scale
+        return values
+
+
+def required(
+    path: Path, header: list[str], found: dict[str, Column], channel: str, hint: str
+) -> dict[str, Column]:
+    """The columns, if time, current and voltage are among them."""
+    missing = [name for name in ("time", "current", "voltage") if name not in found]
+    if missing:
+        raise DataQualityError(
+            f"{path}: no {' and no '.join(missing)} column for channel {channel!r} in {header[:8]!r:.200}",
+            hint=hint,
+        )
+    return found
+
+
+def enough(path: Path, chunks: Iterator[CsvChunk]) -> CsvChunk:
+    """The first chunk, if it holds more than one row."""
+    first = next(chunks, None)
+    if first is None or len(first.line) < 2:
+        raise DataQualityError(f"{path}: fewer than two rows of numbers", hint="is it cut short?")
+    return first

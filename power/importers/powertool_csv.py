@@ -5,6 +5,7 @@ Voltage (V)``, or with ``(mA)`` and ``(mW)``, in any order and with further colu
 Current (mA)``. Current and voltage of one channel are taken; the power column, if there is one, is only
 compared with their product.
 
+A row is the average from its time to that of the next, and is integrated so: 39 rows of 0.2 s are 7.8 s.
 Times are the file's own. A step in time of about k periods means that k - 1 rows are missing, and they are
 recorded as lost. Whether the instrument lost samples inside the averages a CSV cannot tell, so the loss of
 the recording is ``unknown``: what is counted is a lower bound. Nor does a CSV say which instrument made it.
@@ -15,18 +16,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import BinaryIO
 
 import numpy as np
 
-from joulefleet.errors import DataQualityError, StorageError
-from joulefleet.records import file_sha256, new_folder
-from power.importers.csv_numbers import CsvChunk, NumberFile
+from joulefleet.errors import DataQualityError
+from power.importers.csv_numbers import Column, CsvChunk, NumberFile, enough, required
+from power.importers.source import Channel, Facts, ImportOptions, Source, resolution_only
 from power.model import (
-    Accuracy,
+    AVERAGES_FACT,
     FindingLog,
     InstrumentInfo,
     Loss,
@@ -35,94 +35,77 @@ from power.model import (
     SampleClock,
     Severity,
 )
-from power.recording.records import RecordingRecord
-from power.recording.writer import RecordingWriter
 from power.timebase import Timebase
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 KIND = "import:powertool-csv"
 TICK_HZ = 1_000_000
-MAX_BAD_ROWS = 10
+NS_PER_TICK = 10**9 // TICK_HZ
 
 MAX_S = 2**63 // 10**9
 """Times are integers of 64 bits that count nanoseconds: 292 years."""
-
-Channel = Literal["main", "usb", "aux"]
-Facts = dict[str, str | int | float | bool]
 
 _COLUMN = re.compile(r"(main|usb|aux) avg (current|power|voltage) \((m?)(a|w|v)\)")
 _UNITS = {"current": "a", "power": "w", "voltage": "v"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    position: int
-    scale: float
-
-    def of(self, chunk: CsvChunk) -> NDArray[np.float64]:
-        values: NDArray[np.float64] = chunk.values[:, self.position] * self.scale
-        return values
+def looks_like(head: bytes) -> bool:
+    """Whether a file begins with the header of such a CSV."""
+    first = head.partition(b"\n")[0].lower()
+    return b"time (s)" in first and b" avg " in first
 
 
-def import_powertool_csv(
-    path: Path,
-    folder: Path,
-    *,
-    channel: Channel = "main",
-    accuracy: Accuracy | None = None,
-    max_bad_rows: int = MAX_BAD_ROWS,
-) -> RecordingRecord:
-    """Turn a PowerTool CSV file into a recording. Nothing is left behind if that fails.
+def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> Source:
+    """Open a PowerTool CSV file."""
+    rows = NumberFile(path, options.max_bad_rows)
+    columns = _columns(path, rows.header(file), options.channel)
+    chunks = _checked(path, rows.chunks(file), columns["time"])
+    first = enough(path, chunks)
+    period_s = float(np.median(np.diff(columns["time"].of(first))))
+    half_step = {name: 0.5 * 10.0 ** -rows.decimals[c.position] * c.scale for name, c in columns.items()}
+    current = RangeAccuracy(name="all", gain_rel=0.0, offset_a=half_step["current"])
+    resolution = resolution_only("a PowerTool CSV", (current,), half_step["voltage"])
+    info = InstrumentInfo(
+        kind=KIND,
+        emulated=False,
+        rate_hz=1 / period_s,
+        tick_hz=TICK_HZ,
+        uniform_ticks=False,
+        timing=SampleClock.INSTRUMENT,
+        loss=Loss.UNKNOWN,
+        accuracy=options.accuracy or resolution,
+        facts={**facts, AVERAGES_FACT: True},
+    )
+    blocks = _Blocks(period_s)
+    power = _PowerCheck(half_step)
 
-    Args:
-        path: The CSV file.
-        folder: Where the recording goes; must not exist.
-        channel: Which channel to take.
-        accuracy: Of the instrument that made the file, if it is known.
-        max_bad_rows: Rows that are no numbers are left out; with more of them, the import fails.
+    def samples() -> Iterator[SampleBlock]:
+        for chunk in chain([first], chunks):
+            power.add(chunk, columns)
+            yield from blocks.of(chunk, columns)
 
-    Raises:
-        DataQualityError: The file is not such a CSV, or its times or numbers make no sense.
-        StorageError: It cannot be read, or the folder cannot be written.
-    """
-    try:
-        sha256 = file_sha256(path)
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror or error}", hint="check the path") from error
-    about: Facts = {
-        "source_file": path.name,
-        "source_sha256": sha256,
-        "channel": channel,
-        "rows_are_averages": True,
-    }
-    with new_folder(folder) as hidden, path.open("rb") as file:
-        rows = NumberFile(path, max_bad_rows)
-        columns = _columns(path, rows.header(file), channel)
-        chunks = _checked(path, rows.chunks(file), columns["time"])
-        return _import(rows, chunks, columns, hidden, accuracy, about)
+    def finish(log: FindingLog) -> Timebase:
+        rows.note(log)
+        power.note(log)
+        ticks = (blocks.first_tick, blocks.last_tick + round(period_s * TICK_HZ))
+        return Timebase(ticks=ticks, host_ns=(ticks[0] * NS_PER_TICK, ticks[1] * NS_PER_TICK))
+
+    return Source(info, samples(), finish)
 
 
-def _columns(path: Path, header: list[str], channel: Channel) -> dict[str, _Column]:
+def _columns(path: Path, header: list[str], channel: Channel) -> dict[str, Column]:
     """Where time, current, voltage and perhaps power are, and their units."""
-    found: dict[str, _Column] = {}
+    found: dict[str, Column] = {}
     for position, name in enumerate(header):
         match = _COLUMN.fullmatch(name.lower())
         if name.lower() == "time (s)":
-            found["time"] = _Column(position, 1.0)
+            found["time"] = Column(position, 1.0)
         elif match and match[1] == channel and match[4] == _UNITS[match[2]]:
-            found[match[2]] = _Column(position, 1e-3 if match[3] else 1.0)
-    missing = [name for name in ("time", "current", "voltage") if name not in found]
-    if missing:
-        raise DataQualityError(
-            f"{path}: no {' and no '.join(missing)} column for channel {channel!r} in {header[:8]!r:.200}",
-            hint='a PowerTool export has "Time (s)", "Main Avg Current (mA)" and "Main Avg Voltage (V)"',
-        )
-    return found
+            found[match[2]] = Column(position, 1e-3 if match[3] else 1.0)
+    hint = 'a PowerTool export has "Time (s)", "Main Avg Current (mA)" and "Main Avg Voltage (V)"'
+    return required(path, header, found, channel, hint)
 
 
-def _checked(path: Path, chunks: Iterator[CsvChunk], time: _Column) -> Iterator[CsvChunk]:
+def _checked(path: Path, chunks: Iterator[CsvChunk], time: Column) -> Iterator[CsvChunk]:
     """The chunks, as long as a recording can hold their times: from zero on, and increasing."""
     last_s = -np.inf
     for chunk in chunks:
@@ -156,60 +139,6 @@ def _wrong_time(where: str, t_s: float, step_s: float) -> DataQualityError:
     )
 
 
-def _import(
-    rows: NumberFile,
-    chunks: Iterator[CsvChunk],
-    columns: Mapping[str, _Column],
-    folder: Path,
-    accuracy: Accuracy | None,
-    facts: Facts,
-) -> RecordingRecord:
-    first = next(chunks, None)
-    if first is None or len(first.line) < 2:
-        raise DataQualityError(f"{rows.path}: fewer than two rows of numbers", hint="is it cut short?")
-    period_s = float(np.median(np.diff(columns["time"].of(first))))
-    half_step = {name: 0.5 * 10.0 ** -rows.decimals[c.position] * c.scale for name, c in columns.items()}
-    info = InstrumentInfo(
-        kind=KIND,
-        emulated=False,
-        rate_hz=1 / period_s,
-        tick_hz=TICK_HZ,
-        uniform_ticks=False,
-        timing=SampleClock.INSTRUMENT,
-        loss=Loss.UNKNOWN,
-        accuracy=accuracy or _resolution_only(half_step),
-        facts=facts,
-    )
-    writer = RecordingWriter(folder, info, None, started_ns=0)
-    blocks = _Blocks(period_s)
-    power = _PowerCheck(half_step)
-    try:
-        for chunk in chain([first], chunks):
-            power.add(chunk, columns)
-            for block in blocks.of(chunk, columns):
-                writer.append(block)
-    except BaseException:
-        writer.abandon()
-        raise
-    log = FindingLog()
-    _note(log, rows, blocks, known_accuracy=accuracy is not None)
-    power.note(log)
-    timebase = Timebase(
-        ticks=(blocks.first_tick, blocks.last_tick),
-        host_ns=(blocks.first_tick * (10**9 // TICK_HZ), blocks.last_tick * (10**9 // TICK_HZ)),
-    )
-    return writer.close(timebase, log.as_tuple())
-
-
-def _resolution_only(half_step: Mapping[str, float]) -> Accuracy:
-    return Accuracy(
-        current=(RangeAccuracy(name="all", gain_rel=0.0, offset_a=half_step["current"]),),
-        voltage_gain_rel=0.0,
-        voltage_offset_v=half_step["voltage"],
-        source="printed resolution of a PowerTool CSV; the accuracy of the instrument is not known",
-    )
-
-
 class _Blocks:
     """Cuts rows into blocks where rows are missing."""
 
@@ -219,9 +148,8 @@ class _Blocks:
         self._last_s: float | None = None
         self.first_tick = 0
         self.last_tick = 0
-        self.missing = 0
 
-    def of(self, chunk: CsvChunk, columns: Mapping[str, _Column]) -> Iterator[SampleBlock]:
+    def of(self, chunk: CsvChunk, columns: Mapping[str, Column]) -> Iterator[SampleBlock]:
         t_s = columns["time"].of(chunk)
         current_a, voltage_v = columns["current"].of(chunk), columns["voltage"].of(chunk)
         ticks = np.rint(t_s * TICK_HZ).astype(np.int64)
@@ -232,11 +160,10 @@ class _Blocks:
         starts = np.union1d([0], np.flatnonzero(missing)).tolist()
         for start, stop in zip(starts, [*starts[1:], len(t_s)], strict=True):
             lost = int(missing[start])
-            self.missing += lost
             self._index += lost
             part = slice(start, stop)
             yield SampleBlock(
-                t_ns=ticks[part] * (10**9 // TICK_HZ),
+                t_ns=ticks[part] * NS_PER_TICK,
                 ticks=ticks[part],
                 current_a=current_a[part],
                 voltage_v=voltage_v[part],
@@ -259,7 +186,7 @@ class _PowerCheck:
         self._n = 0
         self._product_w = self._column_w = self._bound_w = 0.0
 
-    def add(self, chunk: CsvChunk, columns: Mapping[str, _Column]) -> None:
+    def add(self, chunk: CsvChunk, columns: Mapping[str, Column]) -> None:
         if "power" not in columns:
             return
         current_a, voltage_v = columns["current"].of(chunk), columns["voltage"].of(chunk)
@@ -278,19 +205,3 @@ class _PowerCheck:
                 f"mean of volts times amperes is {self._product_w / self._n:.6g} W, "
                 f"mean of the file's power column {self._column_w / self._n:.6g} W",
             )
-
-
-def _note(log: FindingLog, rows: NumberFile, blocks: _Blocks, *, known_accuracy: bool) -> None:
-    if rows.bad_rows:
-        log.add(
-            "bad_rows",
-            Severity.WARNING,
-            "rows that are no numbers were left out: " + "; ".join(rows.bad_examples),
-            count=rows.bad_rows,
-        )
-    if rows.torn:
-        log.add("truncated", Severity.WARNING, "the last line has no end and was left out")
-    if blocks.missing:
-        log.add("gap", Severity.WARNING, "rows are missing, as the times show", count=blocks.missing)
-    if not known_accuracy:
-        log.add("accuracy_unknown", Severity.WARNING, "the file does not say how accurate its instrument is")

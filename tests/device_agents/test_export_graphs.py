@@ -59,7 +59,7 @@ def test_the_name_depends_on_every_source_that_makes_the_graph() -> None:
     sources = cache.sources()
     for name in (
         "onnx_export/ops.py",
-        "onnx_export/pooling.py",
+        "onnx_export/windows.py",
         "workloads/tasks.py",
         "workloads/models/lenet5.py",
     ):

@@ -292,6 +292,17 @@ def test_import_of_a_powertool_file(answer: Answer, tmp_path: Path) -> None:
     assert "not overwritten" in again["error"]["message"]
 
 
+def test_import_finds_the_format_by_what_the_file_holds(answer: Answer, tmp_path: Path) -> None:
+    file = tmp_path / "phone.pt4"
+    file.write_text(CSV)
+    said = answer("import", "auto", str(file), "--out", str(tmp_path / "r"))
+    assert said["kind"] == "import:powertool-csv"
+    assert said["duration_s"] == pytest.approx(2.0)  # 200 averages of 10 ms
+    file.write_text("a,b\n1,2\n")
+    refused = answer("import", "auto", str(file), "--out", str(tmp_path / "s"), code=6)
+    assert "none of the formats" in refused["error"]["message"]
+
+
 def test_a_row_that_looks_like_markup_is_shown_as_it_is(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

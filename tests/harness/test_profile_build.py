@@ -3,7 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.profiles.build import build_profile, build_profiles
+from harness.profiles.build import build_profile
+from harness.profiles.cells import by_cell
 from harness.profiles.epochs import CutCapture
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Origin
@@ -198,7 +199,7 @@ def test_one_profile_per_cell(tmp_path: Path) -> None:
         for backend in ("torch", "onnxruntime")
         for i in range(2)
     ]
-    profiles = build_profiles(captures)
+    profiles = [build_profile(found) for found in by_cell(captures).values()]
     assert [profile.label for profile in profiles] == [
         "board/lenet5/mnist/onnxruntime",
         "board/lenet5/mnist/torch",

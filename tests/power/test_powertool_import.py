@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,13 @@ from hypothesis import strategies as st
 
 from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
 from joulefleet.provenance import Origin
-from power.energy import GapPolicy, Window, integrate_recording
-from power.importers.powertool_csv import KIND, import_powertool_csv
+from power.energy import GapPolicy, Window, integrate, integrate_recording, measure_energy
+from power.importers.files import import_recording
+from power.importers.powertool_csv import KIND
 from power.model import Accuracy, Loss, RangeAccuracy, SampleClock
 from power.recording import Recording, open_recording
+
+import_powertool_csv = partial(import_recording, form="powertool-csv")
 
 HEADER = "Time (s),Main Avg Current (A),Main Avg Power (W),Main Avg Voltage (V)"
 ROWS = [f"{i * 0.2:.4f},{0.5 + i * 0.01:.4f},{(0.5 + i * 0.01) * 4.1:.4f},4.1000" for i in range(20)]
@@ -50,9 +54,10 @@ def test_a_file_becomes_a_recording_that_says_it_is_imported(tmp_path: Path) -> 
     assert record.n_samples == 20
     assert currents(recording) == pytest.approx(0.5 + np.arange(20) * 0.01)
     assert codes(recording) == {"accuracy_unknown": 1}
-    (energy,) = integrate_recording(recording, [Window(0, 3_800_000_000, "all")])
+    # 20 averages of 0.2 s: 4 s, at a mean of 0.5 A + 9.5 x 0.01 A
+    (energy,) = integrate_recording(recording, [Window(0, 4_000_000_000, "all")])
     assert energy.valid
-    assert energy.energy_j == pytest.approx((0.5 + 0.095) * 4.1 * 3.8, rel=1e-6)
+    assert energy.energy_j == pytest.approx((0.5 + 0.095) * 4.1 * 4.0, rel=1e-6)
     assert energy.notes == ("the instrument cannot tell whether samples were lost",)
 
 
@@ -112,6 +117,77 @@ def test_line_ends_and_a_byte_order_mark(tmp_path: Path, end: str) -> None:
     assert "bad_rows" not in codes(recording)
 
 
+def steps(tmp_path: Path, missing: frozenset[int] = frozenset()) -> Recording:
+    """39 rows of 1 V: 1 A, then 2 A, then 3 A, and so on."""
+    rows = [f"{i * 0.2:.1f},{i + 1},{i + 1},1" for i in range(39) if i not in missing]
+    return imported(write(tmp_path, rows), tmp_path / "r")
+
+
+def test_39_rows_are_averages_over_7_8_seconds(tmp_path: Path) -> None:
+    recording = steps(tmp_path)
+    whole = measure_energy(recording)
+    assert whole.window.duration_s == pytest.approx(7.8, abs=1e-9)
+    assert whole.energy.n_samples == 39
+    assert whole.energy.energy_j == pytest.approx(
+        39 * 40 / 2 * 0.2, rel=1e-9
+    )  # (1 + ... + 39) W x 0.2 s = 156 J
+    assert measure_energy(recording, 0, 7.8).energy.energy_j == whole.energy.energy_j
+    assert measure_energy(recording, 7.6, 7.8).energy.energy_j == pytest.approx(39 * 0.2)
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "joules", "rows"),
+    [
+        (0.2, 0.4, 2 * 0.2, 1),  # one row
+        (0.0, 0.6, (1 + 2 + 3) * 0.2, 3),
+        (0.1, 0.5, 1 * 0.1 + 2 * 0.2 + 3 * 0.1, 2),  # halves of the first and the third row
+        (7.5, 7.8, 38 * 0.1 + 39 * 0.2, 1),
+    ],
+)
+def test_a_row_holds_up_to_the_next(
+    tmp_path: Path, start_s: float, end_s: float, joules: float, rows: int
+) -> None:
+    recording = steps(tmp_path)
+    window = Window(round(start_s * 1e9), round(end_s * 1e9))
+    info, blocks = recording.record.info, list(recording.blocks())
+    for (energy,) in (integrate_recording(recording, [window]), integrate(blocks, [window], info)):
+        assert energy.energy_j == pytest.approx(joules, rel=1e-9)
+        assert energy.n_samples == rows
+        assert energy.valid
+
+
+def test_a_window_beyond_the_end_of_the_last_row(tmp_path: Path) -> None:
+    (energy,) = integrate_recording(steps(tmp_path), [Window(0, 7_900_000_000)])
+    assert energy.problems == ("ends 0.1 s after the last sample",)
+
+
+def test_a_missing_row_is_a_gap_of_its_length(tmp_path: Path) -> None:
+    recording = steps(tmp_path, frozenset({9}))  # from 1.8 s to 2.0 s, between 9 A and 11 A
+    (gap,) = (f for f in recording.record.findings if f.code == "gap")
+    assert (gap.count, gap.first_index) == (1, 10)
+    windows = [Window(0, 1_800_000_000), Window(0, 7_800_000_000), Window(1_900_000_000, 2_000_000_000)]
+    info, blocks = recording.record.info, list(recording.blocks())
+    for before, whole, _ in (integrate_recording(recording, windows), integrate(blocks, windows, info)):
+        assert before.valid
+        assert before.energy_j == pytest.approx(45 * 0.2)
+        # A straight line from 9 W to 11 W over the 0.2 s holds what the row did.
+        assert whole.energy_j == pytest.approx(156, rel=1e-9)
+        assert whole.bridged_s == pytest.approx(0.2)
+        assert whole.lost_fraction == pytest.approx(0.2 / 7.8)
+        assert not whole.valid  # 2.6 % lost
+
+
+def test_one_missing_row_does_not_condemn_a_file_of_hours(tmp_path: Path) -> None:
+    rows = [f"{i * 0.2:.1f},0.5,2,4" for i in range(36_000) if i != 12_345]  # two hours of 2 W
+    recording = imported(write(tmp_path, rows), tmp_path / "r")
+    measured = measure_energy(recording)
+    assert measured.energy.valid
+    assert measured.energy.duration_s == pytest.approx(7200)
+    assert measured.energy.energy_j == pytest.approx(14_400, rel=1e-9)
+    assert measured.energy.lost_fraction == pytest.approx(0.2 / 7200)
+    assert codes(recording)["gap"] == 1
+
+
 def test_missing_rows_are_counted_as_lost(tmp_path: Path) -> None:
     rows = [*ROWS[:5], *ROWS[6:12], *ROWS[15:]]
     recording = imported(write(tmp_path, rows), tmp_path / "r")
@@ -119,7 +195,7 @@ def test_missing_rows_are_counted_as_lost(tmp_path: Path) -> None:
     assert codes(recording)["gap"] == 4
     assert [(b.first_index, b.dropped_before) for b in recording.blocks()] == [(0, 0), (6, 1), (15, 3)]
     (all_of_it,) = integrate_recording(recording, [Window(0, 3_800_000_000)], policy=GapPolicy())
-    assert all_of_it.energy_j is None  # 0.8 s without a sample
+    assert all_of_it.energy_j is None  # 0.6 s without a row
     (part,) = integrate_recording(recording, [Window(0, 2_000_000_000)], policy=GapPolicy())
     assert part.energy_j is not None
     assert not part.valid

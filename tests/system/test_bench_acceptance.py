@@ -10,7 +10,8 @@ import pytest
 
 from harness.bench_run.run import BenchFiles, read_bench_files, run_bench
 from harness.evidence.capture import Capture, open_capture, verify_capture
-from harness.profiles.build import build_profiles
+from harness.profiles.build import build_profile
+from harness.profiles.cells import by_cell
 from joulefleet.runstore import RunStore
 from tests.conftest import FULL_COUNTS
 from tests.harness.local_bench import FAST, LocalBench, Watch, local_bench
@@ -100,7 +101,7 @@ def judge(captures: list[Capture], truths: dict[str, Truth]) -> tuple[list[bool]
         key = (record.device.name, record.workload, record.backend, record.background.name)
         true_j[key].append(true_epoch_j(capture, truths[record.device.name]))
     inside, ratios = [], []
-    for profile in build_profiles(captures):
+    for profile in (build_profile(found) for found in by_cell(captures).values()):
         stated_j = {"none": profile.epoch.gross_j}
         stated_j |= {level.name: level.epoch.gross_j for level in profile.load_levels}
         for load, stated in stated_j.items():

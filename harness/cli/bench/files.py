@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,22 +73,20 @@ def init(out: Path, **given: Any) -> Output:
     return Output({"path": str(out), "devices": names}, text)
 
 
-class _Questions:
+def _asker(given: Answers, *, asking: bool) -> Callable[..., Any]:
     """Answers given as options, else asked for, else a default."""
 
-    def __init__(self, given: dict[str, Any], *, asking: bool) -> None:
-        self._given = given
-        self._asking = asking
-
-    def __call__(self, key: str, question: str, default: Any = None, kind: Any = str) -> Any:
-        value = self._given.get(key)
+    def ask(key: str, question: str, default: Any = None, kind: Any = str) -> Any:
+        value = given.get(key)
         if value is not None:
             return value
-        if self._asking:
+        if asking:
             return click.prompt(question, default=default, type=kind, err=True)
         if default is None:
             raise click.UsageError(f"--{_OPTIONS.get(key, key)} is missing")
         return default
+
+    return ask
 
 
 _OPTIONS = {"voltage_v": "voltage", "voltage_max_v": "voltage-max", "current_limit_a": "current-limit",
@@ -96,7 +95,7 @@ _OPTIONS = {"voltage_v": "voltage", "voltage_max_v": "voltage-max", "current_lim
 
 def _device(given: Answers, *, asking: bool) -> tuple[str, Answers]:
     """A device's name, and what is answered about it and its meter."""
-    ask = _Questions(given, asking=asking)
+    ask = _asker(given, asking=asking)
     name = ask("name", "Name of the device (letters, digits, '-')")
     choice = click.Choice(["ssh", "local"])
     if ask("transport", "How is it reached? 'local' is this machine", "ssh", choice) == "ssh":
@@ -112,7 +111,7 @@ def _device(given: Answers, *, asking: bool) -> tuple[str, Answers]:
     return name, {**reached, "python": python, "meter": _meter(ask, asking=asking)}
 
 
-def _meter(ask: _Questions, *, asking: bool) -> Answers | None:
+def _meter(ask: Callable[..., Any], *, asking: bool) -> Answers | None:
     from power import METERS
 
     if asking:

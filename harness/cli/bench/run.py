@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @inventory_option()
 @root_option("Where a new run goes.")
 @click.option("--dry-run", is_flag=True, help="List jobs, time, energy and disk; touch nothing.")
-@click.option("--resume", type=_folder, help="Take this run up again: finished jobs are kept.")
+@click.option("--resume", type=_folder, help="Continue this run: finished jobs are kept.")
 @click.option(
     "--only",
     multiple=True,
@@ -54,7 +55,7 @@ def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tup
 
     places = profiles or tuple(sorted(root.glob("*/profiles")))
     cost = estimate(files.plan, files.inventory, choose(files.jobs, only), find_profiles(places))
-    return Output(cost.as_dict(), _estimate_lines(cost))
+    return Output(asdict(cost), _estimate_lines(cost))
 
 
 def _run(files: BenchFiles, root: Path, resume: Path | None, only: tuple[str, ...]) -> Output:

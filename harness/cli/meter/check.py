@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output
-from harness.cli.meter.options import with_meter
+from harness.cli.meter.options import out_option, with_meter
 from joulefleet.config import validate
 from joulefleet.errors import EXIT_METER, MeterError
 
@@ -117,12 +117,7 @@ def output(config: MeterConfig, voltage_v_to_set: float | None, off: bool, yes: 
 @click.option("--seconds", type=click.FloatRange(min=1), default=10.0, show_default=True, help="How long.")
 @click.option("--step", "step_seconds", type=click.FloatRange(min=1), metavar="SECONDS",
               help="Then record for so long while you connect the load, for the step response.")  # fmt: skip
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    help="New folder for the result.",
-)
+@out_option
 def selftest(
     config: MeterConfig,
     load_ohms: float,

@@ -9,20 +9,12 @@ import click
 
 from harness.cli.frame import Group, Output
 from harness.cli.meter.check import emulate, output, selftest
-from harness.cli.meter.options import with_meter
+from harness.cli.meter.options import out_option, with_meter
 from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from power import Finding, MeterConfig
     from power.recording import RecordingRecord
-
-
-_out = click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    required=True,
-    help="New folder for the result; nothing is ever overwritten.",
-)
 
 
 @click.group("meter", cls=Group)
@@ -94,7 +86,7 @@ def info(config: MeterConfig) -> Output:
 @meter.command("record")
 @with_meter
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="How long; else until Ctrl-C.")
-@_out
+@out_option
 def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Output:
     """Record a meter. Ctrl-C ends the recording and keeps it."""
     from harness.cli.progress import LivePower, stop_on_signals
@@ -107,19 +99,26 @@ def record_meter(config: MeterConfig, seconds: float | None, out: Path) -> Outpu
 
 
 @meter.command("import")
-@click.argument("form", type=click.Choice(["powertool-csv"]), metavar="powertool-csv")
+@click.argument(
+    "form",
+    type=click.Choice(["auto", "powertool-csv", "pymonsoon-csv", "powertool-binary"]),
+    metavar="FORMAT",
+)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--channel", type=click.Choice(["main", "usb", "aux"]), default="main", show_default=True,
     help="Channel that is taken.",
 )  # fmt: skip
-@_out
+@out_option
 def import_file(form: str, file: Path, channel: Literal["main", "usb", "aux"], out: Path) -> Output:
-    """Import a file that other software recorded: a CSV export of Monsoon's PowerTool."""
-    from power import import_powertool_csv
+    """Import a file that other software recorded with a Monsoon.
 
-    del form  # there is one so far, and click has checked it
-    return _recorded(out, import_powertool_csv(file, out, channel=channel))
+    FORMAT is auto (found by what the file holds), powertool-csv (a CSV export of PowerTool), pymonsoon-csv
+    (written by the vendor's Python package) or powertool-binary (PowerTool's own .pt4 and .pt5).
+    """
+    from power import import_recording
+
+    return _recorded(out, import_recording(file, out, form=form, channel=channel))
 
 
 @meter.command("salvage")

@@ -16,6 +16,13 @@ from joulefleet.config import validate
 from joulefleet.errors import ConfigError
 from power import MeterConfig
 
+out_option = click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="New folder for the result; nothing is ever overwritten.",
+)
+
 _LIMITS = {"voltage_v": "--voltage", "voltage_max_v": "--voltage-max", "current_limit_a": "--current-limit"}
 
 _OPTIONS = (

@@ -8,8 +8,14 @@ from pathlib import Path
 
 from device_agents.workloads import TASKS
 from harness.profiles.flops import count_task
-from harness.profiles.reference_fleet.phones import asleep_w, charge_share_per_h, phones, radios
-from harness.profiles.reference_fleet.sources import BATTERY_V, rounded
+from harness.profiles.reference_fleet.phones import (
+    BATTERY_V,
+    asleep_w,
+    charge_share_per_h,
+    phones,
+    radios,
+    rounded,
+)
 from harness.profiles.reference_fleet.training import ANCHOR_SOC, Bodt, speed, training_power
 from joulefleet.errors import ConfigError
 from joulefleet.records import write_record

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harness.profiles.reference_fleet.phones import ScoreLine
-from harness.profiles.reference_fleet.sources import MACS, PARAMETERS, rounded
+from harness.profiles.reference_fleet.phones import MACS, PARAMETERS, ScoreLine, rounded
 from power.reference import Anchor, Family, PhoneFacts, Speed, TaskFacts
 
 if TYPE_CHECKING:

@@ -1,0 +1,193 @@
+"""The CSV of the vendor's Python package.
+
+Its header is ``Time(ms),Main(mA),USB(mA),Aux(mA),Main Voltage(V),USB Voltage(V),``, less the channels that
+are off. Each line ends in a comma, and with numpy 2 a number is written as ``np.float64(1.5)``. The time is
+when the host had read the packet, in seconds although the header says milliseconds; rows of one read share
+it. So rows are placed by their number on the 5 kHz clock of the instrument, fitted to these arrivals as in a
+live recording. Where the arrivals leap and never catch up, rows are missing: buffers in the instrument last
+for 2.6 ms. What is lost by the row cannot be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from joulefleet.errors import DataQualityError
+from power.importers.csv_numbers import Column, CsvChunk, NumberFile, enough, required
+from power.importers.source import Facts, ImportOptions, Source, resolution_only
+from power.model import FindingLog, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
+from power.recording.checks import SampleChecks
+from power.timebase import Timebase, TimebaseFitter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+KIND = "import:pymonsoon-csv"
+RATE_HZ = 5000
+NS_PER_ROW = 10**9 // RATE_HZ
+MAX_S = 2**63 // 10**9
+
+LEAP_S = 0.05
+"""Two rows that arrive so far apart may have others missing in between."""
+
+LOST_S = 0.02
+"""Less than this a busy host makes up for."""
+
+CAUGHT_UP_ROWS = RATE_HZ // 2
+"""So many rows after a leap, those that waited in a buffer have arrived."""
+
+FITTED_ROWS = 64
+"""Of so many rows, the one with the smallest delay goes into the fit."""
+
+_NUMPY_2 = re.compile(rb"np\.float64\(([^()]*)\)")
+_COLUMNS = {
+    "main": {"main(ma)": "current", "main voltage(v)": "voltage"},
+    "usb": {"usb(ma)": "current", "usb voltage(v)": "voltage"},
+    "aux": {"aux(ma)": "current"},
+}
+_HALF_STEP_V = 125e-6  # 62.5 uV of the converter times 4 on an HVPM's main channel
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file begins with the header of such a CSV."""
+    return head.removeprefix(b"\xef\xbb\xbf").lower().startswith(b"time(ms),")
+
+
+def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> Source:
+    """Open a CSV file of the package."""
+    rows = NumberFile(path, options.max_bad_rows, _plain)
+    columns = _columns(path, rows.header(file), options.channel)
+    chunks = rows.chunks(file)
+    first = enough(path, chunks)
+    scale, whole_seconds = _time_unit(path, columns["time"].of(first))
+    columns["time"] = Column(columns["time"].position, scale)
+    current = RangeAccuracy(name="all", gain_rel=0.0, offset_a=0.0)
+    info = InstrumentInfo(
+        kind=KIND,
+        emulated=False,
+        rate_hz=RATE_HZ,
+        tick_hz=RATE_HZ,
+        uniform_ticks=True,
+        loss=Loss.UNKNOWN,
+        accuracy=options.accuracy or resolution_only("the vendor's CSV", (current,), _HALF_STEP_V),
+        facts={**facts, "time_unit": "s" if scale == 1 else "ms", "whole_seconds": whole_seconds},
+    )
+    placed = _Placed(path, leaps=not whole_seconds)
+
+    def finish(log: FindingLog) -> Timebase:
+        rows.note(log)
+        timebase = placed.fitter.fit()
+        for finding in SampleChecks(info).finish(timebase):
+            log.add(finding.code, finding.severity, finding.message)
+        return timebase
+
+    blocks = (block for chunk in chain([first], chunks) for block in placed.of(chunk, columns))
+    return Source(info, blocks, finish)
+
+
+def _plain(line: bytes) -> bytes:
+    body = _NUMPY_2.sub(rb"\1", line).rstrip(b"\r\n")
+    return body.removesuffix(b",") + line[len(line.rstrip(b"\r\n")) :]
+
+
+def _columns(path: Path, header: list[str], channel: str) -> dict[str, Column]:
+    found: dict[str, Column] = {}
+    for position, name in enumerate(header):
+        if name.lower() == "time(ms)":
+            found["time"] = Column(position, 1.0)
+        elif quantity := _COLUMNS[channel].get(name.lower()):
+            found[quantity] = Column(position, 1e-3 if quantity == "current" else 1.0)
+    hint = (
+        "the package measures no voltage of the aux channel: take another"
+        if channel == "aux"
+        else "enable the time stamp, the current and the voltage of the channel in the sample engine"
+    )
+    return required(path, header, found, channel, hint)
+
+
+def _time_unit(path: Path, t: NDArray[np.float64]) -> tuple[float, bool]:
+    """The unit of the times in seconds, by the rate that it gives; and whether they are whole seconds."""
+    took = float(t[-1] - t[0])
+    whole = bool((t == np.rint(t)).all()) and len(t) > 2
+    rate = (len(t) - 1) / took if took > 0 else 0.0
+    slack = 2.5 if whole else 1.25
+    for scale in (1.0, 1e-3):
+        if 1 / slack <= rate / (RATE_HZ * scale) <= slack:
+            return scale, whole and scale == 1.0
+    raise DataQualityError(
+        f"{path}: the first {len(t)} rows took {took:g} s or ms, and the instrument makes {RATE_HZ} a second",
+        hint="rows written with a granularity above 1, or by a host that lost most of them, are not evenly"
+        " spaced: record again with granularity 1",
+    )
+
+
+class _Placed:
+    """Puts rows on the instrument's clock."""
+
+    def __init__(self, path: Path, *, leaps: bool) -> None:
+        self._path = path
+        self._leaps = leaps
+        self._next = 0
+        self._last_s: float | None = None
+        self._delay_s = np.empty(0)
+        self.fitter = TimebaseFitter(RATE_HZ)
+
+    def of(self, chunk: CsvChunk, columns: Mapping[str, Column]) -> Iterator[SampleBlock]:
+        """The rows of a chunk, cut where some are missing."""
+        t_s = columns["time"].of(chunk)
+        if not len(t_s):
+            return
+        self._check(t_s, chunk)
+        lost = self._lost(t_s)
+        ticks = self._next + np.arange(len(t_s)) + np.cumsum(lost)
+        self._fit(ticks, t_s)
+        starts = np.union1d([0], np.flatnonzero(lost)).tolist()
+        current_a, voltage_v = columns["current"].of(chunk), columns["voltage"].of(chunk)
+        for start, stop in pairwise([*starts, len(t_s)]):
+            part = slice(start, stop)
+            yield SampleBlock(
+                t_ns=ticks[part] * NS_PER_ROW,
+                ticks=ticks[part],
+                current_a=current_a[part],
+                voltage_v=voltage_v[part],
+                first_index=int(ticks[start]),
+                dropped_before=int(lost[start]),
+            )
+        self._next, self._last_s = int(ticks[-1]) + 1, float(t_s[-1])
+
+    def _check(self, t_s: NDArray[np.float64], chunk: CsvChunk) -> None:
+        steps = np.diff(t_s, prepend=t_s[0] if self._last_s is None else self._last_s)
+        wrong = np.flatnonzero((steps < 0) | (t_s < 0) | (t_s >= MAX_S))
+        if len(wrong):
+            at = int(wrong[0])
+            raise DataQualityError(
+                f"{self._path}:{chunk.line[at]}: time {t_s[at]:g} s goes back, is negative or too large",
+                hint="several recordings in one file are imported one by one: cut it before each header",
+            )
+
+    def _lost(self, t_s: NDArray[np.float64]) -> NDArray[np.int64]:
+        """How many rows are missing before each."""
+        lost = np.zeros(len(t_s), np.int64)
+        delay_s = t_s - (self._next + np.arange(len(t_s))) / RATE_HZ
+        steps = np.diff(t_s, prepend=t_s[0] if self._last_s is None else self._last_s)
+        leaps = np.flatnonzero(steps > LEAP_S).tolist() if self._leaps else []
+        for at, end in pairwise([*leaps, len(t_s)]):
+            before = np.concatenate((self._delay_s, delay_s[:at]))[-CAUGHT_UP_ROWS:]
+            missing_s = float(delay_s[at : min(end, at + CAUGHT_UP_ROWS)].min() - before.min())
+            if missing_s > LOST_S:
+                lost[at] = round(missing_s * RATE_HZ)
+                delay_s[at:] -= lost[at] / RATE_HZ
+        self._delay_s = np.concatenate((self._delay_s, delay_s))[-CAUGHT_UP_ROWS:]
+        return lost
+
+    def _fit(self, ticks: NDArray[np.int64], t_s: NDArray[np.float64]) -> None:
+        delay_s = t_s - ticks / RATE_HZ
+        for start in range(0, len(t_s), FITTED_ROWS):
+            at = start + int(np.argmin(delay_s[start : start + FITTED_ROWS]))
+            self.fitter.add(int(ticks[at]), round(float(t_s[at]) * 1e9))
