@@ -63,9 +63,9 @@ clean:  ## remove the environments and caches
 	rm -rf .venv .venv-peers* build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.created:
-	@if [ -z "$(PYTHON)" ]; then \
-		echo "joulefleet needs Python 3.11, 3.12 or 3.13 with venv and pip. Tried: $(PYTHONS)."; \
-		for p in $(PYTHONS); do v=$$("$$p" --version 2>/dev/null) && echo "  $$p is $$v"; done; \
+	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c '$(FITS)' 2>/dev/null; then \
+		echo "joulefleet needs Python 3.11, 3.12 or 3.13 with venv and pip. Tried: $(or $(PYTHON),$(PYTHONS))."; \
+		for p in $(PYTHON) $(PYTHONS); do v=$$("$$p" --version 2>/dev/null) && echo "  $$p is $$v"; done; \
 		echo "On Debian and Ubuntu: apt-get install python3 python3-venv. Elsewhere: make PYTHON=/path/to/python3.12 ..."; \
 		exit 1; \
 	fi

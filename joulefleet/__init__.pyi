@@ -1,4 +1,4 @@
-from emulator import Scenario, Selector, load_scenario
+from emulator import Scenario, Selector, load_scenario, resume
 from emulator import compare_emulations as compare
 from emulator import run_all as emulate
 from harness import build_run_profiles as build_profiles
@@ -25,5 +25,5 @@ __all__ = [
     "DeviceProfile", "Interval", "JoulefleetError", "MeterConfig", "Origin", "Scenario", "Selector",
     "TraceSet", "build_profiles", "compare", "emulate", "import_traces", "load_profile", "load_scenario",
     "measure_energy", "open_meter", "open_recording", "open_run", "predict_savings", "record",
-    "reference_fleet", "synthesise_traces",
+    "reference_fleet", "resume", "synthesise_traces",
 ]  # fmt: skip

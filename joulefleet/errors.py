@@ -49,6 +49,12 @@ class JoulefleetError(Exception):
     Args:
         message: One sentence: what went wrong, and where.
         hint: What the user can try; shown after the message.
+
+    Example:
+        >>> try:
+        ...     open_run("nowhere")
+        ... except JoulefleetError as error:
+        ...     print(error.message, error.hint)
     """
 
     exit_code = EXIT_FAILED
@@ -57,6 +63,8 @@ class JoulefleetError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if hint:
+            self.add_note(hint)  # tracebacks, as in a notebook, show it
 
     def __reduce__(self) -> tuple[object, ...]:
         # The default would call cls(message) and drop the hint when a worker process raises.

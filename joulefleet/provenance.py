@@ -19,7 +19,11 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Origin(StrEnum):
-    """How a number came to be, strongest first."""
+    """How a number came to be, strongest first.
+
+    Example:
+        >>> Origin.MEASURED == "measured"
+    """
 
     MEASURED = "measured"
     IMPORTED = "imported"

@@ -20,7 +20,7 @@ from emulator.runs.result import EMULATION_FILE, Result, load_result, run_of
 from emulator.runs.software import OTHER_SOFTWARE, mixed_software
 from emulator.selectors.neural.policy import POLICY_SUFFIX
 from emulator.selectors.registry import SELECTORS
-from joulefleet.errors import DataQualityError
+from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def compare_emulations(
     paths: Sequence[Path | str] | Path | str,
     *,
     target: float | None = None,
-    accounting: Accounting = Accounting.HONEST,
+    accounting: Accounting | str = Accounting.HONEST,
     pairs: Sequence[Pair] = (),
     with_cohorts: bool = False,
     mixed: bool = False,
@@ -155,14 +155,20 @@ def compare_emulations(
         paths: A folder with emulations, or several.
         target: Accuracy to reach; by default what the baseline ends with on average, or the worst method
             without one.
-        accounting: Whose probes count.
+        accounting: Whose probes count: ``honest``, ``selected_only`` or ``free``.
         pairs: Methods to test against each other besides.
         with_cohorts: Whether to count the classes of each cohort, which needs the data of the runs.
         mixed: Whether runs may be compared that differ in more than who chose, with a warning.
 
     Raises:
+        ConfigError: There is no such accounting, or the target is no accuracy.
         DataQualityError: No run is finished, one is damaged, or they differ in more than who chose.
     """
+    if accounting not in list(Accounting):
+        raise ConfigError(f"no accounting {accounting!r}", hint=f"known: {', '.join(Accounting)}")
+    accounting = Accounting(accounting)
+    if target is not None and not 0 <= target <= 1:
+        raise ConfigError(f"target {target}: an accuracy is between 0 and 1", hint="e.g. 0.8 for 80 %")
     folders = [paths] if isinstance(paths, Path | str) else paths
     found, warnings = load_emulations([Path(folder) for folder in folders])
     differ = unequal(found)

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Selector
+from emulator.runs.assembly import make_selector
 from emulator.runs.emulation import OnRound, emulate
 from emulator.runs.result import BatchResult, Result, is_finished, load_result
 from emulator.runs.software import check_software, note_accepted, note_sources
@@ -89,7 +90,18 @@ class BatchIndex(StoredRecord):
 
 
 def plan(scenario: Scenario, selectors: Sequence[str], seeds: Sequence[int]) -> BatchIndex:
-    """Every selector with every seed; the seeds of one selector follow each other."""
+    """Every selector with every seed; the seeds of one selector follow each other.
+
+    Raises:
+        ConfigError: There is none, or they are not lists of names and of numbers.
+    """
+    if isinstance(selectors, str) or not selectors or not all(isinstance(name, str) for name in selectors):
+        raise ConfigError(
+            f"selectors {selectors!r}: not a list of names",
+            hint="`emulator.run(..., selector=...)` takes an object; `joulefleet list selectors` shows names",
+        )
+    if isinstance(seeds, str | int) or not seeds or not all(isinstance(s, int) and s >= 0 for s in seeds):
+        raise ConfigError(f"seeds {seeds!r}: not a list of whole numbers from 0 on", hint="e.g. [0, 1, 2]")
     planned = tuple(
         BatchEntry(selector=selector, seed=seed, folder=f"{selector}_s{seed}")
         for selector, seed in product(dict.fromkeys(selectors), dict.fromkeys(seeds))
@@ -123,11 +135,13 @@ def reopen(
             given again.
     """
     index = read_index(path)
+    if all(is_finished(path / planned.folder) for planned in index.planned):
+        raise StorageError(f"{path}: is complete", hint=f"`joulefleet report {path}` makes its page")
     if set(given) != set(index.given or ()):
         begun = " and ".join(index.given or ()) or "nothing"
         raise ConfigError(
-            f"{path}: was begun with {begun} handed over as Python objects, "
-            f"and now there is {' and '.join(given) or 'nothing'}",
+            f"{path}: was begun with {begun} given as Python objects, "
+            f"now with {' and '.join(given) or 'nothing'}",
             hint=f"`{resuming(path, index)}` continues it",
         )
     check_software(path, "start it anew, without --resume", accept=accept_other_software)
@@ -240,6 +254,8 @@ def run_all(
     found, written = _read(scenario)
     names = [found.selector.name] if selectors is None else selectors
     index = plan(found, names, found.seeds if seeds is None else seeds)
+    for planned in index.planned:  # a misspelt name or option is found now, and no run is left behind
+        make_selector(index.scenario_of(planned))
     index = index.model_copy(update={"given": _given(profiles=profiles) or None})
     with start(Path(out), index, written) as stored:
         return BatchResult(stored.path, tuple(_played(stored, index, None, profiles, on_round)))
@@ -252,8 +268,11 @@ def resume(
     profiles: Sequence[DeviceProfile] | None = None,
     accept_other_software: bool = False,
     on_round: OnRound = lambda _: None,
-) -> list[Result]:
-    """Go on with a run that was interrupted, of `run` or of the command line; returns all its results.
+) -> BatchResult:
+    """Go on with a run that was interrupted, of Python or of the command line; returns all its results.
+
+    Example:
+        >>> resume("emulations/RUN").rounds
 
     Args:
         path: The run folder.
@@ -269,7 +288,7 @@ def resume(
     given = _given(selector=selector, profiles=profiles)
     stored, index = reopen(Path(path), given=given, accept_other_software=accept_other_software)
     with stored:
-        return _played(stored, index, selector, profiles, on_round)
+        return BatchResult(stored.path, tuple(_played(stored, index, selector, profiles, on_round)))
 
 
 def _read(scenario: Scenario | str | Path) -> tuple[Scenario, str | None]:

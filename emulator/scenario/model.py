@@ -186,6 +186,9 @@ class TrainerSection(ClosedModel):
 class Scenario(StoredRecord):
     """Everything that decides a run, but for its seed.
 
+    Example:
+        >>> Scenario(name="mine", protocol={"rounds": 20, "k": 5}, selector={"name": "oort"})
+
     Attributes:
         name: For people, and part of folder names.
         seeds: Which seeds to run.

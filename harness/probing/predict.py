@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -105,12 +105,17 @@ def predict_savings(
     Example:
         >>> phones = reference_fleet("mnist-lenet5")
         >>> found = predict_savings(phones, candidates=[15], chosen=[10], distinct=False)
-        >>> found.cells[0].savings[Accounting.HONEST].energy_saved
+        >>> found.cells[0].savings["honest"].energy_saved
 
     Raises:
         ConfigError: No profiles, profiles of different work, or more candidates than devices.
         DataQualityError: A profile lacks a cost that is needed.
     """
+    if rule not in get_args(Rule) or energy not in get_args(EnergyKind):
+        raise ConfigError(
+            f"rule {rule!r}, energy {energy!r}: not known",
+            hint=f"rules: {', '.join(get_args(Rule))}; energies: {', '.join(get_args(EnergyKind))}",
+        )
     _require_same_work(profiles)
     epochs = local_epochs or profiles[0].local_epochs
     if epochs is None:

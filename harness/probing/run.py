@@ -79,7 +79,7 @@ def run_probing(
     outputs: RunOutputs = NO_OUTPUTS,
     cache: Path | None = None,
 ) -> ProbingOutcome:
-    """Run the rounds of a plan, one after the other. A round that fails for good leaves the others be.
+    """Run the rounds of a plan, one after the other. A round that fails for good does not stop the others.
 
     Args:
         files: Plan and inventory.

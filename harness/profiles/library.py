@@ -76,7 +76,7 @@ class Built:
 
 
 def build_run_profiles(run: Path | str) -> Built:
-    """Build the profiles of a run and store them in it. One cell without usable epochs leaves the others be.
+    """Build the profiles of a run and store them in it. A cell without usable epochs is skipped.
 
     Example:
         >>> built = build_profiles("runs/RUN")

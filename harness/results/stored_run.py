@@ -57,6 +57,9 @@ class StoredRun:
         self.record = read_run(path)
         self.problems: dict[str, str] = {}
 
+    def __repr__(self) -> str:
+        return f"<{self.record.kind} run {self.path.name}, {self.state}>"
+
     @property
     def state(self) -> str:
         """As in ``joulefleet runs list``."""

@@ -39,7 +39,8 @@ def measure_energy(
 ) -> RecordedEnergy:
     """Gross energy of a recording with its 95 % interval.
 
-    ``measure_energy("first", 1.0, 3.5).interval`` is what the device drew from second 1 to second 3.5.
+    Example:
+        >>> measure_energy("first", 1.0, 3.5).interval  # from second 1 to second 3.5
 
     Args:
         recording: It, or its folder.
@@ -70,7 +71,7 @@ def _window(recording: Recording, start_s: float | None, end_s: float | None) ->
     end_ns = last_ns if end_s is None else first_ns + round(end_s * 1e9)
     if not first_ns <= start_ns < end_ns <= last_ns:
         raise ConfigError(
-            f"{recording.folder}: no stretch of time from {(start_ns - first_ns) * 1e-9:g} s"
+            f"{recording.folder}: no time from {(start_ns - first_ns) * 1e-9:g} s"
             f" to {(end_ns - first_ns) * 1e-9:g} s",
             hint=f"it lasts {(last_ns - first_ns) * 1e-9:.3f} s",
         )

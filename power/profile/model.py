@@ -180,6 +180,10 @@ class Thermal(ClosedModel):
 class DeviceProfile(StoredRecord):
     """Costs of federated training on one (device, model, data set, backend).
 
+    Example:
+        >>> profile = reference_fleet("mnist-lenet5")[0]
+        >>> profile.label, profile.epoch.duration_s.interval, profile.origin
+
     Attributes:
         samples: Training samples of one epoch in the measurement.
         batch_size: Samples per step.

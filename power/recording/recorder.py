@@ -48,7 +48,7 @@ def record(
 
     Example:
         >>> with open_meter(config) as meter:
-        >>>     record(meter, "first", config=config, seconds=10)
+        ...     record(meter, "first", config=config, seconds=10)
 
     Args:
         meter: An open meter that has not streamed yet.

@@ -1,7 +1,7 @@
 """A run of `emulator.run` is one of the command line, and the other way round: each goes on with either."""
 
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,7 +12,7 @@ from emulator.runs.result import load_result
 from emulator.scenario.load import load_scenario
 from emulator.selectors.fedavg import FedAvg
 from harness.cli import run as joulefleet
-from joulefleet.errors import ConfigError
+from joulefleet.errors import ConfigError, StorageError
 from tests.emulator.worlds import profile
 
 SCENARIO = """
@@ -98,7 +98,7 @@ def test_begun_on_the_command_line_and_resumed_in_python(
         assert joulefleet([*arguments, str(tmp_path / "cut")]) == 130
     (whole,), (cut,) = (tmp_path / "whole").iterdir(), (tmp_path / "cut").iterdir()
     seen: list[int] = []
-    results = emulator.resume(cut, on_round=lambda outcome: seen.append(outcome.round))
+    results = emulator.resume(cut, on_round=lambda outcome: seen.append(outcome.round)).results
     assert [result.path.name for result in results] == ["oort_s0", "fedavg_s0"]
     assert seen == [1, 2, 3, 4, 5, 6] * 2
     for result in results:
@@ -115,13 +115,13 @@ def test_what_no_file_describes_has_to_be_given_again(
     (cut,) = (tmp_path / "cut").iterdir()
     assert joulefleet(["emulate", "--resume", str(cut)]) == 3
     told = " ".join(capsys.readouterr().err.split())
-    assert "selector and profiles handed over as Python objects" in told
+    assert "selector and profiles given as Python objects" in told
     assert "selector=..., profiles=...)" in told
     assert joulefleet(["compare", str(cut)]) == 6
     assert "emulator.resume(" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="and now there is selector"):
+    with pytest.raises(ConfigError, match="now with selector"):
         emulator.resume(cut, selector=Mine())
-    (result,) = emulator.resume(cut, selector=Mine(), profiles=phones)
+    (result,) = emulator.resume(cut, selector=Mine(), profiles=phones).results
     assert result.record.selector == "my method/2"
     assert result.path.name == "my-method-2_s0"
     assert logs(result.path) == logs(whole.path)
@@ -132,3 +132,29 @@ def test_a_scenario_made_in_python_needs_no_file(tmp_path: Path) -> None:
     result = emulator.run(made, out=tmp_path / "runs")
     assert sorted(file.name for file in (result.run_path / "config").iterdir()) == ["scenario.resolved.json"]
     assert joulefleet(["report", str(result.run_path)]) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"selectors": "fedavg"},
+        {"selectors": []},
+        {"selectors": ["nosuch"]},
+        {"selectors": [Mine()]},
+        {"seeds": []},
+        {"seeds": 0},
+        {"seeds": "0-1"},
+        {"seeds": [-1]},
+    ],
+)
+def test_wrong_arguments_leave_no_run(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        emulator.run_all("quick", out=tmp_path, **wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_complete_run_is_not_resumed(tmp_path: Path) -> None:
+    """Also where objects would have to be given again."""
+    done = emulator.run(scenario(tmp_path), selector=Mine(), out=tmp_path / "runs")
+    with pytest.raises(StorageError, match="is complete"):
+        emulator.resume(done.run_path)

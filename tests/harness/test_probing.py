@@ -197,3 +197,9 @@ def test_bad_arguments(
 ) -> None:
     assert run(["probing", "validate", *arguments, "--root", str(tmp_path), "--json"]) != 0
     assert message in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.parametrize("wrong", [{"rule": "nosuch"}, {"energy": "nosuch"}], ids=str)
+def test_a_rule_or_energy_that_does_not_exist_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="nosuch"):
+        predict_savings(reference_fleet("mnist-lenet5"), candidates=[15], chosen=[10], **wrong)

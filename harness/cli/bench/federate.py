@@ -31,7 +31,7 @@ _profile = click.Path(path_type=Path, exists=True)
               "by default every device plays one round to tell.")  # fmt: skip
 @root_option("Where a new run goes.")
 @click.option("--dry-run", is_flag=True, help="Say what would be played, and touch nothing.")
-@click.option("--resume", type=_folder, help="Take this run up again: finished rounds are kept.")
+@click.option("--resume", type=_folder, help="Continue this run: finished rounds are kept.")
 def federate(
     scenario: str,
     inventory: Path,
@@ -44,7 +44,7 @@ def federate(
     dry_run: bool,
     resume: Path | None,
 ) -> Output:
-    """Play SCENARIO (a file or a preset) on the devices of an inventory, under their meters."""
+    """Run SCENARIO (a file or a preset) on the devices of an inventory, under their meters."""
     from harness.federate.files import read_federate_files
     from harness.profiles.library import profiles_at
 

@@ -23,7 +23,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @inventory_option()
 @root_option("Where a new run goes.")
 @click.option("--dry-run", is_flag=True, help="List jobs, time, energy and disk; touch nothing.")
-@click.option("--resume", type=_folder, help="Take this run up again: finished jobs are kept.")
+@click.option("--resume", type=_folder, help="Continue this run: finished jobs are kept.")
 @click.option(
     "--only",
     multiple=True,

@@ -68,7 +68,7 @@ probing.add_command(fidelity)
 @inventory_option("For a plan: file that lists the devices.")
 @click.option(
     "--resume", type=click.Path(path_type=Path, file_okay=False),
-    help="For a plan: take this run up again; finished rounds are kept.",
+    help="For a plan: continue this run; finished rounds are kept.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="For a plan: list the rounds and touch nothing.")
 @click.option(
