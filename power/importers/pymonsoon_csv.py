@@ -65,8 +65,7 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
     columns = _columns(path, rows.header(file), options.channel)
     chunks = rows.chunks(file)
     first = enough(path, chunks)
-    scale, whole_seconds = _time_unit(path, columns["time"].of(first))
-    columns["time"] = Column(columns["time"].position, scale)
+    whole_seconds = _whole_seconds(path, columns["time"].of(first))
     current = RangeAccuracy(name="all", gain_rel=0.0, offset_a=0.0)
     info = InstrumentInfo(
         kind=KIND,
@@ -76,7 +75,7 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
         uniform_ticks=True,
         loss=Loss.UNKNOWN,
         accuracy=options.accuracy or resolution_only("the vendor's CSV", (current,), _HALF_STEP_V),
-        facts={**facts, "time_unit": "s" if scale == 1 else "ms", "whole_seconds": whole_seconds},
+        facts={**facts, "whole_seconds": whole_seconds},
     )
     placed = _Placed(path, leaps=not whole_seconds)
 
@@ -122,20 +121,19 @@ def _columns(path: Path, header: list[str], channel: str) -> dict[str, Column]:
     return required(path, header, found, channel, hint)
 
 
-def _time_unit(path: Path, t: NDArray[np.float64]) -> tuple[float, bool]:
-    """The unit of the times in seconds, by the rate that it gives; and whether they are whole seconds."""
-    took = float(t[-1] - t[0])
-    whole = bool((t == np.rint(t)).all()) and len(t) > 2
-    rate = (len(t) - 1) / took if took > 0 else 0.0
+def _whole_seconds(path: Path, t_s: NDArray[np.float64]) -> bool:
+    """Whether times are whole seconds, an option of the package; refuses rows that do not come at 5 kHz."""
+    took_s = float(t_s[-1] - t_s[0])
+    whole = bool((t_s == np.rint(t_s)).all()) and len(t_s) > 2
+    rows_per_s = (len(t_s) - 1) / took_s if took_s > 0 else 0.0
     slack = 2.5 if whole else 1.25
-    for scale in (1.0, 1e-3):
-        if 1 / slack <= rate / (RATE_HZ * scale) <= slack:
-            return scale, whole and scale == 1.0
-    raise DataQualityError(
-        f"{path}: the first {len(t)} rows took {took:g} s or ms, and the instrument makes {RATE_HZ} a second",
-        hint="rows written with a granularity above 1, or by a host that lost most of them, are not evenly"
-        " spaced: record again with granularity 1",
-    )
+    if not 1 / slack <= rows_per_s / RATE_HZ <= slack:
+        raise DataQualityError(
+            f"{path}: the first {len(t_s)} rows took {took_s:g} s, and the instrument makes {RATE_HZ} a second",
+            hint="record again with granularity 1: rows written with a higher one, or by a host that lost most"
+            " of them, are not evenly spaced. Times must be seconds, as the package writes them",
+        )
+    return whole
 
 
 class _Placed:

@@ -357,6 +357,12 @@ def test_real_files_import_and_agree_with_their_own_power_column(
             assert "power_disagrees" not in codes(recording)
             assert "bad_rows" not in codes(recording)
             assert recording.record.provenance(name).origin is Origin.IMPORTED
+            lost = recording.record.dropped or 0
+            energy = measure_energy(recording).energy
+            assert energy.duration_s == pytest.approx((len(table) + lost) * 0.2, abs=1e-6)
+            assert energy.valid == (lost == 0)  # none is longer than 120 s: one row is more than 0.1 %
+            if not lost:
+                assert energy.energy_j == pytest.approx(table[:, 1] @ table[:, 3] * 0.2, rel=1e-6)
             worst_rel = max(worst_rel, abs(power.mean() / table[:, 2].mean() - 1))
             missing += recording.record.dropped or 0
             files += 1
