@@ -129,9 +129,9 @@ def _whole_seconds(path: Path, t_s: NDArray[np.float64]) -> bool:
     slack = 2.5 if whole else 1.25
     if not 1 / slack <= rows_per_s / RATE_HZ <= slack:
         raise DataQualityError(
-            f"{path}: the first {len(t_s)} rows took {took_s:g} s, and the instrument makes {RATE_HZ} a second",
-            hint="record again with granularity 1: rows written with a higher one, or by a host that lost most"
-            " of them, are not evenly spaced. Times must be seconds, as the package writes them",
+            f"{path}: the first {len(t_s)} rows took {took_s:g} s, the instrument makes {RATE_HZ} a second",
+            hint="record again with granularity 1: rows written with a higher one, or by a host that lost"
+            " most of them, are not evenly spaced. Times must be seconds, as the package writes them",
         )
     return whole
 
