@@ -173,7 +173,7 @@ class NumberFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CsvColumn:
     """Where a quantity stands in a row, and its unit in SI units."""
 
     position: int
@@ -186,8 +186,8 @@ class Column:
 
 
 def required(
-    path: Path, header: list[str], found: dict[str, Column], channel: str, hint: str
-) -> dict[str, Column]:
+    path: Path, header: list[str], found: dict[str, CsvColumn], channel: str, hint: str
+) -> dict[str, CsvColumn]:
     """The columns, if time, current and voltage are among them."""
     missing = [name for name in ("time", "current", "voltage") if name not in found]
     if missing:

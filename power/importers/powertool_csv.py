@@ -23,7 +23,7 @@ from typing import BinaryIO
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from power.importers.csv_numbers import Column, CsvChunk, NumberFile, enough, required
+from power.importers.csv_numbers import CsvChunk, CsvColumn, NumberFile, enough, required
 from power.importers.source import Channel, Facts, ImportOptions, Source, resolution_only
 from power.model import (
     AVERAGES_FACT,
@@ -92,20 +92,20 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
     return Source(info, samples(), finish)
 
 
-def _columns(path: Path, header: list[str], channel: Channel) -> dict[str, Column]:
+def _columns(path: Path, header: list[str], channel: Channel) -> dict[str, CsvColumn]:
     """Where time, current, voltage and perhaps power are, and their units."""
-    found: dict[str, Column] = {}
+    found: dict[str, CsvColumn] = {}
     for position, name in enumerate(header):
         match = _COLUMN.fullmatch(name.lower())
         if name.lower() == "time (s)":
-            found["time"] = Column(position, 1.0)
+            found["time"] = CsvColumn(position, 1.0)
         elif match and match[1] == channel and match[4] == _UNITS[match[2]]:
-            found[match[2]] = Column(position, 1e-3 if match[3] else 1.0)
+            found[match[2]] = CsvColumn(position, 1e-3 if match[3] else 1.0)
     hint = 'a PowerTool export has "Time (s)", "Main Avg Current (mA)" and "Main Avg Voltage (V)"'
     return required(path, header, found, channel, hint)
 
 
-def _checked(path: Path, chunks: Iterator[CsvChunk], time: Column) -> Iterator[CsvChunk]:
+def _checked(path: Path, chunks: Iterator[CsvChunk], time: CsvColumn) -> Iterator[CsvChunk]:
     """The chunks, as long as a recording can hold their times: from zero on, and increasing."""
     last_s = -np.inf
     for chunk in chunks:
@@ -149,7 +149,7 @@ class _Blocks:
         self.first_tick = 0
         self.last_tick = 0
 
-    def of(self, chunk: CsvChunk, columns: Mapping[str, Column]) -> Iterator[SampleBlock]:
+    def of(self, chunk: CsvChunk, columns: Mapping[str, CsvColumn]) -> Iterator[SampleBlock]:
         t_s = columns["time"].of(chunk)
         current_a, voltage_v = columns["current"].of(chunk), columns["voltage"].of(chunk)
         ticks = np.rint(t_s * TICK_HZ).astype(np.int64)
@@ -186,7 +186,7 @@ class _PowerCheck:
         self._n = 0
         self._product_w = self._column_w = self._bound_w = 0.0
 
-    def add(self, chunk: CsvChunk, columns: Mapping[str, Column]) -> None:
+    def add(self, chunk: CsvChunk, columns: Mapping[str, CsvColumn]) -> None:
         if "power" not in columns:
             return
         current_a, voltage_v = columns["current"].of(chunk), columns["voltage"].of(chunk)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from joulefleet.errors import DataQualityError
-from power.importers.csv_numbers import Column, CsvChunk, NumberFile, enough, required
+from power.importers.csv_numbers import CsvChunk, CsvColumn, NumberFile, enough, required
 from power.importers.source import Facts, ImportOptions, Source, resolution_only
 from power.model import FindingLog, InstrumentInfo, Loss, RangeAccuracy, SampleBlock, Severity
 from power.recording.checks import SampleChecks
@@ -106,13 +106,13 @@ def _plain(line: bytes) -> bytes:
     return body.removesuffix(b",") + line[len(line.rstrip(b"\r\n")) :]
 
 
-def _columns(path: Path, header: list[str], channel: str) -> dict[str, Column]:
-    found: dict[str, Column] = {}
+def _columns(path: Path, header: list[str], channel: str) -> dict[str, CsvColumn]:
+    found: dict[str, CsvColumn] = {}
     for position, name in enumerate(header):
         if name.lower() == "time(ms)":
-            found["time"] = Column(position, 1.0)
+            found["time"] = CsvColumn(position, 1.0)
         elif quantity := _COLUMNS[channel].get(name.lower()):
-            found[quantity] = Column(position, 1e-3 if quantity == "current" else 1.0)
+            found[quantity] = CsvColumn(position, 1e-3 if quantity == "current" else 1.0)
     hint = (
         "the package measures no voltage of the aux channel: take another"
         if channel == "aux"
@@ -149,7 +149,7 @@ class _Placed:
         self.fitter = TimebaseFitter(RATE_HZ)
 
     def of(
-        self, chunk: CsvChunk, later: CsvChunk | None, columns: Mapping[str, Column]
+        self, chunk: CsvChunk, later: CsvChunk | None, columns: Mapping[str, CsvColumn]
     ) -> Iterator[SampleBlock]:
         """The rows of a chunk, cut where some are missing."""
         t_s = columns["time"].of(chunk)
