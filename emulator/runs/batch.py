@@ -24,7 +24,8 @@ from emulator.training.base import OpenTrainer
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.records import StoredRecord, read_record, write_record
-from joulefleet.runstore import Run, RunStore
+from joulefleet.runstore import Run, RunStatus, RunStore
+from joulefleet.runstore.run import read_run
 from power import DeviceProfile
 
 INDEX = "index.json"
@@ -135,7 +136,7 @@ def reopen(
             given again.
     """
     index = read_index(path)
-    if all(is_finished(path / planned.folder) for planned in index.planned):
+    if read_run(path).status is RunStatus.COMPLETE:
         raise StorageError(f"{path}: is complete", hint=f"`joulefleet report {path}` makes its page")
     if set(given) != set(index.given or ()):
         begun = " and ".join(index.given or ()) or "nothing"
