@@ -232,6 +232,9 @@ def _finish(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes, deadli
     channel.shutdown_write()
     out, err = bytearray(), bytearray()
     while True:
+        # Asked before the data is: whatever was sent before the end has arrived by then. Asked afterwards, output
+        # and end that arrive in between would lose the output.
+        ended = channel.exit_status_ready() and channel.eof_received
         idle = True
         if channel.recv_ready():
             out += channel.recv(65_536)
@@ -241,7 +244,7 @@ def _finish(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes, deadli
             idle = False
         if len(out) > MAX_OUTPUT_BYTES:
             raise DeviceError(f"{argv[0]} printed more than {MAX_OUTPUT_BYTES} bytes")
-        if idle and channel.exit_status_ready() and channel.eof_received:
+        if idle and ended:
             return Completed(channel.recv_exit_status(), bytes(out), bytes(err))
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"{argv[0]} did not end in time")
