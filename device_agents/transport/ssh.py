@@ -232,8 +232,8 @@ def _finish(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes, deadli
     channel.shutdown_write()
     out, err = bytearray(), bytearray()
     while True:
-        # Asked before the data is: whatever was sent before the end has arrived by then. Asked afterwards, output
-        # and end that arrive in between would lose the output.
+        # Asked before the data is: whatever was sent before the end has arrived by then. Asked afterwards,
+        # output and end that arrive in between would lose the output.
         ended = channel.exit_status_ready() and channel.eof_received
         idle = True
         if channel.recv_ready():
