@@ -1,10 +1,11 @@
 // joulefleet INA219 meter: reads an INA219 as fast as it converts and sends raw registers to the host.
-// Arduino and ESP32. Wiring and settings: README.md. The protocol itself is in protocol.c.
+// For 16 MHz Arduino AVR boards. Wiring and settings: README.md. The protocol itself is in protocol.c.
 
 #include <Arduino.h>
 #include <Wire.h>
 
 #include "protocol.h"
+#include "wire_timeout.h"
 
 // ---- Settings -------------------------------------------------------------------------------------
 
@@ -23,8 +24,9 @@ static const uint16_t CONFIG = ina_config_word(1, INA_PGA_8, INA_ADC_12BIT, INA_
 // Our host computes the current itself. A calibration that is not 0 betrays a reset, which clears it.
 static const uint16_t CALIBRATION = 4096;
 
-static const char *FIRMWARE = "1.0.0";
+static const char *FIRMWARE = "1.1.0";
 static const uint32_t COUNTERS_PERIOD_US = 1000000;
+static const uint32_t WIRE_LIMIT_US = 3000;  // a register takes 0.15 ms
 
 // ---- State ----------------------------------------------------------------------------------------
 
@@ -37,10 +39,12 @@ static uint32_t seq;
 static ina_pace pace;
 static uint32_t counters_us;
 static uint8_t pending_flags;      // RESET and OVERRUN, for the next line that gets through
+static uint8_t pointer = 0xFF;     // the register that the chip will send next; 0xFF: not known
 
 // ---- The chip -------------------------------------------------------------------------------------
 
 static bool write_register(uint8_t address, uint16_t value) {
+  pointer = 0xFF;
   Wire.beginTransmission(ADDRESS);
   Wire.write(address);
   Wire.write((uint8_t)(value >> 8));
@@ -48,10 +52,24 @@ static bool write_register(uint8_t address, uint16_t value) {
   return Wire.endTransmission() == 0;
 }
 
-static bool read_register(uint8_t address, uint16_t *value) {
+// The chip keeps its register pointer, so polling one register again takes half the time.
+static bool point_to(uint8_t address) {
+  if (pointer == address) {
+    return true;
+  }
+  pointer = 0xFF;
   Wire.beginTransmission(ADDRESS);
   Wire.write(address);
-  if (Wire.endTransmission() != 0 || Wire.requestFrom(ADDRESS, (uint8_t)2) != 2) {
+  if (Wire.endTransmission(false) != 0) {  // no stop: the read follows with a repeated start
+    return false;
+  }
+  pointer = address;
+  return true;
+}
+
+static bool read_register(uint8_t address, uint16_t *value) {
+  if (!point_to(address) || Wire.requestFrom(ADDRESS, (uint8_t)2) != 2) {
+    pointer = 0xFF;
     return false;
   }
   const uint8_t high = (uint8_t)Wire.read();
@@ -148,14 +166,16 @@ static void sample_chip() {
     return;
   }
   // Reading the power register clears CNVR by the data sheet; on some chips reading the bus did already.
-  const bool answered = read_register(INA_REG_SHUNT, &shunt) && read_register(INA_REG_POWER, &power) &&
-                        read_register(INA_REG_CALIBRATION, &calibration);
+  bool answered = read_register(INA_REG_SHUNT, &shunt) && read_register(INA_REG_POWER, &power);
+  if (answered && power == 0) {  // the chip computes a power only while it has a calibration
+    answered = read_register(INA_REG_CALIBRATION, &calibration);
+  }
   sample.shunt_raw = (int16_t)shunt;
   sample.flags = (uint8_t)(sample.bus_raw & (INA_BUS_CNVR | INA_BUS_OVF));
   if (!answered) {
     counters.i2c_errors++;
     sample.flags |= INA_FLAG_I2C_ERROR;
-  } else if (calibration == 0) {
+  } else if (power == 0 && calibration == 0) {
     sample.flags |= INA_FLAG_CAL_LOST;
   }
   finish_sample(&sample, now_us);
@@ -183,6 +203,7 @@ void setup() {
   Serial.begin(BAUD);
   Wire.begin();
   Wire.setClock(400000);
+  limit_wire_waits(Wire, WIRE_LIMIT_US, 0);
   if (SYNC_PIN >= 0) {
     pinMode((uint8_t)SYNC_PIN, INPUT);
   }

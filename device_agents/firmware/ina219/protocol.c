@@ -11,12 +11,11 @@ typedef struct {
 uint16_t ina_crc16(const char *data, size_t length) {
   uint16_t crc = 0xFFFF;
   size_t i;
-  int bit;
   for (i = 0; i < length; i++) {
-    crc = (uint16_t)(crc ^ (uint16_t)((uint16_t)(uint8_t)data[i] << 8));
-    for (bit = 0; bit < 8; bit++) {
-      crc = (crc & 0x8000) ? (uint16_t)((crc << 1) ^ 0x1021) : (uint16_t)(crc << 1);
-    }
+    /* The eight steps of a byte at once, without a table: bit by bit an 8-bit controller needs 0.4 ms a line. */
+    uint8_t x = (uint8_t)((crc >> 8) ^ (uint8_t)data[i]);
+    x = (uint8_t)(x ^ (x >> 4));
+    crc = (uint16_t)((uint16_t)(crc << 8) ^ (uint16_t)((uint16_t)x << 12) ^ (uint16_t)((uint16_t)x << 5) ^ x);
   }
   return crc;
 }
@@ -44,16 +43,22 @@ static void put_name(writer *w, const char *text) {
   }
 }
 
+/* By subtraction: a division of 32 bits takes an 8-bit controller 40 us, and a line has up to 25 digits. */
 static void put_unsigned(writer *w, uint32_t value) {
-  char digits[10];
-  int n = 0;
-  do {
-    digits[n++] = (char)('0' + value % 10);
-    value /= 10;
-  } while (value);
-  while (n) {
-    put_char(w, digits[--n]);
+  static const uint32_t tens[9] = {1000000000u, 100000000u, 10000000u, 1000000u, 100000u, 10000u, 1000u, 100u, 10u};
+  uint8_t i, begun = 0;
+  for (i = 0; i < 9; i++) {
+    char digit = '0';
+    while (value >= tens[i]) {
+      value -= tens[i];
+      digit++;
+    }
+    begun = (uint8_t)(begun | (digit != '0'));
+    if (begun) {
+      put_char(w, digit);
+    }
   }
+  put_char(w, (char)('0' + value));
 }
 
 static void put_signed(writer *w, int32_t value) {
