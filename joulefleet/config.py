@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from joulefleet.budgets import CONFIG_BYTES, OverBudget, parse_toml_data, read_bounded
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ class ClosedModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
 
+    LATER: ClassVar[frozenset[str]] = frozenset()
+    """Optional fields that joined without a new version. One that is None is not part of a hash, so that what
+    was written before it existed keeps its hash."""
+
 
 def load_toml(path: Path, model: type[M]) -> M:
     """Read a TOML file into a closed model.
@@ -31,22 +35,36 @@ def load_toml(path: Path, model: type[M]) -> M:
     Raises:
         ConfigError: The file is missing, is not TOML, or does not fit; says where and what to try.
     """
+    return validate(read_toml(path), model, name=str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The data of a TOML file.
+
+    Raises:
+        ConfigError: The file is missing, too large, or not TOML.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path, CONFIG_BYTES).decode()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}", hint="check the path") from error
+    except OverBudget as error:
+        raise ConfigError(f"{path}: {error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
-    return parse_toml(text, model, name=str(path))
+    return _parse(text, str(path))
 
 
 def parse_toml(text: str, model: type[M], *, name: str) -> M:
     """Parse TOML text into a closed model; ``name`` is what errors call it."""
+    return validate(_parse(text, name), model, name=name)
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return parse_toml_data(text)
+    except ValueError as error:
         raise ConfigError(f"{name}: not valid TOML: {error}") from error
-    return validate(data, model, name=name)
 
 
 def validate(data: object, model: type[M], *, name: str) -> M:
@@ -73,9 +91,13 @@ def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
         return f"{where}: unknown key", hint
     if detail["type"] == "missing":
         return f"{where}: missing", ""
+    said = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        said = "should be a table with keys of its own"
     # A rule about several keys is given the whole table, which says nothing to the reader.
-    got = "" if isinstance(detail["input"], dict) else f", got {detail['input']!r:.80}"
-    return f"{where}: {detail['msg']}{got}", ""
+    if isinstance(detail["input"], dict):
+        return f"{where}: {said}" if detail["loc"] else said, ""
+    return f"{where}: {said}, got {detail['input']!r:.80}", ""
 
 
 def dotted(loc: Iterable[int | str]) -> str:

@@ -4,11 +4,13 @@
 
     JoulefleetError                 1   the run failed
     ├── StorageError              1   a directory or file could not be written or read back
-    │   └── StorageFull           1   transient: no space left; what was written stays readable
+    │   ├── StorageFull           1   transient: no space left; what was written stays readable
+    │   └── DamagedEmulation      1   what is stored of one emulation; others of its run go on
     ├── MissingExtra              2   an optional dependency group is not installed
     ├── ConfigError               3   a file that people write is wrong
     ├── DeviceError               4   a phone or board
     │   ├── DeviceUnreachable     4   transient: the link, not the device's answer
+    │   │   └── AgentDied         4   transient once: the link is up and the agent has ended; it says how
     │   ├── DeviceProtocolError   4   an agent of another version, or something that is no agent
     │   ├── DeviceFull            4   transient: no space left on the device; its journal stays readable
     │   ├── DeviceBusy            4   transient: a job runs there that is not this one
@@ -28,6 +30,8 @@
 """
 
 from __future__ import annotations
+
+from joulefleet.printable import printable
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -60,6 +64,8 @@ class JoulefleetError(Exception):
     exit_code = EXIT_FAILED
 
     def __init__(self, message: str, *, hint: str = "") -> None:
+        # Much of it was said by devices, files and other people's libraries.
+        message, hint = printable(message, keep="\n"), printable(hint, keep="\n")
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -88,6 +94,10 @@ class StorageFull(StorageError, Transient):
     """No space left; everything appended before stays readable."""
 
 
+class DamagedEmulation(StorageError):
+    """What is stored of one emulation cannot be gone on with; others of its run can."""
+
+
 class MissingExtra(JoulefleetError):
     """An optional dependency group is needed and not installed."""
 
@@ -108,6 +118,10 @@ class DeviceError(JoulefleetError):
 
 class DeviceUnreachable(DeviceError, Transient):
     """The link to a device is down."""
+
+
+class AgentDied(DeviceUnreachable):
+    """The agent on a device ended by itself or was killed; twice at the same work it will do so again."""
 
 
 class DeviceProtocolError(DeviceError):
@@ -172,4 +186,6 @@ class ProvenanceError(DataQualityError):
 
 def describe(error: BaseException) -> str:
     """An error in one sentence."""
-    return error.message if isinstance(error, JoulefleetError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, JoulefleetError):
+        return error.message
+    return printable(f"{type(error).__name__}: {error}", keep="\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -16,8 +17,12 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import model_validator
 
+from joulefleet.budgets import RECORD_BYTES, parse_json, read_bounded
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import StorageError, StorageFull
+
+_HIDDEN = ".joulefleet.tmp"
+"""How the names of folders end that are being written."""
 
 R = TypeVar("R", bound="StoredRecord")
 
@@ -26,9 +31,6 @@ class StoredRecord(ClosedModel):
     """Base of every JSON record on disk; subclasses raise ``SCHEMA_VERSION`` when their shape changes."""
 
     SCHEMA_VERSION: ClassVar[int] = 1
-    LATER: ClassVar[frozenset[str]] = frozenset()
-    """Optional fields that joined without a new version. One that is None is not part of the hash, so that
-    what was written before it existed keeps its hash."""
 
     schema_version: int = 1
 
@@ -50,8 +52,28 @@ class StoredRecord(ClosedModel):
 
     def sha256(self) -> str:
         """Hash of the content, independent of key order and white space."""
-        absent = {name for name in self.LATER if getattr(self, name) is None}
-        return hashlib.sha256(canonical_json(self.model_dump(mode="json", exclude=absent))).hexdigest()
+        return hashlib.sha256(canonical_json(hashed_content(self))).hexdigest()
+
+
+def hashed_content(model: ClosedModel) -> Any:
+    """A model as plain data without fields that joined later (`ClosedModel.LATER`) and are None."""
+    return _hashed(model, model.model_dump(mode="json"))
+
+
+def _hashed(value: object, dumped: Any) -> Any:
+    """What a value was dumped to, without fields that joined later and are None; models inside it too."""
+    if isinstance(value, ClosedModel):
+        return {
+            name: _hashed(getattr(value, name), part)
+            for name, part in dumped.items()
+            if part is not None or name not in value.LATER
+        }
+    if isinstance(value, list | tuple):
+        return [_hashed(one, part) for one, part in zip(value, dumped, strict=True)]
+    if isinstance(value, dict):
+        pairs = zip(value.values(), dumped.items(), strict=True)
+        return {name: _hashed(one, part) for one, (name, part) in pairs}
+    return dumped
 
 
 def canonical_json(data: object) -> bytes:
@@ -74,12 +96,12 @@ def read_record(path: Path, model: type[R]) -> R:
 def read_json(path: Path) -> Any:
     """Read JSON, naming the file in every error."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(read_bounded(path, RECORD_BYTES))
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:  # also UnicodeDecodeError
         raise StorageError(
-            f"{path}: not readable as JSON ({error})", hint="try `joulefleet runs salvage`"
+            f"{path}: not readable as JSON ({error})", hint="try `joulefleet runs salvage RUN`"
         ) from error
 
 
@@ -88,21 +110,31 @@ def write_record(path: Path, record: StoredRecord, *, replace: bool = False) -> 
     write_atomic(path, record.to_json().encode(), replace=replace)
 
 
-def write_atomic(path: Path, data: bytes, *, replace: bool = False) -> None:
+def write_atomic(path: Path, data: bytes, *, replace: bool = False, mode: int = 0o644) -> None:
     """Write bytes so that a reader sees the old file, the new file, or none: fsync, then rename.
+
+    What an earlier writer of the same file left when it was killed is removed.
+
+    Args:
+        path: The file.
+        data: Its bytes.
+        replace: Whether it may be there already.
+        mode: Who may read it.
 
     Raises:
         StorageError: The file exists and ``replace`` is false, or the disk refused.
     """
     try:
+        _clear_leftovers(path.parent, f".{path.name}.", ".tmp")
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         temporary = Path(name)
+        _claim(handle)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.chmod(0o644)
+            temporary.chmod(mode)
             publish(temporary, path, replace=replace)
         finally:
             temporary.unlink(missing_ok=True)
@@ -138,7 +170,7 @@ def storage_error(path: Path, error: OSError) -> StorageError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageFull(
             f"{path}: no space left ({error.strerror})",
-            hint="free some space, then `joulefleet runs salvage` recovers everything written before",
+            hint="free some space, then `joulefleet runs salvage RUN` recovers everything written before",
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StorageError(
@@ -157,9 +189,10 @@ def new_folder(path: Path) -> Iterator[Path]:
     path = path.resolve()
     if path.exists():
         raise StorageError(f"{path}: exists already, not overwritten", hint="choose another folder")
-    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        hidden.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear_leftovers(path.parent, ".", _HIDDEN)
+        hidden, lock = _claimed_folder(path.parent, f".{path.name[:128]}.")
     except OSError as error:
         raise storage_error(path, error) from error
     try:
@@ -171,3 +204,87 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise storage_error(path, error) from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for what is needed for a while; those of killed processes of ours are removed first."""
+    root = Path(tempfile.gettempdir())
+    _clear_leftovers(root, "joulefleet.", _HIDDEN)
+    try:
+        folder, lock = _claimed_folder(root, "joulefleet.", mode=0o700)
+    except OSError as error:
+        raise storage_error(root, error) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _claimed_folder(parent: Path, prefix: str, mode: int = 0o777) -> tuple[Path, int]:
+    """A new folder, and a lock on it that the kernel frees when this process ends, however it ends."""
+    while True:
+        folder = parent / f"{prefix}{secrets.token_hex(4)}{_HIDDEN}"
+        folder.mkdir(mode=mode)
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        if _claim(lock) is not False and folder.exists():
+            return folder, lock
+        os.close(lock)  # another process took it for a leftover in the moment before the lock
+
+
+def _claim(handle: int) -> bool | None:
+    """Lock a file or folder; False if somebody else holds it, None where there are no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems
+        return None
+    return True
+
+
+def _clear_leftovers(parent: Path, prefix: str, suffix: str) -> None:
+    """Remove what killed processes of this user left here; what a living one writes is locked by it."""
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            if not (entry.name.startswith(prefix) and entry.name.endswith(suffix)) or entry.is_symlink():
+                continue
+            with contextlib.suppress(OSError):
+                _remove_if_left(entry)
+
+
+def _remove_if_left(entry: os.DirEntry[str]) -> None:
+    is_folder = entry.is_dir(follow_symlinks=False)
+    is_file = entry.is_file(follow_symlinks=False)
+    if not (is_folder or is_file) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+        return
+    handle = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        if _claim(handle) is not True:
+            return
+        if is_folder:
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            Path(entry.path).unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def cache_folder() -> Path:
+    """Where things are kept between runs: the user's cache, or a place that can be written without a home."""
+    named = os.environ.get("XDG_CACHE_HOME")
+    with contextlib.suppress(OSError, RuntimeError):  # no home, or one that is read-only
+        folder = (Path(named) if named else Path.home() / ".cache") / "joulefleet"
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    folder = Path(tempfile.gettempdir()) / f"joulefleet-{os.geteuid()}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700)
+    if folder.is_symlink() or not folder.is_dir() or folder.stat().st_uid != os.geteuid():
+        raise StorageError(
+            f"{folder}: is not a folder of this user", hint="name a folder for caches in XDG_CACHE_HOME"
+        )
+    return folder

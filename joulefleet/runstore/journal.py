@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from joulefleet.budgets import RECORD_BYTES, parse_json
 from joulefleet.errors import StorageError
 from joulefleet.records import canonical_json, storage_error
+from joulefleet.runstore.folder import open_plain
+
+_TAIL_BYTES = 1 << 16
 
 
 class AppendOnlyFile:
@@ -19,7 +22,7 @@ class AppendOnlyFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._fd = open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise storage_error(path, error) from error
 
@@ -76,11 +79,11 @@ class Journal(AppendOnlyFile):
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a journal; an unfinished last line is left out, any other bad line is an error."""
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(iter(lambda: file.readline(RECORD_BYTES), b""), start=1):
             if not line.endswith(b"\n"):
                 return
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except ValueError as error:
                 raise StorageError(f"{path}:{number}: not JSON ({error})") from error
             if not isinstance(record, dict):
@@ -90,10 +93,19 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
 
 def cut_torn_line(path: Path) -> int:
     """Cut an unfinished last line off, keeping its bytes in ``<name>.torn``. Returns the bytes cut."""
-    data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole == len(data):
-        return 0
-    path.with_name(path.name + ".torn").write_bytes(data[whole:])
-    os.truncate(path, whole)
-    return len(data) - whole
+    with os.fdopen(open_plain(path, os.O_RDWR), "rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        torn = b""
+        at = size
+        while at and b"\n" not in torn:
+            at = max(0, at - _TAIL_BYTES)
+            file.seek(at)
+            torn = file.read(min(_TAIL_BYTES, size - at - len(torn))) + torn
+        torn = torn[torn.rfind(b"\n") + 1 :]
+        if not torn:
+            return 0
+        kept = path.with_name(path.name + ".torn")
+        kept.unlink(missing_ok=True)  # whatever it is or leads to
+        kept.write_bytes(torn)
+        file.truncate(size - len(torn))
+    return len(torn)

@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 import joulefleet
 from joulefleet.errors import StorageError, describe
+from joulefleet.printable import PrintableFormatter
 from joulefleet.records import StoredRecord, read_record, storage_error, write_record
+from joulefleet.runstore.folder import check_folder, open_plain, plain_opener
 from joulefleet.runstore.journal import Journal
 from joulefleet.runstore.table import TableWriter
 
@@ -78,6 +80,9 @@ def host_facts() -> dict[str, str]:
 class _RunLogHandler(logging.FileHandler):
     """``run.log``; a full disk silences it, and the append that really matters says why."""
 
+    def _open(self) -> Any:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=plain_opener())
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         """Do not print a traceback per message."""
 
@@ -90,8 +95,11 @@ class Run:
         self.record = record
         self._lock = lock
         self._left_open = ""
-        self._log = _RunLogHandler(path / "run.log", encoding="utf-8", delay=True)
-        self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log = path / "run.log"
+        if log.exists():  # found now, not in the middle of the work by the first line that is logged
+            os.close(open_plain(log, os.O_RDONLY))
+        self._log = _RunLogHandler(log, encoding="utf-8", delay=True)
+        self._log.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def __enter__(self) -> Run:
         logging.getLogger().addHandler(self._log)
@@ -132,9 +140,11 @@ class Run:
 
     def subfolder(self, folder: str) -> Path:
         """A folder inside the run, made if missing; refuses to leave the run."""
-        path = (self.path / folder).resolve()
-        if not path.is_relative_to(self.path.resolve()):
-            raise StorageError(f"{folder!r} is outside the run {self.path}")
+        root = self.path.resolve()
+        path = root / folder
+        # Resolved, a path through a link or with ".." is another one.
+        if path.resolve() != path or not path.is_relative_to(root):
+            raise StorageError(f"{folder!r} leads out of the run {self.path}")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -159,7 +169,7 @@ class RunLock:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
+            self._fd = open_plain(path / LOCK_FILE, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise storage_error(path, error) from error
         try:
@@ -180,8 +190,8 @@ class RunLock:
 def is_locked(path: Path) -> bool:
     """Whether a living process is writing this run."""
     try:
-        fd = os.open(path / LOCK_FILE, os.O_RDONLY)
-    except OSError:
+        fd = open_plain(path / LOCK_FILE, os.O_RDONLY)
+    except (OSError, StorageError):
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -193,5 +203,10 @@ def is_locked(path: Path) -> bool:
 
 
 def read_run(path: Path) -> RunRecord:
-    """The record of a run directory."""
+    """The record of a run directory that is about to be opened.
+
+    Raises:
+        StorageError: It is none, or something in it leads out of it.
+    """
+    check_folder(path)
     return read_record(path / RUN_FILE, RunRecord)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +58,10 @@ def salvage_run(path: Path) -> SalvageReport:
         _close_tables(path, report)
         _cut_journals(path, report)
         for leftover in sorted(path.rglob(".*.tmp")):
-            leftover.unlink()
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)
             report.leftovers_removed.append(str(leftover.relative_to(path)))
         if record.status is RunStatus.RUNNING:
             report.status = RunStatus.SALVAGED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
-from joulefleet.records import new_folder, write_record
+from joulefleet.records import new_folder, read_record, write_atomic, write_record
 from joulefleet.runstore.run import (
     RUN_FILE,
     Run,
@@ -82,7 +83,8 @@ class RunStore:
             write_record(hidden / RUN_FILE, record)
             (hidden / "config").mkdir()
             for file, text in (config or {}).items():
-                (hidden / "config" / file).write_text(text, encoding="utf-8")
+                # Addresses, users, key files: not for others of this machine.
+                write_atomic(hidden / "config" / file, text.encode(), mode=0o600)
             lock = RunLock(hidden)
         return Run(path, record, lock)
 
@@ -118,7 +120,11 @@ class RunStore:
 def summarise(path: Path) -> RunSummary:
     """Look at one run directory without failing."""
     try:
-        return RunSummary(path, read_run(path), is_locked(path))
+        if not stat.S_ISREG((path / RUN_FILE).lstat().st_mode):  # a pipe would never answer
+            return RunSummary(path, None, alive=False, problem=f"{RUN_FILE} is no plain file")
+        return RunSummary(path, read_record(path / RUN_FILE, RunRecord), is_locked(path))
+    except OSError as error:
+        return RunSummary(path, None, is_locked(path), problem=f"{RUN_FILE}: {error.strerror or error}")
     except JoulefleetError as error:
         return RunSummary(path, None, is_locked(path), problem=error.message)
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import time
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from joulefleet.budgets import BATCH_BYTES, COLUMNS, TABLE_BYTES, OverBudget
 from joulefleet.errors import StorageError
 from joulefleet.records import publish, storage_error
 from joulefleet.runstore.journal import AppendOnlyFile
@@ -168,7 +170,8 @@ def rewrite_stream(source: Path, target: Path, schema: pa.Schema, *, limit: int 
     """Copy the whole batches of a table (the first ``limit``) into a fresh stream without an end mark."""
     temporary = target.with_name(f".{target.name}.tmp")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # a leftover, or a link that somebody put there
+        with temporary.open("xb") as file:
             file.write(schema.serialize())
             for batch in islice(iter_batches(source), limit):
                 if not batch.schema.equals(schema):
@@ -205,8 +208,10 @@ def stream_to_parquet(stream: Path, parquet: Path) -> int:
                 return 0
             # A dictionary of numbers that hardly repeat is as large as they are, for each column.
             texts = [field.name for field in schema if not pa.types.is_primitive(field.type)]
+            temporary.unlink(missing_ok=True)
+            file = stack.enter_context(temporary.open("xb"))
             writer = stack.enter_context(
-                pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=texts)
+                pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=texts)
             )
             for batch in iter_batches(stream):
                 pending.append(batch)
@@ -221,8 +226,8 @@ def stream_to_parquet(stream: Path, parquet: Path) -> int:
                     pending = pa.Table.from_batches(pending).combine_chunks().to_batches()
             if pending:
                 writer.write_table(pa.Table.from_batches(pending))
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
         if pq.read_metadata(temporary).num_rows != rows:
             raise StorageError(f"{parquet}: did not read back whole, {stream} is kept")
         publish(temporary, parquet, replace=False)
@@ -266,26 +271,133 @@ def is_closed(stream: Path) -> bool:
 
 
 def iter_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """The batches of a table, Parquet or stream; a torn last batch of a stream is left out."""
+    """The batches of a table, Parquet or stream; a torn last batch of a stream is left out.
+
+    Raises:
+        StorageError: What the file says of its lengths cannot be, or asks for more than any table of ours.
+    """
+    import pyarrow as pa
+
+    try:
+        if path.suffix == PARQUET_SUFFIX:
+            with _damage_named(path):
+                yield from _parquet_batches(path)
+        else:
+            yield from _stream_batches(path)
+    except (
+        *(OverBudget, MemoryError, OverflowError, UnicodeDecodeError, pa.ArrowCapacityError),
+        *(pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError, pa.ArrowIndexError),
+    ) as error:
+        raise StorageError(f"{path}: is no table of ours ({error})", hint="restore it from a copy") from error
+
+
+@contextlib.contextmanager
+def _damage_named(path: Path) -> Iterator[None]:
+    """What is no Parquet raises as ArrowInvalid, or as an OSError that no operating system has raised."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise StorageError(
+            f"{path}: is damaged ({error})", hint="restore it from a copy, or make the run anew"
+        ) from error
+
+
+def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if path.suffix == PARQUET_SUFFIX:
-        with pq.ParquetFile(path) as parquet:
-            yield from parquet.iter_batches(_ROW_GROUP_ROWS)
-        return
+    schema = pq.read_schema(path)
+    _check_schema(schema)
+    # A text that is stored once and repeated a billion times stays stored once, until its size is known.
+    texts = [
+        field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+    ]
+    with pq.ParquetFile(path, read_dictionary=texts) as parquet:
+        for batch in parquet.iter_batches(_ROW_GROUP_ROWS):
+            sizes = [_unpacked_bytes(column) for column in batch.columns]
+            if sum(sizes) > BATCH_BYTES:
+                raise OverBudget(f"{batch.num_rows} rows take {sum(sizes) >> 20} MB")
+            plain = batch.cast(schema) if texts else batch
+            plain.validate(full=bool(texts))  # texts are UTF-8
+            yield plain
+
+
+def _unpacked_bytes(column: pa.Array) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(column.type):
+        return int(column.nbytes)
+    return int(pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0)
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    import pyarrow as pa
+
+    nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+    if len(schema) > COLUMNS or nested:
+        raise OverBudget(f"{len(schema)} columns, {len(nested)} of them nested")
+
+
+def _stream_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
     # pyarrow reports a message cut short as ArrowInvalid or as a plain OSError, by where the cut is.
     with pa.OSFile(str(path), "rb") as file:
-        try:
-            reader = pa.ipc.open_stream(file)
-        except (pa.ArrowInvalid, EOFError):
-            return
+        reader = pa.ipc.MessageReader.open_stream(file)
+        schema = None
         while True:
             try:
-                batch = reader.read_next_batch()
+                message = reader.read_next_message()
+                if schema is None:
+                    schema = pa.ipc.read_schema(message)
+                    _check_schema(schema)
+                    continue
+                batch = readable_batch(message, schema)
             except (StopIteration, pa.ArrowInvalid, OSError):
                 return
             yield batch
+
+
+def readable_batch(message: pa.Message | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of a stream, whose buffers are as long as it says: pyarrow itself would read beyond them.
+
+    Raises:
+        ArrowInvalid: It is damaged.
+        OverBudget: It is packed, which ours never are: eight bytes could ask for any amount of memory.
+    """
+    import pyarrow as pa
+
+    if isinstance(message, pa.Buffer):
+        message = pa.ipc.read_message(message)
+    if message.type != "record batch" or _is_packed(message.metadata.to_pybytes()):
+        raise OverBudget(f"a {message.type} that is packed or not a batch of rows")
+    batch = pa.ipc.read_record_batch(message, schema)
+    batch.validate(full=not all(pa.types.is_primitive(field.type) for field in schema))
+    return batch
+
+
+def _is_packed(metadata: bytes) -> bool:
+    """Whether the field ``compression`` of a batch's header is there (Arrow: Message.fbs, RecordBatch)."""
+    try:
+        message = struct.unpack_from("<I", metadata)[0]
+        header = message + _field(metadata, message, 2)
+        header += struct.unpack_from("<I", metadata, header)[0]
+        return _field(metadata, header, 3) != 0
+    except struct.error:
+        return True
+
+
+def _field(metadata: bytes, table: int, number: int) -> int:
+    """Where a field of a flatbuffers table lies, from the table's beginning; 0 if it is not there."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    at = 4 + 2 * number
+    size = struct.unpack_from("<H", metadata, vtable)[0]
+    return int(struct.unpack_from("<H", metadata, vtable + at)[0]) if at < size else 0
 
 
 def table_path(directory: Path, name: str) -> Path:
@@ -310,7 +422,12 @@ def read_table(directory: Path, name: str) -> pa.Table:
 
     path = table_path(directory, name)
     try:
-        batches = list(iter_batches(path))
+        batches, held = [], 0
+        for batch in iter_batches(path):
+            batches.append(batch)
+            held += batch.nbytes
+            if held > TABLE_BYTES:
+                raise StorageError(f"{path}: takes more than {TABLE_BYTES >> 30} GB unpacked")
         if batches:
             return pa.Table.from_batches(batches)
         schema = pq.read_schema(path) if path.suffix == PARQUET_SUFFIX else stream_schema(path)
@@ -327,5 +444,6 @@ def table_rows(path: Path) -> int:
     import pyarrow.parquet as pq
 
     if path.suffix == PARQUET_SUFFIX:
-        return int(pq.read_metadata(path).num_rows)
+        with _damage_named(path):
+            return int(pq.read_metadata(path).num_rows)
     return sum(batch.num_rows for batch in iter_batches(path))

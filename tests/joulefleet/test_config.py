@@ -1,7 +1,8 @@
 from pathlib import Path
+from typing import Self
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from joulefleet.config import ClosedModel, load_toml, parse_toml
 from joulefleet.errors import ConfigError
@@ -75,3 +76,25 @@ def test_models_are_frozen() -> None:
     bench = parse_toml("seed = 3\n", Bench, name="b")
     with pytest.raises(ValueError, match="frozen"):
         bench.seed = 4
+
+
+class Span(ClosedModel):
+    first: int = 0
+    last: int = 0
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.last < self.first:
+            raise ValueError("last is before first")
+        return self
+
+
+def test_a_rule_is_told_in_its_own_words() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_toml("first = 2\n", Span, name="span.toml")
+    assert caught.value.message == "span.toml: last is before first"
+
+
+def test_a_value_where_a_table_belongs_is_told_without_names_of_classes() -> None:
+    message = fails("[devices]\nhost = 'a'\n").message
+    assert message == "bench.toml: devices.host: should be a table with keys of its own, got 'a'"

@@ -24,6 +24,8 @@ from joulefleet.runstore import (
     read_table,
     salvage_run,
 )
+from joulefleet.runstore.folder import check_folder
+from joulefleet.runstore.journal import cut_torn_line
 from tests.conftest import REPOSITORY
 
 SCHEMA = pa.schema([("n", pa.int64()), ("square", pa.float64())])
@@ -74,7 +76,7 @@ def test_wrong_columns_are_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_cannot_leave_the_run(tmp_path: Path) -> None:
-    with RunStore(tmp_path).create("r", kind="t") as run, pytest.raises(StorageError, match="outside"):
+    with RunStore(tmp_path).create("r", kind="t") as run, pytest.raises(StorageError, match="leads out"):
         run.table("t", SCHEMA, folder="../elsewhere")
 
 
@@ -242,6 +244,39 @@ def test_a_journal_survives_a_torn_line(tmp_path: Path) -> None:
     with (tmp_path / "j.jsonl").open("ab") as file:
         file.write(b'{"a": 2')
     assert list(read_journal(tmp_path / "j.jsonl")) == [{"a": 1}]
+
+
+@pytest.mark.parametrize("whole", [b"", b'{"a": 1}\n', b'{"a": 1}\n' * 30_000])
+@pytest.mark.parametrize("torn", [0, 1, 7, 65_535, 65_536, 65_537, 131_072, 200_001])
+def test_a_torn_line_of_any_length_is_cut_and_kept(tmp_path: Path, whole: bytes, torn: int) -> None:
+    rest = bytes(33 + i % 90 for i in range(torn))
+    path = tmp_path / "j.jsonl"
+    path.write_bytes(whole + rest)
+    assert cut_torn_line(path) == torn
+    assert path.read_bytes() == whole
+    assert (tmp_path / "j.jsonl.torn").exists() is bool(torn)
+    if torn:
+        assert (tmp_path / "j.jsonl.torn").read_bytes() == rest
+
+
+@pytest.mark.parametrize(("levels", "refused"), [(32, False), (33, True)])
+def test_folders_nested_without_end_are_refused(tmp_path: Path, levels: int, refused: bool) -> None:
+    tmp_path.joinpath(*["f"] * levels).mkdir(parents=True)
+    if not refused:
+        check_folder(tmp_path)
+        return
+    with pytest.raises(StorageError, match="more than 32 levels deep"):
+        check_folder(tmp_path)
+
+
+def test_what_is_appended_to_is_the_owners_to_write_and_nobodys_to_execute(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with Journal(tmp_path / "journal.jsonl") as journal:
+            journal.append({"a": 1})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "journal.jsonl").stat().st_mode & 0o777 == 0o644
 
 
 def test_a_bad_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
