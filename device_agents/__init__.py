@@ -14,6 +14,7 @@ _NAMES = {
     "device_agents.payload.tensors": ("pack_arrays", "unpack_arrays"),
     "device_agents.protocol": ("EpochMarker", "Phase", "ProbeDone"),
     "device_agents.session.agent_session": ("AgentSession", "Ping"),
+    "device_agents.session.host_times": ("HostTimes",),
     "device_agents.session.job_record": ("JobRecord",),
     "device_agents.session.link": ("LiveMessage",),
     "device_agents.session.running_job": ("JobResult",),

@@ -40,6 +40,11 @@ class SyncPattern(ClosedModel):
     bit_ns: int = Field(default=50_000_000, ge=10**6, le=10**10)
     cores: int = Field(default=1, ge=1, le=64)
 
+    @property
+    def duration_ns(self) -> int:
+        """Of the whole pattern."""
+        return ((1 << self.order) - 1) * self.bit_ns
+
 
 class LoadStep(ClosedModel):
     """One stretch of background load: for how long, and what share of a core each worker takes."""

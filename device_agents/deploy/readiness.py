@@ -22,6 +22,10 @@ NEEDS: dict[str, tuple[str, ...]] = {
 MIN_FREE_BYTES = 200_000_000
 """Payload, a data shard and journals take a few megabytes; a virtual environment with onnxruntime 150 MB."""
 
+WHEELS = {"torch": ("x86_64", "aarch64"), "onnxruntime": ("x86_64", "aarch64")}
+"""Machines for which their makers publish a wheel for Linux. Elsewhere pip would try for an hour to build one
+from source, or find nothing."""
+
 PIP_TIMEOUT_S = 1800.0
 
 
@@ -81,6 +85,17 @@ def problems(report: DeviceReport, backends: Sequence[Backend]) -> list[Problem]
         have = ".".join(map(str, report.version))
         found.append(Problem(what=f"Python {have} is too old", fix="install Python 3.9 or newer"))
     missing = [name for name in needs(backends) if report.modules.get(name) is None]
+    nowhere = [name for name in missing if not _has_wheel(name, report)]
+    if nowhere:
+        names = " and ".join(nowhere)
+        found.append(
+            Problem(
+                what=f"missing: {names}, and there is no wheel for {report.machine}",
+                fix="`--backend numpy` needs none (it trains softmax); or a 64-bit system on this device, if "
+                f"its processor can (a Raspberry Pi from model 3 on); or build {names} yourself",
+            )
+        )
+    missing = [name for name in missing if name not in nowhere]
     if missing:
         fix = _install_hint(report, missing)
         found.append(Problem(what=f"missing: {', '.join(missing)}", fix=fix, installable=True))
@@ -98,6 +113,12 @@ def problems(report: DeviceReport, backends: Sequence[Backend]) -> list[Problem]
             )
         )
     return found
+
+
+def _has_wheel(package: str, report: DeviceReport) -> bool:
+    """Whether pip can find the package; Termux has its own packages, other systems are not known."""
+    known = WHEELS.get(package)
+    return known is None or report.termux or report.system != "Linux" or report.machine in known
 
 
 def _install_hint(report: DeviceReport, missing: list[str]) -> str:

@@ -90,16 +90,20 @@ class AgentSession:
 
     def ping(self, count: int) -> list[Ping]:
         """Exchange clocks ``count`` times."""
-        pings = []
-        for nonce in range(count):
-            sent_ns = time.monotonic_ns()
-            self._link.send({"type": "ping", "nonce": nonce})
-            pong = self._link.expect(Pong)
-            received_ns = time.monotonic_ns()
-            if pong.nonce != nonce:
-                raise DeviceProtocolError(f"the agent answered ping {pong.nonce} where {nonce} was due")
-            pings.append(Ping(sent_ns, pong.t_dev_ns, received_ns))
-        return pings
+        with self._link.within(self._link.timeout_s, f"the exchange of clocks ({count} times)"):
+            return [self._ping() for _ in range(count)]
+
+    def _ping(self) -> Ping:
+        # Not to be guessed: an answer that is sent before its ping would make a round trip of no time, and
+        # the clock fit would be as sure of its offset as the round trip is short.
+        nonce = secrets.randbits(53)
+        sent_ns = time.monotonic_ns()
+        self._link.send({"type": "ping", "nonce": nonce})
+        pong = self._link.expect(Pong)
+        received_ns = time.monotonic_ns()
+        if pong.nonce != nonce:
+            raise DeviceProtocolError(f"the agent answered ping {pong.nonce} where {nonce} was due")
+        return Ping(sent_ns, pong.t_dev_ns, received_ns)
 
     def run_round(
         self,
@@ -132,7 +136,7 @@ class AgentSession:
         self._complete_markers(job_id, job, failure)
         if failure is not None:
             raise failure
-        return JobResult(job_id, work.probe, done, tuple(self._markers[start:]), work.model)
+        return JobResult(job_id, work.probe, done, tuple(self._markers[start:]), work.model, work.times)
 
     def cancel(self, job_id: str) -> None:
         """End the job that `run_round` waits for, which then raises; from another thread."""
@@ -140,8 +144,7 @@ class AgentSession:
 
     def cancel_orphan(self, job_id: str) -> None:
         """End a job that outlived the link it was started over."""
-        self._link.send({"type": "cancel_orphan", "job_id": job_id})
-        self._link.expect(Ok)
+        self._ask("cancel_orphan", job_id=job_id)
 
     def require_free(self) -> None:
         """Make sure that no job runs on the device, whoever has started it.
@@ -149,8 +152,7 @@ class AgentSession:
         Raises:
             DeviceBusy: One does; says which.
         """
-        self._link.send({"type": "require_free"})
-        self._link.expect(Ok)
+        self._ask("require_free")
 
     def attach(self, job_id: str, *, wait_s: float) -> JobRecord:
         """Wait until a job started over another link has ended, then collect it.
@@ -165,23 +167,32 @@ class AgentSession:
 
     def fetch_result(self, job_id: str, *, max_bytes: int = MAX_RESULT_BYTES) -> bytes:
         """The trained weights that a job left on the device; see `running_job.read_model`."""
-        self._link.send({"type": "fetch", "job_id": job_id})
-        header = self._link.expect(Blob)
-        return self._link.receive_blob(header, max_bytes, TRANSFER_TIMEOUT_S)
+        with self._link.within(TRANSFER_TIMEOUT_S, f"the transfer of the result of job {job_id}"):
+            self._link.send({"type": "fetch", "job_id": job_id})
+            header = self._link.expect(Blob)
+            return self._link.receive_blob(header, max_bytes, TRANSFER_TIMEOUT_S)
 
     def forget(self, job_id: str) -> None:
         """Remove a finished job from the device."""
-        self._link.send({"type": "forget", "job_id": job_id})
-        self._link.expect(Ok)
+        self._ask("forget", job_id=job_id)
 
     def clear_cache(self) -> None:
         """Remove every cached blob from the device."""
-        self._link.send({"type": "clear_cache"})
-        self._link.expect(Ok)
+        self._ask("clear_cache")
+
+    def _ask(self, kind: str, **more: str) -> None:
+        """A command that is answered with a word."""
+        with self._link.within(self._link.timeout_s, kind):
+            self._link.send({"type": kind, **more})
+            self._link.expect(Ok)
 
     def _status(self, job_id: str, wait_s: float) -> JobStatus:
-        self._link.send({"type": "attach", "job_id": job_id, "timeout_s": wait_s})
-        return self._link.expect(JobStatus, wait_s + GRACE_S)
+        with self._link.within(wait_s + GRACE_S, f"the wait for the end of job {job_id}"):
+            self._link.send({"type": "attach", "job_id": job_id, "timeout_s": wait_s})
+            status = self._link.expect(JobStatus, wait_s + GRACE_S)
+        if status.job_id != job_id:
+            raise DeviceProtocolError(f"the agent speaks of job {status.job_id!r}, not {job_id!r}")
+        return status
 
     def _read(self, status: JobStatus) -> JobRecord:
         journal = self._file(status.job_id, "journal", status.journal_bytes, MAX_JOURNAL_BYTES)
@@ -210,14 +221,15 @@ class AgentSession:
                 f"{name} of job {job_id} has {size} bytes, more than the {max_bytes} allowed"
             )
         data = bytearray()
-        while len(data) < size:
-            limit = min(MAX_COLLECT_BYTES, size - len(data))
-            request = {"type": "collect", "job_id": job_id, "file": name, "offset": len(data)}
-            self._link.send({**request, "max_bytes": limit})
-            chunk = self._link.expect(Chunk)
-            if (chunk.job_id, chunk.file, chunk.offset) != (job_id, name, len(data)) or not chunk.size:
-                raise DeviceProtocolError(f"the agent sent another piece of a journal than {request}")
-            data += self._link.receive_block(chunk.size, limit, TRANSFER_TIMEOUT_S)
+        with self._link.within(TRANSFER_TIMEOUT_S, f"the transfer of the {name} of job {job_id}"):
+            while len(data) < size:
+                limit = min(MAX_COLLECT_BYTES, size - len(data))
+                request = {"type": "collect", "job_id": job_id, "file": name, "offset": len(data)}
+                self._link.send({**request, "max_bytes": limit})
+                chunk = self._link.expect(Chunk)
+                if (chunk.job_id, chunk.file, chunk.offset) != (job_id, name, len(data)) or not chunk.size:
+                    raise DeviceProtocolError(f"the agent sent another piece of a journal than {request}")
+                data += self._link.receive_block(chunk.size, limit, TRANSFER_TIMEOUT_S)
         return bytes(data)
 
     def _live(self, message: LiveMessage) -> None:

@@ -68,10 +68,10 @@ class LinkLostRecord(ClosedModel):
 
 
 class PowerColumn(ClosedModel):
-    """One quantity of a power sensor: SI value of one raw unit, and its smallest step."""
+    """One quantity of a power sensor: SI value of one raw unit, and its smallest step if that is known."""
 
     scale: float = Field(gt=0)
-    resolution: float = Field(gt=0)
+    resolution: float | None = Field(gt=0)
 
 
 class PowerSource(ClosedModel):
@@ -79,7 +79,7 @@ class PowerSource(ClosedModel):
 
     type: Literal["power_source"]
     name: Name
-    interface: Literal["hwmon", "powercap", "power_supply"]
+    interface: Literal["hwmon", "iio", "powercap", "power_supply"]
     columns: dict[PowerQuantity, PowerColumn]
     update_interval_s: float | None = Field(gt=0)
     wrap_j: float | None = Field(gt=0)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import math
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
-from device_agents.payload.link.wire import PROTOCOL_VERSION, encode
+from device_agents.payload.link.wire import PROTOCOL_VERSION, TRANSFER_TIMEOUT_S, encode
 from device_agents.protocol import (
     AgentError,
     Blob,
@@ -23,7 +26,13 @@ from device_agents.protocol import (
     parse_line,
 )
 from device_agents.transport import Channel
-from joulefleet.errors import DeviceBusy, DeviceError, DeviceFull, DeviceProtocolError
+from joulefleet.errors import (
+    DeviceBusy,
+    DeviceError,
+    DeviceFull,
+    DeviceProtocolError,
+    DeviceUnreachable,
+)
 
 M = TypeVar("M", bound=Message)
 
@@ -47,6 +56,7 @@ class AgentLink:
         self._sent = 0
         self._received = 0
         self._send_lock = threading.Lock()  # a cancellation may come from another thread
+        self._until_s = math.inf
         self.send({"type": "hello", "version": PROTOCOL_VERSION})
         self.hello = self._handshake()
 
@@ -65,8 +75,35 @@ class AgentLink:
         with self._send_lock:
             self._channel.send(encode({**message, "seq": self._sent}))
             if block:
-                self._channel.send(block)
+                left_s = self._until_s - time.monotonic()
+                self._channel.send(block, timeout_s=min(TRANSFER_TIMEOUT_S, max(1.0, left_s)))
             self._sent += 1
+
+    @contextlib.contextmanager
+    def within(self, seconds: float, what: str) -> Iterator[None]:
+        """A deadline for everything that is received inside, however often the agent gives signs of life.
+
+        Args:
+            seconds: From now on; an earlier deadline around it stays.
+            what: What has to be over by then, for the message.
+
+        Raises:
+            DeviceError: It was not.
+        """
+        before_s, received = self._until_s, self._received
+        self._until_s = min(before_s, time.monotonic() + seconds)
+        try:
+            yield
+        except DeviceUnreachable as error:
+            # An agent that said nothing at all is out of reach; one that talked on had its time.
+            if time.monotonic() < self._until_s or self._received == received:
+                raise
+            raise DeviceError(
+                f"{what} was not over after {seconds:g} s, although the agent went on sending",
+                hint="end what runs on the device; if it needs longer, raise the plan's timing.deadline_s",
+            ) from error
+        finally:
+            self._until_s = before_s
 
     def without_keepalive(self) -> AbstractContextManager[None]:
         """See `device_agents.transport.base.Channel.without_keepalive`."""
@@ -81,7 +118,7 @@ class AgentLink:
         """
         while True:
             timeout_s = self.timeout_s if silence_s is None else silence_s
-            message = self._in_order(parse_line(self._channel.receive_line(timeout_s)))
+            message = self._in_order(parse_line(self._channel.receive_line(self._left_s(timeout_s))))
             if not isinstance(message, LiveMessage):
                 return message
             self._on_live(message)
@@ -105,7 +142,11 @@ class AgentLink:
             raise DeviceProtocolError(
                 f"the agent announced a block of {size} bytes, more than the {max_bytes} allowed"
             )
-        return self._channel.receive_exactly(size, timeout_s)
+        return self._channel.receive_exactly(size, self._left_s(timeout_s))
+
+    def _left_s(self, timeout_s: float) -> float:
+        """How long to wait at most: what comes first, the limit on silence or the deadline."""
+        return max(0.0, min(timeout_s, self._until_s - time.monotonic()))
 
     def receive_blob(self, header: Blob, max_bytes: int, timeout_s: float) -> bytes:
         """The raw block behind a blob's header, checked against its hash."""

@@ -5,6 +5,7 @@ Bytes from a device are cut into lines and blocks in bounded memory and with a d
 
 from __future__ import annotations
 
+import signal
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from device_agents.payload.link.wire import MAX_LINE_BYTES
-from joulefleet.errors import DeviceError, DeviceUnreachable
+from joulefleet.errors import AgentDied, DeviceError, DeviceUnreachable
 
 MAX_OUTPUT_BYTES = 1_048_576
 """Of a command that is run to its end: enough for any answer we ask for, bounded for any other."""
@@ -24,11 +25,17 @@ SEND_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """A command that has ended."""
+    """A command that has ended.
+
+    Attributes:
+        returncode: 0 if all was well; negative if a signal ended it.
+        ended: How, in words.
+    """
 
     returncode: int
     stdout: bytes
     stderr: bytes
+    ended: str = ""
 
     @property
     def message(self) -> str:
@@ -39,11 +46,12 @@ class Completed:
 class Channel(Protocol):
     """A running command's standard input and output. Use as a context manager."""
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, timeout_s: float = SEND_TIMEOUT_S) -> None:
         """Send bytes, all of them.
 
         Raises:
-            DeviceUnreachable: The command or the link is gone, or takes nothing for `SEND_TIMEOUT_S`.
+            DeviceUnreachable: The command or the link is gone, takes nothing for `SEND_TIMEOUT_S`, or has not
+                taken all of it after ``timeout_s``.
         """
 
     def receive_line(self, timeout_s: float) -> bytes:
@@ -93,6 +101,10 @@ class BufferedChannel(Channel):
         """What the sender said elsewhere before it ended, for the error message."""
         return ""
 
+    def _how_it_ended(self) -> str:
+        """How the sender ended, as `how_it_ended` puts it; empty if only the link did."""
+        return ""
+
     def receive_line(self, timeout_s: float) -> bytes:
         """See `Channel`."""
         deadline_s = time.monotonic() + timeout_s
@@ -122,12 +134,46 @@ class BufferedChannel(Channel):
                 f"{self._whose} was silent for {timeout_s:g} s", hint="is the device awake?"
             )
         if not data:
-            words = self._last_words()
-            raise DeviceUnreachable(
-                f"{self._whose} ended unexpectedly" + (f": {words[:200]}" if words else ""),
-                hint="see its messages (agent.log)",
-            )
+            raise self._gone()
         self._buffer += data
+
+    def _gone(self) -> DeviceUnreachable:
+        """The error for a sender that has ended."""
+        words, how = self._last_words(), self._how_it_ended()
+        said = (f" ({how})" if how else "") + (f": {words[:200]}" if words else "")
+        return (AgentDied if how else DeviceUnreachable)(
+            f"{self._whose} ended unexpectedly{said}",
+            hint=_CRASHED if "SIG" in how else "see its messages (agent.log)",
+        )
+
+
+_CRASHED = (
+    "a signal ends a program that crashed (a backend built for another processor) or took all the memory; "
+    "`joulefleet bench prepare DEVICE --install` trains one step there and says which"
+)
+
+
+def how_it_ended(returncode: int, signal_name: str = "") -> str:
+    """How a command ended, in words.
+
+    Args:
+        returncode: Negative for the number of a signal, as Python's; more than 128 likewise, as a shell's.
+        signal_name: Where the other side told its name: ``SEGV``.
+    """
+    if signal_name:
+        return f"killed by SIG{signal_name.removeprefix('SIG')[:16]}"
+    number = -returncode if returncode < 0 else returncode - 128
+    if returncode < 0 or returncode > 128:
+        try:
+            return f"killed by {signal.Signals(number).name}"
+        except ValueError:
+            pass
+    return f"exit status {returncode}"
+
+
+def too_slow(whose: str, left: int, size: int) -> DeviceUnreachable:
+    """A receiver that takes nothing, or a byte now and then."""
+    return DeviceUnreachable(f"{whose} left {left} of {size} bytes untaken", hint="is it stopped?")
 
 
 class Transport(Protocol):

@@ -81,7 +81,9 @@ def fetch_host_key(
     import paramiko
 
     from device_agents.transport.ssh_errors import dial, explain
+    from device_agents.transport.steady_time import steady_timeouts
 
+    steady_timeouts()
     try:
         link = via if via is not None else dial(host, port, timeout_s)
         transport = paramiko.Transport(link)

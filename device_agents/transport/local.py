@@ -7,6 +7,7 @@ import hashlib
 import os
 import select
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -17,6 +18,8 @@ from device_agents.transport.base import (
     BufferedChannel,
     Completed,
     Transport,
+    how_it_ended,
+    too_slow,
 )
 from joulefleet.errors import DeviceError, DeviceUnreachable
 from joulefleet.records import storage_error, write_atomic
@@ -43,24 +46,28 @@ class LocalChannel(BufferedChannel):
         """The process, for load models that follow it."""
         return self._process.pid
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, timeout_s: float = SEND_TIMEOUT_S) -> None:
         """See `Channel`."""
         view = memoryview(data)
+        deadline_s = time.monotonic() + timeout_s
         try:
             while view:
-                if not select.select([], [self._stdin], [], SEND_TIMEOUT_S)[1]:
-                    raise DeviceUnreachable(
-                        f"the agent took nothing for {SEND_TIMEOUT_S:g} s", hint="is it stopped?"
-                    )
+                wait_s = min(SEND_TIMEOUT_S, deadline_s - time.monotonic())
+                if wait_s <= 0 or not select.select([], [self._stdin], [], wait_s)[1]:
+                    raise too_slow(self._whose, len(view), len(data))
                 view = view[self._stdin.write(view) or 0 :]
         except (BrokenPipeError, ValueError) as error:
-            raise DeviceUnreachable(
-                "the agent ended unexpectedly", hint="see its messages (agent.log)"
-            ) from error
+            raise self._gone() from error
 
     def _read_some(self, timeout_s: float) -> bytes | None:
         ready, _, _ = select.select([self._stdout], [], [], timeout_s)
         return os.read(self._stdout.fileno(), 65_536) if ready else None
+
+    def _how_it_ended(self) -> str:
+        try:
+            return how_it_ended(self._process.wait(timeout=HANG_UP_S))
+        except subprocess.TimeoutExpired:  # it closed its output and lives on
+            return ""
 
     def without_keepalive(self) -> contextlib.AbstractContextManager[None]:
         """See `Channel`; a pipe has none."""
@@ -111,7 +118,7 @@ class LocalTransport(Transport):
             return Completed(127, b"", f"{argv[0]}: {error.strerror}".encode())
         if len(done.stdout) > MAX_OUTPUT_BYTES:
             raise DeviceError(f"{argv[0]} printed {len(done.stdout)} bytes, more than {MAX_OUTPUT_BYTES}")
-        return Completed(done.returncode, done.stdout, done.stderr)
+        return Completed(done.returncode, done.stdout, done.stderr, how_it_ended(done.returncode))
 
     def open(self, argv: Sequence[str]) -> LocalChannel:
         """See `Transport`."""

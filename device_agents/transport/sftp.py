@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from device_agents.payload.link.wire import TRANSFER_TIMEOUT_S
 from device_agents.transport.ssh_errors import bounded
 from joulefleet.errors import DeviceError, DeviceFull
 
@@ -18,7 +19,10 @@ CHUNK_BYTES = 262_144
 
 
 class SftpFiles:
-    """One SFTP session. Relative paths are relative to the login folder. Every answer has a deadline."""
+    """One SFTP session. Relative paths are relative to the login folder.
+
+    Every answer has a deadline, and so has every transfer: paramiko's time-out starts again with each byte.
+    """
 
     def __init__(self, transport: paramiko.Transport, address: str, timeout_s: float) -> None:
         import paramiko
@@ -34,14 +38,16 @@ class SftpFiles:
                 f"{address}: the server offers no SFTP", hint="enable its sftp subsystem"
             ) from error
         channel.settimeout(timeout_s)
-        self._sftp = paramiko.SFTPClient(channel)
+        with bounded(channel, timeout_s):
+            self._sftp = paramiko.SFTPClient(channel)
+        self._channel = channel
         self._address = address
 
     def upload(self, data: bytes, path: str, sha256: str, on_progress: Callable[[int], None]) -> int:
         """See `device_agents.transport.base.Transport.upload`."""
         if hashlib.sha256(data).hexdigest() != sha256:
             raise DeviceError(f"{path}: the content does not have the hash it was announced with")
-        with self._refusals(path):
+        with bounded(self._channel, TRANSFER_TIMEOUT_S), self._refusals(path):
             return self._upload(data, path, sha256, on_progress)
 
     @contextlib.contextmanager
@@ -132,7 +138,7 @@ class SftpFiles:
 
     def download(self, path: str, max_bytes: int) -> bytes:
         """See `device_agents.transport.base.Transport.download`."""
-        with self._refusals(path):
+        with bounded(self._channel, TRANSFER_TIMEOUT_S), self._refusals(path):
             size = self._sftp.stat(path).st_size or 0
             if size > max_bytes:
                 raise DeviceError(

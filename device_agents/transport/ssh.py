@@ -9,17 +9,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from device_agents.payload.link.wire import CHUNK_BYTES
 from device_agents.transport.base import (
     MAX_OUTPUT_BYTES,
     SEND_TIMEOUT_S,
     BufferedChannel,
     Completed,
     Transport,
+    how_it_ended,
 )
 from device_agents.transport.host_keys import HostKey, check_key
 from device_agents.transport.sftp import SftpFiles
 from device_agents.transport.ssh_errors import bounded, dial, explain
 from device_agents.transport.ssh_login import SshTarget, log_in
+from device_agents.transport.steady_time import steady_timeouts
 from joulefleet.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -36,6 +39,9 @@ TIMEOUT_S = 15.0
 
 MAX_LAST_WORDS = 4096
 
+ENDING_S = 1.0
+"""How long after a command's output has ended its server may take to tell how the command did."""
+
 
 class SshChannel(BufferedChannel):
     """A command on the device. See `device_agents.transport.base.Channel`."""
@@ -46,11 +52,10 @@ class SshChannel(BufferedChannel):
         self._transport = transport
         self._stderr = b""
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, timeout_s: float = SEND_TIMEOUT_S) -> None:
         """See `Channel`."""
         try:
-            self._channel.settimeout(SEND_TIMEOUT_S)
-            self._channel.sendall(data)
+            _send_all(self._channel, data, time.monotonic() + timeout_s)
         except (OSError, EOFError) as error:
             raise explain(error, self._transport.address) from error
 
@@ -72,6 +77,10 @@ class SshChannel(BufferedChannel):
     def _last_words(self) -> str:
         self._drain_stderr()
         return self._stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+
+    def _how_it_ended(self) -> str:
+        # The server tells how before it closes the channel; a link that is down tells nothing.
+        return _ending(self._channel) if self._channel.status_event.wait(ENDING_S) else ""
 
     def without_keepalive(self) -> contextlib.AbstractContextManager[None]:
         """See `Channel`; holds for the whole connection."""
@@ -121,8 +130,10 @@ class SshTransport(Transport):
     def _connect(self) -> paramiko.Transport:
         import paramiko
 
+        steady_timeouts()
         with self._explained():
             transport = paramiko.Transport(self._link())
+            hear_signals(transport)
             try:
                 transport.banner_timeout = self._timeout_s
                 transport.auth_timeout = self._timeout_s
@@ -224,11 +235,49 @@ class SshTransport(Transport):
             self._jump.close()
 
 
+def hear_signals(transport: paramiko.Transport) -> None:
+    """Keep which signal ended a command: paramiko drops that message (RFC 4254, section 6.10)."""
+    from paramiko.common import MSG_CHANNEL_REQUEST
+
+    handlers = dict(transport._channel_handler_table)  # type: ignore[attr-defined]
+    usual = handlers[MSG_CHANNEL_REQUEST]
+
+    def handle(channel: paramiko.Channel, message: paramiko.Message) -> None:
+        place = message.packet.tell()
+        if message.get_text() == "exit-signal":
+            message.get_boolean()
+            channel.exit_signal = message.get_text()[:16]  # type: ignore[attr-defined]
+            channel.status_event.set()
+        message.packet.seek(place)
+        usual(channel, message)
+
+    handlers[MSG_CHANNEL_REQUEST] = handle
+    transport._channel_handler_table = handlers  # type: ignore[attr-defined]
+
+
+def _ending(channel: paramiko.Channel) -> str:
+    """How a command ended; empty if its server did not say."""
+    name = getattr(channel, "exit_signal", "")
+    return how_it_ended(channel.exit_status, name) if name or channel.exit_status >= 0 else ""
+
+
+def _send_all(channel: paramiko.Channel, data: bytes, deadline_s: float) -> None:
+    """Send in pieces: paramiko's own `sendall` starts its time-out again with every byte that is taken."""
+    done = 0
+    while done < len(data):
+        wait_s = min(SEND_TIMEOUT_S, deadline_s - time.monotonic())
+        if wait_s <= 0:
+            raise TimeoutError("not all was taken in time")
+        channel.settimeout(wait_s)
+        sent = channel.send(data[done : done + CHUNK_BYTES])
+        if not sent:
+            raise EOFError("the channel is closed")
+        done += sent
+
+
 def _finish(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes, deadline_s: float) -> Completed:
     """Feed a command its input, collect its output, wait for its end; all of it bounded."""
-    if stdin:
-        channel.settimeout(max(0.01, deadline_s - time.monotonic()))
-        channel.sendall(stdin)
+    _send_all(channel, stdin, deadline_s)
     channel.shutdown_write()
     out, err = bytearray(), bytearray()
     while True:
@@ -245,7 +294,7 @@ def _finish(channel: paramiko.Channel, argv: Sequence[str], stdin: bytes, deadli
         if len(out) > MAX_OUTPUT_BYTES:
             raise DeviceError(f"{argv[0]} printed more than {MAX_OUTPUT_BYTES} bytes")
         if idle and ended:
-            return Completed(channel.recv_exit_status(), bytes(out), bytes(err))
+            return Completed(channel.recv_exit_status(), bytes(out), bytes(err), _ending(channel))
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"{argv[0]} did not end in time")
         if idle and not channel.closed:

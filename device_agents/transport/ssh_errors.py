@@ -43,7 +43,7 @@ def bounded(channel: paramiko.Channel, timeout_s: float) -> Iterator[None]:
     timer.start()
     try:
         yield
-    except paramiko.SSHException as error:
+    except (paramiko.SSHException, OSError, EOFError) as error:
         if late.is_set():
             raise TimeoutError("no answer to a request") from error
         raise

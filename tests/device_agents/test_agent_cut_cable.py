@@ -101,10 +101,10 @@ def disturbed(cable: Host, server: SshServer, place: Installation, phase: str, p
     with Cut(cable, device, Path(place.state) / f"jobs/{phase}/journal.jsonl", phase) as cut:
         send = channel.send
 
-        def late(data: bytes) -> None:
+        def late(data: bytes, **limits: float) -> None:
             if data.startswith(ANSWERS.get(phase, b"never")):
                 cut.done.wait(30)
-            send(data)
+            send(data, **limits)
 
         def decide(_: ProbeDone) -> bool:
             if phase == "wait":

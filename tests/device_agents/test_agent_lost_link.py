@@ -112,7 +112,7 @@ def test_cut_in_the_middle_of_a_blob(tmp_path: Path) -> None:
     session = AgentSession(channel)
     send = channel.send
 
-    def half(data: bytes) -> None:
+    def half(data: bytes, **_: float) -> None:
         if data == MODEL:
             send(data[: len(data) // 2])
             cut(channel)

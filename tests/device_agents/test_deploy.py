@@ -16,9 +16,11 @@ import pytest
 from device_agents.deploy.bundle import ENTRY, Bundle, build_bundle
 from device_agents.deploy.install import Installation, installed_payloads, remove_payloads, start_agent
 from device_agents.deploy.readiness import DeviceReport, examine, install_environment, problems
+from device_agents.job import Backend
 from device_agents.session.agent_session import AgentSession
 from device_agents.transport import LocalTransport
 from device_agents.transport.ssh import SshChannel, SshTransport
+from harness.bench.job.trial import try_backend
 from joulefleet.errors import DeviceError
 from tests.device_agents.ssh_server import SshServer, ssh_server
 
@@ -223,6 +225,77 @@ def test_what_is_missing_is_named_with_its_cure() -> None:
     (old, _) = problems(report(version=(3, 7, 3)), ["numpy"])
     assert old.what == "Python 3.7.3 is too old"
     assert any(not p.fatal and "MB free" in p.what for p in problems(report(free_bytes=10**6), ["numpy"]))
+
+
+@pytest.mark.parametrize(
+    ("machine", "backend", "no_wheel", "others"),
+    [
+        ("armv7l", "onnxruntime", "onnxruntime", "numpy"),
+        ("armv6l", "torch", "torch", "numpy"),
+        ("riscv64", "onnxruntime", "onnxruntime", "numpy"),
+        ("i686", "torch", "torch", "numpy"),
+        ("armv7l", "numpy", "", "numpy"),
+        ("aarch64", "torch", "", "numpy, torch"),
+        ("x86_64", "onnxruntime", "", "numpy, onnxruntime"),
+    ],
+)
+def test_a_machine_without_wheels_is_told_before_anything_is_tried(
+    machine: str, backend: Backend, no_wheel: str, others: str
+) -> None:
+    found = problems(report(machine=machine), [backend])
+    said = [f"missing: {no_wheel}, and there is no wheel for {machine}"] * bool(no_wheel)
+    assert [problem.what for problem in found] == [*said, f"missing: {others}"]
+    assert all(problem.fatal for problem in found)
+    assert all(problem.installable for problem in found) is not bool(no_wheel)
+    assert not no_wheel or "--backend numpy" in found[0].fix
+
+
+def test_what_is_installed_by_hand_needs_no_wheel() -> None:
+    modules = {"numpy": "2.0", "torch": None, "onnxruntime": "1.20"}
+    assert problems(report(machine="riscv64", modules=modules), ["onnxruntime"]) == []
+
+
+CRASHES = {
+    "on import": (
+        "onnxruntime",
+        "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        r"importing onnxruntime failed \(killed by SIGSEGV\)",
+    ),
+    "not there": ("onnxruntime", "import not_there_at_all", "No module named 'not_there_at_all'"),
+    "at the first step": (
+        "onnxruntime",
+        "import os, signal\ndef __getattr__(name): os.kill(os.getpid(), signal.SIGILL)",
+        r"ended unexpectedly \(killed by SIGILL\)",
+    ),
+    "by an exit": (
+        "numpy",
+        "import sys; sys.stderr.write('bad CPU'); sys.exit(3)",
+        r"\(exit status 3\): bad CPU",
+    ),
+}
+
+
+@pytest.mark.parametrize("crash", CRASHES)
+def test_a_backend_that_crashes_is_found_when_it_is_tried(
+    device: SshTransport, tmp_path: Path, crash: str
+) -> None:
+    backend, module, said = CRASHES[crash]
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / f"{backend}.py").write_text(module)
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}/broken" exec "{sys.executable}" "$@"\n')
+    wrapper.chmod(0o755)
+    place = Installation(state=f"{tmp_path}/state", python=str(wrapper))
+    with pytest.raises(DeviceError, match=said) as caught:
+        try_backend(device, place, backend, tmp_path / "graphs")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "onnxruntime"])
+def test_a_backend_that_works_trains_one_step(device: SshTransport, tmp_path: Path, backend: Backend) -> None:
+    place = Installation(state=f"{tmp_path}/state", python=sys.executable)
+    assert try_backend(device, place, backend, tmp_path / "graphs") == f"{backend} trains"
+    assert not list((tmp_path / "state" / "jobs").iterdir())
 
 
 def test_termux_is_recognised_and_gets_its_own_advice(tmp_path: Path, sshd: str, place: Installation) -> None:

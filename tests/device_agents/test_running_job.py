@@ -36,7 +36,7 @@ def test_a_blob_is_handed_over_without_hashing_it_again(monkeypatch: pytest.Monk
     work = round_on(link)
     wanted = BlobRef.of(DATA)
     monkeypatch.setattr(BlobRef, "of", lambda _: pytest.fail("hashed while the device waits"))
-    work._answer(Want(seq=1, job_id="j", name="model", **wanted.model_dump()))
+    work._answer(Want(seq=1, job_id="j", name="model", **wanted.model_dump()), 0)
     assert {key: link.sent[0][key] for key in ("sha256", "size")} == wanted.model_dump()
 
 
@@ -52,5 +52,5 @@ def test_the_end_of_an_upload_is_confirmed_before_the_weights_are_unpacked(
 
     monkeypatch.setattr(module, "read_model", read_model)
     header = Blob(seq=1, job_id="j", name="result", **BlobRef.of(DATA).model_dump())
-    round_on(link)._answer(header)
+    round_on(link)._answer(header, 0)
     assert sent_before == ["got"]

@@ -13,10 +13,11 @@ import paramiko
 import pytest
 
 from device_agents.payload.link.wire import MAX_LINE_BYTES
+from device_agents.transport import LocalTransport
 from device_agents.transport.host_keys import HostKey, fetch_host_key, known_keys, trust
 from device_agents.transport.ssh import SshTarget, SshTransport
 from device_agents.transport.ssh_errors import bounded
-from joulefleet.errors import DeviceError, DeviceFull, DeviceUnreachable
+from joulefleet.errors import AgentDied, DeviceError, DeviceFull, DeviceUnreachable
 from tests.device_agents.relay import relay
 from tests.device_agents.ssh_server import OLD_SERVER, SshServer, free_port, make_key, ssh_server
 
@@ -77,9 +78,34 @@ def test_a_channel_that_ends(device: SshTransport) -> None:
     command = [sys.executable, "-c", "raise RuntimeError('no luck')"]
     with (
         device.open(command) as channel,
-        pytest.raises(DeviceUnreachable, match="ended unexpectedly: RuntimeError: no luck"),
+        pytest.raises(AgentDied, match=r"ended unexpectedly \(exit status 1\): RuntimeError: no luck"),
     ):
         channel.receive_line(30)
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL", "SIGILL"])
+@pytest.mark.parametrize("over_ssh", [True, False])
+def test_a_command_that_a_signal_ends(device: SshTransport, name: str, over_ssh: bool) -> None:
+    transport = device if over_ssh else LocalTransport()
+    program = f"import os, signal; print(1, flush=True); os.kill(os.getpid(), signal.{name})"
+    with transport.open([sys.executable, "-c", program]) as channel:
+        assert channel.receive_line(30) == b"1"
+        with pytest.raises(AgentDied, match=rf"\(killed by {name}\)") as caught:
+            channel.receive_line(30)
+    assert caught.value.transient
+    assert "crashed" in caught.value.hint
+    done = transport.run([sys.executable, "-c", program])
+    assert (done.returncode != 0, done.stdout, done.ended) == (True, b"1\n", f"killed by {name}")
+    in_a_shell = transport.run(["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", program])
+    assert in_a_shell.ended == f"killed by {name}"
+
+
+def test_a_link_that_is_cut_is_no_death(device: SshTransport) -> None:
+    with device.open(["cat"]) as channel:
+        device._transport.close()
+        with pytest.raises(DeviceUnreachable) as caught:
+            channel.receive_line(5)
+    assert not isinstance(caught.value, AgentDied)
 
 
 def test_an_endless_line_is_cut_off(device: SshTransport) -> None:

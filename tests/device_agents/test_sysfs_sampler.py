@@ -1,5 +1,6 @@
 """The device's own power sensors: trees of real files, read by the real sampler."""
 
+import json
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from device_agents.payload.recording.journal import JobJournal
 from device_agents.payload.recording.sysfs_power import find_sensors
 from device_agents.payload.recording.sysfs_sampler import MAX_BLOCK, SensorTrack, SysfsSampler
 from device_agents.session.job_record import NoPowerSource, PowerBlock, PowerRate, PowerSource
+from tests.conftest import REPOSITORY
 from tests.device_agents.agents import session_on, softmax
 from tests.device_agents.fake_sysfs import phone, sensors, tree
 
@@ -32,6 +34,73 @@ def test_the_sensors_of_a_board(tmp_path: Path) -> None:
     for sensor in found.values():
         PowerSource.model_validate(sensor.describe())
         sensor.close()
+
+
+def recorded(root: Path, part: str) -> Path:
+    """Sysfs of INA chips as a real kernel showed it (``tests/kernel``)."""
+    return tree(root, json.loads((REPOSITORY / "tests/data/ina_sysfs.json").read_text())[part])
+
+
+def resolutions(root: Path) -> dict[str, dict[str, float | None]]:
+    found = {}
+    for sensor in find_sensors(root):
+        PowerSource.model_validate(sensor.describe())
+        found[sensor.name] = {name: column.resolution for name, column in sensor.columns.items()}
+        sensor.close()
+    return found
+
+
+def test_the_current_step_is_that_of_the_shunt(tmp_path: Path) -> None:
+    # By hand: 10 uV over 2 mohm; 2.5 uV over 10 mohm is finer than the kernel's mA; 40 uV over 10 and 5 mohm.
+    assert resolutions(recorded(tmp_path, "hwmon")) == {
+        "hwmon0:ina219:1": {"current_a": pytest.approx(5e-3), "voltage_v": 4e-3},
+        "hwmon1:ina226:1": {"current_a": 1e-3, "voltage_v": 1.25e-3},
+        "hwmon2:ina3221:1": {"current_a": pytest.approx(4e-3), "voltage_v": 8e-3},
+        "hwmon2:ina3221:2": {"current_a": pytest.approx(8e-3), "voltage_v": 8e-3},
+        "hwmon2:ina3221:3": {"current_a": pytest.approx(4e-3), "voltage_v": 8e-3},
+    }
+
+
+def test_a_chip_on_iio_is_read_by_its_scales(tmp_path: Path) -> None:
+    root = recorded(tmp_path, "iio")
+    ina219, ina226 = find_sensors(root)
+    assert (ina219.name, ina226.name) == ("iio:device0:ina219", "iio:device1:ina226")
+    # 50 mV over 0.1 ohm and over 10 mohm, 5 V; registers count 0.1 mA, 0.25 mA, 4 mV and 1.25 mV.
+    for sensor, current_a, step_a, step_v in ((ina219, 0.5, 1e-4, 4e-3), (ina226, 5.0, 2.5e-4, 1.25e-3)):
+        values = [
+            file.number() * column.scale
+            for file, column in zip(sensor.files, sensor.columns.values(), strict=True)
+        ]
+        assert values == pytest.approx([current_a, 5.0])
+        assert [column.resolution for column in sensor.columns.values()] == pytest.approx([step_a, step_v])
+        PowerSource.model_validate(sensor.describe())
+        sensor.close()
+    assert ina219.update_interval_s == pytest.approx(1 / 940)
+    assert ina226.update_interval_s == pytest.approx(1 / 114)
+
+
+@pytest.mark.parametrize("shunt", ["", "0", "-5", "ten", "1e9", None])
+def test_a_shunt_that_says_nothing_leaves_the_step_unknown(tmp_path: Path, shunt: str | None) -> None:
+    chip = {"name": "ina219", "curr1_input": 640, "in1_input": 5012}
+    chip |= {} if shunt is None else {"shunt_resistor": shunt}
+    tree(tmp_path, {f"sys/class/hwmon/hwmon0/{name}": value for name, value in chip.items()})
+    assert resolutions(tmp_path) == {"hwmon0:ina219:1": {"current_a": None, "voltage_v": 4e-3}}
+
+
+def test_a_unit_is_no_resolution(tmp_path: Path) -> None:
+    unknown = {"name": "ina999", "curr1_input": 640, "in1_input": 5012, "shunt_resistor": 10000}
+    tree(tmp_path / "a", {f"sys/class/hwmon/hwmon0/{name}": value for name, value in unknown.items()})
+    assert resolutions(tmp_path / "a") == {"hwmon0:ina999:1": {"current_a": None, "voltage_v": None}}
+    assert resolutions(phone(tmp_path / "b")) == {"battery:Battery": {"current_a": None, "voltage_v": None}}
+    tree(tmp_path / "c", {"sys/class/powercap/intel-rapl:0/energy_uj": 1})
+    assert resolutions(tmp_path / "c") == {"intel-rapl:0:": {"energy_j": None}}
+
+
+@pytest.mark.parametrize("scale", ["", "0", "-1", "nan", "inf", "much"])
+def test_an_iio_chip_without_a_usable_scale_is_left_out(tmp_path: Path, scale: str) -> None:
+    root = recorded(tmp_path, "iio")
+    (root / "sys/bus/iio/devices/iio:device0/in_current3_scale").write_text(scale)
+    assert list(resolutions(root)) == ["iio:device1:ina226"]
 
 
 def test_a_phone_has_its_fuel_gauge(tmp_path: Path) -> None:
