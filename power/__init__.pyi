@@ -12,11 +12,11 @@ from power.recording.records import RecordingRecord
 from power.recording.redecode import compare_with_raw
 from power.recording.salvage import salvage_recording
 from power.reference.fleet import reference_fleet
-from power.selftest import CalibrationRecord, run_selftest
+from power.selftest import SelftestRecord, run_selftest
 
 __all__ = [
-    "METERS", "CalibrationRecord", "DeviceProfile", "Finding", "FindingLog", "InstrumentInfo",
-    "MeterConfig", "PowerMeter", "Recording", "RecordingRecord", "SampleBlock", "Severity", "Window",
+    "METERS", "DeviceProfile", "Finding", "FindingLog", "InstrumentInfo", "MeterConfig", "PowerMeter",
+    "Recording", "RecordingRecord", "SampleBlock", "SelftestRecord", "Severity", "Window",
     "compare_with_raw", "import_recording", "load_profile", "measure_energy", "open_meter",
     "open_recording", "record", "reference_fleet", "run_selftest", "salvage_recording",
     "scan_instruments", "write_samples_csv",

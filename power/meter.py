@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from joulefleet.config import ClosedModel
+from joulefleet.errors import MeterError
 from joulefleet.registry import Registry
-from power.model import Finding, InstrumentInfo, SampleBlock
+from power.calibration import MeterCalibration, require_not_in_future
+from power.model import Finding, InstrumentInfo, SampleBlock, without_unknown
 from power.timebase import Timebase
 
 
@@ -33,6 +35,7 @@ class MeterConfig(ClosedModel):
         current_limit_a: Highest current the device may draw.
         channel: Which channel is read.
         options: Further options of the driver.
+        calibration: How its readings are corrected; without one they count as they are, within wide limits.
     """
 
     kind: str
@@ -43,12 +46,29 @@ class MeterConfig(ClosedModel):
     current_limit_a: float = Field(gt=0, le=100)
     channel: Literal["main", "usb", "aux"] = "main"
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    calibration: MeterCalibration | None = None
+
+    @field_validator("calibration")
+    @classmethod
+    def _made_already(cls, calibration: MeterCalibration | None) -> MeterCalibration | None:
+        return require_not_in_future(calibration)
 
     @model_validator(mode="after")
     def _voltage_fits(self) -> Self:
         if self.voltage_v > self.voltage_max_v:
             raise ValueError(f"voltage_v {self.voltage_v} is above voltage_max_v {self.voltage_max_v}")
         return self
+
+    @model_validator(mode="after")
+    def _calibration_is_of_this_unit(self) -> Self:
+        stated = "" if self.calibration is None else self.calibration.serial
+        if stated and self.serial and stated.lstrip("0") != self.serial.strip().lstrip("0"):
+            raise ValueError(f"calibration.serial {stated!r} is another unit than serial {self.serial!r}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unknown(dump(self), "calibration")
 
 
 class RawSink(Protocol):
@@ -89,6 +109,14 @@ class PowerMeter(Protocol):
         """Ask the stream to end; returns at once."""
 
 
+@runtime_checkable
+class RefusesSettings(Protocol):
+    """A meter that does not record while its instrument is set in some ways, such as to an unsafe voltage."""
+
+    def obstacles(self) -> tuple[MeterError, ...]:
+        """Why a recording would be refused as the instrument is set now; empty if it would not be."""
+
+
 MeterFactory = Callable[[MeterConfig], PowerMeter]
 
 METERS: Registry[MeterFactory] = Registry(
@@ -113,12 +141,33 @@ METERS: Registry[MeterFactory] = Registry(
 )
 
 
-def open_meter(config: MeterConfig) -> PowerMeter:
+def open_meter(config: MeterConfig, *, any_settings: bool = False) -> PowerMeter:
     """Open the instrument that a configuration describes; use it as a context manager.
+
+    Args:
+        config: Which instrument, and what the connected device stands.
+        any_settings: Also open one whose settings forbid a recording, to show or mend them.
+
+    Raises:
+        UnsafeOutput: Its output is on above ``voltage_max_v``.
+        MeterError: It cannot be opened, or another of its settings forbids a recording.
 
     Example:
         >>> config = MeterConfig(kind="monsoon-lvpm", voltage_v=4.0, voltage_max_v=4.2, current_limit_a=3.0)
         >>> with open_meter(config) as meter:
         ...     print(meter.info.kind, meter.info.rate_hz)
     """
-    return METERS.load(config.kind)(config)
+    meter = METERS.load(config.kind)(config)
+    try:
+        if not any_settings and isinstance(meter, RefusesSettings):
+            require_no_obstacle(meter.obstacles())
+    except BaseException:
+        meter.__exit__(None, None, None)
+        raise
+    return meter
+
+
+def require_no_obstacle(found: tuple[MeterError, ...]) -> None:
+    """Raise the first of a meter's obstacles, which also names the others."""
+    if found:
+        raise type(found[0])("; ".join(error.message for error in found), hint=found[0].hint)

@@ -156,8 +156,13 @@ class FindingLog:
         message: str,
         first: NDArray[np.int64],
         last: NDArray[np.int64] | None = None,
+        *,
+        count: int | None = None,
     ) -> None:
-        """Note a finding at each of these samples, or from each to its ``last``; in ascending order."""
+        """Note a finding at each of these samples, or from each to its ``last``; in ascending order.
+
+        It was seen ``count`` times; by default once at each.
+        """
         import numpy as np
 
         if not len(first):
@@ -166,7 +171,7 @@ class FindingLog:
         begins = np.concatenate(([True], first[1:] > last[:-1] + 1))
         ends = np.append(begins[1:], True)
         seen = self._by_code.setdefault(code, _Seen(severity, message))
-        seen.count += len(first)
+        seen.count += len(first) if count is None else count
         seen.spans = join_spans([*seen.spans, *zip(first[begins].tolist(), last[ends].tolist(), strict=True)])
 
     def as_tuple(self) -> tuple[Finding, ...]:
@@ -217,21 +222,75 @@ class RangeAccuracy(ClosedModel):
         up_to_a: Largest current (absolute) read in this range; None for the last range.
         gain_rel: Relative gain error, 95 % limit.
         offset_a: Offset error in amperes, 95 % limit.
+        step_a: Between neighbouring readings: of the converter, and of the text where it was printed; None
+            where it is not known.
     """
 
     name: str
     up_to_a: float | None = Field(default=None, gt=0)
     gain_rel: float = Field(ge=0)
     offset_a: float = Field(ge=0)
+    step_a: float | None = Field(default=None, ge=0)
+
+    @property
+    def floor_a(self) -> float:
+        """No current reads no further from zero than this."""
+        return self.offset_a + (self.step_a or 0.0) / 2
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unknown(dump(self), "step_a")
 
 
 class Accuracy(ClosedModel):
-    """Limits of error of an instrument, and where they come from."""
+    """Limits of error of an instrument, the steps of its readings, and where they come from.
+
+    Attributes:
+        current: By range.
+        voltage_gain_rel: Relative gain error of the voltage, 95 % limit.
+        voltage_offset_v: Its offset error, 95 % limit.
+        voltage_step_v: As ``step_a`` of a range; 0 for a voltage that was not measured.
+        source: Where all this comes from.
+    """
 
     current: tuple[RangeAccuracy, ...] = Field(min_length=1)
     voltage_gain_rel: float = Field(ge=0)
     voltage_offset_v: float = Field(ge=0)
+    voltage_step_v: float | None = Field(default=None, ge=0)
     source: str
+
+    def scale_factors(self) -> NDArray[np.float64]:
+        """How independent errors move gains and offsets; 95 % limits.
+
+        Rows: the relative gain of the current by range, its offset by range, the relative gain of the
+        voltage, its offset. Columns: errors that are independent of each other.
+        """
+        import numpy as np
+
+        gains = [part.gain_rel for part in self.current]
+        offsets = [part.offset_a for part in self.current]
+        return np.diag([*gains, *offsets, self.voltage_gain_rel, self.voltage_offset_v])
+
+    @property
+    def voltage_floor_v(self) -> float:
+        """No voltage reads no further from zero than this."""
+        return self.voltage_offset_v + (self.voltage_step_v or 0.0) / 2
+
+    @property
+    def steps_known(self) -> bool:
+        """Whether every step is on record; those before there were any have none."""
+        return None not in (self.voltage_step_v, *(part.step_a for part in self.current))
+
+    @model_serializer(mode="wrap")
+    def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return without_unknown(dump(self), "voltage_step_v")
+
+
+def without_unknown(data: dict[str, Any], key: str) -> dict[str, Any]:
+    """As in records from before there was such a key, so that their hash stays the same."""
+    if data.get(key) is None:
+        data.pop(key, None)
+    return data
 
 
 class InstrumentInfo(ClosedModel):

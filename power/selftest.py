@@ -28,7 +28,7 @@ from power.recording.recorder import record
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CALIBRATION_FILE = "calibration.json"
+SELFTEST_FILE = "selftest.json"
 
 LOSS_LIMIT = 1e-3
 """Above 0.1 % of lost samples a window is invalid, as in MLPerf Tiny's EnergyRunner."""
@@ -86,10 +86,10 @@ class StepResult(ClosedModel):
     settle_s: float
 
 
-class CalibrationRecord(StoredRecord):
-    """``calibration.json``: how a meter did against a resistor, and the recordings that show it.
+class SelftestRecord(StoredRecord):
+    """``selftest.json``: how a meter did against a resistor, and the recordings that show it.
 
-    It changes no stated accuracy: the test compares amperes with the meter's own volts, at one current.
+    It is a check, and no calibration (`power.calibrate`): no interval is narrower for it.
 
     Attributes:
         recording_sha256: The recordings the figures were computed from, by name.
@@ -118,12 +118,12 @@ def run_selftest(
     step_seconds: float | None = None,
     on_block: Callable[[SampleBlock], None] | None = None,
     before_step: Callable[[], None] | None = None,
-) -> CalibrationRecord:
-    """Record the load, judge it, and write ``calibration.json`` beside the recordings.
+) -> SelftestRecord:
+    """Record the load, judge it, and write ``selftest.json`` beside the recordings.
 
     Args:
         config: The meter.
-        folder: Where the recordings and the calibration go.
+        folder: Where the recordings and the result go.
         load_ohms: The resistor that is connected.
         tolerance_rel: Largest error that passes; the resistor's own tolerance is part of it.
         seconds: How long to measure.
@@ -147,7 +147,7 @@ def run_selftest(
             record(meter, folder / "step", config=config, seconds=step_seconds, on_block=on_block)
         recordings["step"] = open_recording(folder / "step")
         step = measure_step(recordings["step"])
-    calibration = CalibrationRecord(
+    result = SelftestRecord(
         made_utc=datetime.now(UTC),
         info=recordings["load"].record.info,
         config=config,
@@ -155,8 +155,8 @@ def run_selftest(
         step=step,
         recording_sha256={name: recording.record.sha256() for name, recording in recordings.items()},
     )
-    write_record(folder / CALIBRATION_FILE, calibration)
-    return calibration
+    write_record(folder / SELFTEST_FILE, result)
+    return result
 
 
 def measure_load(recording: Recording, *, load_ohms: float, tolerance_rel: float) -> LoadResult:
@@ -167,6 +167,7 @@ def measure_load(recording: Recording, *, load_ohms: float, tolerance_rel: float
     """
     current_a, voltage_v, current_sd_a = _means(recording)
     info, clock = recording.record.info, recording.record.timebase
+    accuracy = recording.info.accuracy
     _require_load(info, current_a, voltage_v, load_ohms)
     expected_a = voltage_v / load_ohms
     offset_ppm, unsure_ppm = rate_offset_ppm(clock, info)
@@ -181,7 +182,7 @@ def measure_load(recording: Recording, *, load_ohms: float, tolerance_rel: float
         current_sd_a=current_sd_a,
         expected_current_a=expected_a,
         error_rel=current_a / expected_a - 1.0,
-        reference_limit_rel=info.accuracy.voltage_gain_rel + info.accuracy.voltage_offset_v / voltage_v,
+        reference_limit_rel=accuracy.voltage_gain_rel + accuracy.voltage_floor_v / voltage_v,
         range_name=_range_name(info, current_a),
         rate_offset_ppm=offset_ppm,
         rate_unsure_ppm=unsure_ppm,

@@ -105,7 +105,7 @@ class EmulatedHvpm(Emulator):
         self._front_end = lvpm_front_end(load, LVPM_RESISTOR_OFFSET) if low else hvpm_front_end(load)
         self._registers = Registers(variant)
         self._first_voltage_word = self._registers[Opcode.MAIN_VOLTAGE]
-        self._signal = options.build_signal()
+        self._signal, self._misread = options.build_signal(), options.misread
         self._truth = TruthLog(options.truth) if options.truth else None
         self._counts = {"samples": 0, "packets": 0, "lost_packets": 0, "dropped": 0, "discarded_bytes": 0}
         self._over_current = False
@@ -246,6 +246,7 @@ class EmulatedHvpm(Emulator):
             current_a = current_a if word else np.zeros(len(t_ns))
         if self._truth is not None:
             self._truth.add(t_ns, current_a, voltage_v)
+        current_a, voltage_v = self._misread(current_a, voltage_v)
         rows = self._front_end.measure(current_a, voltage_v)
         if first == 0:
             rows[0] = self._front_end.measure(current_a[:1], voltage_v[:1], INVALID)

@@ -30,6 +30,7 @@ from power.wire.ina219_frames import (
     ASK_COUNTERS,
     ASK_HEADER,
     COLUMNS,
+    EMULATED_FIRMWARE,
     PROTOCOL,
     RUN,
     STOP,
@@ -72,6 +73,7 @@ class EmulatedIna219(Emulator):
             skew_ppm=options.skew_ppm,
             clock_start_us=clock_start_us,
             truth=self._truth,
+            misread=options.misread,
         )
         self._board.set_up(boot_ns)
         self._port = PtyPort()
@@ -157,7 +159,7 @@ class EmulatedIna219(Emulator):
         return Header(
             proto=PROTOCOL,
             ver=VERSION,
-            fw="emulated",
+            fw=EMULATED_FIRMWARE,
             uid=self._options.serial or DEFAULT_SERIAL,
             chip="INA219",
             grade="A",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,9 @@ from power.wire.ina219_registers import (
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Misreading = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 SHUNT_OHM = 0.1
 CALIBRATION = calibration_word(100e-6, SHUNT_OHM)
@@ -72,6 +76,7 @@ class EmulatedBoard:
         skew_ppm: How much faster than nominal the microcontroller's crystal runs.
         clock_start_us: What its clock showed at boot.
         truth: Keeps the true load.
+        misread: What the chip takes currents and voltages for.
     """
 
     def __init__(
@@ -83,8 +88,10 @@ class EmulatedBoard:
         skew_ppm: float = 0.0,
         clock_start_us: int = 0,
         truth: TruthLog | None = None,
+        misread: Misreading = lambda current_a, voltage_v: (current_a, voltage_v),
     ) -> None:
         self._signal = signal
+        self._misread = misread
         self.config = config
         self._boot_ns = boot_ns
         self._rate = 1.0 + skew_ppm * 1e-6
@@ -115,7 +122,7 @@ class EmulatedBoard:
         self.chip.power_on_reset(t_ns)
 
     def read(self, t_ns: int) -> ChipReading:
-        """As the sketch does: bus, shunt, power (clears CNVR), calibration (0 after a reset)."""
+        """What the sketch reads: bus, shunt, power (clears CNVR), calibration (0 after a reset)."""
         bus_raw = self.chip.read(Register.BUS, t_ns)
         shunt_raw = _signed(self.chip.read(Register.SHUNT, t_ns))
         current_raw = _signed(self.chip.read(Register.CURRENT, t_ns))
@@ -134,6 +141,7 @@ class EmulatedBoard:
         current_a, voltage_v = self._signal.sample(t_ns)
         if self._truth is not None:
             self._truth.add(t_ns, current_a, voltage_v)
+        current_a, voltage_v = self._misread(current_a, voltage_v)
         return current_a * SHUNT_OHM, voltage_v
 
 

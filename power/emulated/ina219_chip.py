@@ -136,6 +136,5 @@ def _instants(begin_ns: int, adc: Adc, wanted: int) -> NDArray[np.int64]:
 
 def _digitise(volts: NDArray[np.float64], lsb_v: float, adc: Adc, limits: tuple[int, int]) -> int:
     """Average of conversions in LSB; below 12 bits the steps are 2, 4 or 8 LSB wide."""
-    step = 1 << (12 - adc.bits)
-    codes = np.clip(np.rint(volts / (lsb_v * step)) * step, *limits)
+    codes = np.clip(np.rint(volts / (lsb_v * adc.step_lsb)) * adc.step_lsb, *limits)
     return int(np.rint(codes.mean()))

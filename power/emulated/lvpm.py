@@ -90,6 +90,7 @@ class LvpmSampling:
     calibrations: int = 0
     to_calibration: int = PACKETS_BEFORE_CALIBRATION[0]
     lost: int = 0  # samples, since the last packet
+    before_loss: int = 0  # samples that wait and were taken before these
     places: int = 0  # of samples to come, taken by a calibration
     stop_ns: int | None = None
 
@@ -221,7 +222,7 @@ class EmulatedLvpm(Emulator):
         self._replies.append((self._busy_until_ns, bits))
 
     def _send_status(self, now_ns: int, bits: int) -> None:
-        current_a, voltage_v = self._load(np.array([now_ns], np.int64))
+        current_a, voltage_v = self._options.misread(*self._load(np.array([now_ns], np.int64)))
         bits |= 0 if self.output_on else StatusBit.OUTPUT_OFF
         bits |= StatusBit.OVER_CURRENT if self._over_current else 0
         leds = 6 if self._over_current else 4
@@ -258,7 +259,8 @@ class EmulatedLvpm(Emulator):
             if self._truth is not None:
                 self._truth.add(t_ns, current_a, voltage_v)
             self._counts["samples"] += len(t_ns)
-            run.waiting = np.concatenate([run.waiting, np.column_stack([current_a, voltage_v])])
+            read = self._options.misread(current_a, voltage_v)
+            run.waiting = np.concatenate([run.waiting, np.column_stack(read)])
         self._send_packets(run)
         if self._over_current:
             self._end(run)
@@ -304,8 +306,12 @@ class EmulatedLvpm(Emulator):
     def _lose(self, run: LvpmSampling, samples: int) -> None:
         """The host does not read: the oldest samples stay, those that find no place are lost and counted."""
         lost = max(0, samples - BUFFERED_SAMPLES)
-        run.lost += lost
-        self._counts["lost_samples"] += lost
+        # Whole packets that wait go out first; the packet behind the gap says what is missing.
+        run.before_loss = len(run.waiting) // PACKET_SAMPLES * PACKET_SAMPLES
+        left_out = len(run.waiting) - run.before_loss
+        run.waiting = run.waiting[: run.before_loss]
+        run.lost += lost + left_out
+        self._counts["lost_samples"] += lost + left_out
         t_ns = run.pacer.skip(lost)
         if self._truth is not None and len(t_ns):
             self._truth.add(t_ns, *self._signal.sample(t_ns))
@@ -329,7 +335,11 @@ class EmulatedLvpm(Emulator):
         hit = {fault for fault in _PACKET_FAULTS if run.faults.hits(fault)}
         flags = run.sequence | FLAG_OUTPUT_ON
         run.sequence = (run.sequence + 1) % SEQUENCE_MODULUS
-        lost, run.lost = run.lost % 256, 0
+        lost = 0
+        if run.before_loss > 0:
+            run.before_loss -= PACKET_SAMPLES if kind == DATA else 0
+        else:
+            lost, run.lost = run.lost % 256, 0
         # The trailing byte matters: without it every client would lose one sample per packet.
         frame = encode_frame(bytes([flags, kind, 0, lost]) + measurements.tobytes() + b"\0")
         if FaultKind.LOST_PACKETS in hit:

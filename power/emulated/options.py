@@ -11,6 +11,9 @@ from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from power.emulated.signals import Signal
 
 _SIGNALS = {
@@ -32,6 +35,10 @@ class EmulatorOptions(ClosedModel):
         tau_s: Time constant of the supply's regulator.
         noise_a: White current noise, standard deviation in amperes.
         seed: Seed of the noise.
+        gain: What it reads, times too much: reading = gain x true current + offset_a.
+        offset_a: What it reads without a current, amperes.
+        voltage_gain: The same for the voltage.
+        voltage_offset_v: The same, volts.
         faults: As `power.emulated.faults.parse_fault` reads them.
         serial: Serial number it reports.
         variant: Which of several wire formats or models, where an instrument has some; empty for the usual.
@@ -44,6 +51,10 @@ class EmulatorOptions(ClosedModel):
     tau_s: float = Field(default=0.0, ge=0, le=10)
     noise_a: float = Field(default=0.0, ge=0, le=10)
     seed: int = Field(default=0, ge=0)
+    gain: float = Field(default=1.0, gt=0, le=2)
+    offset_a: float = Field(default=0.0, ge=-1, le=1)
+    voltage_gain: float = Field(default=1.0, gt=0, le=2)
+    voltage_offset_v: float = Field(default=0.0, ge=-1, le=1)
     faults: tuple[str, ...] = ()
     serial: str = ""
     variant: str = ""
@@ -56,6 +67,12 @@ class EmulatorOptions(ClosedModel):
 
         load = parse_signal(self.signal)
         return Regulated(load, self.tau_s, self.noise_a, generator(self.seed, "emulated meter noise"))
+
+    def misread(
+        self, current_a: NDArray[np.float64], voltage_v: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The load as an instrument takes it that was never calibrated."""
+        return self.gain * current_a + self.offset_a, self.voltage_gain * voltage_v + self.voltage_offset_v
 
 
 def parse_signal(text: str) -> Signal:

@@ -4,16 +4,19 @@ Imports the standard library only, so that it also runs in environments that hol
 
 ::
 
-    request    u32 length of what follows | u8 `Operation` | fields of the operation | data
-    response   u32 length of what follows | u32 errno, 0 for success | data
+    request    u32 length of what follows | u32 tag | u8 `Operation` | fields of the operation | data
+    response   u32 length of what follows | u32 tag | u32 errno, 0 for success | data
 
-All integers are little-endian. Lengths are checked against `MAX_MESSAGE_BYTES` before anything is read.
+A response has the tag of its request. Bulk reads may be under way while others are asked for, as a host keeps
+transfers queued; they are answered in turn. Everything else is answered at once. All integers are
+little-endian. Lengths are checked against `MAX_MESSAGE_BYTES` before anything is read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import queue
 import shutil
 import socket
 import struct
@@ -29,11 +32,16 @@ ADDRESS_PREFIX: Final = "usb-emulated:"
 MAX_MESSAGE_BYTES: Final = 4096
 
 _NOTICE_S: Final = 0.3
+_SLICE_NS: Final = 20_000_000
+"""How often a read that waits looks whether it was cancelled."""
 
-_LENGTH = struct.Struct("<I")
-_ERRNO = struct.Struct("<I")
-_CONTROL = struct.Struct("<BBHHHI")  # bmRequestType, bRequest, wValue, wIndex, wLength, timeout in ms
-_BULK = struct.Struct("<BHIQ")  # endpoint, size, timeout in ms, host-monotonic time of the request in ns
+_NEVER_NS: Final = 1 << 63
+
+LENGTH = struct.Struct("<I")
+TAG = struct.Struct("<I")
+ANSWER = struct.Struct("<II")  # tag, errno
+CONTROL = struct.Struct("<BBHHHI")  # bmRequestType, bRequest, wValue, wIndex, wLength, timeout in ms
+BULK = struct.Struct("<BHIQ")  # endpoint, size, timeout in ms or 0, host-monotonic time of the request in ns
 
 
 class Operation(IntEnum):
@@ -45,10 +53,11 @@ class Operation(IntEnum):
     CONTROL = 4
     BULK_READ = 5
     RESET = 6
+    CANCEL = 7
 
 
 class TransferError(Exception):
-    """A transfer failed; ``code`` is an errno as libusb would report it."""
+    """A transfer failed; ``code`` is an errno as the kernel would report it."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -77,77 +86,50 @@ class UsbDevice(Protocol):
         """Answer a control transfer, or raise `TransferError`."""
 
     def bulk_read(self, size: int, requested_ns: int, deadline_ns: int) -> bytes:
-        """Data for the host, or raise `TransferError`; times are host-monotonic."""
+        """Data for the host, or raise `TransferError`; times are host-monotonic.
+
+        Called again, with the same ``requested_ns``, while a read goes on.
+        """
 
     def reset(self) -> None:
         """The host resets the port."""
 
 
-class SocketHandle:
-    """The host's end: one open device. Transfers from several threads take turns."""
+@dataclass(frozen=True, slots=True)
+class _Read:
+    tag: int
+    size: int
+    requested_ns: int
+    deadline_ns: int
 
-    def __init__(self, path: str) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._lock = threading.Lock()
-        try:
-            self._socket.connect(path)
-        except OSError as error:
-            self._socket.close()
-            raise TransferError(errno.ENODEV) from error
-        try:
-            self.call(Operation.OPEN)
-        except TransferError:
-            self._socket.close()
-            raise
 
-    def call(self, operation: Operation) -> None:
-        """A request without fields."""
-        self._exchange(bytes([operation]), 1000)
+class _Host:
+    """One connected host, at the device's end."""
 
-    def control(self, request: ControlRequest, timeout_ms: int) -> bytes:
-        """A control transfer."""
-        fields = (request.request_type, request.request, request.value, request.index, request.length)
-        message = bytes([Operation.CONTROL]) + _CONTROL.pack(*fields, timeout_ms) + request.data
-        return self._exchange(message, timeout_ms)
+    def __init__(self, end: socket.socket) -> None:
+        self.end = end
+        self.reads: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
+        self.cancelled: set[int] = set()
+        self.answered = 0  # the last read that was; a cancellation that comes later has nothing to end
+        self.gone = False
+        self.sending = threading.Lock()
 
-    def bulk_read(self, endpoint: int, size: int, timeout_ms: int) -> bytes:
-        """A bulk transfer to the host."""
-        fields = _BULK.pack(endpoint, size, timeout_ms, time.monotonic_ns())
-        return self._exchange(bytes([Operation.BULK_READ]) + fields, timeout_ms)
-
-    def close(self) -> None:
-        """Close the device; the far end forgets this host's claims."""
-        self._socket.close()
-
-    def _exchange(self, message: bytes, timeout_ms: int) -> bytes:
-        with self._lock:
-            # The device keeps the time itself; this only guards against one that is stopped altogether.
-            self._socket.settimeout(timeout_ms / 1000 + 5)
-            try:
-                self._socket.sendall(_LENGTH.pack(len(message)) + message)
-                response = _receive(self._socket)
-            except TimeoutError as error:
-                raise TransferError(errno.ETIMEDOUT) from error
-            except OSError as error:
-                raise TransferError(errno.ENODEV) from error
-        if response is None or len(response) < _ERRNO.size:
-            raise TransferError(errno.ENODEV)
-        (code,) = _ERRNO.unpack_from(response)
-        if code:
-            raise TransferError(code)
-        return response[_ERRNO.size :]
+    def answer(self, tag: int, code: int, data: bytes = b"") -> None:
+        message = ANSWER.pack(tag, code) + data
+        with self.sending, contextlib.suppress(OSError):  # it went away, or the cable was pulled
+            self.end.sendall(LENGTH.pack(len(message)) + message)
 
 
 class UsbSocketServer:
-    """The device's end: serves hosts, one thread each, until closed."""
+    """The device's end: serves hosts, two threads each, until closed."""
 
     def __init__(self, device: UsbDevice) -> None:
         self._device = device
         self._folder = Path(tempfile.mkdtemp(prefix="joulefleet-usb-"))
         self.path = str(self._folder / "device")
         self._lock = threading.Lock()
-        self._owner: socket.socket | None = None  # which host has claimed the interface
-        self._hosts: set[socket.socket] = set()
+        self._owner: _Host | None = None  # which host has claimed the interface
+        self._hosts: set[_Host] = set()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(self.path)
         self._listener.listen()
@@ -160,8 +142,8 @@ class UsbSocketServer:
             if self._closed:
                 return
             self._closed = True
-            hosts = list(self._hosts)
-        for end in (self._listener, *hosts):
+            ends = [self._listener, *(host.end for host in self._hosts)]
+        for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits on it
         self._listener.close()
@@ -170,41 +152,52 @@ class UsbSocketServer:
     def _accept(self) -> None:
         while True:
             try:
-                host, _ = self._listener.accept()
+                end, _ = self._listener.accept()
             except OSError:
                 return
+            host = _Host(end)
             with self._lock:
                 if self._closed:
-                    host.close()
+                    end.close()
                     return
                 self._hosts.add(host)
-            threading.Thread(target=self._serve, args=(host,), name="usb-host", daemon=True).start()
+            for target, name in ((self._serve, "usb-host"), (self._serve_reads, "usb-reads")):
+                threading.Thread(target=target, args=(host,), name=name, daemon=True).start()
 
-    def _serve(self, host: socket.socket) -> None:
+    def _serve(self, host: _Host) -> None:
         try:
-            while (message := _receive(host)) is not None:
-                try:
-                    code, data = 0, self._answer(host, message)
-                except TransferError as error:
-                    code, data = error.code, b""
-                host.sendall(_LENGTH.pack(_ERRNO.size + len(data)) + _ERRNO.pack(code) + data)
+            while (message := _receive(host.end)) is not None:
+                self._take(host, message)
         except OSError:
             pass  # the host went away, or the cable was pulled
         finally:
+            host.gone = True
+            host.reads.put(None)
             with self._lock:
                 self._hosts.discard(host)
                 self._release(host)
-            host.close()
+            with host.sending:
+                host.end.close()
 
-    def _answer(self, host: socket.socket, message: bytes) -> bytes:
+    def _take(self, host: _Host, message: bytes) -> None:
+        tag = 0
         try:
-            operation, fields = Operation(message[0]), message[1:]
-            if operation is Operation.CONTROL:
-                return self._device.control(_control_request(fields))
+            (tag,) = TAG.unpack_from(message)
+            operation, fields = Operation(message[TAG.size]), message[TAG.size + 1 :]
             if operation is Operation.BULK_READ:
-                return self._bulk_read(host, fields)
-        except (ValueError, IndexError, struct.error) as error:
-            raise TransferError(errno.EINVAL) from error
+                host.reads.put(_read_request(tag, fields))
+            elif operation is Operation.CANCEL:
+                host.cancelled.update(tag for tag in TAG.unpack(fields) if tag > host.answered)
+            else:
+                host.answer(tag, 0, self._answer(host, operation, fields))
+        except TransferError as error:
+            host.answer(tag, error.code)
+        except (ValueError, IndexError, struct.error):
+            host.answer(tag, errno.EINVAL)
+
+    def _answer(self, host: _Host, operation: Operation, fields: bytes) -> bytes:
+        if operation is Operation.CONTROL:
+            return self._device.control(_control_request(fields))
         if operation is Operation.CLAIM:
             self._wait_for_the_dead(host)
         with self._lock:
@@ -220,35 +213,59 @@ class UsbSocketServer:
             self._device.reset()
         return b""
 
-    def _bulk_read(self, host: socket.socket, fields: bytes) -> bytes:
-        _, size, timeout_ms, requested_ns = _BULK.unpack(fields)
-        if self._owner is not host:
-            raise TransferError(errno.EACCES)
-        now_ns = time.monotonic_ns()
-        return self._device.bulk_read(size, min(requested_ns, now_ns), now_ns + timeout_ms * 1_000_000)
+    def _serve_reads(self, host: _Host) -> None:
+        while (read := host.reads.get()) is not None and not host.gone:
+            try:
+                host.answer(read.tag, 0, self._bulk_read(host, read))
+            except TransferError as error:
+                host.answer(read.tag, error.code)
+            host.answered = read.tag
+            host.cancelled.discard(read.tag)
 
-    def _wait_for_the_dead(self, host: socket.socket) -> None:
+    def _bulk_read(self, host: _Host, read: _Read) -> bytes:
+        """In slices, between which it can be cancelled without losing data."""
+        while not host.gone:
+            if read.tag in host.cancelled:
+                raise TransferError(errno.ECANCELED)
+            if self._owner is not host:
+                raise TransferError(errno.EACCES)
+            until_ns = min(read.deadline_ns, time.monotonic_ns() + _SLICE_NS)
+            try:
+                return self._device.bulk_read(read.size, read.requested_ns, until_ns)
+            except TransferError as error:
+                if error.code != errno.ETIMEDOUT or until_ns == read.deadline_ns:
+                    raise
+        raise TransferError(errno.ENODEV)
+
+    def _wait_for_the_dead(self, host: _Host) -> None:
         """A kernel releases a dead client's claim at once; here its thread must notice first."""
         deadline = time.monotonic() + _NOTICE_S
         while self._owner not in (None, host) and time.monotonic() < deadline:
             time.sleep(0.005)
 
-    def _release(self, host: socket.socket) -> None:
+    def _release(self, host: _Host) -> None:
         if self._owner is host:
             self._owner = None
 
 
+def _read_request(tag: int, fields: bytes) -> _Read:
+    _, size, timeout_ms, requested_ns = BULK.unpack(fields)
+    now_ns = time.monotonic_ns()
+    deadline_ns = now_ns + timeout_ms * 1_000_000 if timeout_ms else _NEVER_NS
+    return _Read(tag, size, min(requested_ns, now_ns), deadline_ns)
+
+
 def _control_request(fields: bytes) -> ControlRequest:
-    request_type, request, value, index, length, _ = _CONTROL.unpack_from(fields)
-    return ControlRequest(request_type, request, value, index, length, fields[_CONTROL.size :])
+    request_type, request, value, index, length, _ = CONTROL.unpack_from(fields)
+    return ControlRequest(request_type, request, value, index, length, fields[CONTROL.size :])
 
 
 def _receive(end: socket.socket) -> bytes | None:
     """One message; None if the far end closed or sends what cannot be one."""
-    header = _receive_exactly(end, _LENGTH.size)
+    header = _receive_exactly(end, LENGTH.size)
     if header is None:
         return None
-    (length,) = _LENGTH.unpack(header)
+    (length,) = LENGTH.unpack(header)
     return _receive_exactly(end, length) if 0 < length <= MAX_MESSAGE_BYTES else None
 
 

@@ -8,7 +8,7 @@ from power.energy.uncertainty import (
     MeasuredRecording,
     UncertaintyPart,
     combined_half_width_j,
-    error_limits,
+    error_factors,
     error_sensitivities,
     gross_energy,
     idle_energy,
@@ -19,6 +19,6 @@ from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
 __all__ = [
     "DEFAULT_POLICY", "IDLE_PARTS", "Baseline", "EnergyBudget", "EnergyIndex", "GapPolicy",
     "MeasuredRecording", "MeasuredWindow", "RecordedEnergy", "UncertaintyPart", "Window", "WindowEnergy",
-    "combined_half_width_j", "error_limits", "error_sensitivities", "gross_energy", "idle_energy",
+    "combined_half_width_j", "error_factors", "error_sensitivities", "gross_energy", "idle_energy",
     "integrate", "integrate_recording", "measure_baseline", "measure_energy", "measure_windows", "net_energy",
 ]  # fmt: skip

@@ -44,7 +44,7 @@ class EnergyIndex:
     """
 
     def __init__(self, recording: Recording, policy: GapPolicy = DEFAULT_POLICY) -> None:
-        info, index, timebase = recording.record.info, recording.index, recording.record.timebase
+        info, index, timebase = recording.info, recording.index, recording.record.timebase
         self.recording = recording
         self.policy = policy
         self.channels = RangeChannels.of(info.accuracy)
@@ -96,7 +96,7 @@ class EnergyIndex:
     def integrate(self, windows: Sequence[Window]) -> tuple[WindowEnergy, ...]:
         """Energy of each window."""
         record = self.recording.record
-        return window_energies(windows, self.sums(windows), record.info, self.policy, record.findings)
+        return window_energies(windows, self.sums(windows), self.recording.info, self.policy, record.findings)
 
     def power_w(self, start_ns: int, end_ns: int) -> NDArray[np.float64]:
         """The power of each sample from a time up to, but not including, another."""
@@ -198,9 +198,7 @@ class EnergyIndex:
         loaded = -1
         for i, (b, j, is_upper) in enumerate(zip(batch.tolist(), row.tolist(), upper.tolist(), strict=True)):
             if b != loaded:
-                columns = self.recording.batch(b)
-                current_a = columns.column("current_a").to_numpy()
-                voltage_v = columns.column("voltage_v").to_numpy()
+                current_a, voltage_v = self.recording.values(b)
                 loaded = b
             side = slice(j, None) if is_upper else slice(0, j + 2)
             values = self.channels.values(current_a[side], voltage_v[side])

@@ -57,8 +57,8 @@ def measure_energy(
     # The window is in the recording's own time, so there is no clock to align.
     (measured,) = measure_windows(recording, [window], sync_uncertainty_s=0.0)
     usable = measured.energy.valid
-    accuracy = recording.record.info.accuracy
-    budget = gross_energy([MeasuredRecording((measured,), accuracy)]) if usable else None
+    session = MeasuredRecording((measured,), recording.info.accuracy, notes=recording.notes)
+    budget = gross_energy([session]) if usable else None
     return RecordedEnergy(window, measured.energy, budget)
 
 
@@ -67,12 +67,18 @@ def _window(recording: Recording, start_s: float | None, end_s: float | None) ->
         raise DataQualityError(f"{recording.folder}: holds no samples", hint="record again")
     first_ns = int(recording.block(0).t_ns[0])
     last_ns = int(recording.block(len(recording) - 1).t_ns[-1]) + recording.record.info.hold_ns
+    length_s = (last_ns - first_ns) * 1e-9
+    # Compared as they were given: what is no number has no nanoseconds.
+    if not all(math.isfinite(t_s) for t_s in (start_s, end_s) if t_s is not None):
+        raise _no_time(recording, start_s or 0.0, length_s if end_s is None else end_s, length_s)
     start_ns = first_ns if start_s is None else first_ns + round(start_s * 1e9)
     end_ns = last_ns if end_s is None else first_ns + round(end_s * 1e9)
     if not first_ns <= start_ns < end_ns <= last_ns:
-        raise ConfigError(
-            f"{recording.folder}: no time from {(start_ns - first_ns) * 1e-9:g} s"
-            f" to {(end_ns - first_ns) * 1e-9:g} s",
-            hint=f"it lasts {(last_ns - first_ns) * 1e-9:.3f} s",
-        )
+        raise _no_time(recording, (start_ns - first_ns) * 1e-9, (end_ns - first_ns) * 1e-9, length_s)
     return Window(start_ns, end_ns)
+
+
+def _no_time(recording: Recording, start_s: float, end_s: float, length_s: float) -> ConfigError:
+    return ConfigError(
+        f"{recording.folder}: no time from {start_s:g} s to {end_s:g} s", hint=f"it lasts {length_s:.3f} s"
+    )

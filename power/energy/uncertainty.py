@@ -9,14 +9,22 @@ make the interval of a few repeats narrower: it lowers the t more than it adds.
 ``instrument``
     Gain and offset errors of the instrument, constant over a recording, separate for each range and for
     voltage. Data-sheet limits are taken as 95 % limits of a normal distribution (that is how
-    `power.model.RangeAccuracy` defines them), so the standard uncertainty is the limit over 1.96. Being
-    constant they do not average out over repeats. In a net energy, an offset that acts on idle and on the
-    work alike cancels.
+    `power.model.RangeAccuracy` defines them), so the standard uncertainty is the limit over 1.96. With a
+    calibration they are what it leaves (`power.correction`), correlations included. Being constant they do
+    not average out over repeats. In a net energy, an offset that acts on idle and on the
+    work alike cancels. The step of the readings counts too: a load that stays between two steps is read
+    wrong by the same part of a step in every sample, anywhere up to half of it (a uniform distribution).
+    Noise of more than a step would average this out, but nothing shows that there is enough of it, so it
+    never does here. Idle lies elsewhere between its steps than the work: the two errors do not cancel.
 ``clock``
     The place of the windows on the sample clock is known to ``sync_uncertainty_s``, one error for all
-    windows of a session. The energy is recomputed with the windows moved by that much both ways; the root
+    windows of a recording. The energy is recomputed with the windows moved by that much both ways; the root
     mean square change is the standard uncertainty. For work between idle it is |P_in - P_out| times the
     uncertainty.
+``extent``
+    Time beside a window that may belong to it (`MeasuredWindow.beside_s`): the window may be longer by any
+    part of it, a uniform distribution whose far end is taken on both sides. In a net energy, what it draws
+    beyond idle. It has a sign, so it stays in between recordings too.
 ``noise``
     White noise and the sampling of jumps (see `power.energy.measurement`); slow noise of the instrument as
     far as idle intervals show it (see `power.energy.baseline`). Without them, it is left to the offset
@@ -26,10 +34,10 @@ make the interval of a few repeats narrower: it lowers the t more than it adds.
 ``baseline``
     Only in a net energy: the mean idle power is not exactly known, and it may not have drifted evenly.
 ``repeats``
-    The mean of n repetitions. Windows of one session are the repetitions if there is only one; with
-    several, session means are, because windows of a session resemble each other. What differs from one
-    repetition to the next (noise and loss within a session, clock and baseline between sessions) is
-    already in their scatter and is not counted twice. The clock stays in between sessions too, because a
+    The mean of n repetitions. Windows of one recording are the repetitions if there is only one; with
+    several, their means are, because windows of a recording resemble each other. What differs from one
+    repetition to the next (noise and loss within a recording, clock and baseline between recordings) is
+    already in their scatter and is not counted twice. The clock stays in between recordings too, because a
     misplaced window around isolated work never gains energy: the error has a sign.
 
 With a single window the interval is about that window only. How much another run would differ cannot be
@@ -83,7 +91,7 @@ class EnergyBudget(ClosedModel):
         half_width_j: The interval is ``value_j`` plus or minus this.
         parts: What it is made of.
         n: Windows behind the value.
-        sessions: Sessions that they come from.
+        recordings: Recordings that they come from.
         sd_j: Standard deviation between repetitions; None with fewer than two.
         covers: What the interval is about.
         method: How the parts were combined.
@@ -94,7 +102,7 @@ class EnergyBudget(ClosedModel):
     half_width_j: float = Field(ge=0)
     parts: dict[str, UncertaintyPart]
     n: int = Field(ge=1)
-    sessions: int = Field(ge=1)
+    recordings: int = Field(ge=1)
     sd_j: float | None = Field(default=None, ge=0)
     covers: Literal["this window", "the mean of repeated windows"]
     method: str = METHOD
@@ -113,40 +121,42 @@ class EnergyBudget(ClosedModel):
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRecording:
-    """Windows of the same work in one recording, with one clock fit: one session of measuring.
+    """Windows of the same work in one recording, with one clock fit: one repetition.
 
     Attributes:
         windows: In the order of time.
         accuracy: What the instrument's maker, or a calibration, states.
         baseline: Idle power around the work; needed for a net energy.
+        notes: What a reader should know about its readings.
     """
 
     windows: tuple[MeasuredWindow, ...]
     accuracy: Accuracy
     baseline: Baseline | None = None
+    notes: tuple[str, ...] = ()
 
 
-def gross_energy(sessions: Sequence[MeasuredRecording]) -> EnergyBudget:
+def gross_energy(recordings: Sequence[MeasuredRecording]) -> EnergyBudget:
     """Energy drawn in a window, or on average in repeated windows, whatever the device used it for.
 
     Raises:
         DataQualityError: A window is invalid, or there is none.
     """
-    return _interval(sessions, net=False)
+    return _interval(recordings, net=False)
 
 
-def net_energy(sessions: Sequence[MeasuredRecording]) -> EnergyBudget:
+def net_energy(recordings: Sequence[MeasuredRecording]) -> EnergyBudget:
     """Gross energy minus idle power times duration.
 
     Raises:
-        DataQualityError: A window is invalid, there is none, or a session has no baseline.
+        DataQualityError: A window is invalid, there is none, or a recording has no baseline.
     """
-    for session in sessions:
-        if session.baseline is None:
+    for recording in recordings:
+        if recording.baseline is None:
             raise DataQualityError(
                 "net energy needs idle power", hint="record idle before and after the work"
             )
-    return _interval(sessions, net=True)
+    return _interval(recordings, net=True)
 
 
 def combined_half_width_j(parts: Mapping[str, UncertaintyPart]) -> float:
@@ -154,8 +164,8 @@ def combined_half_width_j(parts: Mapping[str, UncertaintyPart]) -> float:
     return math.hypot(*(part.half_width_j for part in parts.values()))
 
 
-def _interval(sessions: Sequence[MeasuredRecording], *, net: bool) -> EnergyBudget:
-    views = [_View(session, net=net) for session in sessions if session.windows]
+def _interval(recordings: Sequence[MeasuredRecording], *, net: bool) -> EnergyBudget:
+    views = [_View(recording, net=net) for recording in recordings if recording.windows]
     n = sum(len(view.windows) for view in views)
     if not n:
         raise DataQualityError("no window to compute an energy from")
@@ -165,7 +175,10 @@ def _interval(sessions: Sequence[MeasuredRecording], *, net: bool) -> EnergyBudg
         "instrument": UncertaintyPart(standard_j=_instrument_j(views)),
         "clock": UncertaintyPart(standard_j=float(np.mean([view.clock_j for view in views]))),
     }
-    if single is not None:  # between sessions these parts are in the scatter already
+    extent_j = float(np.mean([view.extent_j for view in views]))
+    if extent_j:
+        parts["extent"] = UncertaintyPart(standard_j=extent_j)
+    if single is not None:  # between recordings these parts are in the scatter already
         parts |= single.parts_within(net=net)
     sd_j = None
     if len(repetitions) > 1:
@@ -177,7 +190,7 @@ def _interval(sessions: Sequence[MeasuredRecording], *, net: bool) -> EnergyBudg
         half_width_j=combined_half_width_j(parts),
         parts=parts,
         n=n,
-        sessions=len(views),
+        recordings=len(views),
         sd_j=sd_j,
         covers="this window" if n == 1 else "the mean of repeated windows",
         notes=_notes(views, repetitions, n=n, net=net),
@@ -185,43 +198,60 @@ def _interval(sessions: Sequence[MeasuredRecording], *, net: bool) -> EnergyBudg
 
 
 def _instrument_j(views: Sequence[_View]) -> float:
-    """Standard uncertainty from gain and offset errors that are the same in all windows.
+    """Standard uncertainty from gain, offset and rounding errors that are the same in all windows.
 
-    Sessions with the same accuracy statement are taken to share one instrument.
+    Recordings with the same accuracy statement are taken to share one instrument.
     """
     variance = 0.0
     for accuracy in dict.fromkeys(view.accuracy for view in views):  # in order: a set's varies by process
         sensitivity = sum(view.sensitivity for view in views if view.accuracy == accuracy) / len(views)
-        variance += float(np.sum((sensitivity * error_limits(accuracy) / NORMAL_95) ** 2))
+        variance += float(np.sum((sensitivity @ error_factors(accuracy) / NORMAL_95) ** 2))
     return math.sqrt(variance)
 
 
-def error_limits(accuracy: Accuracy) -> np.ndarray:
-    """95 % limits in the order of `error_sensitivities`."""
-    gains = [part.gain_rel for part in accuracy.current]
-    offsets = [part.offset_a for part in accuracy.current]
-    return np.array([*gains, *offsets, accuracy.voltage_gain_rel, accuracy.voltage_offset_v])
+_STEP_LIMIT = NORMAL_95 / math.sqrt(12)
+"""Of one step: the standard deviation of a uniform distribution over it, as a 95 % limit of a normal one."""
 
 
-def error_sensitivities(energy: WindowEnergy) -> np.ndarray:
-    """How much the energy changes per unit of each error: by range, then for voltage."""
+def error_factors(accuracy: Accuracy) -> np.ndarray:
+    """How independent errors (columns) move what `error_sensitivities` lists (rows), 95 % limits.
+
+    An unknown step counts as none.
+    """
+    scale = accuracy.scale_factors()
+    steps = [*(part.step_a or 0.0 for part in accuracy.current), accuracy.voltage_step_v or 0.0]
+    rounding = np.diag([_STEP_LIMIT * step for step in (*steps, *steps)])
+    none = np.zeros((len(scale), len(rounding)))
+    return np.block([[scale, none], [np.zeros((len(rounding), scale.shape[1])), rounding]])
+
+
+def error_sensitivities(energy: WindowEnergy, *, idle: bool = False) -> np.ndarray:
+    """How much the energy changes per unit of each error.
+
+    In order: gain by range, offset by range, gain and offset of voltage; rounding by range and of voltage,
+    first while working, then while idle.
+    """
     total = [energy.energy_j or 0.0, energy.charge_c or 0.0]
-    return np.array([*energy.range_energy_j, *energy.range_volt_s, *total])
+    rounding = [*energy.range_volt_s, energy.charge_c or 0.0]
+    nothing = [0.0] * len(rounding)
+    by_load = (*nothing, *rounding) if idle else (*rounding, *nothing)
+    return np.array([*energy.range_energy_j, *energy.range_volt_s, *total, *by_load])
 
 
 class _View:
-    """A session as gross or net energies."""
+    """A recording as gross or net energies."""
 
-    def __init__(self, session: MeasuredRecording, *, net: bool) -> None:
-        for window in session.windows:
+    def __init__(self, recording: MeasuredRecording, *, net: bool) -> None:
+        for window in recording.windows:
             if not window.energy.valid:
                 raise DataQualityError(
                     f"window {window.energy.label!r}: {'; '.join(window.energy.problems)}",
                     hint="leave it out, or repeat the measurement",
                 )
-        self.windows = session.windows
-        self.accuracy = session.accuracy
-        self.baseline = session.baseline
+        self.windows = recording.windows
+        self.accuracy = recording.accuracy
+        self.notes = recording.notes
+        self.baseline = recording.baseline
         self.duration_s = float(np.mean([e.energy.duration_s for e in self.windows]))
         sensitivities = np.array([error_sensitivities(e.energy) for e in self.windows])
         values = np.array([e.energy.energy_j or 0.0 for e in self.windows])
@@ -229,6 +259,10 @@ class _View:
             idle = [idle_energy(self.baseline, e.energy) for e in self.windows]
             values = values - [power_j for power_j, _ in idle]
             sensitivities = sensitivities - [sensitivity for _, sensitivity in idle]
+        beside = [e.beside_j for e in self.windows]
+        if net and self.baseline is not None:
+            beside = [e.beside_j - self.baseline.power_at(e.energy.end_ns) * e.beside_s for e in self.windows]
+        self.extent_j = abs(float(np.mean(beside))) / math.sqrt(3.0)
         self.values_j = values
         self.sensitivity = sensitivities.mean(axis=0)
 
@@ -240,7 +274,7 @@ class _View:
         return math.sqrt((earlier**2 + later**2) / 2)
 
     def parts_within(self, *, net: bool) -> dict[str, UncertaintyPart]:
-        """What is known about the session beyond the scatter of its windows."""
+        """What is known about the recording beyond the scatter of its windows."""
         windows = [e.energy for e in self.windows]
         noise = []
         parts = {}
@@ -265,14 +299,18 @@ def idle_energy(baseline: Baseline, energy: WindowEnergy) -> tuple[float, np.nda
         weight * energy.duration_s / interval.energy.duration_s
         for weight, interval in zip(weights, baseline.intervals, strict=True)
     ]
-    sensitivity = np.sum(
-        [s * error_sensitivities(i.energy) for s, i in zip(scales, baseline.intervals, strict=True)], axis=0
-    )
-    return float(sensitivity[-2]), sensitivity
+    parts = [
+        (scale * (interval.energy.energy_j or 0.0), scale * error_sensitivities(interval.energy, idle=True))
+        for scale, interval in zip(scales, baseline.intervals, strict=True)
+    ]
+    return math.fsum(energy_j for energy_j, _ in parts), np.sum([s for _, s in parts], axis=0)
 
 
 def _notes(views: Sequence[_View], repetitions: np.ndarray, *, n: int, net: bool) -> tuple[str, ...]:
     notes = [f"instrument: {source}" for source in dict.fromkeys(view.accuracy.source for view in views)]
+    notes += [note for view in views for note in view.notes]
+    if not all(view.accuracy.steps_known for view in views):
+        notes.append("instrument: the step of its readings is not on record, so it is not in the interval")
     if n == 1:
         notes.append("one window: how much another run would differ is not known")
     if any(view.baseline is None for view in views):
@@ -280,7 +318,7 @@ def _notes(views: Sequence[_View], repetitions: np.ndarray, *, n: int, net: bool
     elif net and any(view.baseline is not None and view.baseline.after is None for view in views):
         notes.append("no idle interval after the work: a drift of idle power cannot be seen")
     if len(views) == 1 and _resemble_neighbours(repetitions):
-        notes.append("neighbouring windows resemble each other: repeat in separate sessions")
+        notes.append("neighbouring windows resemble each other: repeat in separate recordings")
     notes += [note for view in views for e in view.windows for note in e.energy.notes]
     return tuple(dict.fromkeys(notes))
 

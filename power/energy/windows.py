@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,9 @@ from power.recording.channels import CURRENT, POWER, RangeChannels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+REMARKED = ("pause", "late_data")
+"""Findings that every window repeats which they touch: nothing arrived there for a while."""
 
 LOSS_UNKNOWN = "the instrument cannot tell whether samples were lost"
 
@@ -44,14 +47,21 @@ class GapPolicy(ClosedModel):
         bridge_up_to_s: Gaps up to this long are bridged by a straight line. On a synthetic epoch that
             costs less than 0.06 % for gaps of 50 ms and 0.3 % for gaps of 0.5 s.
         max_lost_fraction: A window that lost more is invalid; 0.1 % is EnergyRunner's limit.
+        max_lost_averages: The same for rows that are averages: software that leaves one out does not choose
+            it by the load, and what it may hide is in the interval (ADR-0031).
     """
 
     bridge_up_to_s: float = Field(default=0.05, ge=0)
     max_lost_fraction: float = Field(default=0.001, ge=0, le=1)
+    max_lost_averages: float = Field(default=0.02, ge=0, le=1)
 
     def longest_bridge_s(self, rate_hz: float) -> float:
         """The longest gap that is bridged at this sample rate; that of a single lost sample always is."""
         return max(self.bridge_up_to_s, ONE_LOST_PERIODS / rate_hz)
+
+    def largest_loss(self, info: InstrumentInfo) -> float:
+        """The share that a window may lose."""
+        return max(self.max_lost_fraction, self.max_lost_averages if info.hold_ns else 0.0)
 
 
 DEFAULT_POLICY = GapPolicy()
@@ -155,8 +165,7 @@ def window_energies(
     findings: tuple[Finding, ...],
 ) -> tuple[WindowEnergy, ...]:
     """Sums as results, each with its problems."""
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    judge = _Judge(sums, policy, policy.longest_bridge_s(info.rate_hz), errors)
+    judge = _Judge(sums, policy, policy.longest_bridge_s(info.rate_hz), policy.largest_loss(info), findings)
     range_j, range_vs = RangeChannels.of(info.accuracy).by_range(sums.integrals)
     energy_j, charge_c = sums.integrals[[POWER, CURRENT]].tolist()
     loss_known = (~sums.unknown & (info.loss is Loss.COUNTED)).tolist()
@@ -178,7 +187,7 @@ def window_energies(
                 range_energy_j=() if unusable else range_j[i],
                 range_volt_s=() if unusable else range_vs[i],
                 problems=(*unusable, *doubtful),
-                notes=() if loss_known[i] else (LOSS_UNKNOWN,),
+                notes=(*(() if loss_known[i] else (LOSS_UNKNOWN,)), *judge.remarks(i, window)),
             )
         )
     return tuple(found)
@@ -191,7 +200,8 @@ class _Judge:
     sums: WindowSums
     policy: GapPolicy
     longest_bridge_s: float
-    errors: Sequence[Finding]
+    largest_loss: float
+    findings: Sequence[Finding]
 
     def lost_fraction(self, i: int, window: Window) -> float:
         """Share of the window's time that lost samples stand for."""
@@ -206,12 +216,21 @@ class _Judge:
             unusable.append("no sample lies inside")
         doubtful = []
         lost = self.lost_fraction(i, window)
-        if lost > self.policy.max_lost_fraction:
-            doubtful.append(
-                f"{lost:.3%} of the samples were lost, {self.policy.max_lost_fraction:.3%} are allowed"
-            )
-        doubtful += [f"{e.code}: {e.message}" for e in self.errors if self._touches(e, i)]
+        if lost > self.largest_loss:
+            doubtful.append(f"{lost:.3%} of the samples were lost, {self.largest_loss:.3%} are allowed")
+        doubtful += self._said(i, lambda finding: finding.severity is Severity.ERROR)
         return unusable, doubtful
+
+    def remarks(self, i: int, window: Window) -> list[str]:
+        """What a reader should know although it spoils nothing."""
+        said = self._said(i, lambda finding: finding.code in REMARKED)
+        lost = self.lost_fraction(i, window)
+        if self.policy.max_lost_fraction < lost <= self.largest_loss:
+            said.append(f"{lost:.3%} of the rows are missing: the interval holds what they may hide")
+        return said
+
+    def _said(self, i: int, which: Callable[[Finding], bool]) -> list[str]:
+        return [f"{f.code}: {f.message}" for f in self.findings if which(f) and self._touches(f, i)]
 
     def _outside(self, window: Window) -> list[str]:
         if window.end_ns <= window.start_ns:

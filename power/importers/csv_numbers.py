@@ -23,6 +23,11 @@ CHUNK_ROWS = 8192
 LONGEST_LINE = 4096  # bytes; a line of numbers is a hundredth of that, a file without lines is all of it
 LISTED = 5
 
+PLAIN_CSV = (
+    "take the file as it was exported: commas between columns, decimal points, UTF-8. A spreadsheet may have "
+    "saved it with semicolons or decimal commas"
+)
+
 # float() would also take nan, inf and 1_000. A cell that a spreadsheet would run as a formula is no number.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _UTF_16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -70,6 +75,8 @@ class NumberFile:
             raise DataQualityError(
                 f"{self.path}: the first line is no CSV text ({error})", hint="save the file as UTF-8 CSV"
             ) from error
+        if len(names) == 1:
+            raise DataQualityError(f"{self.path}: one column only: {names[0]!r:.80}", hint=PLAIN_CSV)
         self._width = len(names)
         return [name.strip() for name in names]
 
@@ -140,12 +147,13 @@ class NumberFile:
         self.bad_rows += 1
         if len(self.bad_examples) < LISTED:
             # repr, because a message may end up in a terminal or a spreadsheet
-            self.bad_examples.append(f"line {number}: {line[:60]!r}")
+            text = line[:60].rstrip(b"\r\n").decode(errors="replace")
+            self.bad_examples.append(f"line {number}: {text!r}")
         if self.bad_rows > self.max_bad_rows:
             raise DataQualityError(
                 f"{self.path}: more than {self.max_bad_rows} rows are not {self._width} numbers: "
                 + "; ".join(self.bad_examples),
-                hint="check that the file is what it should be, and that no other program edited it",
+                hint=PLAIN_CSV,
             )
 
     def _count_decimals(self, lines: list[bytes]) -> list[int]:

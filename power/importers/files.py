@@ -9,6 +9,7 @@ from typing import BinaryIO
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.records import file_sha256, new_folder
 from power.importers import powertool_binary, powertool_csv, pymonsoon_csv
+from power.importers.csv_numbers import PLAIN_CSV
 from power.importers.source import MAX_BAD_ROWS, Channel, Facts, ImportOptions, Source, write_source
 from power.model import Accuracy
 from power.recording.records import RecordingRecord
@@ -72,8 +73,10 @@ def find_format(path: Path, head: bytes) -> str:
     for name, looks_like in _LOOKS_LIKE.items():
         if looks_like(head):
             return name
+    if not head:
+        raise DataQualityError(f"{path}: the file is empty", hint="copy it, or export it, again")
     raise DataQualityError(
         f"{path}: none of the formats that can be imported ({', '.join(READERS)})",
-        hint='a CSV file begins with its header line: "Time (s),Main Avg Current (mA),..." of PowerTool, or '
-        '"Time(ms),Main(mA),..." of the vendor\'s Python package; save it as UTF-8',
+        hint='a CSV file begins with "Time (s),Main Avg Current (mA),..." (PowerTool) or "Time(ms),Main(mA),'
+        f"...\" (the vendor's Python package), a .pt4 or .pt5 with 1024 bytes; {PLAIN_CSV}",
     )

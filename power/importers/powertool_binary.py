@@ -24,8 +24,8 @@ import numpy as np
 
 from joulefleet.errors import DataQualityError
 from joulefleet.records import storage_error
-from power.importers.source import Channel, Facts, ImportOptions, Source, resolution_only
-from power.model import FindingLog, InstrumentInfo, RangeAccuracy, SampleBlock, Severity
+from power.importers.source import Channel, Facts, ImportOptions, ReadingSteps, Source
+from power.model import FindingLog, InstrumentInfo, SampleBlock, Severity
 from power.timebase import Timebase
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
             hint=f"it holds {' and '.join(header.channels)}: take --channel",
         )
     samples = _Samples(path, file, header, channel)
-    accuracy = options.accuracy or resolution_only(f"a .pt{header.version} file", *_steps(header, samples))
     info = InstrumentInfo(
         kind=f"import:powertool-pt{header.version}",
         serial=header.text(36, 20),
@@ -106,7 +105,7 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
         rate_hz=header.rate_hz,
         tick_hz=header.rate_hz,
         uniform_ticks=True,
-        accuracy=accuracy,
+        accuracy=_steps(header, samples).accuracy(options.accuracy),
         facts={**facts, **_facts(header), "volt_step_v": samples.volt_step},
     )
     return Source(info, samples.blocks(), samples.finish)
@@ -165,13 +164,11 @@ def _facts(header: _Header) -> Facts:
     return facts
 
 
-def _steps(header: _Header, samples: _Samples) -> tuple[tuple[RangeAccuracy, ...], float]:
-    """Half a step of current in each range, and of voltage."""
-    volts = samples.volt_step * (2 if header.version == 4 else 0.5)  # the two lowest bits are no part of it
+def _steps(header: _Header, samples: _Samples) -> ReadingSteps:
+    """Of a .pt4, the lowest bit of a current and the two lowest of a voltage are no part of it."""
     if header.version == 5:
-        return (RangeAccuracy(name="all", gain_rel=0.0, offset_a=0.5e-6),), volts
-    fine = RangeAccuracy(name="fine", up_to_a=FINE_UP_TO_A, gain_rel=0.0, offset_a=1e-6)
-    return (fine, RangeAccuracy(name="coarse", gain_rel=0.0, offset_a=1e-6 * COARSE)), volts
+        return ReadingSteps("a .pt5 file", 1e-6, samples.volt_step)
+    return ReadingSteps("a .pt4 file", 2e-6, 4 * samples.volt_step, FINE_UP_TO_A, 2e-6 * COARSE)
 
 
 class _Samples:

@@ -24,13 +24,12 @@ import numpy as np
 
 from joulefleet.errors import DataQualityError
 from power.importers.csv_numbers import CsvChunk, CsvColumn, NumberFile, enough, required
-from power.importers.source import Channel, Facts, ImportOptions, Source, resolution_only
+from power.importers.source import Channel, Facts, ImportOptions, ReadingSteps, Source
 from power.model import (
     AVERAGES_FACT,
     FindingLog,
     InstrumentInfo,
     Loss,
-    RangeAccuracy,
     SampleBlock,
     SampleClock,
     Severity,
@@ -61,9 +60,8 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
     chunks = _checked(path, rows.chunks(file), columns["time"])
     first = enough(path, chunks)
     period_s = float(np.median(np.diff(columns["time"].of(first))))
-    half_step = {name: 0.5 * 10.0 ** -rows.decimals[c.position] * c.scale for name, c in columns.items()}
-    current = RangeAccuracy(name="all", gain_rel=0.0, offset_a=half_step["current"])
-    resolution = resolution_only("a PowerTool CSV", (current,), half_step["voltage"])
+    step = {name: 10.0 ** -rows.decimals[c.position] * c.scale for name, c in columns.items()}
+    steps = ReadingSteps("a PowerTool CSV", step["current"], step["voltage"])
     info = InstrumentInfo(
         kind=KIND,
         emulated=False,
@@ -72,11 +70,11 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
         uniform_ticks=False,
         timing=SampleClock.INSTRUMENT,
         loss=Loss.UNKNOWN,
-        accuracy=options.accuracy or resolution,
+        accuracy=steps.accuracy(options.accuracy),
         facts={**facts, AVERAGES_FACT: True},
     )
     blocks = _Blocks(period_s)
-    power = _PowerCheck(half_step)
+    power = _PowerCheck({name: value / 2 for name, value in step.items()})
 
     def samples() -> Iterator[SampleBlock]:
         for chunk in chain([first], chunks):

@@ -20,10 +20,11 @@ import numpy as np
 
 from joulefleet.errors import DataQualityError
 from power.importers.csv_numbers import CsvChunk, CsvColumn, NumberFile, enough, required
-from power.importers.source import Facts, ImportOptions, Source, resolution_only
-from power.model import FindingLog, InstrumentInfo, Loss, RangeAccuracy, SampleBlock, Severity
+from power.importers.source import Facts, ImportOptions, ReadingSteps, Source
+from power.model import FindingLog, InstrumentInfo, Loss, SampleBlock, Severity
 from power.recording.checks import SampleChecks
 from power.timebase import Timebase, TimebaseFitter
+from power.wire.hvpm_scaling import ADC_VOLT, REFERENCE_SHARE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,12 +52,15 @@ _COLUMNS = {
     "usb": {"usb(ma)": "current", "usb voltage(v)": "voltage"},
     "aux": {"aux(ma)": "current"},
 }
-_HALF_STEP_V = 125e-6  # 62.5 uV of the converter times 4 on an HVPM's main channel
+# Numbers are printed in full, so the converter's steps are left. The file does not tell the unit: the widest
+# of an HVPM and a reflashed LVPM, with factory scales.
+_COUNTS = REFERENCE_SHARE * 0x7FFF
+_STEPS = ReadingSteps("the vendor's CSV", 36.5e-3 / _COUNTS, 4 * ADC_VOLT, 36.5e-3, 6.4 / _COUNTS)
 
 
 def looks_like(head: bytes) -> bool:
     """Whether a file begins with the header of such a CSV."""
-    return head.removeprefix(b"\xef\xbb\xbf").lower().startswith(b"time(ms),")
+    return head.removeprefix(b"\xef\xbb\xbf").replace(b'"', b"").lower().startswith(b"time(ms),")
 
 
 def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> Source:
@@ -66,7 +70,6 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
     chunks = rows.chunks(file)
     first = enough(path, chunks)
     whole_seconds = _whole_seconds(path, columns["time"].of(first))
-    current = RangeAccuracy(name="all", gain_rel=0.0, offset_a=0.0)
     info = InstrumentInfo(
         kind=KIND,
         emulated=False,
@@ -74,7 +77,7 @@ def read(path: Path, file: BinaryIO, options: ImportOptions, facts: Facts) -> So
         tick_hz=RATE_HZ,
         uniform_ticks=True,
         loss=Loss.UNKNOWN,
-        accuracy=options.accuracy or resolution_only("the vendor's CSV", (current,), _HALF_STEP_V),
+        accuracy=_STEPS.accuracy(options.accuracy),
         facts={**facts, "whole_seconds": whole_seconds},
     )
     placed = _Placed(path, leaps=not whole_seconds)

@@ -26,8 +26,14 @@ from power.meters.serial_port import SerialPort, is_real_serial
 from power.meters.streaming import StreamingMeter
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.wire.ina219 import Ina219Decoder, SyncEdge
-from power.wire.ina219_frames import RUN, STOP, Header
-from power.wire.ina219_registers import ABSOLUTE_MAX_V, BUS_LSB_V, MODE_SHUNT_AND_BUS_CONTINUOUS, SHUNT_LSB_V
+from power.wire.ina219_frames import EMULATED_FIRMWARE, RUN, STOP, Header
+from power.wire.ina219_registers import (
+    ABSOLUTE_MAX_V,
+    BUS_LSB_V,
+    MODE_SHUNT_AND_BUS_CONTINUOUS,
+    SHUNT_LSB_V,
+    Config,
+)
 
 Grade = Literal["A", "B"]
 
@@ -40,23 +46,35 @@ _OFFSET_V = {
 _BUS_ERROR_REL = 0.010
 
 
-def ina219_accuracy(grade: Grade, pga: int, shunt_ohm: float, shunt_tolerance: float) -> Accuracy:
+def ina219_accuracy(grade: Grade, settings: Config, shunt_ohm: float, shunt_tolerance: float) -> Accuracy:
     """What the data sheet and the shunt's tolerance allow; independent limits are combined in quadrature.
+
+    The steps are the registers' (the average of several conversions has no finer one), or wider where a
+    conversion has fewer than 12 bits. The data sheet states no offset of the bus voltage but its step.
 
     Args:
         grade: Of the chip.
-        pga: Gain divider 1, 2, 4 or 8.
+        settings: Its configuration register.
         shunt_ohm: Shunt resistance.
         shunt_tolerance: Its relative tolerance.
     """
-    gain_rel = math.hypot(_CURRENT_ERROR_REL[grade], shunt_tolerance)
-    offset_v = math.hypot(_OFFSET_V[grade][pga], SHUNT_LSB_V / 2)
+    pga = settings.pga
+    step_v = SHUNT_LSB_V * settings.shunt_adc.step_lsb
+    current = RangeAccuracy(
+        name=f"pga/{pga}",
+        gain_rel=math.hypot(_CURRENT_ERROR_REL[grade], shunt_tolerance),
+        offset_a=_OFFSET_V[grade][pga] / shunt_ohm,
+        step_a=step_v / shunt_ohm,
+    )
+    bus_step_v = BUS_LSB_V * settings.bus_adc.step_lsb
     return Accuracy(
-        current=(RangeAccuracy(name=f"pga/{pga}", gain_rel=gain_rel, offset_a=offset_v / shunt_ohm),),
+        current=(current,),
         voltage_gain_rel=_BUS_ERROR_REL,
-        voltage_offset_v=BUS_LSB_V / 2,
+        voltage_offset_v=0.0,
+        voltage_step_v=bus_step_v,
         source=f"TI SBOS448G 7.5, INA219{grade}, maxima over temperature, PGA/{pga};"
-        f" shunt {shunt_ohm:g} ohm, tolerance {shunt_tolerance:.2%}; half a step for the converter",
+        f" shunt {shunt_ohm:g} ohm, tolerance {shunt_tolerance:.2%};"
+        f" steps of {step_v * 1e6:g} uV and {bus_step_v * 1e3:g} mV",
     )
 
 
@@ -158,6 +176,12 @@ class Ina219(StreamingMeter):
                 f"ina219 on {self._port.path}: the microcontroller restarted in the middle of a run",
                 hint="power it from another supply than the device under test",
             )
+        if self._ina219_decoder.chip_is_silent:
+            raise MeterError(
+                f"ina219 on {self._port.path}: the board answers, but its INA219 at address"
+                f" 0x{self._header.addr:02X} does not",
+                hint="check the wires SDA, SCL, VCC and GND, and the address set by A0 and A1",
+            )
         if self._first_bytes:
             first, self._first_bytes = self._first_bytes, b""
             return first
@@ -226,11 +250,11 @@ def _info(port: str, header: Header, clock: ClockReading) -> InstrumentInfo:
         firmware=header.fw,
         hardware=f"INA219{header.grade}",
         port=port,
-        emulated=not is_real_serial(port),
+        emulated=header.fw == EMULATED_FIRMWARE or not is_real_serial(port),
         rate_hz=1e6 / header.period_us,
         tick_hz=float(header.clock_hz),
         uniform_ticks=False,
-        accuracy=ina219_accuracy(header.grade, settings.pga, header.shunt_ohm, tolerance),
+        accuracy=ina219_accuracy(header.grade, settings, header.shunt_ohm, tolerance),
         facts={
             "voltage_at": "bus (IN- to ground, the device's side); the source has current x shunt more",
             "shunt_ohm": header.shunt_ohm,

@@ -5,7 +5,6 @@ For boards that cannot be flashed with our sketch. Such a recording says ``timin
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -24,12 +23,10 @@ from power.model import ONE_LOST_PERIODS, Accuracy, InstrumentInfo, Loss, Sample
 from power.wire.decoder import LineBuffer
 from power.wire.ina219_csv import MAX_LINE, SHUNT_TOLERANCE, TICK_HZ, CsvScale, Ina219CsvDecoder
 from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row, known_formats, recognise
+from power.wire.ina219_registers import POWER_ON_CONFIG, Config
 
 LIBRARY_SHUNT_OHM = 0.1
 """The resistance that the common libraries compute with (Adafruit's ``setCalibration_32V_2A``)."""
-
-PRINTED_STEP_V = 0.01
-"""``Serial.print`` of a float gives two decimals."""
 
 HEARD_S = 1.0
 HEARD_ROWS = 20
@@ -79,6 +76,8 @@ class Heard:
 
     format: CsvFormat
     rate_hz: float
+    printed_step_a: float
+    printed_step_v: float
 
 
 class Ina219Csv(StreamingMeter):
@@ -156,7 +155,7 @@ def _listen(port: SerialPort, options: Ina219CsvOptions) -> Heard:
         found = _recognise([line for _, line in lines[1:]], options)
         rate_hz = _rate_hz(lines[1:], found) if found else None
         if found and rate_hz:
-            return Heard(found, rate_hz)
+            return Heard(found, rate_hz, *_printed_steps([line for _, line in lines[1:]], found))
     where = f"ina219-csv on {port.path}"
     if not heard_bytes:
         raise MeterSilent(
@@ -207,22 +206,40 @@ def _arrival_steps(arrivals_s: list[float]) -> list[tuple[float, int]]:
     return [(after - before, readings[after]) for before, after in pairwise(readings)]
 
 
-def _accuracy(options: Ina219CsvOptions, csv_format: CsvFormat) -> Accuracy:
-    """The chip's limits in its widest range (the sketch does not tell), and the rounding of the text."""
+def _printed_steps(lines: list[bytes], csv_format: CsvFormat) -> tuple[float, float]:
+    """Amperes and volts between neighbouring numbers of the text; no volts where it has none."""
+    reader = CsvRowReader(csv_format)
+    for line in lines:
+        reader.read(line)
+    steps = {name: 10.0**-digits for name, digits in reader.decimals.items()}
+    return steps["ma"] * 1e-3, steps.get("bus", steps.get("load", 0.0))
+
+
+def _accuracy(options: Ina219CsvOptions, heard: Heard) -> Accuracy:
+    """The limits of a chip as it powers on, in its widest range (the sketch does not tell); the text's steps.
+
+    A reading is rounded by the chip and again by the text; in the worst case the two errors add.
+    """
     shunt_ohm = options.shunt_ohm or LIBRARY_SHUNT_OHM
-    chip = ina219_accuracy(options.grade, 8, shunt_ohm, options.shunt_tolerance)
-    if csv_format is CsvFormat.MILLIS_CURRENT:
-        changes = {
-            "voltage_gain_rel": options.assumed_voltage_tolerance,
-            "voltage_offset_v": 0.0,
-            "source": f"{chip.source}; voltage assumed",
-        }
+    settings = Config.from_word(POWER_ON_CONFIG)
+    chip = ina219_accuracy(options.grade, settings, shunt_ohm, options.shunt_tolerance)
+    (current,) = chip.current
+    current = current.model_copy(update={"step_a": (current.step_a or 0.0) + heard.printed_step_a})
+    printed = f"current printed in steps of {heard.printed_step_a * 1e3:g} mA"
+    if heard.format is CsvFormat.MILLIS_CURRENT:
+        voltage = (options.assumed_voltage_tolerance, 0.0, "voltage assumed")
     else:
-        changes = {
-            "voltage_offset_v": math.hypot(chip.voltage_offset_v, PRINTED_STEP_V / 2),
-            "source": f"{chip.source}; voltage printed with two decimals",
+        step_v = (chip.voltage_step_v or 0.0) + heard.printed_step_v
+        voltage = (chip.voltage_gain_rel, step_v, f"voltage in steps of {heard.printed_step_v:g} V")
+    return Accuracy.model_validate(
+        {
+            **chip.model_dump(),
+            "current": (current,),
+            "voltage_gain_rel": voltage[0],
+            "voltage_step_v": voltage[1],
+            "source": f"{chip.source}; {printed}, {voltage[2]}",
         }
-    return Accuracy.model_validate({**chip.model_dump(), **changes})
+    )
 
 
 def _info(port: str, options: Ina219CsvOptions, heard: Heard) -> InstrumentInfo:
@@ -236,7 +253,7 @@ def _info(port: str, options: Ina219CsvOptions, heard: Heard) -> InstrumentInfo:
         uniform_ticks=False,
         timing=SampleClock.HOST,
         loss=Loss.UNKNOWN,
-        accuracy=_accuracy(options, heard.format),
+        accuracy=_accuracy(options, heard),
         facts=_facts(options, heard.format),
     )
 

@@ -95,7 +95,8 @@ class Ina219Link:
 
     def stop(self) -> None:
         """End whatever run is under way, and forget what it sent."""
-        self._port.write(STOP)
+        # A new port echoes what arrives until it is set up: the board may have half a line of its own.
+        self._port.write(b"\n" + STOP)
         self._port.drain_input()
 
     def shake_hands(self) -> Header:

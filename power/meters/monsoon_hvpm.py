@@ -17,19 +17,27 @@ from pydantic import Field
 
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import MeterError, UnsafeOutput
-from power.meter import MeterConfig
-from power.meters.hvpm_unit import KIND, USB_ID, HvpmUnit
+from power.meter import MeterConfig, require_no_obstacle
+from power.meters.hvpm_unit import (
+    KIND,
+    USB_ID,
+    HvpmUnit,
+    restore_switch_interval,
+    shorten_switch_interval,
+)
 from power.meters.safety import (
     CurrentLimits,
+    OutputSetting,
     confirmed_voltage,
+    limits_or_old,
     note_settings,
-    passthrough_error,
+    passthrough_on,
     require_safe_current_limit,
-    require_safe_output,
     require_safe_voltage,
+    unsafe_output,
 )
 from power.meters.streaming import StreamingMeter
-from power.meters.usb_link import UsbLink, restore_switch_interval, shorten_switch_interval
+from power.meters.usb_link import UsbLink
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, RATE_UNSURE_FACT, TOLERANCE_FACT
 from power.wire import hvpm_control as wire
@@ -46,8 +54,8 @@ from power.wire.hvpm_scaling import (
 )
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long another thread of this process may keep the reader waiting. The unit's queue overflows after
-3.2 ms; Python's own 5 ms would lose samples whenever something else computes."""
+"""How long another thread of this process may keep the reader waiting. Each transfer that is started again
+lets go of the interpreter: with Python's own 5 ms the queue runs dry whenever something else computes."""
 
 MAX_CALIBRATION_MS = 5000
 """The unit takes up to 65535, but the first sample comes after five, and a recording waits 30 s for it
@@ -140,6 +148,21 @@ class MonsoonHvpm(StreamingMeter):
         """The voltage that the main output is set to; 0 if it is off. Not while sampling."""
         return self._unit.get(Opcode.MAIN_VOLTAGE) / wire.VOLT
 
+    def output_setting(self) -> OutputSetting:
+        """See `power.meters.safety.OutputControl`."""
+        set_v = self.output_voltage_v()
+        return OutputSetting(set_v, self._current_limits(), on=set_v > 0)
+
+    def obstacles(self) -> tuple[MeterError, ...]:
+        """See `power.meter.RefusesSettings`.
+
+        The output is looked at on every channel: whatever is wired to it is what ``voltage_max_v`` is for.
+        """
+        unsafe = unsafe_output(self.config, self.output_voltage_v(), room_v=VOLTAGE_TOLERANCE_V)
+        if self.config.channel == "usb" or self._options.usb_passthrough_off:
+            return unsafe
+        return (*unsafe, *passthrough_on(self.config, self._unit.get(Opcode.USB_PASSTHROUGH)))
+
     def set_voltage(self, voltage_v: float) -> float:
         """Switch the main output on at a voltage.
 
@@ -201,8 +224,20 @@ class MonsoonHvpm(StreamingMeter):
             require_safe_current_limit(self.config, limit_a)
             if not 0 <= limit_a <= top_a:
                 raise UnsafeOutput(f"{KIND}: current limits of this model lie within 0 and {top_a:g} A")
-        self._unit.write(Opcode.RUN_CURRENT_LIMIT, wire.current_limit_raw(model, run_time_a))
-        self._unit.write(Opcode.POWER_UP_CURRENT_LIMIT, wire.current_limit_raw(model, power_up_a))
+        opcodes = Opcode.RUN_CURRENT_LIMIT, Opcode.POWER_UP_CURRENT_LIMIT
+        before = [self._unit.get(opcode) for opcode in opcodes]
+        wanted = [wire.current_limit_raw(model, limit_a) for limit_a in (run_time_a, power_up_a)]
+
+        def change(values: list[int]) -> CurrentLimits:
+            for opcode, value in zip(opcodes, values, strict=True):
+                self._unit.write(opcode, value)
+            return self._current_limits()
+
+        old = CurrentLimits(*(wire.current_limit_a(model, value) for value in before))
+        return limits_or_old(lambda: change(wanted), old, lambda: change(before))
+
+    def _current_limits(self) -> CurrentLimits:
+        model = self._unit.model
         return CurrentLimits(
             run_time_a=wire.current_limit_a(model, self._unit.get(Opcode.RUN_CURRENT_LIMIT)),
             power_up_a=wire.current_limit_a(model, self._unit.get(Opcode.POWER_UP_CURRENT_LIMIT)),
@@ -214,10 +249,9 @@ class MonsoonHvpm(StreamingMeter):
 
     def begin_sampling(self) -> None:
         """See `StreamingMeter`; checks first that the reading will mean what it says."""
-        if self.config.channel == "main":
-            require_safe_output(self.config, self.output_voltage_v(), room_v=VOLTAGE_TOLERANCE_V)
-        if self.config.channel != "usb":
-            self._require_passthrough_off()
+        require_no_obstacle(self.obstacles())
+        if self._options.usb_passthrough_off and self.config.channel != "usb":
+            self._switch_passthrough_off()
         self._select_voltage()
         shorten_switch_interval(SWITCH_INTERVAL_S)
         try:
@@ -233,14 +267,16 @@ class MonsoonHvpm(StreamingMeter):
 
     def read_bytes(self) -> bytes:
         """See `StreamingMeter`."""
-        read = self._unit.read()
-        packet = trim_packet(read)
-        if read and not packet:
+        packets = [trim_packet(read) for read in self._unit.read()]
+        if broken := packets.count(b""):
             # No error: the decoder misses the packet and counts its samples as lost, where they were.
             self._own_findings.add(
-                "broken_read", Severity.WARNING, "USB reads that are no whole packet were left out"
+                "broken_read",
+                Severity.WARNING,
+                "USB reads that are no whole packet were left out",
+                count=broken,
             )
-        return packet
+        return b"".join(packets)
 
     def close(self) -> None:
         """See `StreamingMeter`."""
@@ -249,13 +285,9 @@ class MonsoonHvpm(StreamingMeter):
                 self._unit.stop()
         self._unit.close()
 
-    def _require_passthrough_off(self) -> None:
-        mode = self._unit.get(Opcode.USB_PASSTHROUGH)
-        if mode in (UsbPassthrough.OFF, UsbPassthrough.AUTO):
-            return
-        if not self._options.usb_passthrough_off:
-            raise passthrough_error(self.config, mode)
-        self.set_usb_passthrough(UsbPassthrough.OFF)
+    def _switch_passthrough_off(self) -> None:
+        if passthrough_on(self.config, self._unit.get(Opcode.USB_PASSTHROUGH)):
+            self.set_usb_passthrough(UsbPassthrough.OFF)
 
     def _select_voltage(self) -> None:
         """Let the observations carry the voltage of the channel that is read; this is no output."""
@@ -292,11 +324,23 @@ def _accuracy(scale: ChannelScale) -> Accuracy:
     return Accuracy(
         # The reference current is the highest at which the fine range is known to be calibrated.
         current=(
-            RangeAccuracy(name="fine", up_to_a=scale.fine.reference_a, gain_rel=0.02, offset_a=FINE_OFFSET_A),
-            RangeAccuracy(name="coarse", gain_rel=0.02, offset_a=COARSE_OFFSET_A),
+            RangeAccuracy(
+                name="fine",
+                up_to_a=scale.fine.reference_a,
+                gain_rel=0.02,
+                offset_a=FINE_OFFSET_A,
+                step_a=scale.step_a(scale.fine.reference_a),
+            ),
+            RangeAccuracy(
+                name="coarse",
+                gain_rel=0.02,
+                offset_a=COARSE_OFFSET_A,
+                step_a=scale.step_a(scale.coarse.reference_a),
+            ),
         ),
         voltage_gain_rel=0.01,
         voltage_offset_v=0.01,
+        voltage_step_v=scale.volts_per_count,
         source="assumption, chosen wide: no published accuracy of the HVPM was at hand;"
-        " `joulefleet meter selftest` checks a unit against a resistor",
+        " `joulefleet meter calibrate` narrows it",
     )

@@ -14,21 +14,22 @@ opens the switch while it samples.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import Literal
 
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import ConfigError, MeterError, MeterNotFound, MeterProtocolError, UnsafeOutput
-from power.meter import MeterConfig
+from power.meter import MeterConfig, require_no_obstacle
 from power.meters.safety import (
     CurrentLimits,
+    OutputSetting,
     confirmed_voltage,
+    limits_or_old,
     note_settings,
-    passthrough_error,
+    passthrough_on,
     require_safe_current_limit,
-    require_safe_output,
     require_safe_voltage,
+    unsafe_output,
 )
 from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, scan_ports
 from power.meters.streaming import StreamingMeter
@@ -36,6 +37,7 @@ from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from power.wire import lvpm_frames as wire
 from power.wire.hvpm_control import UsbPassthrough
+from power.wire.hvpm_scaling import REFERENCE_SHARE
 from power.wire.lvpm import LvpmDecoder
 from power.wire.lvpm_calibration import COARSE_NOISE_A, FINE_NOISE_A
 
@@ -44,8 +46,6 @@ KIND = "monsoon-lvpm"
 STATUS_ATTEMPTS = 3
 STATUS_TIMEOUT_S = 0.5
 
-OFF_WHILE_SAMPLING = (UsbPassthrough.OFF, UsbPassthrough.AUTO)
-
 PORT_DESCRIPTION = "mobile device power monitor"
 """What the instrument calls itself on USB; Catapult finds it by this too."""
 
@@ -53,26 +53,32 @@ GAIN_REL = 0.02
 """An assumption, chosen wide: no published accuracy of the LVPM was at hand."""
 
 
-def accuracy(used_a: tuple[float, float], other_a: tuple[float, float]) -> Accuracy:
+def accuracy(used_a: tuple[float, float], other_a: tuple[float, float], voltage_count_v: float) -> Accuracy:
     """How far currents may be off. Until a calibration decides, the other scaling is as good as the one used.
 
     Args:
         used_a: Reference currents of the fine and of the coarse range.
         other_a: The same by the other scaling.
+        voltage_count_v: Volts per count.
     """
+    # The lowest bit of a current and the two lowest of a voltage are no part of it.
+    fine_step_a, coarse_step_a = (2 * reference / (REFERENCE_SHARE * 0x7FFF) for reference in used_a)
     # The reference current is the highest at which the fine range is known to be calibrated.
     fine, coarse = (GAIN_REL + abs(other / used - 1) for used, other in zip(used_a, other_a, strict=True))
     return Accuracy(
         current=(
-            RangeAccuracy(name="fine", up_to_a=used_a[0], gain_rel=fine, offset_a=FINE_NOISE_A),
-            RangeAccuracy(name="coarse", gain_rel=coarse, offset_a=COARSE_NOISE_A),
+            RangeAccuracy(
+                name="fine", up_to_a=used_a[0], gain_rel=fine, offset_a=FINE_NOISE_A, step_a=fine_step_a
+            ),
+            RangeAccuracy(name="coarse", gain_rel=coarse, offset_a=COARSE_NOISE_A, step_a=coarse_step_a),
         ),
         voltage_gain_rel=0.01,
         voltage_offset_v=0.01,
+        voltage_step_v=4 * voltage_count_v,
         source="assumption, chosen wide: no published accuracy of the LVPM was at hand, and its two known"
         f" scalings differ by {abs(other_a[0] / used_a[0] - 1):.1%} (fine) and"
         f" {abs(other_a[1] / used_a[1] - 1):.1%} (coarse);"
-        " `joulefleet meter selftest` checks a unit against a resistor",
+        " `joulefleet meter calibrate` narrows it",
     )
 
 
@@ -126,7 +132,9 @@ class MonsoonLvpm(StreamingMeter):
             rate_hz=status.rate_hz,
             tick_hz=status.rate_hz,
             uniform_ticks=True,
-            accuracy=accuracy(used_a, status.references_a(by_resistors=not by_resistors)),
+            accuracy=accuracy(
+                used_a, status.references_a(by_resistors=not by_resistors), status.voltage_step_v
+            ),
             facts={
                 **status.facts(),
                 "scale": self._options.scale,
@@ -142,6 +150,21 @@ class MonsoonLvpm(StreamingMeter):
         """Ask the instrument for its settings; not while it samples."""
         self._require_idle()
         return _command(self._port, wire.GET_STATUS, attempts=STATUS_ATTEMPTS)
+
+    def output_setting(self) -> OutputSetting:
+        """See `power.meters.safety.OutputControl`."""
+        return _output_setting(self.status())
+
+    def obstacles(self) -> tuple[MeterError, ...]:
+        """See `power.meter.RefusesSettings`."""
+        return self._obstacles(self.status())
+
+    def _obstacles(self, status: wire.Status) -> tuple[MeterError, ...]:
+        output = _output_setting(status)
+        unsafe = unsafe_output(self.config, output.voltage_v, room_v=1e-6) if output.on else ()
+        if self._options.usb_passthrough_off:
+            return unsafe
+        return (*unsafe, *passthrough_on(self.config, status.usb_passthrough))
 
     def set_voltage(self, voltage_v: float) -> float:
         """Switch the output on at a voltage.
@@ -196,26 +219,24 @@ class MonsoonLvpm(StreamingMeter):
         except ValueError as error:
             raise UnsafeOutput(f"{KIND}: {error}") from error
         self._require_idle()
-        status = self.status()
+        before = self.status()
+        old_codes = before.raw["runTimeCurrentLimit"], before.raw["powerUpCurrentLimit"]
+
+        def restore() -> CurrentLimits:
+            self._port.drain_input()  # a late answer to what has failed would be taken for the next
+            self._change_limits(self.status(), *old_codes)
+            self._port.drain_input()
+            return self.output_setting().limits
+
+        old = _output_setting(before).limits
+        return limits_or_old(lambda: self._change_limits(before, run_time, power_up), old, restore)
+
+    def _change_limits(self, status: wire.Status, run_time: int, power_up: int) -> CurrentLimits:
         frames = wire.set_limit(wire.Limit.RUN_TIME, status.raw["runTimeCurrentLimit"], run_time)
         frames += wire.set_limit(wire.Limit.POWER_UP, status.raw["powerUpCurrentLimit"], power_up)
         for frame in frames:
-            try:
-                status = _command(self._port, frame)
-            except MeterProtocolError as error:
-                raise self._half_way(status, error) from error
-        return CurrentLimits(status.run_time_limit_a, status.power_up_limit_a)
-
-    def _half_way(self, last: wire.Status, error: MeterError) -> MeterError:
-        """What to say when one of the two commands of a limit fails; the state between them is safe."""
-        now = last
-        with contextlib.suppress(MeterError):
-            now = self.status()
-        return MeterError(
-            f"{error.message}; its limits are now {now.run_time_limit_a:.3f} A at run time and"
-            f" {now.power_up_limit_a:.3f} A at power-up",
-            hint="set them again; the output was left as it was",
-        )
+            status = _command(self._port, frame)
+        return _output_setting(status).limits
 
     def set_usb_passthrough(self, mode: UsbPassthrough) -> None:
         """Connect or disconnect the USB port at the front."""
@@ -230,14 +251,11 @@ class MonsoonLvpm(StreamingMeter):
     def begin_sampling(self) -> None:
         """See `StreamingMeter`; checks first that the reading will mean what it says."""
         status = self.status()
-        if status.usb_passthrough not in OFF_WHILE_SAMPLING:
-            if not self._options.usb_passthrough_off:
-                raise passthrough_error(self.config, status.usb_passthrough)
+        require_no_obstacle(self._obstacles(status))
+        if passthrough_on(self.config, status.usb_passthrough):
             self.set_usb_passthrough(UsbPassthrough.OFF)
         if wire.StatusBit.OUTPUT_OFF in status.bits:
             self._own_findings.add("output_off", Severity.WARNING, "the instrument's output is off")
-        else:
-            require_safe_output(self.config, status.output_setting_v, room_v=1e-6)
         note_settings(
             self._own_findings,
             self.config,
@@ -276,6 +294,11 @@ class MonsoonLvpm(StreamingMeter):
     def _require_idle(self) -> None:
         if self._sampling:
             raise MeterError(f"{KIND}: busy sampling", hint="stop the stream first")
+
+
+def _output_setting(status: wire.Status) -> OutputSetting:
+    limits = CurrentLimits(status.run_time_limit_a, status.power_up_limit_a)
+    return OutputSetting(status.output_setting_v, limits, on=wire.StatusBit.OUTPUT_OFF not in status.bits)
 
 
 def _options(config: MeterConfig) -> LvpmOptions:

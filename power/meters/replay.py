@@ -18,6 +18,7 @@ from pydantic import Field
 
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import ConfigError, MeterError
+from power.calibration import MeterCalibration
 from power.meter import MeterConfig, RawSink
 from power.model import Finding, InstrumentInfo, SampleBlock
 from power.recording.reader import Recording, open_recording
@@ -74,6 +75,11 @@ class ReplayMeter:
         return self._info
 
     @property
+    def calibration(self) -> MeterCalibration | None:
+        """That of the recording: what is played is what the instrument said, and needs it as well."""
+        return self._recording.calibration
+
+    @property
     def timebase(self) -> Timebase:
         """The recorded timebase, moved to the present once the stream has begun."""
         return self._timebase
@@ -111,7 +117,7 @@ class ReplayMeter:
 
     def _portions(self) -> Iterator[SampleBlock]:
         rows = max(1, round(PORTION_S * self._speed * self._info.rate_hz)) if self._speed else None
-        for block in self._recording.blocks():
+        for block in self._recording.as_stored().blocks():
             step = rows or len(block)
             for start in range(0, len(block), step):
                 yield block_part(block, start, start + step)

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from joulefleet.errors import MeterError, UnsafeOutput
 from power.meter import MeterConfig
 from power.model import FindingLog, Severity
+from power.wire.hvpm_control import UsbPassthrough
 
 _FLOAT_ROOM = 1e-6
 """A limit that an instrument reports is computed from its steps, so the last digits are not its own."""
@@ -27,9 +28,21 @@ class CurrentLimits:
     power_up_a: float
 
 
+@dataclass(frozen=True, slots=True)
+class OutputSetting:
+    """What an output is set to: its voltage, where the instrument cuts it, and whether it is on."""
+
+    voltage_v: float
+    limits: CurrentLimits
+    on: bool = True
+
+
 @runtime_checkable
 class OutputControl(Protocol):
     """A meter that also supplies the device. Nothing but an explicit request calls these."""
+
+    def output_setting(self) -> OutputSetting:
+        """Ask the instrument what its output is set to."""
 
     def current_limit_max_a(self) -> float:
         """The highest current limit that the instrument can be set to."""
@@ -42,14 +55,6 @@ class OutputControl(Protocol):
 
     def switch_output_off(self) -> None:
         """Cut the device's supply."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputSetting:
-    """An output that was switched on: its voltage, and where the instrument cuts it."""
-
-    voltage_v: float
-    limits: CurrentLimits
 
 
 def switch_output_on(meter: OutputControl, config: MeterConfig, voltage_v: float) -> OutputSetting:
@@ -72,6 +77,39 @@ def switch_output_on(meter: OutputControl, config: MeterConfig, voltage_v: float
                 hint="another client may be using the instrument; power-cycle it",
             )
     return OutputSetting(meter.set_voltage(voltage_v), limits)
+
+
+def limits_or_old(
+    change: Callable[[], CurrentLimits], old: CurrentLimits, restore: Callable[[], CurrentLimits]
+) -> CurrentLimits:
+    """Change current limits; where that fails half-way, put the old ones back.
+
+    Args:
+        change: Sets both limits and asks the instrument what they are then.
+        old: What they were before.
+        restore: Sets the old ones again, and asks.
+
+    Raises:
+        MeterError: It failed; says which limits hold, or what they were if the instrument does not answer.
+    """
+    try:
+        return change()
+    except MeterError as error:
+        try:
+            now = restore()
+        except MeterError:
+            raise type(error)(
+                f"{error.message}; which current limits it has now is not known, they were {_amperes(old)}",
+                hint="power-cycle it, then look with `joulefleet meter info`; the output was left as it was",
+            ) from error
+        kept = "the old current limits hold again" if now == old else "its current limits are now"
+        raise type(error)(
+            f"{error.message}; {kept}: {_amperes(now)}", hint="set them again; the output was left as it was"
+        ) from error
+
+
+def _amperes(limits: CurrentLimits) -> str:
+    return f"{limits.run_time_a:.3f} A at run time and {limits.power_up_a:.3f} A at power-up"
 
 
 def confirmed_voltage(
@@ -160,29 +198,34 @@ def note_settings(
         )
 
 
-def require_safe_output(config: MeterConfig, set_v: float, *, room_v: float) -> None:
-    """Refuse to work with an output that is on above what the device stands.
+def unsafe_output(config: MeterConfig, set_v: float, *, room_v: float) -> tuple[MeterError, ...]:
+    """Why no meter may work with an output that is on above what the device stands; empty if it is not.
 
     Args:
         config: The limits.
         set_v: The voltage that the output is on at.
         room_v: How far above ``voltage_max_v`` is rounding.
-
-    Raises:
-        UnsafeOutput: It is above ``voltage_max_v``.
     """
-    if set_v > config.voltage_max_v + room_v:
-        raise UnsafeOutput(
+    if set_v <= config.voltage_max_v + room_v:
+        return ()
+    return (
+        UnsafeOutput(
             f"{config.kind}: the output is on at {set_v:.2f} V, above voltage_max_v {config.voltage_max_v:g}",
-            hint="disconnect the device, then `joulefleet meter output --set`; nothing was recorded",
-        )
+            hint="disconnect the device, then `joulefleet meter output --set VOLTS` or `--off`;"
+            " nothing was recorded",
+        ),
+    )
 
 
-def passthrough_error(config: MeterConfig, mode: int) -> MeterError:
+def passthrough_on(config: MeterConfig, mode: int) -> tuple[MeterError, ...]:
     """A device that charges through the instrument's USB port draws less from the output that is measured."""
-    return MeterError(
-        f"{config.kind}: USB passthrough is not off (mode {mode}), so charging would falsify the reading",
-        hint="switch it off, or set the meter's option usb_passthrough_off = true",
+    if mode in (UsbPassthrough.OFF, UsbPassthrough.AUTO):
+        return ()
+    return (
+        MeterError(
+            f"{config.kind}: USB passthrough is not off (mode {mode}), so charging would falsify the reading",
+            hint="switch it off, or set the meter's option usb_passthrough_off = true",
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from typing import ClassVar
 import serial
 
 from joulefleet.errors import MeterBusy, MeterDisconnected, MeterError, MeterNotFound, MeterSilent
+from power.wire.hvpm_control import EMULATED_MAKER
 
 POLL_S = 0.004
 """How often the port is looked at. Waking for every byte would cost a core; in 4 ms an LVPM sends 180."""
@@ -209,7 +210,11 @@ def _open_lock_file(path: Path) -> int:
 
 
 def is_real_serial(path: str) -> bool:
-    """Whether a path is a serial port of hardware, and not a pty, socket or file that imitates one."""
+    """Whether a path is a serial port of hardware, and not a pty, socket or file that imitates one.
+
+    An emulated instrument that is attached as a USB device has a port like any other; it says on USB what it
+    is.
+    """
     if sys.platform == "win32":
         return re.fullmatch(r"(\\\\\.\\)?COM\d+", path, re.IGNORECASE) is not None
     real = Path(path).resolve()
@@ -222,7 +227,9 @@ def is_real_serial(path: str) -> bool:
     if sys.platform == "darwin":
         return real.name.startswith(("cu.", "tty.usb"))
     number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-    return _HARDWARE_NAME.fullmatch(real.name) is not None and _kernel_number(real.name) == number
+    if _HARDWARE_NAME.fullmatch(real.name) is None or _kernel_number(real.name) != number:
+        return False
+    return usb_maker(_SYSFS_TTY / real.name) != EMULATED_MAKER
 
 
 def _kernel_number(name: str) -> str:
@@ -231,6 +238,15 @@ def _kernel_number(name: str) -> str:
         return (_SYSFS_TTY / name / "dev").read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def usb_maker(port: Path) -> str:
+    """What the USB device of a port in ``/sys/class/tty`` calls its maker; empty if it is on no USB."""
+    # Its interface is the device (ttyACM), or what the interface's driver made of it (ttyUSB).
+    for folder in list((port / "device").resolve().parents)[:2]:
+        with contextlib.suppress(OSError):
+            return (folder / "manufacturer").read_text(encoding="utf-8", errors="replace").strip()
+    return ""
 
 
 def scan_ports() -> list[PortInfo]:

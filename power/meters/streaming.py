@@ -9,13 +9,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from typing import Self
+from typing import NamedTuple, Self
 
 from joulefleet.errors import MeterError, MeterSilent
 from power.meter import MeterConfig, RawSink
 from power.model import Finding, FindingLog, InstrumentInfo, SampleBlock, SampleClock, Severity
 from power.timebase import Timebase, TimebaseFitter, clock_tolerance_ppm
-from power.wire.decoder import Decoder
+from power.wire.decoder import Decoded, Decoder
 
 DECODE_PERIOD_S = 0.05
 """How long bytes may wait to be decoded together; vectorised decoding wants large portions."""
@@ -24,9 +24,18 @@ STALL_S = 3.0
 """No byte for this long while sampling is an error, not a pause; see `StreamingMeter.stall_s`. After
 twice as long an HVPM's count of lost samples may have wrapped (`power.wire.hvpm_continuity.A_FALL`)."""
 
-PAUSE_S = 1.0
-"""No byte for this long is worth a remark: instruments keep some milliseconds, and count what they lose
-beyond that modulo some hundred samples."""
+PAUSE_S = 0.25
+"""No byte for this long is worth a remark. A Monsoon keeps 3 ms (HVPM) or 16 ms (LVPM) of samples, the kernel
+4 KB of a serial port, which is 0.1 s of an LVPM."""
+
+BREAK_S = 0.04
+"""A silence of this length is kept with the bytes, so that decoders know where nothing came. An LVPM must be
+left alone for 67 ms to lose as many samples as its counter can count."""
+
+NOTHING_LOST = "but no sample was lost"
+
+TAKEN_WITHIN_S = 60.0
+"""How long bytes may wait for whoever takes the samples; memory is bounded by this."""
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +55,11 @@ class StreamingMeter(ABC):
         self._fitter = TimebaseFitter(info.tick_hz, tolerance_ppm=clock_tolerance_ppm(info))
         self._own_findings = FindingLog()
         self._stop = threading.Event()
-        self._pending: deque[tuple[int, bytes]] = deque()
+        self._pending: deque[_Read] = deque()
         self._arrived = threading.Event()
-        self._pauses_s: deque[float] = deque()
+        self._paused_s = 0.0  # before what is decoded next
+        self._silent_s = 0.0  # at the end
+        self._last_index: int | None = None
         self._pause_s = info.timeout_s(PAUSE_S)
         self._failure: BaseException | None = None
         self._streamed = False
@@ -67,6 +78,11 @@ class StreamingMeter(ABC):
     def findings(self) -> tuple[Finding, ...]:
         """What driver and decoder noticed so far."""
         return (*self._own_findings.as_tuple(), *self._decoder.findings)
+
+    @property
+    def heard(self) -> dict[str, int]:
+        """What came that is no sample, and how often."""
+        return self._decoder.heard
 
     @property
     def stall_s(self) -> float:
@@ -114,6 +130,9 @@ class StreamingMeter(ABC):
             with contextlib.suppress(MeterError, OSError):
                 self.end_sampling()
         yield from self._decode_pending(raw)
+        yield from self._blocks(self._decoder.finish())
+        if self._silent_s > self._pause_s and self._last_index is not None:
+            self._note_pause(self._silent_s, "at the end", self._last_index, self._last_index)
         if self._failure is not None:
             raise self._failure
 
@@ -127,17 +146,25 @@ class StreamingMeter(ABC):
                 arrival_ns, now_ns = time.monotonic_ns(), _sleepless_ns()
                 if now_ns - last_ns > stall_ns:
                     raise self._stalled((now_ns - last_ns) * 1e-9, bool(data))
+                self._silent_s = (now_ns - last_ns) * 1e-9
                 if data:
-                    if began and now_ns - last_ns > self._pause_s * 1e9:
-                        self._pauses_s.append((now_ns - last_ns) * 1e-9)
-                    began = True
-                    self._pending.append((arrival_ns, data))
+                    self._pending.append(_Read(arrival_ns, data, self._silent_s if began else 0.0))
                     self._arrived.set()
-                    last_ns = now_ns
+                    self._require_taken(arrival_ns)
+                    began, last_ns = True, now_ns
         except BaseException as error:  # handed to the consumer, which raises it
             self._failure = error
         finally:
             self._arrived.set()
+
+    def _require_taken(self, now_ns: int) -> None:
+        """End the stream when nobody takes its samples; what has arrived is still delivered."""
+        with contextlib.suppress(IndexError):  # they have been taken just now
+            if now_ns - self._pending[0][0] > TAKEN_WITHIN_S * 1e9:
+                raise MeterError(
+                    f"{self.info.kind}: nobody has taken its samples for {TAKEN_WITHIN_S:g} s",
+                    hint="the program that records is stuck: is the disk full, or slow?",
+                )
 
     def _stalled(self, seconds: float, goes_on: bool) -> MeterSilent:
         """Why the stream ends: the instrument is silent, or this program did not read it in time.
@@ -155,38 +182,46 @@ class StreamingMeter(ABC):
             hint="check the cable, then power-cycle the instrument",
         )
 
-    def _take_portions(self) -> list[tuple[int, bytes]]:
+    def _take_portions(self) -> Iterator[_Read]:
         """What has arrived, in the portions in which it is kept and decoded.
 
         One portion is faster to decode; where the host's clock is the sample clock, each read stays
-        on its own, because its arrival is its time.
+        on its own, because its arrival is its time. A silence is a portion without bytes.
         """
-        reads = [self._pending.popleft() for _ in range(len(self._pending))]
-        if not reads or self.info.timing is SampleClock.HOST:
-            return reads
-        return [(reads[-1][0], b"".join(data for _, data in reads))]
+        joined: list[_Read] = []
+        for _ in range(len(self._pending)):
+            read = self._pending.popleft()
+            silent = read.silent_s > BREAK_S
+            if joined and (silent or self.info.timing is SampleClock.HOST):
+                yield _join(joined)
+                joined = []
+            if silent:
+                yield _Read(read.arrival_ns, b"", read.silent_s)
+            joined.append(read)
+        if joined:
+            yield _join(joined)
 
     def _decode_pending(self, raw: RawSink | None) -> Iterator[SampleBlock]:
-        for arrival_ns, data in self._take_portions():
+        for read in self._take_portions():
             if raw is not None:
-                raw.write(data, arrival_ns)
-            yield from self._decode(data, arrival_ns)
+                raw.write(read.data, read.arrival_ns)
+            self._paused_s = max(self._paused_s, read.silent_s)
+            yield from self._decode(read.data, read.arrival_ns)
 
     def _decode(self, data: bytes, arrival_ns: int) -> Iterator[SampleBlock]:
         decoded = self._decoder.feed(data, arrival_ns)
+        if decoded:
+            # What arrives now was complete by now, which says less about when it was measured.
+            self._fitter.add(int(decoded[-1].ticks[-1]) + self.complete_after_ticks, arrival_ns)
+            yield from self._blocks(decoded)
+
+    def _blocks(self, decoded: list[Decoded]) -> Iterator[SampleBlock]:
         if not decoded:
             return
-        while self._pauses_s:
-            self._own_findings.add(
-                "pause",
-                Severity.WARNING,
-                f"nothing arrived for {self._pauses_s.popleft():.1f} s: samples were lost, perhaps more than"
-                " were counted, and sample times behind it may be off by as much",
-                index=decoded[0].first_index,
-                last_index=int(decoded[-1].ticks[-1]),
-            )
-        # What arrives now was complete by now, which says less about when it was measured.
-        self._fitter.add(int(decoded[-1].ticks[-1]) + self.complete_after_ticks, arrival_ns)
+        self._last_index = int(decoded[-1].first_index) + len(decoded[-1].ticks) - 1
+        if self._paused_s > self._pause_s:
+            self._note_pause(self._paused_s, _losses(decoded), decoded[0].first_index, self._last_index)
+        self._paused_s = 0.0
         timebase = self.timebase
         for part in decoded:
             if part.dropped_before:
@@ -205,6 +240,11 @@ class StreamingMeter(ABC):
                 first_index=part.first_index,
                 dropped_before=part.dropped_before,
             )
+
+    def _note_pause(self, seconds: float, what: str, first_index: int, last_index: int) -> None:
+        code, severity = ("late_data", Severity.INFO) if what == NOTHING_LOST else ("pause", Severity.WARNING)
+        message = f"nothing arrived for {seconds:.1f} s, {what}"
+        self._own_findings.add(code, severity, message, index=first_index, last_index=last_index)
 
     @abstractmethod
     def begin_sampling(self) -> None:
@@ -225,3 +265,24 @@ class StreamingMeter(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the port; leaves the instrument's output as it is. May be called twice."""
+
+
+class _Read(NamedTuple):
+    """Bytes, when the last of them had arrived, and how long nothing came before them."""
+
+    arrival_ns: int
+    data: bytes
+    silent_s: float
+
+
+def _join(reads: list[_Read]) -> _Read:
+    return _Read(reads[-1].arrival_ns, b"".join(read.data for read in reads), reads[0].silent_s)
+
+
+def _losses(decoded: list[Decoded]) -> str:
+    """What is known to be lost in what came behind a pause."""
+    counts = [part.dropped_before for part in decoded]
+    if None in counts:
+        return "and what was lost is not known"
+    lost = sum(filter(None, counts))
+    return f"and {lost} samples were lost" if lost else NOTHING_LOST

@@ -1,14 +1,12 @@
-"""USB instruments through pyusb: found by ids and serial number, claimed, with typed errors."""
+"""USB instruments through libusb: found by ids and serial number, claimed, with typed errors."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import sys
-import threading
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from joulefleet.errors import (
     MeterBusy,
@@ -22,12 +20,14 @@ from joulefleet.install_hint import install_hint
 from power.wire.hvpm_control import EMULATED_MAKER
 
 if TYPE_CHECKING:
-    import usb.core
+    import usb1
+
+    from power.meters.usb_queue import BulkQueue
+
+T = TypeVar("T")
 
 EMULATED_PREFIX = "usb-emulated:"
 CONTROL_TIMEOUT_MS = 5000
-
-_GONE = (errno.ENODEV, errno.ENXIO, errno.EIO, errno.ESHUTDOWN, errno.EPROTO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,12 @@ class UsbDeviceInfo:
 
 def scan_usb(wanted: UsbId, port: str = "") -> list[UsbDeviceInfo]:
     """The devices with these ids, without disturbing whoever uses them."""
-    found = []
-    for device in _devices(wanted, port):
-        try:
-            found.append(UsbDeviceInfo(_location(device), _serial_of(device)))
-        except (OSError, ValueError) as error:
-            problem = usb_error(wanted, _location(device), error).message
-            found.append(UsbDeviceInfo(_location(device), "", problem))
-        finally:
-            _dispose(device)
-    return found
+    with contextlib.closing(_context(wanted, port)) as context:
+        return [
+            UsbDeviceInfo(_location(device), opened.serial, opened.problem.message if opened.problem else "")
+            for device in _devices(context, wanted)
+            for opened in [_open(device, wanted)]
+        ]
 
 
 class UsbLink:
@@ -89,128 +85,184 @@ class UsbLink:
     def __init__(self, wanted: UsbId, *, serial: str = "", port: str = "") -> None:
         self._id = wanted
         self._closed = False
-        self.emulated = port.startswith(EMULATED_PREFIX)
-        self._device, self.serial = _find(wanted, serial, port)
-        self.emulated = self.emulated or _text(self._device, "manufacturer") == EMULATED_MAKER
-        self.location = port if port.startswith(EMULATED_PREFIX) else _location(self._device)
+        self._queue: BulkQueue | None = None
+        self._context = _context(wanted, port)
         try:
-            self._claim()
-        except (OSError, ValueError) as error:
-            _dispose(self._device)
-            raise usb_error(wanted, self.location, error) from error
+            device, self._handle, self.serial = _find(self._context, wanted, serial)
+            by_address = port.startswith(EMULATED_PREFIX)
+            self.location = port if by_address else _location(device)
+            self.emulated = by_address or _maker(self._handle) == EMULATED_MAKER
+            self._call(self._claim)
+        except BaseException:
+            self._context.close()
+            raise
 
     def control_read(self, request_type: int, request: int, value: int, index: int, length: int) -> bytes:
         """A control transfer to the host."""
-        return bytes(self._control(request_type, request, value, index, length))
+        fields = (request_type, request, value, index, length, CONTROL_TIMEOUT_MS)
+        return bytes(self._call(lambda: self._handle.controlRead(*fields)))
 
     def control_write(
         self, request_type: int, request: int, value: int, index: int, data: bytes = b""
     ) -> None:
         """A control transfer to the device."""
-        self._control(request_type, request, value, index, data)
+        fields = (request_type, request, value, index, data, CONTROL_TIMEOUT_MS)
+        self._call(lambda: self._handle.controlWrite(*fields))
 
-    def _control(self, request_type: int, request: int, value: int, index: int, data: bytes | int) -> Any:
+    def queue_reads(self, endpoint: int, size: int, transfers: int) -> BulkQueue:
+        """Keep so many reads of a bulk endpoint under way; the queue ends the one before it."""
+        from power.meters.usb_queue import BulkQueue
+
         self._require_open()
-        try:
-            return self._device.ctrl_transfer(request_type, request, value, index, data, CONTROL_TIMEOUT_MS)
-        except OSError as error:
-            raise usb_error(self._id, self.location, error) from error
-
-    def bulk_read(self, endpoint: int, size: int, timeout_s: float) -> bytes:
-        """One bulk packet, or ``b""`` after the timeout.
-
-        Raises:
-            MeterDisconnected: The device is gone.
-        """
-        self._require_open()
-        try:
-            return bytes(self._device.read(endpoint, size, max(1, round(timeout_s * 1000))))
-        except OSError as error:
-            if error.errno == errno.ETIMEDOUT:
-                return b""
-            raise usb_error(self._id, self.location, error) from error
-
-    def _require_open(self) -> None:
-        # pyusb would quietly open the device again.
-        if self._closed:
-            raise MeterError(f"{self._id.kind} on {self.location}: is closed", hint="open it again")
+        self._end_queue()
+        self._queue = BulkQueue(
+            self._context,
+            self._handle,
+            endpoint=endpoint,
+            size=size,
+            transfers=transfers,
+            error=lambda error: usb_error(self._id, self.location, error),
+        )
+        return self._queue
 
     def close(self) -> None:
         """Release the device; nothing is sent to it. May be called twice."""
+        if self._closed:
+            return
         self._closed = True
-        _dispose(self._device)
+        try:
+            self._end_queue()
+        finally:
+            self._context.close()  # and with it the handle, which gives up the claim
+
+    def _end_queue(self) -> None:
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            queue.close()
+
+    def _call(self, call: Callable[[], T]) -> T:
+        import usb1
+
+        from power.meters.usb_queue import without_interrupt
+
+        self._require_open()
+        try:
+            return without_interrupt(call) if self._queue is not None else call()
+        except (usb1.USBError, ValueError) as error:
+            raise usb_error(self._id, self.location, error) from error
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise MeterError(f"{self._id.kind} on {self.location}: is closed", hint="open it again")
 
     def _claim(self) -> None:
-        import usb.util
+        import usb1
 
         # A kernel driver that holds the interface would make the claim fail; most systems have none.
-        with contextlib.suppress(NotImplementedError):
-            if self._device.is_kernel_driver_active(0):
-                self._device.detach_kernel_driver(0)
-        try:
-            self._device.get_active_configuration()
-        except OSError as error:
-            if error.errno is not None:  # pyusb gives "configuration not set" no number
-                raise
-            self._device.set_configuration()
-        usb.util.claim_interface(self._device, 0)
+        with contextlib.suppress(usb1.USBErrorNotSupported):
+            self._handle.setAutoDetachKernelDriver(True)
+        if self._handle.getConfiguration() == 0:
+            self._handle.setConfiguration(1)
+        self._handle.claimInterface(0)
 
 
-def _devices(wanted: UsbId, port: str) -> Iterator[usb.core.Device]:
-    backend = _backend(wanted, port)
-    import usb.core
+def libusb_version() -> str:
+    """The version of the C library; loads it, once in a process.
 
-    found: Iterator[usb.core.Device] = usb.core.find(
-        find_all=True, backend=backend, idVendor=wanted.vendor, idProduct=wanted.product
-    )
-    return found
-
-
-def _backend(wanted: UsbId, port: str) -> Any:
+    Raises:
+        MissingExtra: The packages for USB are not installed.
+        MeterError: There is no libusb.
+    """
     try:
-        if port.startswith(EMULATED_PREFIX):
-            from power.emulated.usb_backend import EmulatedBackend
-
-            return EmulatedBackend(port)
         import libusb_package
+        import usb1
     except ImportError as error:
-        raise MissingExtra(
-            f"{wanted.kind}: USB support is not installed ({error.name})",
-            hint=install_hint("monsoon"),
+        raise _missing(error) from error
+    try:
+        path = libusb_package.get_library_path()  # None where the package holds no library: the system's
+        usb1.loadLibrary(ctypes.CDLL(str(path), use_errno=True) if path else None)
+    except OSError as error:
+        raise MeterError(
+            f"libusb 1.0 does not load ({error})",
+            hint="install it: `sudo apt install libusb-1.0-0`, or `brew install libusb`",
         ) from error
+    found = usb1.getVersion()
+    return f"{found.major}.{found.minor}.{found.micro}"
+
+
+def _missing(error: ImportError) -> MissingExtra:
+    return MissingExtra(f"USB support is not installed ({error.name})", hint=install_hint("monsoon"))
+
+
+def _context(wanted: UsbId, port: str) -> usb1.USBContext:
+    """Access to the bus, to be closed: libusb, or emulated devices with its interface."""
+    if port.startswith(EMULATED_PREFIX):
+        try:
+            from power.emulated.usb_context import EmulatedContext
+        except ImportError as error:
+            raise _missing(error) from error
+        return EmulatedContext(port).open()
     if port:
         raise MeterNotFound(
             f"{wanted.kind}: {port!r} is no USB address",
             hint=f"leave port empty and give serial, or use the {EMULATED_PREFIX}... address of an emulator",
         )
-    backend = libusb_package.get_libusb1_backend()
-    if backend is None:
-        raise MeterError(f"{wanted.kind}: libusb does not load", hint="is the USB subsystem available here?")
-    return backend
+    libusb_version()
+    import usb1
+
+    try:
+        return usb1.USBContext().open()
+    except usb1.USBError as error:
+        raise MeterError(
+            f"{wanted.kind}: libusb does not start ({error})", hint="is the USB subsystem available here?"
+        ) from error
 
 
-def _find(wanted: UsbId, serial: str, port: str) -> tuple[usb.core.Device, str]:
-    """The one device that is meant; all others are closed again."""
-    opened: list[tuple[usb.core.Device, str]] = []
+def _devices(context: usb1.USBContext, wanted: UsbId) -> list[usb1.USBDevice]:
+    ids = (wanted.vendor, wanted.product)
+    found = context.getDeviceIterator(skip_on_error=True)
+    return [device for device in found if (device.getVendorID(), device.getProductID()) == ids]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A device that was tried: a handle and a serial number, or a problem."""
+
+    device: usb1.USBDevice
+    handle: usb1.USBDeviceHandle | None = None
+    serial: str = ""
     problem: MeterError | None = None
-    for device in _devices(wanted, port):
-        try:
-            opened.append((device, _serial_of(device)))
-        except (OSError, ValueError) as error:
-            problem = usb_error(wanted, _location(device), error)
-            _dispose(device)
-    matching = [found for found in opened if not serial or same_serial(serial, found[1])]
-    for found in opened:
-        if len(matching) != 1 or found is not matching[0]:
-            _dispose(found[0])
+
+
+def _open(device: usb1.USBDevice, wanted: UsbId) -> _Opened:
+    import usb1
+
+    try:
+        handle = device.open()
+        return _Opened(device, handle, handle.getSerialNumber() or "")
+    except (usb1.USBError, ValueError) as error:
+        return _Opened(device, problem=usb_error(wanted, _location(device), error))
+
+
+def _find(
+    context: usb1.USBContext, wanted: UsbId, serial: str
+) -> tuple[usb1.USBDevice, usb1.USBDeviceHandle, str]:
+    """The one device that is meant; all others are closed again."""
+    tried = [_open(device, wanted) for device in _devices(context, wanted)]
+    opened = [one for one in tried if one.problem is None]
+    matching = [one for one in opened if not serial or same_serial(serial, one.serial)]
     if len(matching) == 1:
-        return matching[0]
-    if not matching and problem is not None:
-        raise problem
-    raise _not_found(wanted, serial, port, [number for _, number in opened])
+        for one in opened:
+            if one is not matching[0] and one.handle is not None:
+                one.handle.close()
+        return matching[0].device, matching[0].handle, matching[0].serial
+    problems = [one.problem for one in tried if one.problem is not None]
+    if not matching and problems:
+        raise problems[-1]
+    raise _not_found(context, wanted, serial, [one.serial for one in opened])
 
 
-def _not_found(wanted: UsbId, serial: str, port: str, numbers: list[str]) -> MeterNotFound:
+def _not_found(context: usb1.USBContext, wanted: UsbId, serial: str, numbers: list[str]) -> MeterNotFound:
     if numbers and serial:
         return MeterNotFound(
             f"{wanted.kind}: no instrument with serial number {serial}, but {', '.join(numbers)}",
@@ -223,7 +275,7 @@ def _not_found(wanted: UsbId, serial: str, port: str, numbers: list[str]) -> Met
         )
     hint = "is it plugged in and powered? `lsusb` lists devices"
     for vendor, product in wanted.bootloaders:
-        if any(_devices(UsbId(wanted.kind, vendor, product), port)):
+        if _devices(context, UsbId(wanted.kind, vendor, product)):
             hint = f"{vendor:04x}:{product:04x} may be one that waits for new firmware: power-cycle it"
     return MeterNotFound(f"{wanted.kind}: no USB device {wanted}", hint=hint)
 
@@ -233,36 +285,25 @@ def same_serial(one: str, other: str) -> bool:
     return one.strip().lstrip("0") == other.strip().lstrip("0")
 
 
-def _serial_of(device: usb.core.Device) -> str:
-    import usb.util
+def _maker(handle: usb1.USBDeviceHandle) -> str:
+    import usb1
 
-    usb.util.get_langids(device)  # unlike device.serial_number it does not swallow "no permission"
-    return str(device.serial_number or "")
-
-
-def _text(device: usb.core.Device, name: str) -> str:
     try:
-        return str(getattr(device, name) or "")
-    except (OSError, ValueError, NotImplementedError):
+        return handle.getManufacturer() or ""
+    except (usb1.USBError, ValueError):
         return ""
 
 
-def _location(device: usb.core.Device) -> str:
-    return f"usb bus {device.bus} address {device.address}"
-
-
-def _dispose(device: usb.core.Device) -> None:
-    import usb.util
-
-    with contextlib.suppress(OSError):
-        usb.util.dispose_resources(device)
+def _location(device: usb1.USBDevice) -> str:
+    return f"usb bus {device.getBusNumber()} address {device.getDeviceAddress()}"
 
 
 def usb_error(wanted: UsbId, where: str, error: Exception) -> MeterError:
     """The typed error for a failed USB call."""
-    code = getattr(error, "errno", None)
+    import usb1
+
     place = f"{wanted.kind} on {where}"
-    if code in (errno.EACCES, errno.EPERM):
+    if isinstance(error, usb1.USBErrorAccess):
         rule = (
             f'SUBSYSTEM=="usb", ATTR{{idVendor}}=="{wanted.vendor:04x}",'
             f' ATTR{{idProduct}}=="{wanted.product:04x}", MODE="0666"'
@@ -272,38 +313,16 @@ def usb_error(wanted: UsbId, where: str, error: Exception) -> MeterError:
             hint=f"put the line `{rule}` into /etc/udev/rules.d/60-joulefleet.rules, run"
             " `sudo udevadm control --reload`, and plug it in again",
         )
-    if code == errno.EBUSY:
+    if isinstance(error, usb1.USBErrorBusy):
         return MeterBusy(f"{place}: in use by another process", hint="stop the other client, then try again")
-    if code in _GONE:
+    if isinstance(error, usb1.USBErrorNoDevice | usb1.USBErrorIO | usb1.USBErrorNotFound):
         return MeterDisconnected(
             f"{place}: the instrument went away ({error})",
             hint="check the cable and the instrument's power, then start again",
         )
-    if code == errno.ETIMEDOUT:
+    if isinstance(error, usb1.USBErrorTimeout):
         return MeterProtocolError(f"{place}: no answer", hint="power-cycle the instrument")
-    return MeterProtocolError(f"{place}: {error}", hint="power-cycle the instrument")
-
-
-# A Monsoon holds 3.2 ms of samples, less than a thread's usual turn of the interpreter (5 ms).
-_lock = threading.Lock()
-_readers = 0
-_usual_s = sys.getswitchinterval()
-
-
-def shorten_switch_interval(interval_s: float) -> None:
-    """Lower the interpreter's switch interval; each call needs one of `restore_switch_interval`."""
-    global _readers, _usual_s  # noqa: PLW0603 - the interval belongs to the process, not to a meter
-    with _lock:
-        if _readers == 0:
-            _usual_s = sys.getswitchinterval()
-        _readers += 1
-        sys.setswitchinterval(min(sys.getswitchinterval(), interval_s))
-
-
-def restore_switch_interval() -> None:
-    """The interval as it was, once the last reader is done."""
-    global _readers  # noqa: PLW0603
-    with _lock:
-        _readers -= 1
-        if _readers == 0:
-            sys.setswitchinterval(_usual_s)
+    what = {usb1.USBErrorPipe: "it refused (stall)", usb1.USBErrorOverflow: "it sent more than was asked for"}
+    return MeterProtocolError(
+        f"{place}: {what.get(type(error), str(error))}", hint="power-cycle the instrument"
+    )

@@ -13,16 +13,17 @@ from power.profile.model import (
     LoadPoint,
     MeasuredLoad,
     PhaseCost,
-    Quantity,
     Thermal,
     TransferCost,
     interpolate,
     load_profile,
     save_profile,
 )
+from power.profile.quantity import SESSIONS_FOR_SPREAD, Quantity, StatedSpread, quantity_from_sessions
 
 __all__ = [
-    "Battery", "DeviceProfile", "EnergyKind", "LoadCurves", "LoadPoint", "MeasuredLoad", "PhaseCost",
-    "PhaseCosts", "ProfileCosts", "Quantity", "Thermal", "TransferCost", "interpolate", "load_profile",
-    "missing_costs", "phase_costs", "profile_costs", "save_profile",
+    "SESSIONS_FOR_SPREAD", "Battery", "DeviceProfile", "EnergyKind", "LoadCurves", "LoadPoint",
+    "MeasuredLoad", "PhaseCost", "PhaseCosts", "ProfileCosts", "Quantity", "StatedSpread", "Thermal",
+    "TransferCost", "interpolate", "load_profile", "missing_costs", "phase_costs", "profile_costs",
+    "quantity_from_sessions", "save_profile",
 ]  # fmt: skip

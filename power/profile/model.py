@@ -18,9 +18,9 @@ from pydantic import Field, model_validator
 
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError, StorageError
-from joulefleet.interval import Interval
 from joulefleet.provenance import Origin, Provenance, Sha256, SourceRef, weakest
 from joulefleet.records import StoredRecord, read_record, write_record
+from power.profile.quantity import Quantity, StatedSpread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,33 +58,6 @@ def interpolate(x: Sequence[float], y: Sequence[float], at: ArrayLike) -> NDArra
 
 
 EnergyKind = Literal["gross", "net", "marginal"]
-
-
-class Quantity(ClosedModel):
-    """A mean with what is known about its spread. The unit is in the name of the field that holds it.
-
-    Attributes:
-        mean: Best estimate.
-        n: Repetitions behind it; 0 for values that were not repeated here (literature, scaled).
-        sd: Standard deviation between repetitions; None with fewer than two.
-        half_width_95: Half of the 95 % interval, systematic parts included; None if unknown.
-        factor_95: For values predicted by a ratio: the truth lies between mean / factor and mean x factor
-            with 95 % confidence; None if unknown.
-    """
-
-    mean: float
-    n: int = Field(default=0, ge=0)
-    sd: float | None = Field(default=None, ge=0)
-    half_width_95: float | None = Field(default=None, ge=0)
-    factor_95: float | None = Field(default=None, ge=1)
-
-    @property
-    def interval(self) -> Interval:
-        """The mean and its interval alone; NaN where that is not known."""
-        if self.factor_95 is not None:
-            low, high = sorted((self.mean / self.factor_95, self.mean * self.factor_95))
-            return Interval(self.mean, low, high)
-        return Interval.around(self.mean, self.half_width_95)
 
 
 class PhaseCost(ClosedModel):
@@ -202,11 +175,15 @@ class DeviceProfile(StoredRecord):
         load_curve: Slowdown and energy against background load, monotone, by increasing load.
         load_levels: What the curve was fitted to.
         thermal: Temperature and throttling during the measurement.
+        sessions: Sessions behind the profile; None if not known. A quantity may rest on fewer.
+        stated_spread: Spread between sessions that was stated for the quantities of fewer than three.
         notes: What a reader of the numbers should know.
         content_sha256: Hash of everything else in the file, set when it is saved.
     """
 
-    LATER = frozenset({"threads", "synthetic_data", "warmup_epochs", "epoch_cpu_s"})
+    LATER = frozenset(
+        {"threads", "synthetic_data", "warmup_epochs", "epoch_cpu_s", "sessions", "stated_spread"}
+    )
 
     device: str = Field(min_length=1)
     model: str = Field(min_length=1)
@@ -230,6 +207,8 @@ class DeviceProfile(StoredRecord):
     load_levels: tuple[MeasuredLoad, ...] = ()
     thermal: Thermal | None = None
     battery: Battery | None = None
+    sessions: int | None = Field(default=None, ge=1)
+    stated_spread: StatedSpread | None = None
     notes: tuple[str, ...] = ()
     provenance: Provenance
     content_sha256: Sha256 | None = None
@@ -283,6 +262,24 @@ class DeviceProfile(StoredRecord):
                 hint="measure its idle power, or choose gross energy",
             )
         return max(0.0, self.wait_power_w.mean - self.idle_power_w.mean)
+
+    def quantities(self) -> dict[str, Quantity]:
+        """Every quantity by its place, such as ``epoch.gross_j`` or ``load_levels.game.epoch.duration_s``.
+
+        Example:
+            >>> {name: (q.sd, q.session_sd, q.session_sd_from) for name, q in profile.quantities().items()}
+        """
+        costs = {name: getattr(self, name) for name in ("probe", "epoch", "round", "download", "upload")}
+        costs |= {f"load_levels.{level.name}.epoch": level.epoch for level in self.load_levels}
+        found = {
+            f"{place}.{name}": getattr(cost, name)
+            for place, cost in costs.items()
+            if cost is not None
+            for name in ("duration_s", "gross_j", "net_j", "marginal_j")
+        }
+        found |= {name: getattr(self, name) for name in ("epoch_cpu_s", "idle_power_w", "wait_power_w")}
+        found |= {f"load_levels.{x.name}.load_only_power_w": x.load_only_power_w for x in self.load_levels}
+        return {name: quantity for name, quantity in found.items() if quantity is not None}
 
     def sealed(self) -> Self:
         """The same profile with the hash of its content."""

@@ -61,7 +61,7 @@ class SampleChecks:
         self._config = config
         self._log = FindingLog()
         self._flat = _FlatRun(info, self._log)
-        self._zero_a = max(part.offset_a for part in info.accuracy.current)
+        self._zero_a = max(part.floor_a for part in info.accuracy.current)
         self._last_tick: int | None = None
 
     def add(self, block: SampleBlock) -> None:
@@ -133,7 +133,7 @@ class SampleChecks:
             block,
             np.abs(block.voltage_v - config.voltage_v) > VOLTAGE_DEVIATION * config.voltage_v,
         )
-        margin_v = accuracy.voltage_gain_rel * config.voltage_max_v + accuracy.voltage_offset_v
+        margin_v = accuracy.voltage_gain_rel * config.voltage_max_v + accuracy.voltage_floor_v
         self._note(
             "over_voltage",
             Severity.ERROR,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from joulefleet.printable import printable
 from joulefleet.records import storage_error
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def write_samples_csv(recording: Recording, path: Path, start_ns: int, end_ns: i
     try:
         with path.open("xb") as file:
             try:
-                file.write("".join(f"# {line}\n" for line in _about(recording)).encode())
+                file.write("".join(f"# {printable(line)}\n" for line in _about(recording)).encode())
                 with csv.CSVWriter(file, schema) as writer:
                     for batch in _batches(recording, start_ns, end_ns, schema):
                         writer.write_batch(batch)
@@ -54,11 +55,12 @@ def write_samples_csv(recording: Recording, path: Path, start_ns: int, end_ns: i
 
 def _about(recording: Recording) -> Iterator[str]:
     record = recording.record
-    provenance = record.provenance(recording.folder.name)
+    provenance = recording.provenance(recording.folder.name)
     yield f"joulefleet recording {recording.folder.name!r}, sha256 {record.sha256()}"
     yield f"origin: {provenance.origin.value}"
     yield f"instrument: {record.info.kind} {record.info.serial}".rstrip()
     yield f"started: {record.started_utc.isoformat()}"
+    yield "not calibrated" if recording.calibration is None else recording.calibration.describe()
 
 
 def _batches(recording: Recording, start_ns: int, end_ns: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,8 @@ from joulefleet.errors import (
 )
 from joulefleet.records import storage_error
 from joulefleet.runstore.run import RunLock
+from power.calibration import MeterCalibration
+from power.correction import live_correction
 from power.meter import MeterConfig, PowerMeter
 from power.model import Finding, SampleBlock, Severity
 from power.recording.checks import SampleChecks, finite_rows, merge_findings
@@ -53,20 +55,26 @@ def record(
     Args:
         meter: An open meter that has not streamed yet.
         folder: Where the recording goes; made if missing, refused if it holds one already.
-        config: The limits of the connected device: kept with the data and checked.
+        config: The limits of the connected device: kept with the data and checked. Its calibration is kept
+            with the data too; what is stored is what the instrument said.
         seconds: How long to record from the first sample on, in host time.
         stop: Ends the recording when set, from any thread.
-        on_block: Called with every block after it was taken over.
+        on_block: Called with every block, corrected, after it was taken over.
 
     Raises:
+        ConfigError: The calibration belongs to another unit, scaling, channel or range; nothing was recorded.
         MeterError: The instrument failed, was unplugged, or sent no sample.
         DataQualityError: A sample was not a finite number.
         StorageError: The folder is taken, or the disk refused.
     """
     folder = Path(folder)
+    calibration = _calibration(meter, config)
+    correct = live_correction(meter.info, calibration)
     with _hold(folder):
-        writer = RecordingWriter(folder, meter.info, config, started_ns=time.monotonic_ns())
-        intake = _Intake(writer, SampleChecks(meter.info, config), on_block)
+        writer = RecordingWriter(
+            folder, meter.info, config, started_ns=time.monotonic_ns(), calibration=calibration
+        )
+        intake = _Intake(writer, SampleChecks(meter.info, config), on_block, correct)
         limit = _TimeLimit(seconds, stop, first_sample_s=meter.info.timeout_s(FIRST_SAMPLE_S))
         failure: BaseException | None = None
         try:
@@ -74,6 +82,13 @@ def record(
         except BaseException as error:
             failure = error
         return _finish(meter, intake, failure)
+
+
+def _calibration(meter: PowerMeter, config: MeterConfig | None) -> MeterCalibration | None:
+    """The one configured, or else the one that the meter brings: a replay that of its recording."""
+    stated = None if config is None else config.calibration
+    found = stated or getattr(meter, "calibration", None)
+    return found if isinstance(found, MeterCalibration) else None
 
 
 @contextlib.contextmanager
@@ -97,8 +112,10 @@ class _Intake:
         writer: RecordingWriter,
         checks: SampleChecks,
         on_block: Callable[[SampleBlock], None] | None,
+        correct: Callable[[SampleBlock], SampleBlock],
     ) -> None:
         self.writer = writer
+        self._correct = correct
         self.checks = checks
         self._on_block = on_block
         self.last_index: int | None = None
@@ -118,7 +135,7 @@ class _Intake:
                 hint="the instrument's bytes are kept: report this as a bug of its decoder",
             )
         if self._on_block is not None:
-            self._on_block(block)
+            self._on_block(self._correct(block))
 
 
 class _TimeLimit:
@@ -185,7 +202,9 @@ def _watch(meter: PowerMeter, limit: _TimeLimit) -> Iterator[None]:
         thread.join()
 
 
-def _without_samples(writer: RecordingWriter, failure: BaseException | None) -> BaseException:
+def _without_samples(
+    meter: PowerMeter, writer: RecordingWriter, failure: BaseException | None
+) -> BaseException:
     """Why there is nothing to keep. If no byte came, the folder is free for another try."""
     if not writer.raw_bytes and (failure is None or isinstance(failure, MeterError)):
         writer.discard()
@@ -193,17 +212,21 @@ def _without_samples(writer: RecordingWriter, failure: BaseException | None) -> 
             f"{writer.info.kind}: not a single byte arrived", hint="is it switched on, and is this its port?"
         )
     writer.abandon()
-    return failure or MeterSilent(
-        f"{writer.info.kind}: {writer.raw_bytes} bytes arrived, but not a single sample",
-        hint=f"what it sent is in {writer.folder}",
-    )
+    heard: dict[str, int] = getattr(meter, "heard", {})  # of drivers that decode bytes
+    came = [f"{count} {kind}" for kind, count in heard.items()]
+    most = max(meter.findings, key=lambda finding: finding.count, default=None)
+    came += [] if most is None else [f"{most.message}, {most.count} times"]
+    said = f"{writer.raw_bytes} bytes arrived, but not a single sample ({', '.join(came) or 'nothing known'})"
+    if isinstance(failure, MeterError):
+        return type(failure)(f"{failure.message}; {said}", hint=f"{failure.hint}; see {writer.folder}")
+    return failure or MeterSilent(f"{writer.info.kind}: {said}", hint=f"what it sent is in {writer.folder}")
 
 
 def _finish(meter: PowerMeter, intake: _Intake, failure: BaseException | None) -> RecordingRecord:
     """Put everything on disk, then raise what had gone wrong."""
     writer = intake.writer
     if not writer.n_samples:
-        raise _without_samples(writer, failure)
+        raise _without_samples(meter, writer, failure)
     try:
         timebase = meter.timebase
         findings = merge_findings(meter.findings, intake.checks.finish(timebase))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
 from joulefleet.provenance import Origin, Provenance, Sha256, SourceRef
 from joulefleet.records import StoredRecord, file_sha256
+from power.calibration import MeterCalibration
 from power.meter import MeterConfig
 from power.model import Finding, InstrumentInfo
 from power.timebase import Timebase
@@ -28,12 +30,18 @@ class RecordingOpening(StoredRecord):
     """What was known when the recording began.
 
     Attributes:
+        config: The meter as it was configured; its calibration stands here instead.
+        calibration: The correction of the readings. It is applied when they are read
+            (`power.recording.reader`); what is stored is what the instrument said.
         started_utc: Wall-clock time at the start.
         started_ns: Host-monotonic time at the same moment, which ties sample times to the wall clock.
     """
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"calibration"})
+
     info: InstrumentInfo
     config: MeterConfig | None = None
+    calibration: MeterCalibration | None = None
     started_utc: datetime
     started_ns: int
 
@@ -61,6 +69,7 @@ class RecordingRecord(RecordingOpening):
             origin=origin,
             sources=(SourceRef(id=source_id, sha256=self.sha256()),),
             instrument=self.info.instrument(),
+            calibration_sha256=None if self.calibration is None else self.calibration.sha256(),
             loss_fraction=None if self.dropped is None else self.dropped / max(1, seen),
         )
 

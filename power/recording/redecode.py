@@ -80,6 +80,7 @@ def redecode(recording: Recording, decoder: Decoder) -> Iterator[Decoded]:
     """The samples in a recording's raw bytes, in bounded memory."""
     for data, arrival_ns in raw_portions(recording):
         yield from decoder.feed(data, arrival_ns)
+    yield from decoder.finish()
 
 
 def raw_portions(recording: Recording) -> Iterator[tuple[bytes, int]]:
@@ -115,7 +116,7 @@ def compare_with_raw(recording: Recording) -> RedecodeComparison:
     decoder = DECODERS.load(info.kind)(info)
     again = _Rows(redecode(recording, decoder))
     first_difference: int | None = None
-    for block in recording.blocks():
+    for block in recording.as_stored().blocks():
         stored = np.column_stack(
             [block.ticks, _bits(block.current_a), _bits(block.voltage_v)],
         )

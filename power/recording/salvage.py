@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
 from joulefleet.records import publish, read_record, write_record
+from joulefleet.runstore.folder import check_folder
 from joulefleet.runstore.run import RunLock
 from joulefleet.runstore.table import (
     iter_batches,
@@ -45,6 +46,7 @@ def salvage_recording(folder: Path) -> RecordingRecord | None:
     """
     if (folder / RECORDING_FILE).exists() or not (folder / OPENING_FILE).exists():
         return None
+    check_folder(folder)
     with contextlib.closing(RunLock(folder)):
         return _salvage(folder, read_record(folder / OPENING_FILE, RecordingOpening))
 
@@ -123,5 +125,7 @@ def _replace_blocks(folder: Path, blocks: pa.Table) -> None:
     import pyarrow.parquet as pq
 
     temporary = folder / ".blocks.parquet.tmp"
-    pq.write_table(blocks, temporary, compression="zstd")
+    temporary.unlink(missing_ok=True)
+    with temporary.open("xb") as file:
+        pq.write_table(blocks, file, compression="zstd")
     publish(temporary, folder / "blocks.parquet", replace=True)

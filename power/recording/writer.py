@@ -13,6 +13,7 @@ import numpy as np
 from joulefleet.errors import StorageError
 from joulefleet.records import storage_error, write_record
 from joulefleet.runstore.table import TableWriter
+from power.calibration import MeterCalibration
 from power.meter import MeterConfig
 from power.model import Finding, InstrumentInfo, SampleBlock
 from power.recording.channels import RangeChannels, index_schema, index_sums
@@ -49,12 +50,22 @@ class RecordingWriter:
     """
 
     def __init__(
-        self, folder: Path, info: InstrumentInfo, config: MeterConfig | None, *, started_ns: int
+        self,
+        folder: Path,
+        info: InstrumentInfo,
+        config: MeterConfig | None,
+        *,
+        started_ns: int,
+        calibration: MeterCalibration | None = None,
     ) -> None:
         self.folder = folder
         self.info = info
         self.opening = RecordingOpening(
-            info=info, config=config, started_utc=datetime.now(UTC), started_ns=started_ns
+            info=info,
+            config=None if config is None else config.model_copy(update={"calibration": None}),
+            calibration=calibration,
+            started_utc=datetime.now(UTC),
+            started_ns=started_ns,
         )
         write_record(folder / OPENING_FILE, self.opening)
         self._samples = TableWriter(folder, "samples", _samples_schema(info.uniform_ticks), keep_stream=True)

@@ -19,7 +19,8 @@ from functools import cache
 from joulefleet.errors import ConfigError
 from joulefleet.interval import NORMAL_95
 from joulefleet.provenance import Origin, Provenance
-from power.profile.model import Battery, DeviceProfile, LoadPoint, PhaseCost, Quantity, TransferCost
+from power.profile.model import Battery, DeviceProfile, LoadPoint, PhaseCost, TransferCost
+from power.profile.quantity import Quantity
 from power.reference.facts import (
     PhoneFacts,
     PowerFacts,

@@ -30,12 +30,19 @@ class Decoder(Protocol):
         """Decode more bytes, the last of which had arrived at host time ``arrival_ns``.
 
         Bytes of an unfinished frame are kept for the next call. Feeding the same bytes in other
-        portions gives the same samples.
+        portions gives the same samples. No bytes mean that none had come since the last call.
         """
+
+    def finish(self) -> list[Decoded]:
+        """What was held back, now that no more bytes come."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What was wrong with the bytes so far, merged by code."""
+
+    @property
+    def heard(self) -> dict[str, int]:
+        """What came that is no sample, and how often: calibrations, answers."""
 
 
 class LineBuffer:

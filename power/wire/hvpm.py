@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from power.model import Finding, FindingLog, Severity
 from power.wire.decoder import Decoded
-from power.wire.hvpm_continuity import Continuity
+from power.wire.hvpm_continuity import NO_COUNT_YET, SETTLING_OBSERVATIONS, Continuity
 from power.wire.hvpm_packets import (
     INVALID,
     MEASUREMENT,
@@ -58,11 +59,21 @@ class HvpmDecoder:
         self._next_tick = 0
         self._lost = 0  # samples, since the last one that was delivered
         self._delivered = False
+        self._heard: Counter[str] = Counter()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """See `power.wire.decoder.Decoder`."""
         return self._findings.as_tuple()
+
+    @property
+    def heard(self) -> dict[str, int]:
+        """See `power.wire.decoder.Decoder`."""
+        return dict(self._heard)
+
+    def finish(self) -> list[Decoded]:
+        """See `power.wire.decoder.Decoder`: nothing is."""
+        return []
 
     def feed(self, data: bytes, arrival_ns: int) -> list[Decoded]:
         """See `power.wire.decoder.Decoder`."""
@@ -118,6 +129,7 @@ class HvpmDecoder:
 
     def _take_special(self, kind: int, coarse: int, fine: int) -> None:
         """An observation that is no measurement."""
+        self._heard["invalid observations" if kind == INVALID else "calibrations"] += 1
         if kind == INVALID and self._next_tick == 0:
             return  # with this every stream begins
         if kind == INVALID:
@@ -178,6 +190,12 @@ class HvpmDecoder:
         last = tick + packets.observations - 1
         message = "packets with the over-current or thermal flag: the unit has cut the output off"
         self._findings.add_each("over_current", Severity.ERROR, message, tick[over], last[over])
+        # The firmware's counter stops there (docs/power.md), so it no longer shows what is lost.
+        full = (packets.dropped == NO_COUNT_YET) & (tick >= SETTLING_OBSERVATIONS)
+        message = (
+            "the unit's count of dropped samples is at its end: losses and times behind it are not known"
+        )
+        self._findings.add_each("drop_counter_full", Severity.ERROR, message, tick[full], last[full])
         if self._scale.channel == "main":
             off = packets.flags & OUTPUT_ON == 0
             message = "packets that say the main output was off"

@@ -18,6 +18,10 @@ COARSE_OFFSET_A: Final = 2e-3
 FINE_OFFSET_A: Final = 100e-6
 """Assumed offset errors, the same as for the LVPM: a calibration that moves by more has changed."""
 
+REFERENCE_SHARE: Final = 0.25
+"""Of a range's counts that its reference current takes, at least. An assumption: each unit has its own count,
+which only a recording shows. With it a step is rather too wide than too narrow."""
+
 _VOLTAGE_DIVIDER: Final = {
     (HardwareModel.HVPM, "main"): 4,
     (HardwareModel.LVPM, "main"): 2,
@@ -76,6 +80,10 @@ class ChannelScale:
     fine_limit: int
     signed: bool
     volts_per_count: float
+
+    def step_a(self, reference_a: float) -> float:
+        """Amperes of one count, at most: see `REFERENCE_SHARE`."""
+        return reference_a / (REFERENCE_SHARE * self.raw_limits[1])
 
     @property
     def raw_limits(self) -> tuple[int, int]:

@@ -10,7 +10,7 @@ it when the bus voltage that follows is there.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -39,6 +39,7 @@ PORTION_BYTES = 1 << 16
 """Decoded at a time, so that a day of bytes needs no more memory than this."""
 
 SYNC_EDGES_KEPT = 4096
+CHIP_SILENT_US = 1_000_000
 
 _NO_READING = Flags.I2C_ERROR | Flags.CAL_LOST
 
@@ -74,9 +75,11 @@ class Ina219Decoder:
         self._last_sample = -1
         self._sync_edges: deque[SyncEdge] = deque(maxlen=SYNC_EDGES_KEPT)
         self._sync_high: bool | None = None
+        self._unanswered = 0
         self.header: Header | None = None
         self.counters: Counters | None = None
         self.restarted = False
+        self._heard: Counter[str] = Counter()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -84,9 +87,24 @@ class Ina219Decoder:
         return self._log.as_tuple()
 
     @property
+    def heard(self) -> dict[str, int]:
+        """See `power.wire.decoder.Decoder`."""
+        return dict(self._heard)
+
+    @property
+    def chip_is_silent(self) -> bool:
+        """The chip has never answered the microcontroller, for a second or more."""
+        period_us = self.header.period_us if self.header else 0
+        return self._last_sample < 0 and self._unanswered * period_us >= CHIP_SILENT_US
+
+    @property
     def sync_edges(self) -> tuple[SyncEdge, ...]:
         """The latest changes of the sync input."""
         return tuple(self._sync_edges)
+
+    def finish(self) -> list[Decoded]:
+        """See `power.wire.decoder.Decoder`: nothing is."""
+        return []
 
     def feed(self, data: bytes, arrival_ns: int) -> list[Decoded]:
         """Decode more bytes."""
@@ -118,8 +136,10 @@ class Ina219Decoder:
             elif isinstance(frame, Refused):
                 self._add(frame.code, _MESSAGES[frame.code], 1)
             elif isinstance(frame, Counters):
+                self._heard["counter lines"] += 1
                 self._compare(frame)
             elif isinstance(frame, Header):
+                self._heard["headers"] += 1
                 decoded += self._take(np.array(frames, np.int64))
                 frames = []
                 self._begin(frame)
@@ -174,6 +194,7 @@ class Ina219Decoder:
         self._add("clock_jump", "number and time of the conversions leapt", placed.jumps)
         flags = flags[placed.kept]
         self._note_flags(flags, placed.index)
+        self._unanswered += int(np.count_nonzero(flags & Flags.I2C_ERROR))
         self._note_sync(flags, placed.tick)
         usable = (flags & _NO_READING) == 0
         kept = placed.kept[usable]
@@ -223,9 +244,11 @@ class Ina219Decoder:
             (Flags.I2C_ERROR, "i2c_error", "the chip did not answer the microcontroller", warn),
             (Flags.CAL_LOST, "cal_lost", "the chip had lost its registers; the reading was dropped", warn),
             (Flags.RESET, "chip_reset", "the chip was reset (a sharp load does it) and set up again", warn),
-            (Flags.OVF, "math_overflow", "the chip's own current register overflowed", Severity.INFO),
         ):
             self._note_where((flags & flag) != 0, index, code, message, severity)
+        overflow = (flags & (Flags.OVF | _NO_READING)) == Flags.OVF
+        message = "the chip's own current register overflowed"
+        self._note_where(overflow, index, "math_overflow", message, Severity.INFO)
 
     def _note_sync(self, flags: NDArray[np.int64], tick: NDArray[np.int64]) -> None:
         if not len(flags):

@@ -214,6 +214,15 @@ class Ina219CsvDecoder:
         """What was wrong with the lines so far."""
         return self._log.as_tuple() + self._shunt.findings()
 
+    def finish(self) -> list[Decoded]:
+        """See `power.wire.decoder.Decoder`: nothing is."""
+        return []
+
+    @property
+    def heard(self) -> dict[str, int]:
+        """See `power.wire.decoder.Decoder`: a sketch prints nothing else that is known."""
+        return {}
+
     def feed(self, data: bytes, arrival_ns: int) -> list[Decoded]:
         """Decode more bytes. See `power.wire.decoder.Decoder`."""
         blocks: list[_Block] = []

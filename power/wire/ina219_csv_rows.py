@@ -92,11 +92,13 @@ class CsvRowReader:
 
     Attributes:
         format: The format.
+        decimals: Most digits seen after the point, by column.
         torn: The reading under way may lack lines, so it will not be used.
     """
 
     format: CsvFormat
     torn: bool = False
+    decimals: dict[str, int] = field(default_factory=dict)
     _parts: dict[str, float] = field(default_factory=dict)
 
     def read(self, line: bytes) -> Row | Literal["part", "bad"]:
@@ -108,7 +110,11 @@ class CsvRowReader:
         if match is None:
             self.torn = self.format is CsvFormat.ADAFRUIT
             return "bad"
-        self._parts |= {name: float(text) for name, text in match.groupdict().items() if text is not None}
+        for name, text in match.groupdict().items():
+            if text is not None:
+                self._parts[name] = float(text)
+                decimals = len(text.partition(b".")[2])
+                self.decimals[name] = max(decimals, self.decimals.get(name, 0))
         if match.lastgroup == "bus":  # sketches that print it print it first
             self.torn = False
         if "ma" not in self._parts:

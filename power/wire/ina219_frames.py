@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 PROTOCOL = "joulefleet-ina219"
 VERSION = 1
+EMULATED_FIRMWARE = "emulated"
+"""What our emulator gives as its firmware, so that it is known on whatever port it is."""
+
 COLUMNS = "seq,t_us,shunt_raw,bus_raw,flags"
 MAX_LINE = 512
 """Longest line without its newline; a header needs about 300 bytes. More is noise."""

@@ -67,6 +67,11 @@ class Adc:
         """Typical time until an averaged result is there."""
         return self.single_us * self.samples
 
+    @property
+    def step_lsb(self) -> int:
+        """Between neighbouring results: a short conversion leaves the lowest bits out (TI SBOA511A, 4)."""
+        return 1 << (12 - self.bits)
+
 
 def adc_setting(code: int) -> Adc:
     """What the four bits of SADC or BADC mean (bit 2 does not matter while bit 3 is 0)."""

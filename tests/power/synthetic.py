@@ -88,6 +88,11 @@ class FrameDecoder:
         self._rest = b""
         self._next = 0
         self.findings = ()
+        self.heard: dict[str, int] = {}
+
+    def finish(self) -> list[Decoded]:
+        """See `power.wire.decoder.Decoder`: nothing is."""
+        return []
 
     def feed(self, data: bytes, arrival_ns: int) -> list[Decoded]:
         data = self._rest + data

@@ -77,6 +77,7 @@ def test_the_vendors_package_reads_what_we_read(
         ours_a, ours_v = run_ours(unit.address, channel)
         statistics = unit.close()
     assert statistics["dropped"] == 0
+    assert peer["seen"] == {"product": "Mobile Device Power Monitor", "endpoints": [0x81]}
     assert peer["serials"] == ["4711"]
     assert peer["status"]["serialNumber"] == 4711
     assert peer["status"]["firmwareVersion"] == 32

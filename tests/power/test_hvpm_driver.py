@@ -1,4 +1,4 @@
-"""The HVPM driver against the emulated unit, through the real pyusb."""
+"""The HVPM driver against the emulated unit, behind the interface of libusb."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import usb.core
+import usb1
 
 from joulefleet.errors import (
     ConfigError,
@@ -26,6 +26,7 @@ from joulefleet.errors import (
     MeterError,
     MeterNotFound,
     MeterProtocolError,
+    MissingExtra,
     UnsafeOutput,
 )
 from power.emulated.hvpm import EmulatedHvpm
@@ -33,20 +34,14 @@ from power.emulated.hvpm_front_end import ObservationQueue
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import Emulator, EmulatorProcess, in_thread
 from power.emulated.signals import read_truth
-from power.emulated.usb_backend import EmulatedBackend
-from power.emulated.usb_socket import ControlRequest, SocketHandle, TransferError
+from power.emulated.usb_host import SocketHandle
+from power.emulated.usb_socket import ControlRequest, TransferError
 from power.meter import MeterConfig, open_meter
-from power.meters.hvpm_unit import USB_ID, HvpmUnit
+from power.meters.hvpm_unit import USB_ID, HvpmUnit, restore_switch_interval, shorten_switch_interval
 from power.meters.monsoon_hvpm import MAX_CALIBRATION_MS, MonsoonHvpm, decoder_for
 from power.meters.safety import switch_output_on
-from power.meters.usb_link import (
-    UsbId,
-    UsbLink,
-    restore_switch_interval,
-    scan_usb,
-    shorten_switch_interval,
-    usb_error,
-)
+from power.meters.scan import scan_instruments
+from power.meters.usb_link import UsbId, UsbLink, libusb_version, scan_usb, usb_error
 from power.model import SampleBlock, Severity
 from power.recording import open_recording
 from power.recording.recorder import FIRST_SAMPLE_S, record
@@ -76,7 +71,7 @@ def config_for(port: str, **changes: object) -> MeterConfig:
 
 
 def open_unit(port: str, **changes: object) -> MonsoonHvpm:
-    meter = open_meter(config_for(port, **changes))
+    meter = open_meter(config_for(port, **changes), any_settings=True)
     assert isinstance(meter, MonsoonHvpm)
     return meter
 
@@ -120,7 +115,9 @@ def joined(blocks: list[SampleBlock], name: str) -> np.ndarray:
 
 
 def found(meter: MonsoonHvpm) -> dict[str, int]:
-    return {finding.code: finding.count for finding in meter.findings if finding.code != "calibrating"}
+    """What is remarkable; a test machine that is busy pauses by itself."""
+    usual = ("calibrating", "pause", "late_data")
+    return {finding.code: finding.count for finding in meter.findings if finding.code not in usual}
 
 
 # What it reads
@@ -317,6 +314,28 @@ def test_a_unit_that_dies_while_streaming() -> None:
         assert len(blocks) >= 10
 
 
+def test_nothing_is_left_behind(emulated: EmulatedHvpm) -> None:
+    def held() -> tuple[int, int]:
+        here = [t for t in threading.enumerate() if t.name == "meter-reader"]
+        return len(here), len(list(Path("/proc/self/fd").iterdir()))
+
+    def ended() -> bool:  # threads of the emulated cable end a moment later
+        return not [t for t in threading.enumerate() if t.name in ("usb-host", "usb-reads")]
+
+    before = held()
+    for stop_early in (False, True):
+        with open_unit(emulated.address) as meter:
+            if stop_early:
+                next(meter.stream())
+            else:
+                capture(meter, 0.15)
+    deadline = time.monotonic() + 5
+    while not ended() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert held() == before
+    assert ended()
+
+
 # Finding and opening it
 
 
@@ -376,20 +395,40 @@ def test_busy_until_closed(emulated: EmulatedHvpm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"),
+    ("error", "kind"),
     [
-        (errno.EACCES, MeterNotFound),
-        (errno.EBUSY, MeterBusy),
-        (errno.ENODEV, MeterDisconnected),
-        (errno.EIO, MeterDisconnected),
-        (errno.ETIMEDOUT, MeterProtocolError),
-        (errno.EPIPE, MeterProtocolError),
+        (usb1.USBErrorAccess, MeterNotFound),
+        (usb1.USBErrorBusy, MeterBusy),
+        (usb1.USBErrorNoDevice, MeterDisconnected),
+        (usb1.USBErrorIO, MeterDisconnected),
+        (usb1.USBErrorTimeout, MeterProtocolError),
+        (usb1.USBErrorPipe, MeterProtocolError),
+        (usb1.USBErrorOverflow, MeterProtocolError),
     ],
 )
-def test_errors_of_libusb_are_typed(code: int, kind: type[MeterError]) -> None:
-    error = usb_error(UsbId("monsoon-hvpm", 1, 2), "usb bus 1 address 2", usb.core.USBError("x", None, code))
-    assert type(error) is kind
-    assert error.hint
+def test_errors_of_libusb_are_typed(error: type[usb1.USBError], kind: type[MeterError]) -> None:
+    typed = usb_error(UsbId("monsoon-hvpm", 1, 2), "usb bus 1 address 2", error())
+    assert type(typed) is kind
+    assert typed.hint
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("libusb_package.get_library_path", lambda: tmp_path / "libusb-1.0.so")
+    for use in (libusb_version, lambda: scan_usb(USB_ID), lambda: open_unit("")):
+        with pytest.raises(MeterError, match=r"libusb 1\.0 does not load .*cannot open") as caught:
+            use()
+        assert "apt install libusb-1.0-0" in caught.value.hint
+    (note,) = scan_instruments().notes
+    assert "libusb 1.0 does not load" in note
+
+
+@pytest.mark.parametrize("package", ["usb1", "libusb_package"])
+def test_without_the_packages(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=rf"USB support is not installed \({package}\)") as caught:
+        open_unit("")
+    assert ".[monsoon]" in caught.value.hint
+    assert "not installed" in scan_instruments().notes[0]
 
 
 def test_unknown_options_are_refused() -> None:
@@ -629,20 +668,23 @@ def test_short_absences_add_up() -> None:
     assert queue.dropped == 10 * 5 - before - 16 > 0
 
 
-def test_a_late_host_loses_samples_and_knows_how_many() -> None:
+@pytest.mark.parametrize("transfers", [1, 32])
+def test_a_late_host_loses_what_fits_no_transfer_and_knows_how_much(transfers: int) -> None:
     with in_thread("monsoon-hvpm", options_of(variant="")) as unit:
         unit_side = HvpmUnit(UsbLink(USB_ID, port=unit.address))
-        unit_side.start(CALIBRATION_MS)
-        data = b""
+        unit_side.start(CALIBRATION_MS, transfers=transfers)
+        packets: list[bytes] = []
         for i in range(400):
-            data += unit_side.read()
+            packets += unit_side.read()
             if i in (250, 300):
                 time.sleep(0.05)
         unit_side.stop()
         unit_side.close()
         dropped = unit.statistics["dropped"]
-    (last,) = struct.unpack_from("<H", data, len(data) - 58)
-    assert last == dropped >= 2 * (250 - 16)
+    (told,) = struct.unpack_from("<H", packets[-1])
+    # The emulator makes samples every 5 ms, so that the last transfer is filled up to 25 samples late. On a
+    # busy machine some more may be lost behind the last packet.
+    assert dropped >= told >= 2 * (250 - 16 - 3 * transfers - 25)
     assert unit.statistics["discarded_bytes"] == 18 * dropped
 
 
@@ -650,9 +692,9 @@ def test_the_number_of_samples_may_be_limited(emulated: EmulatedHvpm) -> None:
     handle = SocketHandle(emulated.address.removeprefix("usb-emulated:"))
     unit = UsbLink(USB_ID, port=emulated.address)
     handle.control(ControlRequest(RequestType.OUT, Request.START, 1250, 0, 4, struct.pack("<I", 100)), 1000)
-    packets = []
-    while packet := unit.bulk_read(0x81, 64, 0.1):
-        packets.append(packet)
+    reads, packets = unit.queue_reads(0x81, 64, transfers=4), []
+    while some := reads.read(0.1):
+        packets += some
     unit.close()
     handle.close()
     assert sum(packet[3] for packet in packets) == 100
@@ -674,15 +716,25 @@ def test_the_emulator_refuses_what_the_unit_does_not_have(options: dict[str, obj
         EmulatedHvpm(EmulatorOptions.model_validate(options))
 
 
+NOT_WHOLE = b"\x07\0\0\0\x01\0\0\0\x05ab"
+"""A bulk read without most of its fields."""
+
+
 def test_the_socket_survives_nonsense(emulated: EmulatedHvpm) -> None:
     path = emulated.address.removeprefix("usb-emulated:")
-    for message in (b"\xff\xff\xff\xff", b"\0\0\0\0", struct.pack("<I", 1) + b"\x63", b"\x05\0\0\0\x04abcd"):
+    for message in (
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\0",
+        b"\x01\0\0\0\x63",
+        b"\x05\0\0\0\x01\0\0\0\x63",
+        NOT_WHOLE,
+    ):
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(path)
             client.sendall(message)
             client.settimeout(2)
             answer = client.recv(100)
-            assert answer == b"" or answer[4:8] == struct.pack("<I", errno.EINVAL)
+            assert answer == b"" or answer[8:12] == struct.pack("<I", errno.EINVAL)
     with open_unit(emulated.address) as meter:
         assert meter.info.serial == "20001"
 
@@ -699,17 +751,6 @@ def test_requests_that_the_unit_does_not_know_stall(emulated: EmulatedHvpm) -> N
             handle.control(request, 1000)
         assert caught.value.code == errno.EPIPE
     handle.close()
-
-
-def test_pyusb_sees_a_monsoon(emulated: EmulatedHvpm) -> None:
-    device = usb.core.find(backend=EmulatedBackend(emulated.address), idVendor=0x2AB9)
-    assert (device.product, device.serial_number) == ("Mobile Device Power Monitor", "20001")
-    (interface,) = device.get_active_configuration()
-    assert [endpoint.bEndpointAddress for endpoint in interface] == [0x81]
-    assert "2ab9" in str(device)
-    with pytest.raises(usb.core.USBTimeoutError):
-        device.read(0x81, 64, 20)
-    usb.util.dispose_resources(device)
 
 
 def test_as_a_process_it_prints_its_address_and_its_counters() -> None:

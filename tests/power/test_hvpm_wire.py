@@ -194,6 +194,21 @@ def test_drop_counter_wraps(sizes) -> None:
     assert "drop_counter_fell" not in codes(decoder)
 
 
+def test_a_counter_at_its_end_makes_all_behind_it_an_error() -> None:
+    """Firmware 25 to 32 stops counting at 65535."""
+    stream = maker(8, sizes=(3,))
+    stream.dropped = 65_000
+    stream.add(3000)  # beyond the first second
+    stream.add(1, drop=535)
+    stream.add(20)
+    stream.finish()
+    parts, decoder = decode(stream.data)
+    (full,) = [finding for finding in decoder.findings if finding.code == "drop_counter_full"]
+    assert full.severity == "error"
+    assert not full.touches(0, 8000)
+    assert full.touches(int(parts[-1].ticks[-1]), int(parts[-1].ticks[-1]))
+
+
 def test_no_count_at_the_start_is_not_a_loss() -> None:
     stream = maker(9, sizes=(3,), calibration_every=12)
     stream.add(80)

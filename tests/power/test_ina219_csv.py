@@ -421,8 +421,11 @@ def test_accuracy_says_what_is_assumed() -> None:
     with opened("millis-all", shunt_tolerance=0.02, grade="B") as meter:
         accuracy = meter.info.accuracy
     assert accuracy.current[0].gain_rel == pytest.approx((0.005**2 + 0.02**2) ** 0.5)
-    assert accuracy.voltage_offset_v == pytest.approx((0.002**2 + 0.005**2) ** 0.5)
-    assert "two decimals" in accuracy.source
+    # 10 uV over 0.1 ohm and 4 mV of the chip; the text has two decimals of mA and of V.
+    assert accuracy.current[0].step_a == pytest.approx(100e-6 + 10e-6)
+    assert accuracy.voltage_step_v == pytest.approx(4e-3 + 10e-3)
+    assert "steps of 0.01 mA, voltage in steps of 0.01 V" in accuracy.source
     options = {"assumed_voltage_v": 5.0, "assumed_voltage_tolerance": 0.03}
     with opened("millis-current", **options) as meter:
+        assert meter.info.accuracy.voltage_step_v == 0
         assert meter.info.accuracy.voltage_gain_rel == 0.03

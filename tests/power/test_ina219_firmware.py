@@ -1,20 +1,17 @@
-"""The sketch's own code, compiled for this machine."""
+"""The sketch's protocol core, compiled for this machine; the whole sketch runs in `test_ina219_simavr`."""
 
 from __future__ import annotations
 
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from power.meter import MeterConfig, open_meter
 from power.wire import ina219_frames
 from power.wire.ina219_frames import Counters, Flags, Header, PongLine, crc16, parse_line
 from power.wire.ina219_registers import Config, adc_setting
@@ -22,7 +19,6 @@ from tests.conftest import REPOSITORY, missing
 from tests.power.ina219_runs import codes, columns, decode, header
 
 SKETCH = REPOSITORY / "device_agents" / "firmware" / "ina219"
-HOST = REPOSITORY / "tests" / "power" / "arduino_host"
 STRICT = ["-Wall", "-Wextra", "-Werror", "-Wconversion", "-pedantic"]
 U32 = st.integers(0, 2**32 - 1)
 
@@ -275,58 +271,3 @@ def test_a_microcontroller_that_is_late_now_and_then_keeps_count(core: ctypes.CD
         counted += core.ina_count(ctypes.byref(pace), int(now_us), 1000)
     # Each time it is late, it can be wrong by one; it must not add up to more.
     assert abs(counted - ended) < stalls / 2
-
-
-@pytest.fixture(scope="module")
-def sketch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole sketch, with a host that stands in for Arduino and for the chip."""
-    folder = tmp_path_factory.mktemp("sketch")
-    compile_with(["gcc", "-std=c99", *STRICT, "-c", str(SKETCH / "protocol.c"), "-o", str(folder / "core.o")])
-    compile_with(
-        [
-            *["g++", "-std=c++11", "-Wall", "-Wextra", "-Werror", f"-I{HOST}", f"-I{SKETCH}"],
-            *["-x", "c++", str(SKETCH / "ina219_meter.ino"), str(HOST / "host.cpp")],
-            *["-x", "none", str(folder / "core.o"), "-o", str(folder / "sketch")],
-        ]
-    )
-    return folder / "sketch"
-
-
-@contextmanager
-def running(sketch: Path, *, start_us: int, shunt: int, bus: int, reset_at_ms: int) -> Iterator[str]:
-    command = [str(sketch), str(start_us), str(shunt), str(bus), str(reset_at_ms)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.communicate(timeout=10)
-
-
-def test_the_sketch_itself_talks_to_our_driver(sketch: Path) -> None:
-    """Handshake, pings, run, wrap of the clock, a chip reset, stop: the real sketch on a pty."""
-    with running(sketch, start_us=2**32 - 2_500_000, shunt=-2500, bus=1250, reset_at_ms=2_500) as port:
-        config = MeterConfig(
-            kind="ina219", port=port, serial="ina219-1", voltage_v=5, voltage_max_v=5.5, current_limit_a=1
-        )
-        with open_meter(config) as meter:
-            assert meter.info.emulated
-            assert meter.info.firmware == "1.0.0"
-            assert meter.info.rate_hz == pytest.approx(1e6 / 2660)
-            blocks = []
-            for block in meter.stream():
-                blocks.append(block)
-                if block.ticks[-1] > 2**32 + 300_000:
-                    meter.stop()
-            findings = {finding.code: finding.count for finding in meter.findings}
-    current = np.concatenate([block.current_a for block in blocks])
-    voltage = np.concatenate([block.voltage_v for block in blocks])
-    ticks = np.concatenate([block.ticks for block in blocks])
-    assert set(current.round(9)) == {-0.25}
-    assert set(voltage.round(9)) == {5.0}
-    assert ticks[0] < 2**32 < ticks[-1]
-    assert np.all(np.diff(ticks) > 0)
-    assert findings["chip_reset"] == findings["cal_lost"] == 1
-    # This machine may be too busy to poll every conversion; what it misses it counts.
-    assert set(findings) <= {"chip_reset", "cal_lost", "gap", "stale_conversion"}
-    elapsed_us = int(ticks[-1] - ticks[0])
-    seen = len(ticks) + sum(block.dropped_before or 0 for block in blocks[1:])
-    assert seen == pytest.approx(elapsed_us / 2660, rel=0.05)

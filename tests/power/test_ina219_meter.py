@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from power.meters.ina219 import open_meter as open_ina219
 from power.meters.serial_port import SerialPort
 from power.model import SampleBlock
 from power.wire.ina219_frames import ASK_HEADER, RUN, Flags, data_line, header_line, parse_line, seal
+from power.wire.ina219_registers import Config
 from tests.power.ina219_runs import header
 
 STEP_A = 10e-6 / 0.1
@@ -177,6 +179,37 @@ def test_the_clock_is_placed_within_its_bound() -> None:
     assert before_ns - bound_ns <= boot_ns <= after_ns + bound_ns
 
 
+def test_a_pause_ends_with_the_readings_behind_it() -> None:
+    with opened(EmulatorOptions(faults=("stall@0.3:1.4",))) as (_, meter):
+        blocks = capture(meter, 500)
+        (pause,) = [finding for finding in meter.findings if finding.code == "pause"]
+    last = blocks[-1].first_index + len(blocks[-1]) - 1
+    assert pause.first_index is not None
+    assert pause.last_index is not None
+    assert 0 < pause.first_index <= pause.last_index <= last  # readings, not the microseconds of their clock
+
+
+def test_an_echo_in_front_of_the_first_command_does_not_hide_it() -> None:
+    with in_thread("ina219", EmulatorOptions()) as emulator:
+        port = os.open(emulator.address, os.O_RDWR | os.O_NOCTTY)
+        os.write(port, b"!R\n")
+        while not emulator.statistics["samples"]:
+            time.sleep(0.01)
+        os.write(port, b"17,2204,31")  # a terminal echoes what arrives until it is told not to
+        time.sleep(0.05)
+        with open_ina219(config(emulator.address)):
+            sampled = emulator.statistics["samples"]
+            time.sleep(0.1)
+            assert emulator.statistics["samples"] == sampled
+        os.close(port)
+
+
+def test_an_emulated_board_is_known_on_a_real_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("power.meters.ina219.is_real_serial", lambda path: True)
+    with opened(EmulatorOptions()) as (_, meter):
+        assert meter.info.emulated
+
+
 def test_what_it_says_about_itself() -> None:
     with opened(EmulatorOptions(serial="board-3"), serial="board-3") as (_, meter):
         info = meter.info
@@ -186,15 +219,21 @@ def test_what_it_says_about_itself() -> None:
     assert (info.tick_hz, info.uniform_ticks) == (1e6, False)
     # SBOS448G 7.5, grade A, over temperature: 1 % and 200 uV; 1 % of the shunt beside it.
     assert info.accuracy.current[0].gain_rel == pytest.approx(0.01 * 2**0.5)
-    assert info.accuracy.current[0].offset_a == pytest.approx(2e-3, rel=0.01)
+    assert info.accuracy.current[0].offset_a == pytest.approx(2e-3)
+    assert (info.accuracy.current[0].step_a, info.accuracy.voltage_step_v) == pytest.approx((1e-4, 4e-3))
     assert "SBOS448G" in info.accuracy.source
     assert info.facts["stamp_after_middle_us"] == 532 + 2128 / 2
 
 
 def test_grade_and_gain_decide_the_accuracy() -> None:
-    best = ina219_accuracy("B", 1, 0.1, 0.0)
+    best = ina219_accuracy("B", Config.from_word(0x019F), 0.1, 0.0)  # PGA/1, 12 bits
     assert best.current[0].gain_rel == pytest.approx(0.005)
-    assert best.current[0].offset_a == pytest.approx(50e-6 / 0.1, rel=0.01)
+    assert best.current[0].offset_a == pytest.approx(50e-6 / 0.1)
+    assert (best.current[0].step_a, best.voltage_step_v) == pytest.approx((10e-6 / 0.1, 4e-3))
+    quick = ina219_accuracy("B", Config.from_word(0x0007), 0.1, 0.0)  # 9 bits leave three out
+    assert (quick.current[0].step_a, quick.voltage_step_v) == pytest.approx((80e-6 / 0.1, 32e-3))
+    averaged = ina219_accuracy("B", Config.from_word(0x01FF), 0.1, 0.0)  # 128 shunt conversions
+    assert averaged.current[0].step_a == best.current[0].step_a
 
 
 def test_every_loss_is_accounted_for() -> None:

@@ -34,8 +34,8 @@ from power.emulated.signals import read_truth
 from power.meter import MeterConfig, PowerMeter, open_meter
 from power.meters.monsoon_lvpm import MonsoonLvpm, decoder_for, likely_ports
 from power.meters.safety import switch_output_on
-from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, open_error, scan_ports
-from power.model import SampleBlock
+from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, open_error, scan_ports, usb_maker
+from power.model import Finding, SampleBlock
 from power.recording.recorder import record as record_meter
 from power.wire.hvpm_control import UsbPassthrough
 from power.wire.lvpm_frames import STOP
@@ -84,6 +84,11 @@ def record(options: EmulatorOptions, seconds: float) -> tuple[list[SampleBlock],
         return blocks, meter, unit.statistics
 
 
+def remarkable(meter: PowerMeter) -> list[Finding]:
+    """Findings, but for pauses of a busy test machine."""
+    return [finding for finding in meter.findings if finding.code not in ("pause", "late_data")]
+
+
 def joined(blocks: list[SampleBlock], name: str) -> np.ndarray:
     return np.concatenate([getattr(block, name) for block in blocks])
 
@@ -111,7 +116,7 @@ def test_reads_a_constant_load_to_one_step(current_a: float, step_a: float) -> N
     assert joined(blocks, "voltage_v").mean() == pytest.approx(3.8, abs=VOLTAGE_STEP_V / 2)
     assert [block.dropped_before for block in blocks] == [0] * len(blocks)
     assert statistics["discarded_bytes"] == 0
-    assert meter.findings == ()
+    assert remarkable(meter) == []
 
 
 def test_each_sample_is_the_truth_to_one_step_across_both_ranges(tmp_path: Path) -> None:
@@ -132,7 +137,7 @@ def test_each_sample_is_the_truth_to_one_step_across_both_ranges(tmp_path: Path)
     assert (expected < 0.04).any()
     # The emulated crystal's own times, known to the nanosecond, against the fitted ones.
     assert np.abs(joined(blocks, "t_ns") - truth["t_ns"][ticks]).max() < 50e6
-    assert meter.findings == ()
+    assert remarkable(meter) == []
 
 
 def test_first_hardware_revision_has_half_the_voltage_step() -> None:
@@ -154,34 +159,31 @@ def test_every_loss_is_accounted_for(tmp_path: Path) -> None:
             "truncated_frame@0.7:1",
             "recalibrate@0.9",
             "stall@1.2:0.08",
-            "lost_packets@5:16",
+            "lost_packets@3.5:17",
         ),
         truth=tmp_path / "truth",
     )
-    # The stall is 400 samples, of which the instrument keeps 80; its count of the others is modulo 256. Of
-    # lost packets, 16 are a whole turn of the sequence. Only time shows both.
-    hidden = 256 + 16 * 15
-    blocks: list[SampleBlock] = []
-    settled: list[SampleBlock] = []
-    with in_thread("monsoon-lvpm", options) as unit, open_meter(config_for(unit.address)) as meter:
-        for block in meter.stream():
-            blocks.append(block)
-            if {f.code: f.count for f in meter.findings}.get("late_gap") == hidden:
-                settled.append(block)
-            if len(settled) > 5 or block.ticks[-1] > 15 * 5000:
-                meter.stop()
-        statistics, findings = unit.statistics, meter.findings
+    # The stall is 400 samples, of which the instrument keeps 80; its count of the others is modulo 256. Of 17
+    # lost packets the sequence shows one. Only time shows the rest, and it is counted where it is missing.
+    for _ in range(6):  # a machine that is too busy adds losses of its own
+        (tmp_path / "truth").unlink(missing_ok=True)
+        with in_thread("monsoon-lvpm", options) as unit, open_meter(config_for(unit.address)) as meter:
+            blocks = capture(meter, 4.5)
+            statistics, findings = unit.statistics, meter.findings
+        paused = {finding.code for finding in findings} & {"pause", "late_data", "unplaced_gap"}
+        if not paused and not statistics["discarded_bytes"]:
+            break
     lost = sum(block.dropped_before or 0 for block in blocks)
-    # 5 + 16 packets never sent, 2 + 1 sent damaged, 15 samples each
-    assert (statistics["lost_packets"], statistics["lost_samples"]) == (5 + 16, 320)
-    assert lost == (5 + 16 + 2 + 1) * 15 + 320
+    # 5 + 17 packets never sent, 2 + 1 sent damaged, 15 samples each
+    assert statistics["lost_packets"] == 5 + 17
+    assert 320 <= statistics["lost_samples"] < 320 + 15  # and what was no whole packet yet
+    assert lost == (5 + 17 + 2 + 1) * 15 + statistics["lost_samples"]
     calibrations = (blocks[-1].ticks[-1] - 4) // 15_000 * 2 + 4
     assert len(joined(blocks, "ticks")) + lost + calibrations == blocks[-1].ticks[-1] + 1
     codes = {finding.code: finding.count for finding in findings}
-    assert codes == {"gap": lost, "bad_checksum": 2, "resync": 2, "late_gap": hidden, "recalibrated": 2}
-    # Once all is counted, every sample is the truth of its own number.
-    numbers = joined(settled[1:], "ticks")
-    error = joined(settled[1:], "current_a") - read_truth(tmp_path / "truth")["current_a"][numbers]
+    assert codes == {"gap": lost, "bad_checksum": 2, "resync": 2, "recalibrated": 2}
+    # Every sample is the truth of its own number.
+    error = joined(blocks, "current_a") - read_truth(tmp_path / "truth")["current_a"][joined(blocks, "ticks")]
     assert np.abs(error).max() <= COARSE_STEP_A * 0.51
 
 
@@ -194,7 +196,7 @@ def test_over_current_ends_the_stream_and_is_an_error_at_its_place() -> None:
         with pytest.raises(MeterError, match="it cut the output and ended the stream"):
             for block in meter.stream():
                 blocks.append(block)  # noqa: PERF402 - the blocks before the error are the point
-        (finding,) = meter.findings
+        (finding,) = remarkable(meter)
     assert (finding.code, finding.severity) == ("over_current", "error")
     assert finding.first_index == blocks[-1].ticks[-1] + 1 == pytest.approx(1000, abs=40)
     assert not any(block.dropped_before for block in blocks)
@@ -214,6 +216,7 @@ def test_unplugging_ends_the_stream_after_every_sample_that_had_come() -> None:
         assert raised.value.hint
         again = decoder_for(meter.info)
         decoded = [part for data, arrival_ns in raw.portions for part in again.feed(data, arrival_ns)]
+        decoded += again.finish()
         np.testing.assert_array_equal(joined(blocks, "current_a"), joined(decoded, "current_a"))  # type: ignore[arg-type]
         assert blocks[-1].ticks[-1] > 0.6 * 5000
 
@@ -380,6 +383,19 @@ def test_a_device_file_may_lie_about_its_name(emulated: EmulatedLvpm, tmp_path: 
     assert not is_real_serial(str(disguised))
 
 
+@pytest.mark.parametrize("below", ["1-3:1.0", "1-3:1.0/ttyUSB0"])
+def test_a_port_on_usb_knows_its_maker(tmp_path: Path, below: str) -> None:
+    device = tmp_path / "devices/usb1/1-3"
+    (device / below).mkdir(parents=True)
+    (device.parent / "manufacturer").write_text("Linux 6.1 vhci_hcd\n")
+    (device / "manufacturer").write_text("joulefleet (emulated)\n")
+    port = tmp_path / "tty/ttyX0"
+    port.mkdir(parents=True)
+    (port / "device").symlink_to(device / below)
+    assert usb_maker(port) == "joulefleet (emulated)"
+    assert usb_maker(tmp_path / "tty/ttyS0") == ""
+
+
 # Safety
 
 
@@ -526,11 +542,11 @@ def test_an_instrument_that_sets_another_voltage(stubborn: Stubborn) -> None:
 def test_a_setting_that_differs_is_a_finding(emulated: EmulatedLvpm) -> None:
     with open_meter(config_for(emulated.address, voltage_v=3.7, voltage_max_v=4.2)) as meter:
         capture(meter, 0.1)
-        (finding,) = meter.findings
+        (finding,) = remarkable(meter)
         assert (finding.code, finding.severity) == ("voltage_setting", "warning")
         assert "4.00 V" in finding.message
     with (
-        open_meter(config_for(emulated.address, voltage_v=3.7, voltage_max_v=3.8)) as meter,
+        MonsoonLvpm(config_for(emulated.address, voltage_v=3.7, voltage_max_v=3.8)) as meter,
         pytest.raises(UnsafeOutput, match=r"the output is on at 4\.00 V, above voltage_max_v 3\.8"),
     ):
         capture(meter, 0.1)

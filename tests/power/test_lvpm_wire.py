@@ -14,7 +14,6 @@ from power.wire import lvpm_frames as wire
 from power.wire.decoder import Decoded
 from power.wire.hvpm_control import UsbPassthrough
 from power.wire.lvpm import LvpmDecoder
-from power.wire.lvpm_elapsed import ElapsedCheck
 from tests.power.lvpm_reference import (
     COARSE_REF,
     COARSE_ZERO,
@@ -320,6 +319,24 @@ def test_a_sample_keeps_its_number_across_losses() -> None:
         assert current_a == pytest.approx(((raw & ~1) - zero) * scale)
 
 
+@pytest.mark.parametrize("unknown", [1, 2, 15, 16, 17, 33])
+@pytest.mark.parametrize("kind", ["type", "flags", "size"])
+def test_samples_in_packets_of_an_unknown_kind_are_counted_as_lost(unknown: int, kind: str) -> None:
+    stream = clean_stream(80)
+    rows = [(0, 0, 0, 32_000)] * 7
+    for i in range(20, 20 + unknown):
+        strange = {
+            "type": packet(i % 16, 0x55, rows),
+            "flags": packet(i % 16, 0, rows, flags=0x80),
+            "size": frame(b"\x77" * (len(stream[i]) - 4)),
+        }
+        stream[i] = strange[kind]
+    blocks, seen = decode(b"".join(stream))
+    assert losses_of(blocks) == {126 + 7 * unknown: 7 * unknown}
+    assert [tick for tick, _, _ in samples_of(blocks)] == [*range(126), *range(126 + 7 * unknown, 560)]
+    assert seen == {"unknown_packet": unknown}
+
+
 @pytest.mark.parametrize("corrupted", [1, 2, 15, 16, 17, 33])
 def test_corrupted_packets_are_counted_as_lost_even_if_the_sequence_wraps(corrupted: int) -> None:
     stream = clean_stream(80)
@@ -423,76 +440,43 @@ def test_long_streams_of_zeros_and_noise_end_in_time() -> None:
     assert unit.feed(np.random.default_rng(1).bytes(300_000), 0) == []
 
 
-# Losses that the sequence cannot show
+# Losses that the sequence cannot show; see also tests/power/test_stalls.py
 
 
-def arrivals(
-    lost_at: dict[int, int],
-    *,
-    seconds: float = 8.0,
-    skew_ppm: float = 0.0,
-    late_s: float = 0.0,
-    seed: int = 0,
-) -> list[tuple[int, int]]:
-    """Packets counted so far and when the read came, every 50 ms, with losses at some packets."""
-    rng = np.random.default_rng(seed)
-    out = []
-    rate = 5000 / 7 * (1 + skew_ppm * 1e-6)
-    for k in range(1, int(seconds * 20)):
-        sent = int(k * 0.05 * rate)
-        arrived = sent - sum(n for at, n in lost_at.items() if sent > at + n)
-        delay_s = float(rng.exponential(0.003)) + late_s * (2.0 < k * 0.05 < 2.6)
-        out.append((arrived, int((k * 0.05 + delay_s) * 1e9)))
-    return out
-
-
-def noticed(reads: list[tuple[int, int]]) -> list[int]:
-    """What the check says, with its answers added to the count as the decoder does."""
-    check = ElapsedCheck(5000.0)
-    found, extra = [], 0
-    for packets, arrival_ns in reads:
-        missing = check.add(packets * 7 + extra, arrival_ns, 16 * 7)
-        extra += max(0, missing)
-        if missing:
-            found.append(missing)
-    return found
-
-
-@pytest.mark.parametrize("cycles", [1, 2, 3, 22])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_loss_of_a_multiple_of_16_packets_is_noticed(cycles: int, seed: int) -> None:
-    assert noticed(arrivals({1500: 16 * cycles}, seed=seed)) == [112 * cycles]
-
-
-def test_several_such_losses_are_noticed() -> None:
-    assert noticed(arrivals({1500: 16, 4000: 32, 7000: 16}, seconds=14)) == [112, 224, 112]
-
-
-@pytest.mark.parametrize("skew_ppm", [-900, -100, 0, 100, 900])
-@pytest.mark.parametrize("late_s", [0.0, 0.022, 0.3])
-def test_skew_and_late_reads_are_not_mistaken_for_losses(skew_ppm: float, late_s: float) -> None:
-    assert noticed(arrivals({}, seconds=120, skew_ppm=skew_ppm, late_s=late_s)) == []
-
-
-def test_the_decoder_counts_what_the_check_noticed() -> None:
-    stream = clean_stream(2400)
-    del stream[1000:1016]
+def read_by_time(stream: list[bytes], number: np.ndarray) -> tuple[list[Decoded], LvpmDecoder]:
+    """Packets of 15 samples, each with its place in time, read every 50 ms."""
     unit = decoder()
+    read = (number * 15 / 5000 / 0.05).astype(int)
     blocks: list[Decoded] = []
-    sent = np.arange(len(stream)) + 16 * (np.arange(len(stream)) >= 1000)
-    read = (sent * 7 / 5000 / 0.05).astype(int)
-    for k in range(read[-1] + 1):
-        part = b"".join(stream[i] for i in np.flatnonzero(read == k))
-        blocks += unit.feed(part, int((k + 1) * 0.05e9))
-    assert sum(losses_of(blocks).values()) == 112
-    assert [finding.code for finding in unit.findings] == ["late_gap"]
-    assert blocks[-1].ticks[-1] == 2400 * 7 - 1
+    for k in np.unique(read):
+        here = np.flatnonzero(read == k)
+        part = b"".join(stream[i] for i in here)
+        if number[here[0]] > number[here[0] - 1] + 1:
+            unit.feed(b"", int(number[here[0]] * 15 / 5000 * 1e9))
+        blocks += unit.feed(part, int(number[read == k][-1] * 15 / 5000 * 1e9))
+    return blocks + unit.finish(), unit
+
+
+@pytest.mark.parametrize("lost", [16, 32, 48])
+def test_a_loss_of_a_multiple_of_16_packets_is_noticed(lost: int) -> None:
+    stream = clean_stream(2200, samples=15)
+    del stream[500 : 500 + lost]
+    number = np.arange(len(stream)) + lost * (np.arange(len(stream)) >= 500)
+    blocks, unit = read_by_time(stream, number)
+    assert sum(losses_of(blocks).values()) == lost * 15
+    (finding,) = unit.findings
+    assert (finding.code, finding.severity, finding.count) == ("unplaced_gap", "error", lost * 15)
+    assert finding.touches(498 * 15, (498 + lost) * 15)
+    assert not finding.touches(0, 400 * 15)
+    assert not finding.touches(800 * 15, 2200 * 15)
+    assert blocks[-1].ticks[-1] == 2200 * 15 - 1
 
 
 def test_samples_faster_than_time_are_a_finding() -> None:
-    reads = arrivals({})
-    jumped = [(packets + 16 * (i > 60), arrival_ns) for i, (packets, arrival_ns) in enumerate(reads)]
-    assert noticed(jumped) == [-112]
+    stream = clean_stream(2200, samples=15)
+    number = np.arange(len(stream)) - 40 * (np.arange(len(stream)) >= 500)
+    _, unit = read_by_time(stream, np.maximum.accumulate(number))
+    assert [finding.code for finding in unit.findings] == ["surplus"]
 
 
 def test_a_calibration_without_a_span_in_the_middle_loses_what_follows_it() -> None:

@@ -239,7 +239,7 @@ def test_damage_is_refused(tmp_path: Path) -> None:
         import_recording(write(tmp_path / "d", whole[:1028]), tmp_path / "r")
     with pytest.raises(DataQualityError, match="none of the formats") as caught:
         import_recording(write(tmp_path / "d", whole[:1000]), tmp_path / "r")
-    assert "header line" in caught.value.hint
+    assert "begins with" in caught.value.hint
     with pytest.raises(DataQualityError, match="lack the status packet"):
         import_recording(tmp_path / "d", tmp_path / "r", form="powertool-binary")
     with pytest.raises(ConfigError, match="no format 'pt6'"):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
+from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, StorageError
 from joulefleet.provenance import Origin
 from power.energy import GapPolicy, Window, integrate, integrate_recording, measure_energy
 from power.importers.files import import_recording
@@ -118,8 +118,8 @@ def test_line_ends_and_a_byte_order_mark(tmp_path: Path, end: str) -> None:
 
 
 def steps(tmp_path: Path, missing: frozenset[int] = frozenset()) -> Recording:
-    """39 rows of 1 V: 1 A, then 2 A, then 3 A, and so on."""
-    rows = [f"{i * 0.2:.1f},{i + 1},{i + 1},1" for i in range(39) if i not in missing]
+    """39 rows of 8 V: 1/8 A, 2/8 A, 3/8 A, and so on: 1 W, 2 W, 3 W."""
+    rows = [f"{i * 0.2:.1f},{(i + 1) / 8},{i + 1},8" for i in range(39) if i not in missing]
     return imported(write(tmp_path, rows), tmp_path / "r")
 
 
@@ -162,7 +162,7 @@ def test_a_window_beyond_the_end_of_the_last_row(tmp_path: Path) -> None:
 
 
 def test_a_missing_row_is_a_gap_of_its_length(tmp_path: Path) -> None:
-    recording = steps(tmp_path, frozenset({9}))  # from 1.8 s to 2.0 s, between 9 A and 11 A
+    recording = steps(tmp_path, frozenset({9}))  # from 1.8 s to 2.0 s, between 9 W and 11 W
     (gap,) = (f for f in recording.record.findings if f.code == "gap")
     assert (gap.count, gap.first_index) == (1, 10)
     windows = [Window(0, 1_800_000_000), Window(0, 7_800_000_000), Window(1_900_000_000, 2_000_000_000)]
@@ -239,7 +239,7 @@ def test_a_bad_row_is_left_out_and_named(tmp_path: Path, bad: str) -> None:
 
 def test_too_many_bad_rows_fail_with_their_lines(tmp_path: Path) -> None:
     path = write(tmp_path, [*ROWS[:3], *["what"] * 11, *ROWS[3:]])
-    with pytest.raises(DataQualityError, match=r"more than 10 rows are not 4 numbers: line 5: b'what"):
+    with pytest.raises(DataQualityError, match=r"more than 10 rows are not 4 numbers: line 5: 'what"):
         import_powertool_csv(path, tmp_path / "r")
     assert not (tmp_path / "r").exists()
     assert import_powertool_csv(path, tmp_path / "r", max_bad_rows=11).n_samples == 20
@@ -306,7 +306,11 @@ def test_a_known_accuracy_is_kept(tmp_path: Path) -> None:
         source="calibration",
     )
     recording = imported(write(tmp_path, ROWS), tmp_path / "r", accuracy=accuracy)
-    assert recording.record.info.accuracy == accuracy
+    kept = recording.record.info.accuracy
+    assert (kept.source, kept.voltage_gain_rel, kept.voltage_offset_v) == ("calibration", 0.01, 0.01)
+    assert (kept.current[0].gain_rel, kept.current[0].offset_a) == (0.01, 1e-3)
+    # What the text rounds away no calibration brings back: four decimals of A and of V.
+    assert (kept.current[0].step_a, kept.voltage_step_v) == pytest.approx((1e-4, 1e-4))
     assert "accuracy_unknown" not in codes(recording)
 
 
@@ -335,11 +339,9 @@ def test_mutilated_files_import_or_fail_clearly(tmp_path_factory: pytest.TempPat
 
 
 def test_real_files_import_and_agree_with_their_own_power_column(
-    real_data: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+    real_file: Callable[[str], Path], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    archive = real_data / "device-profiles" / "monsoon_smartphone_measurements.zip"
-    if not archive.exists():
-        pytest.skip(f"{archive} is not there")
+    archive = real_file("device-profiles/monsoon_smartphone_measurements.zip")
     worst_rel, files, missing = 0.0, 0, 0
     with zipfile.ZipFile(archive) as zipped:
         for name in sorted(n for n in zipped.namelist() if n.endswith(".csv")):
@@ -360,7 +362,8 @@ def test_real_files_import_and_agree_with_their_own_power_column(
             lost = recording.record.dropped or 0
             energy = measure_energy(recording).energy
             assert energy.duration_s == pytest.approx((len(table) + lost) * 0.2, abs=1e-6)
-            assert energy.valid == (lost == 0)  # none is longer than 120 s: one row is more than 0.1 %
+            assert energy.valid
+            assert any("are missing" in note for note in energy.notes) == (lost > 0)
             if not lost:
                 assert energy.energy_j == pytest.approx(table[:, 1] @ table[:, 3] * 0.2, rel=1e-6)
             worst_rel = max(worst_rel, abs(power.mean() / table[:, 2].mean() - 1))
@@ -370,3 +373,43 @@ def test_real_files_import_and_agree_with_their_own_power_column(
     record_property("worst relative difference of mean power", worst_rel)
     record_property("rows missing by their times", missing)
     assert files == 51
+
+
+@pytest.mark.parametrize(
+    ("row", "counted"),
+    [("4.0,500,2050,4.1", 1), ("4.0,0.5,2.05,4100", 1), ("4.0,-30,-123,4.1", 1), ("4.0,6,24.6,4.1", 0)],
+)
+def test_readings_that_no_monsoon_gives_spoil_their_windows_only(
+    tmp_path: Path, row: str, counted: int
+) -> None:
+    """A column in other units than its header says, or a row that something garbled."""
+    recording = imported(write(tmp_path, [*ROWS, row]), tmp_path / "r")
+    assert codes(recording).get("impossible_reading", 0) == counted
+    assert measure_energy(recording).energy.valid == (counted == 0)
+    assert measure_energy(recording, 0.0, 3.0).energy.valid
+
+
+@pytest.mark.parametrize("separated", [";", "\t"])
+def test_a_file_that_a_spreadsheet_saved_gets_a_hint(tmp_path: Path, separated: str) -> None:
+    path = tmp_path / "export.csv"
+    rows = [row.replace(",", separated).replace(".", ",") for row in ROWS]
+    path.write_text("\n".join([HEADER.replace(",", separated), *rows, ""]))
+    for form in ("auto", "powertool-csv"):
+        with pytest.raises(DataQualityError) as caught:
+            import_recording(path, tmp_path / "r", form=form)
+        assert "semicolons or decimal commas" in caught.value.hint
+    assert not (tmp_path / "r").exists()
+
+
+def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
+    (tmp_path / "export.csv").touch()
+    with pytest.raises(DataQualityError, match=r"export\.csv: the file is empty"):
+        import_recording(tmp_path / "export.csv", tmp_path / "r")
+
+
+@pytest.mark.parametrize("start_s", [float("nan"), float("inf"), -1.0, 99.0])
+def test_a_stretch_that_is_not_there_is_refused(tmp_path: Path, start_s: float) -> None:
+    recording = imported(write(tmp_path, ROWS), tmp_path / "r")
+    for start, end in ((start_s, None), (None, start_s)):
+        with pytest.raises(ConfigError, match="no time from"):
+            measure_energy(recording, start, end)

@@ -187,6 +187,14 @@ def test_no_sample_at_all_is_an_error_and_the_bytes_are_kept(tmp_path: Path) -> 
     assert salvage_recording(tmp_path) is None
 
 
+def test_no_sample_at_all_says_what_the_driver_saw(tmp_path: Path) -> None:
+    with BytesMeter([b"half a frame"]) as meter:
+        meter._own_findings.add("odd", Severity.WARNING, "once", count=1)
+        meter._own_findings.add("noise", Severity.WARNING, "lines of noise", count=70)
+        with pytest.raises(MeterSilent, match=r"not a single sample \(lines of noise, 70 times\)"):
+            record(meter, tmp_path)
+
+
 def test_a_recording_is_never_overwritten(tmp_path: Path) -> None:
     before = write_recording(tmp_path, blocks_of_a_second(1)).record
     with BytesMeter(portions(100)) as meter, pytest.raises(StorageError, match="holds a recording already"):
@@ -237,6 +245,8 @@ def test_a_full_disk_keeps_what_was_written(tmp_path: Path, limit: int) -> None:
     assert "no space left" in message
     assert "salvage" in hint
     salvaged = salvage_recording(tmp_path)
+    if (tmp_path / "recording.json").exists():  # what came before the disk was full may have been finished
+        salvaged = open_recording(tmp_path).record
     if salvaged is None:
         assert not samples_on_disk(tmp_path)
         return

@@ -9,6 +9,7 @@ from power.meters.replay import ReplayMeter
 from power.meters.safety import (
     CurrentLimits,
     OutputControl,
+    OutputSetting,
     confirmed_voltage,
     require_safe_current_limit,
     require_safe_voltage,
@@ -48,6 +49,9 @@ class Supply:
         self.keeps = keeps
         self.top_a = top_a
         self.asked: list[tuple[object, ...]] = []
+
+    def output_setting(self) -> OutputSetting:
+        return OutputSetting(4.0, CurrentLimits(3.0, 3.0))
 
     def current_limit_max_a(self) -> float:
         return self.top_a

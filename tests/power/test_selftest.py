@@ -8,7 +8,7 @@ from joulefleet.records import read_record
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.recording import Recording, open_recording
-from power.selftest import CALIBRATION_FILE, CalibrationRecord, measure_load, measure_step, run_selftest
+from power.selftest import SELFTEST_FILE, SelftestRecord, measure_load, measure_step, run_selftest
 from power.timebase import QUARTZ_TOLERANCE_PPM, TOLERANCE_FACT
 from tests.power.synthetic import block, config, timebase, write_recording
 
@@ -138,7 +138,7 @@ def test_the_whole_test_on_emulated_meters(tmp_path: Path) -> None:
     assert done.step is not None
     assert done.step.rise_s == pytest.approx(np.log(9) * 0.01, rel=0.1)
     assert done.info.emulated
-    stored = read_record(tmp_path / "r" / CALIBRATION_FILE, CalibrationRecord)
+    stored = read_record(tmp_path / "r" / SELFTEST_FILE, SelftestRecord)
     assert stored == done
     assert stored.sha256() == done.sha256()
     assert done.recording_sha256 == {

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joulefleet.errors import MeterSilent
+from joulefleet.errors import MeterError, MeterSilent
 from power.meters import streaming
 from power.recording import open_recording
 from power.recording.recorder import record
@@ -55,8 +55,8 @@ def test_a_longer_pause_is_marked_at_its_place(tmp_path: Path, monkeypatch: pyte
     with BytesMeter(paused_after_100(0.6)) as meter:
         assert meter.info.timeout_s(0.3) < 0.6
         findings = record(meter, tmp_path).findings
-    (pause,) = [finding for finding in findings if finding.code == "pause"]
-    assert (pause.severity, pause.first_index) == ("warning", 100)
+    (pause,) = [finding for finding in findings if finding.code == "late_data"]
+    assert (pause.severity, pause.first_index) == ("info", 100)
     assert "nothing arrived for 0.6 s" in pause.message
 
 
@@ -72,3 +72,25 @@ def test_a_machine_that_slept_ends_the_stream_although_its_clock_stood_still(
 
 def test_the_stream_ends_long_before_an_hvpm_loses_count() -> None:
     assert streaming.STALL_S * SAMPLE_RATE_HZ < A_FALL / 2
+
+
+def test_samples_that_nobody_takes_end_the_stream_and_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "TAKEN_WITHIN_S", 0.4)
+    sent = 0
+
+    def steady() -> Iterator[bytes]:
+        nonlocal sent
+        for sent in range(1, 1000):
+            yield frames(10 * (sent - 1), np.full(10, 0.5))
+            time.sleep(0.02)
+
+    taken = 0
+    with (
+        BytesMeter(steady()) as meter,
+        pytest.raises(MeterError, match=r"nobody has taken its samples for 0\.4 s"),
+    ):
+        for block in meter.stream():
+            taken += len(block)
+            time.sleep(1.5)  # a disk that hangs
+    assert taken == 10 * sent
+    assert sent < 200

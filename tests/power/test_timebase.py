@@ -1,3 +1,6 @@
+import math
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +20,28 @@ def reads(rate_hz: float, skew_ppm: float, seconds: float, seed: int) -> tuple[n
     return ticks, (start_ns + ticks * period_ns + delay_ns).astype(np.int64), start_ns
 
 
+def fitted(reads: Iterable[tuple[float, float]], **options: float) -> Timebase:
+    fitter = TimebaseFitter(1000.0, **options)
+    for tick, arrival_ns in reads:
+        fitter.add(int(tick), int(arrival_ns))
+    return fitter.fit()
+
+
+def test_the_residual_is_the_median_delay_above_the_line() -> None:
+    """Reads every 10 ms, each 0, 1, 2, 3 or 4 ms late in turn."""
+    reads = [(10 * i, 10**15 + 10**7 * i + 10**6 * (i % 5)) for i in range(60)]
+    assert fitted(reads).residual_ns == pytest.approx(2e6, abs=1e3)
+    assert fitted([(tick, t_ns - 10**6 * (tick // 10 % 5)) for tick, t_ns in reads]).residual_ns == 0.0
+
+
+def test_the_residual_of_a_long_recording_is_that_of_its_last_minutes() -> None:
+    """Up to 2 ms late at first, up to 6 ms later; lines of ten seconds."""
+    late_ms = [(i % 3) * (1 if i < 10_000 else 3) for i in range(20_000)]
+    reads = [(10 * i, 10**15 + 10**7 * i + 10**6 * late) for i, late in enumerate(late_ms)]
+    assert fitted(reads, segment_s=10.0).residual_ns == pytest.approx(3e6, abs=1e3)
+    assert fitted(reads[:10_000], segment_s=10.0).residual_ns == pytest.approx(1e6, abs=1e3)
+
+
 @settings(max_examples=30, deadline=None)
 @given(skew_ppm=st.floats(-200, 200), seed=st.integers(0, 2**31))
 def test_finds_rate_and_offset_under_delays(skew_ppm: float, seed: int) -> None:
@@ -29,6 +54,7 @@ def test_finds_rate_and_offset_under_delays(skew_ppm: float, seed: int) -> None:
     probe = np.linspace(ticks[0], ticks[-1], 11).astype(np.int64)
     truth = start_ns + probe * (1e9 / (5000 * (1 + skew_ppm * 1e-6)))
     assert np.abs(fit.to_host_ns(probe) - truth).max() < 0.5e6
+    assert fit.residual_ns == pytest.approx(2e6 * math.log(2), rel=0.15)  # the median of an exponential delay
 
 
 def test_follows_a_drifting_crystal() -> None:
@@ -78,6 +104,14 @@ def test_clocks_that_do_not_run_together() -> None:
     for second in range(120, 720):
         fitter.add((second + 1800) * 1000, 10**15 + second * 10**9)
     with pytest.raises(DataQualityError, match="one has leapt"):
+        fitter.fit()
+
+
+def test_knots_that_fall_together_are_refused_with_the_reason() -> None:
+    """Ticks of a picosecond: the two ends of one read are the same nanosecond."""
+    fitter = TimebaseFitter(1e12)
+    fitter.add(5, 10**15)
+    with pytest.raises(DataQualityError, match="cannot be brought together"):
         fitter.fit()
 
 

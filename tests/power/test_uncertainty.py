@@ -9,9 +9,9 @@ from scipy.stats import t as student_t
 
 from joulefleet.errors import DataQualityError
 from power.energy import GapPolicy, Window
-from power.energy.baseline import measure_baseline
+from power.energy.baseline import _seconds, measure_baseline
 from power.energy.measurement import MeasuredWindow, measure_windows
-from power.energy.noise import ALLAN_OF_H, PowerSeries, flicker_factor, slow_noise
+from power.energy.noise import ALLAN_OF_H, PowerSeries, _allan, flicker_factor, slow_noise
 from power.energy.uncertainty import (
     EnergyBudget,
     MeasuredRecording,
@@ -20,6 +20,7 @@ from power.energy.uncertainty import (
     gross_energy,
     net_energy,
 )
+from power.energy.windows import WindowEnergy
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
 from power.recording import Recording, RecordingWriter, open_recording
 from power.timebase import Timebase
@@ -81,6 +82,53 @@ def store(
     n = len(current_a)
     writer.close(Timebase(ticks=(0, n), host_ns=(0, n * PERIOD_NS)), ())
     return open_recording(folder)
+
+
+def test_several_ticks_to_a_sample_move_nothing(tmp_path: Path) -> None:
+    """Power that rises by 4 W in a second, five ticks to each sample: the integral is 2 t squared."""
+    info = InstrumentInfo(
+        kind="synthetic", emulated=True, rate_hz=RATE_HZ, tick_hz=5 * RATE_HZ, uniform_ticks=True,
+        accuracy=EXACT, loss=Loss.COUNTED,
+    )  # fmt: skip
+    n = 3 * RATE_HZ
+    t_s = np.arange(n) / RATE_HZ
+    (tmp_path / "r").mkdir()
+    writer = RecordingWriter(tmp_path / "r", info, None, started_ns=0)
+    writer.append(SampleBlock(np.arange(n) * PERIOD_NS, 5 * np.arange(n), t_s, np.full(n, SUPPLY_V), 0, 0))
+    writer.close(Timebase(ticks=(0, 5 * n), host_ns=(0, n * PERIOD_NS)), ())
+    spans = [(0.1, 0.2), (0.5004, 1.0), (0.25, 2.7), (1.9999, 2.0003), (0.0, 2.9)]
+    found = measure_windows(
+        open_recording(tmp_path / "r"), [window(*span) for span in spans], sync_uncertainty_s=0.0
+    )
+    for one, (start_s, end_s) in zip(found, spans, strict=True):
+        assert one.energy.energy_j == pytest.approx(2 * (end_s**2 - start_s**2), rel=1e-7)
+        assert one.energy.n_samples == math.ceil(end_s * RATE_HZ - 1e-6) - math.ceil(start_s * RATE_HZ - 1e-6)
+
+
+def test_a_pause_without_a_loss_is_no_gap_and_a_single_lost_sample_in_one_is(tmp_path: Path) -> None:
+    """Half a second without samples: nothing was lost there (a calibration, say), or one or two were."""
+    for lost, valid in ((0, True), (1, False), (2, False)):
+        info = InstrumentInfo(
+            kind="synthetic", emulated=True, rate_hz=RATE_HZ, tick_hz=RATE_HZ, uniform_ticks=True,
+            accuracy=EXACT, loss=Loss.COUNTED,
+        )  # fmt: skip
+        folder = tmp_path / str(lost)
+        folder.mkdir()
+        writer = RecordingWriter(folder, info, None, started_ns=0)
+        for first, before in ((0, 0), (1500, lost)):
+            ticks = np.arange(first, first + 1000)
+            block = SampleBlock(
+                ticks * PERIOD_NS, ticks, np.ones(1000), np.full(1000, SUPPLY_V), first, before
+            )
+            writer.append(block)
+        writer.close(Timebase(ticks=(0, 2500), host_ns=(0, 2500 * PERIOD_NS)), ())
+        whole, _ = measure_windows(
+            open_recording(folder),
+            [window(0.5, 2.0), window(0.1, 0.2)],
+            sync_uncertainty_s=0.0,
+            policy=LENIENT,
+        )
+        assert whole.energy.valid is valid
 
 
 def window(start_s: float, end_s: float, label: str = "") -> Window:
@@ -223,6 +271,16 @@ def test_white_and_flicker_noise_are_told_apart() -> None:
     assert slow_noise([PowerSeries(np.full(32, 0.7), 1.0)]).white.w2 == 0.0
 
 
+def test_allan_variances_of_a_short_series_by_hand() -> None:
+    """Of 1, 2, 4, 3, 5 W, 2 s each: steps of 1, 2, -1, 2 W; of means over two, 2 and 1 W.
+
+    The degrees of freedom are those of NIST Technical Note 1337, table 12-4, white FM, for six points.
+    """
+    first, second = _allan(PowerSeries(np.array([1.0, 2.0, 4.0, 3.0, 5.0]), 2.0))
+    assert first == pytest.approx((2.0, 10 / 8, (15 / 2 - 8 / 6) * 4 / 9))
+    assert second == pytest.approx((4.0, 5 / 4, (15 / 4 - 8 / 6) * 16 / 21))
+
+
 def test_flicker_moves_averages_as_the_formula_says() -> None:
     rng = np.random.default_rng(4)
     spans = [(0, 100), (120, 160), (200, 300)]
@@ -280,6 +338,11 @@ def test_a_gap_longer_than_any_stretch_may_hide_anything_seen(tmp_path: Path) ->
 
 
 # Baseline
+
+
+def test_intervals_are_compared_in_seconds() -> None:
+    energy = WindowEnergy("", 1_500_000_000, 4_000_000_000, 1.0, 1.0, 1, 0.0, loss_known=True, bridged_s=0.0)
+    assert _seconds(energy) == pytest.approx((1.5, 4.0))
 
 
 def test_net_energy_follows_a_drifting_idle_power(tmp_path: Path) -> None:
@@ -350,7 +413,7 @@ def test_repeats_follow_student(tmp_path: Path) -> None:
     assert interval.sd_j == pytest.approx(joules.std(ddof=1), rel=1e-5)
     expected = student_t.ppf(0.975, 4) * joules.std(ddof=1) / math.sqrt(5)
     assert interval.half_width_j == pytest.approx(expected, rel=1e-5)
-    assert (interval.n, interval.sessions, interval.covers) == (5, 1, "the mean of repeated windows")
+    assert (interval.n, interval.recordings, interval.covers) == (5, 1, "the mean of repeated windows")
 
 
 def test_systematic_parts_do_not_average_out(tmp_path: Path) -> None:
@@ -374,7 +437,7 @@ def test_two_windows_are_hardly_enough(tmp_path: Path) -> None:
     assert interval.half_width_j == pytest.approx(12.706 * 0.01 * SUPPLY_V * 0.8, rel=1e-3)
 
 
-def test_sessions_are_the_repetitions_if_there_are_several(tmp_path: Path) -> None:
+def test_recordings_are_the_repetitions_if_there_are_several(tmp_path: Path) -> None:
     means = [0.45, 0.50, 0.52, 0.49]
     sessions = [
         MeasuredRecording(repeated(tmp_path / str(m), [m - 0.001, m, m + 0.001] * 4), EXACT) for m in means
@@ -382,7 +445,7 @@ def test_sessions_are_the_repetitions_if_there_are_several(tmp_path: Path) -> No
     interval = gross_energy(sessions)
     joules = np.array(means) * SUPPLY_V * 0.8
     expected = student_t.ppf(0.975, 3) * joules.std(ddof=1) / 2
-    assert (interval.n, interval.sessions) == (48, 4)
+    assert (interval.n, interval.recordings) == (48, 4)
     assert interval.value_j == pytest.approx(joules.mean())
     assert interval.half_width_j == pytest.approx(expected, rel=1e-4)
     pooled = MeasuredRecording(tuple(e for s in sessions for e in s.windows), EXACT)
@@ -392,10 +455,10 @@ def test_sessions_are_the_repetitions_if_there_are_several(tmp_path: Path) -> No
 def test_drifting_repeats_are_noted(tmp_path: Path) -> None:
     levels = [0.5 + 0.001 * i for i in range(20)]
     drifting = gross_energy([MeasuredRecording(repeated(tmp_path / "a", levels), EXACT)])
-    assert any("separate sessions" in note for note in drifting.notes)
+    assert any("separate recordings" in note for note in drifting.notes)
     shuffled = [0.5, 0.51, 0.495, 0.505, 0.49, 0.508, 0.497, 0.503, 0.492, 0.507]
     steady = gross_energy([MeasuredRecording(repeated(tmp_path / "b", shuffled), EXACT)])
-    assert not any("separate sessions" in note for note in steady.notes)
+    assert not any("separate recordings" in note for note in steady.notes)
 
 
 # Combining
