@@ -111,8 +111,8 @@ class HvpmOnUsb:
 
     Args:
         unit: The firmware.
-        queued_transfers: Reads that the host keeps under way while its program does something else. 0 is a
-            program that reads synchronously, one packet at a time.
+        queued_transfers: Reads that the host keeps under way beside those that its program has queued, for
+            tests on machines that are busy.
 
     Attributes:
         address: What goes into `power.meter.MeterConfig.port`.
@@ -146,6 +146,8 @@ class HvpmOnUsb:
         setup = (request.request_type, request.request, request.value, request.index)
         with self._lock:
             self._pass_time(self._clock.cycle())
+            if setup[:2] == (0x40, 2):  # a host that starts anew has let go of its old transfers
+                self._queue.clear()
             try:
                 answer = self.unit.chip.control(
                     *setup, request.length if to_host else request.data, CONTROL_TIMEOUT_S

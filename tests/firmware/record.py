@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import pytest
+
+from tests.firmware.bridge import HvpmOnUsb, LvpmOnPty
+from tests.firmware.commands import Tap, run_commands
 from tests.firmware.conversations import HVPM_SCENARIOS, LVPM_SCENARIOS, SerialTalk, UsbTalk
 from tests.firmware.images import HVPM, VARIABLE, firmware_folder
 from tests.firmware.monsoon import Hvpm, Lvpm
@@ -25,6 +31,25 @@ def record_hvpm(folder: Path, version: int, scenario: str) -> Conversation:
     return talk.conversation()
 
 
+def command_conversations(
+    folder: Path,
+    unit: str,
+    version: int,
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    check: Callable[[str, int], None] = lambda *_: None,
+) -> dict[str, Conversation]:
+    """What the commands of the command line say to a unit that was just switched on, and its answers."""
+    tap = Tap()
+    if unit == "lvpm":
+        with LvpmOnPty(Lvpm(folder)) as serial:
+            tap.on_serial(monkeypatch)
+            return run_commands(tap, "monsoon-lvpm", serial.path, out, check)
+    with HvpmOnUsb(Hvpm(folder, HVPM[version]), queued_transfers=1_000_000) as usb:
+        tap.on_usb(monkeypatch, HvpmOnUsb)
+        return run_commands(tap, "monsoon-hvpm", usb.address, out, check)
+
+
 def main() -> None:
     """Write all of them."""
     folder = firmware_folder()
@@ -36,6 +61,20 @@ def main() -> None:
     for version in HVPM:
         hvpm = {scenario: record_hvpm(folder, version, scenario) for scenario in HVPM_SCENARIOS}
         (GOLDEN / f"hvpm-{version}.jsonl").write_text(dump("HVPM", version, hvpm), encoding="ascii")
+    for unit, version in (("lvpm", 20), *(("hvpm", version) for version in HVPM)):
+        path = GOLDEN / f"commands-{unit}-{version}.jsonl"
+        path.write_text(dump(unit.upper(), version, _agreed(folder, unit, version)), encoding="ascii")
+
+
+def _agreed(folder: Path, unit: str, version: int) -> dict[str, Conversation]:
+    """What commands say twice in a row: a busy machine makes an answer late now and then."""
+    last: dict[str, Conversation] = {}
+    while True:
+        with TemporaryDirectory() as out, pytest.MonkeyPatch.context() as monkeypatch:
+            said = command_conversations(folder, unit, version, Path(out), monkeypatch)
+        if said == last:
+            return said
+        last = said
 
 
 if __name__ == "__main__":

@@ -62,6 +62,24 @@ def test_what_is_no_hex_file_at_all(tmp_path: Path) -> None:
         read_image(tmp_path / "elf")
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n\n",
+        b":",
+        b"Monsoon" * 30,
+        record(0x0800, LOOP).encode(),
+        (record(0x0800, LOOP) + "\r\n:0400").encode(),
+    ],
+)
+def test_empty_and_truncated_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "cut.hex").write_bytes(content)
+    with pytest.raises(FirmwareError, match=r"cut\.hex: (no whole Intel HEX file|damaged)"):
+        read_image(tmp_path / "cut.hex")
+    assert [path.name for path in tmp_path.iterdir()] == ["cut.hex"]
+
+
 def test_a_missing_folder_or_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FirmwareError, match="is not a folder"):
         find_image(tmp_path / "nowhere", RELEASES[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 import serial
 
 from power.meter import MeterConfig, open_meter
+from power.meters.hvpm_unit import QUEUED_READS, USB_ID, HvpmUnit
+from power.meters.usb_link import UsbLink
 from tests.firmware.bridge import HvpmOnUsb, LvpmOnPty
 from tests.firmware.frames import GET_STATUS, PREPARE, START, STATUS_BYTES, STOP, frame, split
 from tests.firmware.images import HVPM
@@ -18,6 +21,13 @@ from tests.firmware.monsoon import Hvpm, Load, Lvpm
 
 PATIENT = 1_000_000
 """Queued transfers of a host that is never late, however busy this machine is."""
+
+
+PAUSE_S = 0.005
+"""What a program does beside reading: more than the unit's 2.6 ms."""
+
+MAY_BE_LATE_S = 0.025
+"""Less than 128 transfers and the unit hold together (28 ms)."""
 
 
 def require_no_thread() -> None:
@@ -69,4 +79,39 @@ def test_hvpm_behind_our_usb_link(images: Path, version: int) -> None:
     assert current_a == pytest.approx(0.25, abs=1e-4)  # half a step of the coarse range
     assert voltage_v == pytest.approx(4.0, abs=1.3e-4)
     assert {block.dropped_before for block in blocks} == {0}
+    require_no_thread()
+
+
+def busy_program(images: Path, transfers: int) -> tuple[list[bytes], float]:
+    """The packets of one second of a program that pauses between reads, and how long it was away at most."""
+    packets: list[bytes] = []
+    with HvpmOnUsb(Hvpm(images, HVPM[32], Load(0.25, 4.0))) as bridge:
+        unit = HvpmUnit(UsbLink(USB_ID, port=bridge.address))
+        unit.start(1250, transfers=transfers)
+        last_s = started_s = time.monotonic()
+        away_s = 0.0
+        while last_s < started_s + 1.0:
+            packets += unit.read()
+            now_s = time.monotonic()
+            away_s, last_s = max(away_s, now_s - last_s), now_s
+            time.sleep(PAUSE_S)
+        unit.stop()
+        unit.close()
+    return packets, away_s
+
+
+def test_queued_transfers_lose_nothing_where_single_ones_do(images: Path) -> None:
+    single, _ = busy_program(images, transfers=1)
+    dropped = int.from_bytes(single[-1][:2], "little")
+    assert dropped > 2500  # at most three observations every 5 ms get through
+    for _ in range(10):
+        queued, away_s = busy_program(images, QUEUED_READS)
+        if away_s < MAY_BE_LATE_S:
+            break
+    else:
+        pytest.skip(f"this machine stops for longer than {MAY_BE_LATE_S * 1e3:g} ms again and again")
+    assert {int.from_bytes(packet[:2], "little") for packet in queued} == {0}
+    assert sum(packet[3] for packet in queued) > 4500
+    numbers = [packet[2] & 15 for packet in queued]
+    assert all(b == (a + 1) % 16 for a, b in pairwise(numbers))
     require_no_thread()
