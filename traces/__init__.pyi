@@ -16,13 +16,13 @@ from traces.replay.devices import FleetRecipe
 from traces.replay.flat_store import open_flat, write_flat
 from traces.replay.fleet import TraceFleet, TraceQuery
 from traces.stats import TraceStats
-from traces.storage.csv_export import export_csv, safe_cell
+from traces.storage.csv_export import export_csv
 from traces.storage.trace_set import TraceSet
 from traces.synth.write import synthesise
 
 __all__ = [
     "READERS", "AppSessions", "BatteryPoints", "Fact", "FleetRecipe", "InteractionTrace", "Intervals",
     "NetworkKind", "NetworkSpans", "ReaderOptions", "Throughput", "TraceFleet", "TraceQuery", "TraceSet",
-    "TraceStats", "export_csv", "import_traces", "open_flat", "repair_set", "safe_cell", "source_bytes",
+    "TraceStats", "export_csv", "import_traces", "open_flat", "repair_set", "source_bytes",
     "synthesise", "validate", "validate_set", "write_flat",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +17,13 @@ from traces.quality.checks import errors
 from traces.quality.repairs import repair
 
 
-def found(folder: Path, name: str) -> Path:
-    path = folder / name
-    if not path.exists():
-        pytest.skip(f"{name} is not among the real data sets")
-    return path
-
-
 def length_s(intervals: Intervals | None) -> float:
     assert intervals is not None
     return total_ns(union(intervals)) / 1e9
 
 
-def test_extrasensory(real_data: Path) -> None:
-    path = found(real_data, "traces/extrasensory_phone_state.csv.gz")
+def test_extrasensory(real_file: Callable[[str], Path]) -> None:
+    path = real_file("traces/extrasensory_phone_state.csv.gz")
     traces, report = imported("extrasensory", path)
     frame = pd.read_csv(path)
     assert (report.rows, report.bad_rows) == (len(frame), 0)
@@ -51,9 +45,9 @@ def test_extrasensory(real_data: Path) -> None:
         assert not errors(trace)
 
 
-def test_aware_screen_and_battery_of_a_month(real_data: Path, tmp_path: Path) -> None:
-    screen = found(real_data, "traces/niimpy_AwareScreen_1month.csv.gz")
-    battery = found(real_data, "traces/niimpy_AwareBattery_1month.csv.gz")
+def test_aware_screen_and_battery_of_a_month(real_file: Callable[[str], Path], tmp_path: Path) -> None:
+    screen = real_file("traces/niimpy_AwareScreen_1month.csv.gz")
+    battery = real_file("traces/niimpy_AwareBattery_1month.csv.gz")
     folder = tmp_path / "month"
     folder.mkdir()
     for path in (screen, battery):
@@ -78,8 +72,8 @@ def test_aware_screen_and_battery_of_a_month(real_data: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["AwareBattery", "multiuser_AwareBattery", "multiuser_AwareScreen"])
-def test_aware_users(real_data: Path, name: str) -> None:
-    path = found(real_data, f"traces/niimpy_{name}.csv")
+def test_aware_users(real_file: Callable[[str], Path], name: str) -> None:
+    path = real_file(f"traces/niimpy_{name}.csv")
     traces, report = imported("aware", path)
     frame = pd.read_csv(path)
     assert report.rows == len(frame)
@@ -95,8 +89,8 @@ def test_aware_users(real_data: Path, name: str) -> None:
         )
 
 
-def test_studentlife(real_data: Path) -> None:
-    path = found(real_data, "traces/studentlife_running_tasks_3users.csv.gz")
+def test_studentlife(real_file: Callable[[str], Path]) -> None:
+    path = real_file("traces/studentlife_running_tasks_3users.csv.gz")
     traces, report = imported("studentlife", path)
     frame = pd.read_csv(path)
     assert report.rows == len(frame)
@@ -113,8 +107,8 @@ def test_studentlife(real_data: Path) -> None:
             assert total == hold[rows.top_package == name].sum()
 
 
-def test_flash_availability(real_data: Path) -> None:
-    path = found(real_data, "traces/flash_availability_241x723.npz")
+def test_flash_availability(real_file: Callable[[str], Path]) -> None:
+    path = real_file("traces/flash_availability_241x723.npz")
     traces, report = imported(
         "availability", path, time_zone="Asia/Shanghai", settings={"licence": "BSD-2-Clause"}
     )
@@ -128,8 +122,8 @@ def test_flash_availability(real_data: Path) -> None:
         assert trace.span_ns == 241 * 1800 * 10**9
 
 
-def test_iphone_battery_and_display_through_the_generic_table(real_data: Path) -> None:
-    battery = found(real_data, "traces/iphone16promax_battery_38d_5min.csv.gz")
+def test_iphone_battery_and_display_through_the_generic_table(real_file: Callable[[str], Path]) -> None:
+    battery = real_file("traces/iphone16promax_battery_38d_5min.csv.gz")
     columns = {"time": "timestamp", "level": "StateOfCharge", "plugged": "IsCharging"}
     settings = {"level_scale": "100", "licence": "CC BY 4.0", "user": "iphone"}
     traces, report = imported("csv", battery, column_map=columns, settings=settings)
@@ -140,7 +134,7 @@ def test_iphone_battery_and_display_through_the_generic_table(real_data: Path) -
     held = frame.timestamp.diff().shift(-1)[frame.IsCharging == 1].sum()
     assert length_s(traces["iphone"].plugged.on) == pytest.approx(held, abs=1e-3)  # type: ignore[union-attr]
 
-    display = found(real_data, "traces/iphone16promax_display_events.csv.gz")
+    display = real_file("traces/iphone16promax_display_events.csv.gz")
     settings = {"screen_above": "0", "licence": "CC BY 4.0", "user": "iphone"}
     columns = {"time": "timestamp", "screen": "Brightness"}
     traces, report = imported("csv", display, column_map=columns, settings=settings)
@@ -150,8 +144,8 @@ def test_iphone_battery_and_display_through_the_generic_table(real_data: Path) -
     assert length_s(traces["iphone"].screen.on) == pytest.approx(held, abs=1e-3)  # type: ignore[union-attr]
 
 
-def test_ucc_5g(real_data: Path) -> None:
-    path = found(real_data, "network/ucc_5g_throughput.csv.gz")
+def test_ucc_5g(real_file: Callable[[str], Path]) -> None:
+    path = real_file("network/ucc_5g_throughput.csv.gz")
     traces, report = imported("throughput", path, time_zone="Europe/Dublin")
     frame = pd.read_csv(path)
     assert (report.rows, len(traces)) == (len(frame), 83)
@@ -166,8 +160,8 @@ def test_ucc_5g(real_data: Path) -> None:
     assert report.notes["throughput readings out of time order, kept"] == 1
 
 
-def test_pensieve(real_data: Path) -> None:
-    path = found(real_data, "network/pensieve_hsdpa_fcc_mbps.csv.gz")
+def test_pensieve(real_file: Callable[[str], Path]) -> None:
+    path = real_file("network/pensieve_hsdpa_fcc_mbps.csv.gz")
     traces, report = imported("throughput", path)
     frame = pd.read_csv(path)
     assert (report.rows, len(traces)) == (len(frame), frame.trace.nunique())
@@ -188,8 +182,8 @@ def test_pensieve(real_data: Path) -> None:
         ("mn-combined_all", 1, {"runs": "mixed"}),
     ],
 )
-def test_sigcomm(real_data: Path, name: str, runs: int, settings: dict[str, str]) -> None:
-    path = found(real_data, f"network/sigcomm21_{name}.csv.gz")
+def test_sigcomm(real_file: Callable[[str], Path], name: str, runs: int, settings: dict[str, str]) -> None:
+    path = real_file(f"network/sigcomm21_{name}.csv.gz")
     traces, report = imported("throughput", path, settings=settings)
     frame = pd.read_csv(path)
     assert (report.rows, len(traces)) == (len(frame), runs)

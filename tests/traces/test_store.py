@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
+from joulefleet.printable import csv_cell
 from joulefleet.provenance import Origin, Provenance
 from tests.traces import brute
 from traces.model import (
@@ -30,7 +31,7 @@ from traces.replay.flat import flatten
 from traces.replay.flat_store import open_flat, write_flat
 from traces.replay.fleet import TraceFleet, TraceQuery, TraceState
 from traces.replay.intensity import default_table, load_table
-from traces.storage.csv_export import export_csv, safe_cell
+from traces.storage.csv_export import export_csv
 from traces.storage.trace_set import ImportRecord, TraceSet, new_trace_set
 
 EMULATED = Provenance(origin=Origin.EMULATED)
@@ -271,8 +272,8 @@ def test_one_device_per_user_replays_as_recorded() -> None:
 
 
 def test_csv_cells_that_look_like_formulas_become_text(tmp_path: Path) -> None:
-    assert [safe_cell(text) for text in ("=1+1", "+x", "-x", "@x", "\tx", "\rx", "x=1", "")] == [
-        "'=1+1", "'+x", "'-x", "'@x", "'\tx", "'\rx", "x=1", "",
+    assert [csv_cell(text) for text in ("=1+1", "+x", "-x", "@x", "\tx", "\rx", "x=1", "")] == [
+        "'=1+1", "'+x", "'-x", "'@x", "'\\tx", "'\\rx", "x=1", "",
     ]  # fmt: skip
     apps = AppSessions([1], [2], [0], ('=HYPERLINK("x")',), cpu=[0.25])
     trace = InteractionTrace("@me", 0, 10, apps=apps, device="-1+2", relative_time=True)

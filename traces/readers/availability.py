@@ -12,10 +12,6 @@ A start without an offset from UTC is a wall-clock time, so the zone must be giv
 
 from __future__ import annotations
 
-import math
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
@@ -23,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.budgets import npz_arrays
+from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable
@@ -148,15 +144,6 @@ def _from_csv(path: Path, options: ReaderOptions, report: ImportReport, spool: U
     table.each(handle)
 
 
-_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-
-# What zipfile and numpy raise for bytes that are not what they should be; RuntimeError: an encrypted member.
-_DAMAGE = (
-    *(zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, RuntimeError, MemoryError),
-    *(SyntaxError, tokenize.TokenError, TypeError),
-)
-
-
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an archive.
 
@@ -166,36 +153,12 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     """
     required = ("available", "start", "step_minutes")
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in (*required, "devices") if f"{name}.npy" in archive.namelist()]
-            missing = [name for name in required if name not in names]
-            if missing:
-                raise DataQualityError(f"{path.name}: has no array {missing[0]!r}")
-            if sum(_size(archive, name) for name in names) > MAX_BYTES:
-                raise DataQualityError(f"{path.name}: its arrays have more than {MAX_BYTES} bytes")
-            return {name: _array(archive, name) for name in names}
-    except _DAMAGE as error:
-        raise DataQualityError(
-            f"{path.name}: is not a whole npz archive of plain arrays ({error})", hint="copy it again"
-        ) from error
-
-
-def _size(archive: zipfile.ZipFile, name: str) -> int:
-    """How much memory an array takes, by its own header."""
-    with archive.open(f"{name}.npy") as member:
-        read_header = _HEADERS.get(npy.read_magic(member))
-        if read_header is None:
-            raise ValueError(f"{name}: written in a form that is not known")
-        shape, _, dtype = read_header(member)
-        held = archive.getinfo(f"{name}.npy").file_size
-    if dtype.hasobject:
-        raise ValueError(f"{name}: holds Python objects")
-    size = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or size > held:
-        raise ValueError(f"{name}: its header says {size} bytes, the archive holds {held}")
-    return size
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    with archive.open(f"{name}.npy") as member:
-        return np.asarray(npy.read_array(member, allow_pickle=False))
+        arrays = npz_arrays(path, (*required, "devices"), limit=MAX_BYTES)
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise DataQualityError(f"{path.name}: {error}", hint="copy it again") from error
+    missing = [name for name in required if name not in arrays]
+    if missing:
+        raise DataQualityError(f"{path.name}: has no array {missing[0]!r}")
+    return arrays

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Provenance, Sha256
 from joulefleet.records import StoredRecord, new_folder, read_record, storage_error, write_record
+from joulefleet.runstore.folder import InsidePath, check_folder
 from traces.replay.flat import FlatTraces, flatten, from_arrays
 from traces.replay.intensity import IntensityTable, default_table
 
@@ -50,7 +51,7 @@ class FlatRecord(StoredRecord):
     """
 
     users: int
-    arrays: dict[str, int]
+    arrays: dict[InsidePath, int]
     apps: tuple[str, ...]
     categories: tuple[str, ...]
     table: str
@@ -77,7 +78,8 @@ class FolderSink:
             self._dtypes[name] = part.dtype
             self.lengths[name] = 0
             self._header_bytes[name] = self._write_header(name)
-        np.ascontiguousarray(part, self._dtypes[name]).tofile(self._files[name])
+        # Not tofile(): its error on a full disk does not say that the disk is full.
+        self._files[name].write(np.ascontiguousarray(part, self._dtypes[name]).data)
         self.lengths[name] += len(part)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -169,6 +171,7 @@ def open_flat(folder: Path) -> FlatTraces:
     Raises:
         StorageError: Something is missing, cut short or not what the record says.
     """
+    check_folder(folder)
     record = read_record(folder / FLAT_FILE, FlatRecord)
     arrays = {name: mapped(folder / f"{name}.npy") for name in record.arrays}
     for name, length in record.arrays.items():

@@ -1,11 +1,7 @@
-"""Trace sets as CSV for other tools: two tables in the generic format that ``traces import csv`` reads.
-
-Names come from foreign files, so a cell that a spreadsheet would take for a formula is made plain text.
-"""
+"""Trace sets as CSV for other tools: two tables in the generic format that ``traces import csv`` reads."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 from operator import itemgetter
@@ -13,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from joulefleet.printable import CsvWriter
 from joulefleet.provenance import Provenance
 from joulefleet.records import new_folder, storage_error, write_record
 from traces.intervals import difference, union
@@ -25,13 +22,7 @@ SPAN_COLUMNS = (
     *("app_known", "app", "category", "cpu", "memory"),
 )
 READING_COLUMNS = (*ABOUT_COLUMNS, "time", "level", "down_bps", "up_bps")
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 Row = dict[str, str]
-
-
-def safe_cell(text: str) -> str:
-    """Text that no spreadsheet evaluates: a cell that would begin a formula gets an apostrophe."""
-    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def export_csv(
@@ -52,18 +43,16 @@ def export_csv(
     ):
         if provenance is not None:
             write_record(folder / ORIGIN_FILE, OriginRecord(provenance=provenance))
-        spans = csv.DictWriter(span_file, SPAN_COLUMNS, restval="", lineterminator="\n")
-        readings = csv.DictWriter(reading_file, READING_COLUMNS, restval="", lineterminator="\n")
         try:
-            spans.writeheader()
-            readings.writeheader()
+            spans = CsvWriter(span_file, SPAN_COLUMNS)
+            readings = CsvWriter(reading_file, READING_COLUMNS)
             for trace in traces:
                 about = _about(trace)
                 for row in _spans(trace):
-                    spans.writerow(about | row)
+                    spans.write_named(about | row)
                     counts["spans.csv"] += 1
                 for row in _readings(trace):
-                    readings.writerow(about | row)
+                    readings.write_named(about | row)
                     counts["readings.csv"] += 1
         except OSError as error:
             raise storage_error(out, error) from error
@@ -72,8 +61,8 @@ def export_csv(
 
 def _about(trace: InteractionTrace) -> Row:
     return {
-        "user": safe_cell(trace.user),
-        "device": safe_cell(trace.device),
+        "user": trace.user,
+        "device": trace.device,
         "time_zone": trace.time_zone,
         "relative_time": "1" if trace.relative_time else "",
     }
@@ -124,8 +113,8 @@ def _sessions(trace: InteractionTrace) -> Iterator[Row]:
     for i, (start, end) in enumerate(zip(apps.start_ns.tolist(), apps.end_ns.tolist(), strict=True)):
         yield {
             **_span(start, end),
-            "app": safe_cell(apps.names[apps.app[i]]),
-            "category": safe_cell(categories[apps.app[i]]),
+            "app": apps.names[apps.app[i]],
+            "category": categories[apps.app[i]],
             "cpu": _number(shares[0][i]),
             "memory": _number(shares[1][i]),
         }

@@ -20,6 +20,7 @@ from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError, StorageError
 from joulefleet.provenance import Provenance, Sha256
 from joulefleet.records import StoredRecord, file_sha256, new_folder, read_record, write_record
+from joulefleet.runstore.folder import InsidePath, check_folder
 from joulefleet.runstore.table import PARQUET_SUFFIX, TableWriter, iter_batches, table_rows
 from traces.storage.tables import BULK_TABLES, INTERVAL_CHANNELS, rows_of, schemas, trace_from, user_row
 
@@ -92,7 +93,7 @@ class TraceSetRecord(StoredRecord):
     writer_version: str
     users: int = Field(ge=0)
     provenance: Provenance
-    tables: dict[str, TableRecord]
+    tables: dict[InsidePath, TableRecord]
     imported: ImportRecord | None = None
     repaired_from: Sha256 | None = None
     repairs: tuple[RepairRecord, ...] = ()
@@ -126,6 +127,7 @@ class TraceSet:
                 f"{path}: not a trace set (no {MANIFEST_FILE})",
                 hint="`joulefleet traces import FORMAT SRC --out DIR` makes one",
             )
+        check_folder(path)
         self.path = path
         self.record = read_record(path / MANIFEST_FILE, TraceSetRecord)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from joulefleet.budgets import COLUMNS
 from joulefleet.errors import ConfigError, DataQualityError
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.sources import is_text, lines, text_chunks
@@ -32,6 +33,8 @@ class CsvTable:
         if first is None:
             raise DataQualityError(f"{path.name}: is empty")
         self.header = [name.strip() for name in first[1]]
+        if len(self.header) > COLUMNS:
+            raise DataQualityError(f"{path.name}: has {len(self.header)} columns, more than {COLUMNS}")
         if not all(map(is_text, self.header)):
             raise DataQualityError(
                 f"{path.name}: the header is not valid text",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from joulefleet.budgets import parse_json
 from joulefleet.errors import DataQualityError
 
 MAX_MEMBER_CHARS = 1 << 28
@@ -125,8 +125,8 @@ class _Window:
     def take(self, end: int) -> Any:
         """Pass the text up to ``end``; its value."""
         try:
-            value = json.loads(self.text[self.at : end])
-        except (ValueError, RecursionError) as error:
+            value = parse_json(self.text[self.at : end])
+        except ValueError as error:
             raise self.error(f"is not JSON ({error})") from error
         self.to(end)
         return value

@@ -5,7 +5,8 @@ build dicts, lists, tuples, numbers, strings, booleans and None; it has no opcod
 anything or sets an attribute, so there is nothing to switch off. Every other opcode is refused by name.
 
 The items of the outermost dict are handed out as they come and then forgotten, so memory does not grow with
-the file: a first pass notes which memo entries are recalled later, the second keeps only those.
+the file: a first pass notes which memo entries are recalled later, the second keeps only those. What is held
+at once has a budget in bytes. A pickle writes a dict in batches of 1,000 items; FedScale's have 100 values.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from joulefleet.budgets import NUMBERED_KEYS, PICKLED_BYTES
 from joulefleet.errors import DataQualityError
 from traces.readers.files.pickle_opcodes import operations
 
-MAX_PENDING_VALUES = 10_000_000
-"""Most values held at once. A pickle writes a dict in batches of 1,000 items; FedScale's have 100 values."""
+_VALUE_BYTES = 64
+"""What any value takes at least, its place in a container included."""
 
 MAX_RECALLED = 1_000_000
 """Most memo entries kept because the pickle recalls them later (repeated keys and names)."""
@@ -56,7 +58,8 @@ class _Builder:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._root: dict[Any, Any] | None = None
-        self._pending = 0
+        self._items: list[tuple[Any, Any]] = []
+        self._held_bytes = self._memo_bytes = 0
         self._build: dict[str, Callable[[Any], None]] = {
             "VALUE": self._push,
             "VALUES": self._push_run,
@@ -79,12 +82,12 @@ class _Builder:
     def items(self, chunks: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
         for name, argument in operations(chunks):
             self._build[name](argument)
-            if self._root:
+            if self._items:
                 # Only finished items of the outermost dict leave; half-built ones are still on the stack.
-                yield from self._root.items()
-                self._root.clear()
-                self._pending = len(self._stack)
-        if self._root is None or self._stack != [self._root] or self._marks:
+                yield from self._items
+                self._items.clear()
+                self._held_bytes = self._memo_bytes + _VALUE_BYTES * len(self._stack)
+        if self._root is None or len(self._stack) != 1 or self._stack[0] is not self._root or self._marks:
             raise DataQualityError("the pickle does not hold one dict")
 
     def _push(self, value: Any) -> None:
@@ -95,26 +98,30 @@ class _Builder:
                     hint="give FedScale's client_behave_trace or client_device_capacity",
                 )
             self._root = value
+            self._items += value.items()
         self._stack.append(value)
-        self._count(1)
+        self._count(_VALUE_BYTES + (4 * len(value) if isinstance(value, str) else 0))
 
     def _push_run(self, values: list[Any]) -> None:
         if not self._stack:
             self._push(values[0])
         self._stack.extend(values)
-        self._count(len(values))
+        self._count(_VALUE_BYTES * len(values))
 
-    def _count(self, values: int) -> None:
-        self._pending += values
-        if self._pending > MAX_PENDING_VALUES:
-            raise DataQualityError(f"one batch of the pickle holds more than {MAX_PENDING_VALUES} values")
+    def _count(self, size: int) -> None:
+        self._held_bytes += size
+        if self._held_bytes > PICKLED_BYTES:
+            raise DataQualityError(f"what the pickle holds at once takes more than {PICKLED_BYTES >> 20} MB")
 
     def _put(self, index: int) -> None:
         self._memo_size += 1
         if index in self._recalled:
             if not self._stack:
                 raise _malformed()
-            self._memo[index] = self._stack[-1]
+            value = self._memo[index] = self._stack[-1]
+            size = _VALUE_BYTES + (4 * len(value) if isinstance(value, str) else 0)
+            self._memo_bytes += size
+            self._count(size)
 
     def _get(self, index: int) -> None:
         if index not in self._memo:
@@ -145,14 +152,35 @@ class _Builder:
     def _update(self, values: list[Any]) -> None:
         if not self._stack or not isinstance(self._stack[-1], dict):
             raise _malformed()
+        if self._stack[-1] is self._root:
+            self._items += _pairs(values)  # as they come: nothing is looked up in it, so nothing collides
+            return
         self._stack[-1].update(_paired(values))
+        _check_keys(self._stack[-1])
 
 
-def _paired(values: list[Any]) -> dict[Any, Any]:
+def _pairs(values: list[Any]) -> list[tuple[Any, Any]]:
     keys = values[::2]
     if len(values) % 2 or not all(isinstance(key, str | int | float) for key in keys):
         raise _malformed()
-    return dict(zip(keys, values[1::2], strict=True))
+    return list(zip(keys, values[1::2], strict=True))
+
+
+def _paired(values: list[Any]) -> dict[Any, Any]:
+    """A dict. Strings have a hash that nobody can foresee; numbers that collide would take for ever."""
+    pairs = _pairs(values)
+    if sum(not isinstance(key, str) for key, _ in pairs) > NUMBERED_KEYS:
+        raise _numbered()
+    return dict(pairs)
+
+
+def _check_keys(found: dict[Any, Any]) -> None:
+    if len(found) > NUMBERED_KEYS and sum(not isinstance(key, str) for key in found) > NUMBERED_KEYS:
+        raise _numbered()
+
+
+def _numbered() -> DataQualityError:
+    return DataQualityError(f"an inner dict of the pickle has more than {NUMBERED_KEYS} numbers as keys")
 
 
 def _malformed() -> DataQualityError:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
+from joulefleet.budgets import UNPACKED_BYTES, UNPACKED_RATIO
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.storage.trace_set import ORIGIN_FILE
@@ -96,7 +97,13 @@ def byte_chunks(path: Path, report: ImportReport, *, share: float = 1.0) -> Iter
         is_gzip = magic.startswith(b"\x1f\x8b")
         stream = cast("IO[bytes]", gzip.GzipFile(fileobj=raw)) if is_gzip else raw
         given = 0
+        packed = path.stat().st_size if is_gzip and raw.seekable() else 0
         while chunk := _next_chunk(stream, path, given):
+            if packed and given > UNPACKED_BYTES and given > UNPACKED_RATIO * packed:
+                raise DataQualityError(
+                    f"{path.name}: {packed} packed bytes give more than {given} unpacked",
+                    hint="unpack it first",
+                )
             if given == 0 and chunk[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
                 raise _to_unpack(path, "a tar archive")
             given += len(chunk)
