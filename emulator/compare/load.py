@@ -21,6 +21,7 @@ from emulator.runs.software import OTHER_SOFTWARE, mixed_software
 from emulator.selectors.neural.policy import POLICY_SUFFIX
 from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.runstore.folder import check_folder
 from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
         inside = [record.parent for record in sorted(path.rglob(EMULATION_FILE))]
         if not inside:
             raise DataQualityError(f"{path}: no emulation here", hint="give folders of `joulefleet emulate`")
+        for folder in inside:
+            check_folder(folder)
         found.update(dict.fromkeys(inside))
     return list(found)
 
@@ -93,10 +96,13 @@ def method_name(result: Result) -> str:
     record, section = result.record, result.record.scenario.selector
     # Runs from before options were noted: those of the scenario are another selector's if an object played.
     own = section.options if record.selector == section.name else {}
-    options = dict(record.facts.get("selector_options", own))
+    options = record.facts.get("selector_options", own)
+    if not isinstance(options, dict):
+        raise DataQualityError(f"{result.path}: its record has no options of a selector, but {options!r:.40}")
+    options = dict(options)
     if str(options.get("policy", "")).endswith(POLICY_SUFFIX):  # what is in it counts, not where it lies
         digest = record.facts.get("policy_sha256")
-        options["policy"] = Path(options["policy"]).name + (f":{digest[:8]}" if digest else "")
+        options["policy"] = Path(str(options["policy"])).name + (f":{str(digest)[:8]}" if digest else "")
     listed = ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
     return record.selector + (f" ({listed})" if listed else "")
 
@@ -195,7 +201,8 @@ def compare_emulations(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
     )
     played = sorted({str(f["played"]) for f in facts})
-    basis_text = f"{'; '.join(basis)}; {' and '.join(played)}{after_the_fact}"
+    gaps = sorted({gap for f in facts for gap in f.get("not_measured", ())})
+    basis_text = f"{'; '.join([*basis, *gaps])}; {' and '.join(played)}{after_the_fact}"
     table = compare(runs, references, warnings, pairs)
     return ComparedRuns(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
 

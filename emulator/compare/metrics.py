@@ -10,6 +10,7 @@ import numpy as np
 
 from emulator.compare.titles import LAST_TESTED
 from emulator.round.outcome import Accounting, Fate
+from emulator.runs.tables import KNOWN_COSTS, N_UNKNOWN
 from emulator.scenario.model import TaskSection
 from joulefleet.errors import DataQualityError
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from emulator.runs.result import Result
+
+
+NOT_ASKED = frozenset({Fate.REJECTED, Fate.PROFILED, Fate.SURPLUS})
+"""Fates of devices that the method itself did without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,10 @@ class RunMetrics:
         round_time_s: Mean R_T of a round.
         round_energy_j: Mean R_E of a round.
         classes_per_cohort: See `classes_per_cohort`; NaN if it was not asked for.
+        unknown: Participations of which not every cost is known, in rounds whose cost under this accounting
+            is therefore not; if any, all costs are lower bounds.
+        asked: Participations that were to send an update.
+        finished: Those that did.
     """
 
     accuracy: float
@@ -50,6 +59,14 @@ class RunMetrics:
     round_time_s: float
     round_energy_j: float
     classes_per_cohort: float = float("nan")
+    unknown: int = 0
+    asked: int = 0
+    finished: int = 0
+
+    @property
+    def finished_share(self) -> float:
+        """Of those that were to send an update; NaN if nobody was."""
+        return self.finished / self.asked if self.asked else float("nan")
 
 
 def final_accuracy(rounds: pd.DataFrame) -> float:
@@ -62,8 +79,9 @@ def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> 
     """Metrics of one run from its round table; round 0 (profiling) counts as cost."""
     rounds = rounds.sort_values("round")
     accuracy = rounds["test_accuracy"].to_numpy(float)
-    time_s = rounds[f"time_s_{accounting.value}"].to_numpy(float).cumsum()
-    energy_j = rounds[f"energy_j_{accounting.value}"].to_numpy(float).cumsum()
+    each_s, each_j = (_known(rounds, f"{what}_{accounting.value}") for what in ("time_s", "energy_j"))
+    time_s, energy_j = each_s[0].cumsum(), each_j[0].cumsum()
+    unknown = each_s[1] | each_j[1]
     played = rounds["round"].to_numpy() > 0
     # The model before the first round is nobody's achievement, and only methods that profile are tested then.
     hits = np.flatnonzero((accuracy >= target) & played)
@@ -81,7 +99,26 @@ def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> 
         energy_j=float(energy_j[-1]),
         round_time_s=float(time_s[-1] / count),
         round_energy_j=float(energy_j[-1] / count),
+        unknown=int(rounds[N_UNKNOWN].to_numpy()[unknown].sum()) if unknown.any() else 0,
+        **participations(rounds),
     )
+
+
+def _known(rounds: pd.DataFrame, column: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """A cost of each round, the lower bound where it is not known, and where that is."""
+    values = rounds[column].to_numpy(float)
+    unknown = np.isnan(values)
+    if unknown.any() and KNOWN_COSTS[column] in rounds:
+        values = np.where(unknown, rounds[KNOWN_COSTS[column]].to_numpy(float), values)
+    return values, unknown
+
+
+def participations(rounds: pd.DataFrame) -> dict[str, int]:
+    """How many devices were to send an update, and how many did; those told to stop were not to."""
+    played = rounds[rounds["round"] > 0]
+    counts = {fate: int(played[f"n_{fate.value}"].sum()) for fate in Fate if f"n_{fate.value}" in played}
+    asked = sum(count for fate, count in counts.items() if fate not in NOT_ASKED)
+    return {"asked": asked, "finished": counts.get(Fate.FINISHED, 0)}
 
 
 def classes_per_cohort(result: Result) -> float:

@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from emulator.compare.statistics import INTERVAL_NOTE, smallest_p
-from emulator.compare.titles import TITLES, TO_TARGET, WITHOUT_COSTS
+from emulator.compare.titles import LOWER_BOUND, TITLES, TO_TARGET, WITHOUT_COSTS
 from emulator.selectors.registry import shown_name
-from joulefleet.rounding import rounded
+from joulefleet.printable import csv_text, markdown_text, printable
 
 if TYPE_CHECKING:
     from emulator.compare.load import ComparedRuns
     from emulator.compare.table import Contrast, MethodComparison, MetricCell
 
 Cells = Sequence[str]
+FINISHED_NOTE = (
+    "finished: of all devices that were to send an update, the share that did; energies are without waiting "
+    "for the choice (wait_j of the tables); >=: a lower bound, as a target was missed or a cost is not known"
+)
 CSV_COLUMNS = [
     "metric", "method", "mean", "low_95", "high_95", "iqm", "seeds", "reached", "rank", "reference",
     "difference", "difference_low_95", "difference_high_95", "ratio", "p", "p_holm", "tests", "delta",
-    "accounting", "target", "origin",
+    "accounting", "target", "origin", "unknown", "finished",
 ]  # fmt: skip
 
 
 def rows(comparison: MethodComparison, metric: str) -> tuple[list[str], list[list[str]]]:
     """Header and one row per method, best mean rank first."""
     _, scale, unit = TITLES[metric]
-    header = ["method", f"mean [95 %] {unit}".strip(), "n", "rank"]
+    header = ["method", f"mean [95 %] {unit}".strip(), "n", "finished", "rank"]
     for reference in comparison.references:
         header += [f"vs {shown_name(reference)}", "p (Holm)", "delta"]
-    ordered = sorted(comparison.cells, key=lambda m: (comparison.cells[m][metric].rank, m))
+    ranks = {m: cells[metric].rank for m, cells in comparison.cells.items()}
+    ordered = sorted(ranks, key=lambda m: (np.isnan(ranks[m]), ranks[m], m))
     return header, [_row(comparison, method, metric, scale) for method in ordered]
 
 
@@ -63,8 +66,11 @@ def _tables(comparison: MethodComparison, metric: str) -> list[tuple[str, list[s
 
 def _row(comparison: MethodComparison, method: str, metric: str, scale: float) -> list[str]:
     cell = comparison.cells[method][metric]
-    bound = ">= " if cell.reached is not None and cell.reached < cell.seeds else ""
-    row = [shown_name(method), bound + interval_text(cell.value, scale), _seeds(cell), f"{cell.rank:.1f}"]
+    missed = cell.reached is not None and cell.reached < cell.seeds
+    bound = LOWER_BOUND if missed or cell.unknown else ""
+    share, rank = comparison.finished[method], "-" if np.isnan(cell.rank) else f"{cell.rank:.1f}"
+    finished = "-" if np.isnan(share) else f"{share:.0%}"
+    row = [shown_name(method), bound + cell.value.text(scale), _seeds(cell), finished, rank]
     by_reference = {contrast.reference: contrast for contrast in cell.contrasts}
     for reference in comparison.references:
         row += _contrast(by_reference.get(reference), scale)
@@ -72,25 +78,17 @@ def _row(comparison: MethodComparison, method: str, metric: str, scale: float) -
 
 
 def _seeds(cell: MetricCell) -> str:
-    return str(cell.seeds) if cell.reached is None else f"{cell.reached}/{cell.seeds}"
-
-
-def interval_text(value: Any, scale: float = 1.0) -> str:
-    """``12.3 [11.9, 12.8]``, without an interval where there is one seed."""
-    if np.isnan(value.mean):
-        return "-"
-    mean = rounded(value.mean * scale)
-    return (
-        mean
-        if np.isnan(value.low)
-        else f"{mean} [{rounded(value.low * scale)}, {rounded(value.high * scale)}]"
-    )
+    """How many, of how many; and of how many not all is known."""
+    seeds = str(cell.seeds) if cell.reached is None else f"{cell.reached}/{cell.seeds}"
+    return f"{seeds}, {cell.unknown} unknown" if cell.unknown else seeds
 
 
 def _contrast(contrast: Contrast | None, scale: float) -> list[str]:
     if contrast is None:
         return ["", "", ""]
-    return [interval_text(contrast.difference, scale), f"{contrast.p_holm:.3g}", f"{contrast.delta:+.2f}"]
+    if np.isnan(contrast.difference.mean):
+        return ["-", "-", "-"]
+    return [contrast.difference.text(scale), f"{contrast.p_holm:.3g}", f"{contrast.delta:+.2f}"]
 
 
 def notes(found: ComparedRuns) -> list[str]:
@@ -104,6 +102,7 @@ def notes(found: ComparedRuns) -> list[str]:
     return [
         f"target {found.target:.1%}, accounting {found.accounting.value}, seeds {seeds}; {found.basis}",
         INTERVAL_NOTE,
+        FINISHED_NOTE,
         *(smallest_note(len(table.seeds), count, which) for which, count in tests.items() if count),
     ]
 
@@ -118,17 +117,20 @@ def smallest_note(pairs: int, tests: int, which: str) -> str:
 
 def as_text(found: ComparedRuns, metrics: Sequence[str]) -> str:
     """For a terminal."""
-    parts = [f"warning: {warning}" for warning in found.comparison.warnings]
+    parts = [f"warning: {printable(warning)}" for warning in found.comparison.warnings]
     for title, header, body in _all_tables(found, metrics):
-        parts += ["", title, *aligned(header, body)]
-    return "\n".join([*parts, "", *notes(found)]).strip("\n")
+        parts += ["", printable(title), *aligned(header, body)]
+    return "\n".join([*parts, "", *map(printable, notes(found))]).strip("\n")
 
 
 def as_markdown(found: ComparedRuns, metrics: Sequence[str]) -> str:
     """For a page."""
-    parts = [f"> {warning}" for warning in found.comparison.warnings]
-    parts += [f"### {title}\n\n{piped(header, body)}" for title, header, body in _all_tables(found, metrics)]
-    return "\n\n".join([*parts, "\n".join(f"- {note}" for note in notes(found))])
+    parts = [f"> {markdown_text(warning)}" for warning in found.comparison.warnings]
+    parts += [
+        f"### {markdown_text(title)}\n\n{piped(header, body)}"
+        for title, header, body in _all_tables(found, metrics)
+    ]
+    return "\n\n".join([*parts, "\n".join(f"- {markdown_text(note)}" for note in notes(found))])
 
 
 def as_latex(found: ComparedRuns, metrics: Sequence[str]) -> str:
@@ -140,7 +142,7 @@ def as_latex(found: ComparedRuns, metrics: Sequence[str]) -> str:
         parts.append(
             "\n".join(
                 [
-                    rf"% {title}",
+                    rf"% {printable(title)}",
                     rf"\begin{{tabular}}{{{columns}}}",
                     r"\toprule",
                     lines[0],
@@ -151,7 +153,7 @@ def as_latex(found: ComparedRuns, metrics: Sequence[str]) -> str:
                 ]
             )
         )
-    comments = "\n".join(f"% {text}" for text in (*found.comparison.warnings, *notes(found)))
+    comments = "\n".join(f"% {printable(text)}" for text in (*found.comparison.warnings, *notes(found)))
     return "\n\n".join([comments, *parts])
 
 
@@ -159,13 +161,19 @@ def _all_tables(found: ComparedRuns, metrics: Sequence[str]) -> list[tuple[str, 
     return [table for metric in metrics for table in _tables(found.comparison, metric)]
 
 
+_TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",  # or a method's name would be a command
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
 def _tex(text: str) -> str:
-    escaped = "".join("\\" + c if c in "&%$#_{}" else c for c in text)
-    return escaped.replace(">=", r"$\geq$")
+    return "".join(_TEX.get(c, c) for c in printable(text)).replace(">=", r"$\geq$")
 
 
 def as_csv(found: ComparedRuns, metrics: Sequence[str]) -> str:
-    """One row per method, metric and reference, numbers in SI units."""
+    """One row per method, metric and reference, numbers in SI units; empty for what is not known."""
     comparison = found.comparison
     lines: list[list[Any]] = []
     for metric in metrics:
@@ -173,9 +181,11 @@ def as_csv(found: ComparedRuns, metrics: Sequence[str]) -> str:
         target = found.target if metric in TO_TARGET else None
         for method, by_metric in comparison.cells.items():
             named = [c for (first, _), c in comparison.pairs[metric].items() if first == method]
-            end = [accounting, target, found.origins[method]]
-            lines += [[metric, method, *row, *end] for row in _csv_rows(by_metric[metric], named)]
-    return comma_separated(CSV_COLUMNS, lines)
+            cell = by_metric[metric]
+            end = [accounting, target, found.origins[method], cell.unknown, comparison.finished[method]]
+            lines += [[metric, method, *row, *end] for row in _csv_rows(cell, named)]
+    known = [[None if isinstance(v, float) and np.isnan(v) else v for v in line] for line in lines]
+    return csv_text(CSV_COLUMNS, known)
 
 
 def _csv_rows(cell: MetricCell, named: Sequence[Contrast]) -> list[list[Any]]:
@@ -211,6 +221,7 @@ def as_data(found: ComparedRuns) -> dict[str, Any]:
         "notes": notes(found),
         "seeds": list(comparison.seeds),
         "references": list(comparison.references),
+        "finished": plain(dict(comparison.finished)),
         "warnings": list(comparison.warnings),
         "methods": {
             method: {metric: plain(asdict(cell)) for metric, cell in cells.items()}
@@ -225,22 +236,14 @@ def as_data(found: ComparedRuns) -> dict[str, Any]:
 
 def aligned(header: Cells, rows: Sequence[Cells]) -> list[str]:
     """Lines for a terminal, columns under each other."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in (header, *rows)]
+    table = [[printable(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in table]
 
 
 def piped(header: Cells, rows: Sequence[Cells]) -> str:
     """A Markdown table."""
     return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        "| " + " | ".join(markdown_text(cell) for cell in cells) + " |"
         for cells in (header, ["---"] * len(header), *rows)
     )
-
-
-def comma_separated(header: Cells, rows: Iterable[Sequence[Any]]) -> str:
-    """A CSV file; ``None`` is an empty cell."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return out.getvalue()

@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 
 from emulator.compare.metrics import RunMetrics
 from emulator.compare.statistics import cliffs_delta, holm, interquartile_mean, permutation_p
-from emulator.compare.titles import METRICS, TO_TARGET
+from emulator.compare.titles import METRICS, SCALES, TO_TARGET, WITHOUT_COSTS
 from joulefleet.errors import DataQualityError
-from joulefleet.interval import Interval, student_interval
+from joulefleet.interval import Interval, Scale, student_interval
 
 Values = NDArray[np.float64]
 
 FEW_SEEDS = 5
+LITTLE_FINISHED = 0.5
+"""Below this share of finished participations a method is warned of, whatever the others did."""
+LESS_FINISHED = 0.1
+"""And if it is so much less than that of the method that finished most."""
 HIGHER_IS_BETTER = frozenset({"accuracy", "best_accuracy", "classes_per_cohort"})
 
 Runs = Mapping[str, Mapping[int, RunMetrics]]
@@ -62,8 +66,10 @@ class MetricCell:
         seeds: How many.
         reached: In how many of them the target was reached; None for metrics without a target.
         rank: Mean rank among the methods over the common seeds, 1 for the best; runs that never reached the
-            target share the last places.
+            target share the last places. NaN for costs that are not known, or of no work: these have none.
         contrasts: Against each reference that is another method.
+        unknown: In how many runs a part of it is not known (see `RunMetrics.unknown`); then the value is a
+            lower bound, and it is compared with nothing.
     """
 
     value: Interval
@@ -72,6 +78,7 @@ class MetricCell:
     reached: int | None
     rank: float
     contrasts: tuple[Contrast, ...]
+    unknown: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ class MethodComparison:
         references: What methods are compared with.
         cells: Method to metric to cell.
         pairs: Metric to the contrasts of the pairs that were named, in their order.
+        finished: Method to the share of participations that sent the update they were to send.
         warnings: What a reader has to know before believing any of it.
     """
 
@@ -90,6 +98,7 @@ class MethodComparison:
     references: tuple[str, ...]
     cells: Mapping[str, Mapping[str, MetricCell]]
     pairs: Mapping[str, Mapping[Pair, Contrast]]
+    finished: Mapping[str, float]
     warnings: tuple[str, ...]
 
 
@@ -128,12 +137,25 @@ def compare(
         paired, ranks = _paired(runs, metric, common)
         for method, cell in _column(runs, metric, paired, ranks, references).items():
             cells[method][metric] = cell
-        tested[metric] = _contrasts(paired, pairs)
-    return MethodComparison(tuple(common), references, cells, tested, (*warnings, *_warnings(runs, common)))
+        tested[metric] = _contrasts(paired, metric, pairs)
+    counts = finishing_counts(runs)
+    finished = {m: done / asked if asked else float("nan") for m, (done, asked) in counts.items()}
+    told = (*warnings, *_warnings(runs, common))
+    return MethodComparison(tuple(common), references, cells, tested, finished, told)
 
 
 def _paired(runs: Runs, metric: str, seeds: Sequence[int]) -> tuple[dict[str, Values], dict[str, float]]:
-    """Each method's values over the common seeds, as tests take them, and its mean rank."""
+    """Each method's values over the common seeds, as tests take them, and its mean rank.
+
+    A method whose costs are not known in whole with one seed, or are of no work, is NaN with all of them: the
+    other seeds would be those on which nothing failed.
+    """
+    partly = {m for m, by_seed in runs.items() if any(_unranked(by_seed[s], metric) for s in seeds)}
+    if partly:
+        whole = {m: by_seed for m, by_seed in runs.items() if m not in partly}
+        paired, ranks = _paired(whole, metric, seeds) if whole else ({}, {})
+        nothing = np.full(len(seeds), np.nan)
+        return paired | dict.fromkeys(partly, nothing), ranks | dict.fromkeys(partly, float("nan"))
     values = {m: np.array([getattr(by_seed[s], metric) for s in seeds]) for m, by_seed in runs.items()}
     if metric not in TO_TARGET:
         return values, _ranks(values, metric)
@@ -151,23 +173,41 @@ def _column(
     ranks: Mapping[str, float],
     references: Sequence[str],
 ) -> dict[str, MetricCell]:
-    contrasts = {r: _contrasts(paired, [(method, r) for method in runs if method != r]) for r in references}
+    contrasts = {
+        r: _contrasts(paired, metric, [(method, r) for method in runs if method != r]) for r in references
+    }
     column = {}
     for method, by_seed in runs.items():
         values = np.array([getattr(run, metric) for run in by_seed.values()])
         values = values[~np.isnan(values)]
         column[method] = MetricCell(
-            value=student_interval(values),
+            value=student_interval(values, SCALES[metric]),
             middle=interquartile_mean(values),
             seeds=len(values),
             reached=sum(run.reached for run in by_seed.values()) if metric in TO_TARGET else None,
             rank=ranks[method],
             contrasts=tuple(contrasts[r][method, r] for r in references if r != method),
+            unknown=sum(_unknown(run, metric) for run in by_seed.values()),
         )
     return column
 
 
-def _contrasts(paired: Mapping[str, Values], pairs: Sequence[Pair]) -> dict[Pair, Contrast]:
+def _unknown(run: RunMetrics, metric: str) -> bool:
+    return run.unknown > 0 and metric not in WITHOUT_COSTS
+
+
+def _unranked(run: RunMetrics, metric: str) -> bool:
+    """Costs of which a part is not known, and those of a run in which nobody finished anything."""
+    return metric not in WITHOUT_COSTS and (run.unknown > 0 or run.finished_share == 0)
+
+
+def _difference(values: Values, metric: str) -> Interval:
+    """Differences have no scale but the linear one; of accuracies none is larger than 1."""
+    found = student_interval(values)
+    return found.within(-1.0, 1.0) if SCALES[metric] is Scale.LOGIT else found
+
+
+def _contrasts(paired: Mapping[str, Values], metric: str, pairs: Sequence[Pair]) -> dict[Pair, Contrast]:
     p_values = [permutation_p(paired[method] - paired[reference]) for method, reference in pairs]
     found = {}
     for (method, reference), p, p_holm in zip(pairs, p_values, holm(p_values), strict=True):
@@ -176,7 +216,7 @@ def _contrasts(paired: Mapping[str, Values], pairs: Sequence[Pair]) -> dict[Pair
         mean = float(base[both].mean()) if both.any() else float("nan")
         found[method, reference] = Contrast(
             reference=reference,
-            difference=student_interval(values[both] - base[both]),
+            difference=_difference(values[both] - base[both], metric),
             ratio=float(values[both].mean()) / mean if both.any() and mean != 0 else float("nan"),
             p=p,
             p_holm=p_holm,
@@ -215,4 +255,34 @@ def _warnings(runs: Runs, common: Sequence[int]) -> list[str]:
             )
         if any(np.isnan(run.accuracy) for run in by_seed.values()):
             found.append(f"{method}: some runs have no accuracy at all")
-    return found
+        if unknown := sum(run.unknown for run in by_seed.values()):
+            found.append(
+                f"{method}: of {unknown} participation{'s' * (unknown > 1)} not every cost is known; its "
+                "times and energies are lower bounds, compared with nothing and not ranked"
+            )
+    return found + finishing_warnings(finishing_counts(runs))
+
+
+def finishing_warnings(counts: Mapping[str, tuple[int, int]]) -> list[str]:
+    """Methods that did less than they were asked: work that was not done is neither slow nor costly.
+
+    Args:
+        counts: Method to how many participations finished, and how many were to.
+    """
+    shares = {method: finished / asked for method, (finished, asked) in counts.items() if asked}
+    least = max(LITTLE_FINISHED, max(shares.values(), default=0.0) - LESS_FINISHED)
+    return [
+        f"{method}: only {counts[method][0]:,} of {counts[method][1]:,} participations finished "
+        f"({share:.0%}): "
+        "its times and energies are of work that was cut short, not of a fast and cheap method"
+        for method, share in shares.items()
+        if share < least
+    ]
+
+
+def finishing_counts(runs: Runs) -> dict[str, tuple[int, int]]:
+    """What `finishing_warnings` takes."""
+    return {
+        method: (sum(run.finished for run in by_seed.values()), sum(run.asked for run in by_seed.values()))
+        for method, by_seed in runs.items()
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from emulator.data.model import DataSet, Split, halves, image_data_set
 from emulator.data.sources import DataSource
+from joulefleet.budgets import IMAGE_BYTES
 from joulefleet.errors import DataQualityError, MissingExtra, StorageError
 from joulefleet.install_hint import install_hint
 
@@ -70,7 +72,11 @@ class _Tree:
         """One file."""
         if self._archive is None:
             return Path(self._files[name]).read_bytes()
-        return self._archive.read(self._files[name])
+        with self._archive.open(self._files[name]) as file:
+            data = file.read(IMAGE_BYTES + 1)
+        if len(data) > IMAGE_BYTES:
+            raise ValueError(f"more than {IMAGE_BYTES >> 20} MB unpacked")
+        return data
 
     def images(self, part: str) -> Iterator[str]:
         """Every image of a part, in the order of their paths."""
@@ -114,7 +120,7 @@ def _decoded(root: _Tree, part: str, names: list[str], pixels: int) -> NDArray[n
         try:
             with Image.open(io.BytesIO(root.read(name))) as image:
                 images[number] = np.moveaxis(np.asarray(image.convert("RGB")), -1, 0)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
             raise DataQualityError(
                 f"{root.path}: {name} is not an image of {pixels} x {pixels} ({error})", hint="fetch it again"
             ) from error

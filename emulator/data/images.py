@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from emulator.data.model import DataSet, Split, halves, image_data_set
 from emulator.data.sources import FOLDER_VARIABLE, DataSource
+from joulefleet.budgets import ARRAY_BYTES
 from joulefleet.errors import DataQualityError, StorageError
 
 _IDX_UINT8 = 8  # the type byte of the idx header
@@ -63,20 +65,29 @@ def _idx_path(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / f"{name}.gz", folder / name) if path.exists()), None)
 
 
+def _unpacked(path: Path) -> bytes:
+    """At most what any such data set has: a few packed bytes can hold any number of zeros."""
+    with gzip.open(path) as file:
+        data = file.read(ARRAY_BYTES + 1)
+    if len(data) > ARRAY_BYTES:
+        raise ValueError(f"more than {ARRAY_BYTES >> 20} MB unpacked")
+    return data
+
+
 def _read_idx(folder: Path, name: str) -> NDArray[np.uint8]:
     """One file of the idx format: two zeros, type, number of axes, big-endian sizes, then the values."""
     path = _idx_path(folder, name)
     if path is None:
         raise StorageError(f"{folder / name}: missing, also with .gz")
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        data = _unpacked(path) if path.suffix == ".gz" else path.read_bytes()
         _, kind, axes = struct.unpack_from(">HBB", data)
         shape = struct.unpack_from(f">{axes}I", data, 4)
         values = np.frombuffer(data, np.uint8, offset=4 + 4 * axes)
         if kind != _IDX_UINT8 or values.size != np.prod(shape):
             raise ValueError(f"header says type {kind}, shape {shape}; {values.size} bytes follow")
         return values.reshape(shape)
-    except (OSError, EOFError, struct.error, ValueError) as error:
+    except (OSError, EOFError, struct.error, zlib.error, ValueError) as error:
         raise DataQualityError(f"{path}: not a whole idx file ({error})", hint="fetch it again") from error
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from emulator.data.model import DataSet
 from joulefleet.errors import StorageError
+from joulefleet.records import cache_folder
 from joulefleet.registry import Registry
 from joulefleet.seeds import generator
 
@@ -104,8 +105,7 @@ DATA_SETS: Registry[Loader] = Registry(
 def data_folder() -> Path:
     """Where data sets are kept: ``JOULEFLEET_DATA``, else the user's cache."""
     named = os.environ.get(FOLDER_VARIABLE)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(named) if named else cache / "joulefleet" / "data"
+    return Path(named) if named else cache_folder() / "data"
 
 
 def load_data_set(name: str, *, seed: int = 0, folder: Path | None = None, download: bool = True) -> DataSet:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.compare.load import BASELINE
-from emulator.compare.render import comma_separated
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
 from emulator.experiments.vanilla import vanilla_numbers
 from emulator.round.outcome import Accounting
 from joulefleet.interval import Interval
+from joulefleet.printable import csv_text
 from joulefleet.provenance import Origin
 
 NUMBER_COLUMNS = (
@@ -24,7 +24,7 @@ NUMBER_COLUMNS = (
 
 def as_csv(results: ExperimentResults) -> str:
     """One row per number."""
-    return comma_separated(NUMBER_COLUMNS, [list(line.values()) for line in as_data(results)])
+    return csv_text(NUMBER_COLUMNS, [list(line.values()) for line in as_data(results)])
 
 
 def as_data(results: ExperimentResults) -> list[dict[str, Any]]:
@@ -89,6 +89,7 @@ def _numbers(row: MethodRow) -> list[_Number]:
     found = [
         _Number("accuracy", row.accuracy, n),
         _Number("best_accuracy", row.best_accuracy, n),
+        *([_Number("finished_share", _only(row.finished / row.asked), n)] if row.asked else []),
         _Number("time_s", row.time_s, n, honest),
         _Number("energy_j", row.energy_j, n, honest),
         _Number("rounds_to_target", row.rounds_to_target, n, to_target=True),

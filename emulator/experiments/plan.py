@@ -13,6 +13,7 @@ from emulator.scenario.model import Scenario
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError
 from joulefleet.records import StoredRecord
+from joulefleet.runstore.folder import InsidePath
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 
@@ -99,8 +100,8 @@ class Variant(ClosedModel):
 class PlanEntry(ClosedModel):
     """One method on one variant with one seed."""
 
-    variant: str
-    selector: str
+    variant: InsidePath
+    selector: InsidePath
     seed: Annotated[int, Field(ge=0)]
 
     @property

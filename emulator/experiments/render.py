@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from emulator.compare.load import BASELINE
-from emulator.compare.render import aligned, comma_separated, interval_text, piped, smallest_note
+from emulator.compare.render import aligned, piped, smallest_note
 from emulator.compare.statistics import INTERVAL_NOTE
 from emulator.compare.titles import LAST_TESTED
 from emulator.experiments.curves import CurveAxis, along
@@ -20,19 +20,21 @@ from emulator.experiments.vanilla import vanilla_rows
 from emulator.round.outcome import Accounting
 from emulator.selectors.registry import shown_name
 from joulefleet.interval import Interval
+from joulefleet.printable import csv_text, markdown_text, printable
 
 HEADER = (
     "method", "seeds", "accuracy %", "energy % of FedAvg: honest", "selected only", "free",
     "speed x FedAvg: honest", "selected only", "free", "paper: accuracy", "energy %", "speed x",
 )  # fmt: skip
 TARGET_HEADER = (
-    "method", "reached", "rounds to target", "time to target s", "energy to target J", "time in all s",
-    "energy in all J", "best accuracy %", "accuracy - FedAvg, points", "p (Holm)",
+    "method", "finished", "reached", "rounds to target", "time to target s", "energy to target J",
+    "time in all s", "energy in all J", "best accuracy %", "accuracy - FedAvg, points", "p (Holm)",
 )  # fmt: skip
 LEGEND = (
     f"Accuracy: mean test accuracy of the last {LAST_TESTED} tested rounds; means over seeds; energy and "
-    "speed per round, paired by seed; >= x (7/10): 7 of 10 runs reached the target, the others count with "
-    f"their whole length, so the mean is a lower bound; {INTERVAL_NOTE}"
+    "speed per round, paired by seed; all energies without waiting for the choice; finished: share of the "
+    "devices that were to send an update and did; >= x (7/10): 7 of 10 runs reached the target, the others "
+    f"count with their whole length, so the mean is a lower bound; {INTERVAL_NOTE}"
 )
 CURVE_COLUMNS = ("test_accuracy", "reward", "loss", "selector_td_loss", "selector_rank_loss")
 
@@ -44,12 +46,12 @@ def main_row(row: MethodRow) -> list[str]:
         # FedAvg is the unit; without it nothing is known.
         ratios = ["100", "100", "100", "1", "1", "1"] if row.method == BASELINE else ["-"] * 6
     else:
-        ratios = [interval_text(against.energy[a], 100) for a in Accounting]
-        ratios += [interval_text(against.speed[a]) for a in Accounting]
+        ratios = [against.energy[a].text(100) for a in Accounting]
+        ratios += [against.speed[a].text() for a in Accounting]
     printed = (
         ["-"] * 3 if paper is None else [paper.accuracy_text, f"{paper.energy_percent:g}", f"{paper.speed:g}"]
     )
-    return [shown_name(row.method), str(row.seeds), interval_text(row.accuracy, 100), *ratios, *printed]
+    return [shown_name(row.method), str(row.seeds), row.accuracy.text(100), *ratios, *printed]
 
 
 def target_row(row: MethodRow) -> list[str]:
@@ -58,31 +60,34 @@ def target_row(row: MethodRow) -> list[str]:
     to_target = (row.rounds_to_target, row.time_to_target_s, row.energy_to_target_j)
     return [
         shown_name(row.method),
+        f"{row.finished / row.asked:.0%}" if row.asked else "-",
         f"{row.reached}/{row.seeds}",
         *(bounded_text(value, row.reached, row.seeds) for value in to_target),
-        interval_text(row.time_s),
-        interval_text(row.energy_j),
-        interval_text(row.best_accuracy, 100),
-        "-" if against is None else interval_text(against.accuracy, 100),
+        row.time_s.text(),
+        row.energy_j.text(),
+        row.best_accuracy.text(100),
+        "-" if against is None else against.accuracy.text(100),
         "-" if against is None or math.isnan(against.p_holm) else f"{against.p_holm:.3g}",
     ]
 
 
 def bounded_text(value: Interval, reached: int, seeds: int) -> str:
     """A restricted mean; where runs missed the target, a lower bound with how many did reach it."""
-    text = interval_text(value)
+    text = value.text()
     return text if reached == seeds else f">= {text} ({reached}/{seeds})"
 
 
 def basis(summary: VariantSummary) -> str:
     """What a variant's numbers rest on."""
     facts = summary.facts
-    return f"Emulated: {facts['energy']} energy, costs {facts['cost_origin']}, training {facts['trainer']}"
+    rests = f"Emulated: {facts['energy']} energy, costs {facts['cost_origin']}, training {facts['trainer']}"
+    return "; ".join([rests, *facts.get("not_measured", ())])
 
 
 def notes(summary: VariantSummary) -> list[str]:
     """What stands with every table."""
     return [
+        *(f"Warning: {text}" for text in summary.warnings),
         f"Unlike the paper: {summary.reductions}",
         *pair_notes(summary),
         f"Target {summary.target:.2%}: {summary.target_note}",
@@ -114,13 +119,13 @@ def pair_notes(summary: VariantSummary) -> list[str]:
 
 def as_text(results: ExperimentResults) -> str:
     """For a terminal."""
-    parts = [f"warning: {warning}" for warning in results.warnings]
+    parts = [f"warning: {printable(warning)}" for warning in results.warnings]
     for summary in summarise(results):
-        parts += ["", summary.variant.title]
+        parts += ["", printable(summary.variant.title)]
         for header, rows in _tables(summary):
             parts += aligned(header, rows)
             parts.append("")
-        parts += notes(summary)
+        parts += map(printable, notes(summary))
     for title, header, rows in across(results):
         parts += ["", title, *aligned(header, rows)]
     return "\n".join(parts).strip("\n")
@@ -129,12 +134,12 @@ def as_text(results: ExperimentResults) -> str:
 def as_markdown(results: ExperimentResults) -> str:
     """For a page."""
     plan = results.plan
-    parts = [f"# {plan.name}, {plan.preset.value}", f"{plan.question}."]
-    parts += [f"> {warning}" for warning in results.warnings]
+    parts = [f"# {plan.name}, {plan.preset.value}", f"{markdown_text(plan.question)}."]
+    parts += [f"> {markdown_text(warning)}" for warning in results.warnings]
     for summary in summarise(results):
-        parts.append(f"## {summary.variant.title}")
+        parts.append(f"## {markdown_text(summary.variant.title)}")
         parts += [piped(header, rows) for header, rows in _tables(summary)]
-        parts.append("\n".join(f"- {note}" for note in notes(summary)))
+        parts.append("\n".join(f"- {markdown_text(note)}" for note in notes(summary)))
     for title, header, rows in across(results):
         parts += [f"## {title}", piped(header, rows)]
     return "\n\n".join(parts) + "\n"
@@ -156,16 +161,16 @@ def across(results: ExperimentResults) -> list[tuple[str, list[str], list[list[s
 
     honest = Accounting.HONEST
     return [
-        ("All scenarios: accuracy %", header, table(lambda row: interval_text(row.accuracy, 100))),
+        ("All scenarios: accuracy %", header, table(lambda row: row.accuracy.text(100))),
         (
             "All scenarios: s per round, honest",
             header,
-            table(lambda row: interval_text(row.round_time_s[honest])),
+            table(lambda row: row.round_time_s[honest].text()),
         ),
         (
             "All scenarios: J per round, honest",
             header,
-            table(lambda row: interval_text(row.round_energy_j[honest])),
+            table(lambda row: row.round_energy_j[honest].text()),
         ),
     ]
 
@@ -192,7 +197,7 @@ def curves_csv(results: ExperimentResults) -> str:
                 rows = zip(found.x, curve.mean, curve.low, curve.high, strict=True)
                 start = [variant.name, method, column, axis.value]
                 lines += [[*start, *(f"{v:.6g}" for v in row)] for row in rows if not math.isnan(row[1])]
-    return comma_separated(["variant", "method", "quantity", "along", "x", "mean", "low", "high"], lines)
+    return csv_text(["variant", "method", "quantity", "along", "x", "mean", "low", "high"], lines)
 
 
 def _axes(column: str) -> tuple[CurveAxis, ...]:

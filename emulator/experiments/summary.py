@@ -12,6 +12,8 @@ import numpy as np
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.statistics import holm, permutation_p
+from emulator.compare.table import finishing_warnings
+from emulator.compare.titles import SCALES
 from emulator.experiments.paper import PaperRow, paper_table
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults
@@ -19,9 +21,9 @@ from emulator.experiments.vanilla import AgainstVanilla, against_vanilla, probes
 from emulator.round.outcome import Accounting
 from emulator.runs.learners import task_of
 from emulator.runs.reading import FinishedRun
-from joulefleet.interval import Interval, student_interval
+from joulefleet.interval import Interval, Scale, student_interval
 
-UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))
+UNKNOWN = Interval(float("nan"))
 
 BySeed = Mapping[int, RunMetrics]
 Runs = Mapping[str, Mapping[int, FinishedRun]]
@@ -61,6 +63,8 @@ class MethodRow:
         time_to_target_s: Likewise, honest.
         energy_to_target_j: Likewise, honest.
         reached: In how many runs the target was reached.
+        finished: How many participations sent the update that they were to send, of all runs.
+        asked: How many were to.
         round_time_s: Mean R_T under each accounting.
         round_energy_j: Mean R_E under each accounting.
         energy_j: Of the whole run, honest.
@@ -77,6 +81,8 @@ class MethodRow:
     time_to_target_s: Interval
     energy_to_target_j: Interval
     reached: int
+    finished: int
+    asked: int
     round_time_s: Mapping[Accounting, Interval]
     round_energy_j: Mapping[Accounting, Interval]
     energy_j: Interval
@@ -109,6 +115,11 @@ class VariantSummary:
     def facts(self) -> Mapping[str, Any]:
         """What the variant's emulations rest on, the same for all of them."""
         return next(run for by_seed in self.runs.values() for run in by_seed.values()).record.facts
+
+    @property
+    def warnings(self) -> list[str]:
+        """Methods of which few participations finished."""
+        return finishing_warnings({row.method: (row.finished, row.asked) for row in self.rows})
 
     @property
     def reductions(self) -> str:
@@ -174,6 +185,8 @@ def _row(
         time_to_target_s=_mean(honest, "time_to_target_s"),
         energy_to_target_j=_mean(honest, "energy_to_target_j"),
         reached=sum(run.reached for run in honest.values()),
+        finished=sum(run.finished for run in honest.values()),
+        asked=sum(run.asked for run in honest.values()),
         round_time_s={a: _mean(metrics[a][method], "round_time_s") for a in Accounting},
         round_energy_j={a: _mean(metrics[a][method], "round_energy_j") for a in Accounting},
         energy_j=_mean(honest, "energy_j"),
@@ -184,7 +197,7 @@ def _row(
 
 
 def _mean(by_seed: BySeed, metric: str) -> Interval:
-    return student_interval(np.array([getattr(run, metric) for run in by_seed.values()]))
+    return student_interval(np.array([getattr(run, metric) for run in by_seed.values()]), SCALES[metric])
 
 
 def _against(
@@ -197,7 +210,7 @@ def _against(
         energy[accounting] = _ratio([(mine[s].round_energy_j, base[s].round_energy_j) for s in common])
         speed[accounting] = _ratio([(base[s].round_time_s, mine[s].round_time_s) for s in common])
     gaps = _gaps(metrics[Accounting.HONEST], method)
-    gap = student_interval(gaps) if len(gaps) else UNKNOWN
+    gap = student_interval(gaps).within(-1.0, 1.0)
     return AgainstBaseline(energy, speed, gap, p_holm, len(gaps))
 
 
@@ -205,7 +218,7 @@ def _ratio(pairs: list[tuple[float, float]]) -> Interval:
     """Mean of the paired ratios; unknown where the reference is nothing."""
     if not pairs or any(below <= 0 for _, below in pairs):
         return UNKNOWN
-    return student_interval(np.array([above / below for above, below in pairs]))
+    return student_interval(np.array([above / below for above, below in pairs]), Scale.LOG)
 
 
 def _gaps(honest: Mapping[str, BySeed], method: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

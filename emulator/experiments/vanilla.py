@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.compare.render import interval_text
 from emulator.experiments.paper import PAPER_SAVING
 from emulator.round.accounting import vanilla_cost
 from emulator.round.outcome import COSTS, Accounting, ClientCost, Fate
 from emulator.round.selector import Probe
 from emulator.runs.reading import FinishedRun
 from emulator.selectors.registry import SELECTORS, shown_name
-from joulefleet.interval import Interval, student_interval
+from joulefleet.interval import Interval, Scale, student_interval
 from joulefleet.provenance import Origin, weakest
 
 if TYPE_CHECKING:
@@ -84,10 +83,10 @@ def against_vanilla(runs: Sequence[FinishedRun]) -> AgainstVanilla | None:
     vanilla = totals[:, 0] / np.array([[one.rounds] for one in counted])
     shares = 1 - totals[:, 1:] / totals[:, :1]
     return AgainstVanilla(
-        vanilla_s=student_interval(vanilla[:, 0]),
-        vanilla_j=student_interval(vanilla[:, 1]),
+        vanilla_s=student_interval(vanilla[:, 0], Scale.LOG),
+        vanilla_j=student_interval(vanilla[:, 1], Scale.LOG),
         savings={
-            accounting: Saved(student_interval(shares[:, place, 0]), student_interval(shares[:, place, 1]))
+            accounting: Saved(*(student_interval(shares[:, place, unit], Scale.SAVED) for unit in (0, 1)))
             for place, accounting in enumerate(Accounting)
         },
         rounds=sum(one.rounds for one in each),
@@ -156,10 +155,10 @@ def _cells(one: AgainstVanilla) -> list[str]:
     total = one.rounds + one.left_out
     return [
         f"{one.rounds} of {total}",
-        interval_text(one.vanilla_s),
-        interval_text(one.vanilla_j),
-        *(interval_text(one.savings[accounting].time, 100) for accounting in Accounting),
-        *(interval_text(one.savings[accounting].energy, 100) for accounting in Accounting),
+        one.vanilla_s.text(),
+        one.vanilla_j.text(),
+        *(one.savings[accounting].time.text(100) for accounting in Accounting),
+        *(one.savings[accounting].energy.text(100) for accounting in Accounting),
     ]
 
 

@@ -51,7 +51,8 @@ class Accounting(StrEnum):
 class ClientCost:
     """Time and energy of each participant, in the order of `RoundOutcome.clients`.
 
-    What a device did not do is 0; work that was cut short counts as far as it went.
+    What a device did not do is 0; work that was cut short counts as far as it went. What is not known is NaN:
+    on a bench, of a device whose part failed or whose recording cannot tell.
 
     Attributes:
         download_s: Receiving the model, seconds.
@@ -76,6 +77,15 @@ class ClientCost:
     wait_j: NDArray[np.float64]
     train_j: NDArray[np.float64]
     upload_j: NDArray[np.float64]
+
+    @property
+    def unknown(self) -> NDArray[np.bool_]:
+        """Of whom not everything is known."""
+        return np.asarray(np.isnan([getattr(self, name) for name in COSTS]).any(axis=0))
+
+    def known(self) -> ClientCost:
+        """What is known of it; sums and largest values of that are lower bounds."""
+        return ClientCost(**{name: np.nan_to_num(getattr(self, name)) for name in COSTS})
 
 
 COSTS = tuple(field.name for field in fields(ClientCost))
@@ -125,7 +135,7 @@ class Reports:
 
 @dataclass(frozen=True, slots=True)
 class RoundCost:
-    """R_T and R_E of the paper under one accounting."""
+    """R_T and R_E of the paper under one accounting; NaN if the cost of one that counts is not known."""
 
     time_s: float
     energy_j: float
@@ -149,6 +159,7 @@ class RoundOutcome:
         accuracy_gain: Against the model before, as a share; 0 for an empty round.
         reward: Of the round under the scenario's accounting.
         global_weights: The new global model as a flat row, where a selector needs weights.
+        known_costs: What is known of ``costs``, on a bench: lower bounds where somebody's is not known.
     """
 
     round: int
@@ -164,6 +175,7 @@ class RoundOutcome:
     accuracy_gain: float
     reward: float
     global_weights: NDArray[np.float32] | None = None
+    known_costs: Mapping[Accounting, RoundCost] | None = None
 
     @property
     def failed(self) -> NDArray[np.bool_]:
@@ -178,6 +190,6 @@ class RoundOutcome:
 
     @property
     def energy_j(self) -> float:
-        """Everything every participant spent, rejected work and waiting included."""
+        """Everything every participant spent, rejected work and waiting included; NaN if not all is known."""
         cost = self.cost
         return float((cost.download_j + cost.probe_j + cost.wait_j + cost.train_j + cost.upload_j).sum())

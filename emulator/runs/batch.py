@@ -22,9 +22,10 @@ from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from emulator.training.base import OpenTrainer
 from joulefleet.config import ClosedModel
-from joulefleet.errors import ConfigError, StorageError
+from joulefleet.errors import ConfigError, DamagedEmulation, StorageError
 from joulefleet.records import StoredRecord, read_record, write_record
 from joulefleet.runstore import Run, RunStatus, RunStore
+from joulefleet.runstore.folder import InsidePath
 from joulefleet.runstore.run import read_run
 from power import DeviceProfile
 
@@ -63,7 +64,7 @@ class BatchEntry(ClosedModel):
 
     selector: str
     seed: int
-    folder: str
+    folder: InsidePath
 
 
 class BatchIndex(StoredRecord):
@@ -174,27 +175,50 @@ def play(
     selector: Selector | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
 ) -> list[Result]:
-    """Run what is not finished yet; returns all results in the order of the plan."""
-    results = []
+    """Run what is not finished yet; returns all results in the order of the plan.
+
+    Raises:
+        StorageError: What was stored of some emulations is damaged. All others have come to their end.
+    """
+    results: list[Result] = []
+    damaged: dict[str, str] = {}
     for planned in index.planned:
         folder = run.path / planned.folder
-        if not is_finished(folder):
+        if not _is_finished(folder, damaged):
 
             def after_round(outcome: RoundOutcome, planned: P = planned) -> None:
                 on_round(planned, outcome)
 
-            emulate(
-                run,
-                index.scenario_of(planned),
-                planned.seed,
-                folder=planned.folder,
-                selector=deepcopy(selector),
-                profiles=profiles,
-                open_trainer=open_trainer,
-                on_round=after_round,
-            )
-        results.append(load_result(folder))
+            try:
+                emulate(
+                    run,
+                    index.scenario_of(planned),
+                    planned.seed,
+                    folder=planned.folder,
+                    selector=deepcopy(selector),
+                    profiles=profiles,
+                    open_trainer=open_trainer,
+                    on_round=after_round,
+                )
+            except DamagedEmulation as error:
+                damaged[str(folder)] = error.message
+        if str(folder) not in damaged:
+            results.append(load_result(folder))
+    if damaged:
+        raise StorageError(
+            f"{len(damaged)} of {len(index.planned)} emulations are damaged, the others are finished: "
+            f"{next(iter(damaged.values()))}",
+            hint=f"remove {', '.join(damaged)}, then resume: they begin again",
+        )
     return results
+
+
+def _is_finished(folder: Path, damaged: dict[str, str]) -> bool:
+    try:
+        return is_finished(folder)
+    except (ConfigError, StorageError) as error:  # its record says nothing that can be read
+        damaged[str(folder)] = error.message
+        return True
 
 
 def run(

@@ -1,27 +1,39 @@
-"""Checkpoints: nested plain data with arrays, in one file that is replaced at once. No pickle.
+"""Checkpoints: nested plain data with arrays. No pickle.
 
-The file is a numpy archive: ``tree`` holds JSON in which every array is a reference to another entry.
+The file is a numpy archive: ``tree`` holds JSON in which every array is a reference to another entry. A
+record beside it names the file that counts and its hash, and is replaced at once: whoever reads sees the old
+checkpoint or the new one, and never goes on from a damaged one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from joulefleet.errors import StorageError
-from joulefleet.records import write_atomic
+from joulefleet.budgets import npz_arrays, parse_json
+from joulefleet.errors import ConfigError, StorageError
+from joulefleet.provenance import Sha256
+from joulefleet.records import StoredRecord, file_sha256, read_record, write_atomic, write_record
+from joulefleet.runstore.folder import InsidePath
 
 FOLDER = "checkpoint"
-FILE = "state.npz"
+FILE = "checkpoint.json"
 _ARRAY = "__array__"
 _TUPLE = "__tuple__"
 _ITEMS = "__items__"
+
+
+class CheckpointRecord(StoredRecord):
+    """Which file holds the state, and its hash."""
+
+    file: InsidePath
+    state_sha256: Sha256
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
@@ -32,20 +44,36 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
     np.savez(file, tree=np.frombuffer(tree, np.uint8), **arrays)  # type: ignore[arg-type]
     target = folder / FOLDER
     target.mkdir(exist_ok=True)
-    write_atomic(target / FILE, file.getvalue(), replace=True)
+    data = file.getvalue()
+    sha256 = hashlib.sha256(data).hexdigest()
+    name = f"state-{sha256[:16]}.npz"
+    write_atomic(target / name, data, replace=True)
+    write_record(target / FILE, CheckpointRecord(file=name, state_sha256=sha256), replace=True)
+    for other in target.glob("state*.npz"):
+        if other.name != name:
+            other.unlink(missing_ok=True)
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     """The last checkpoint of a run, ``None`` if there is none yet."""
-    path = folder / FOLDER / FILE
-    if not path.exists():
+    record = folder / FOLDER / FILE
+    if not record.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = dict(stored)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise StorageError(f"{path}: not a checkpoint ({error})", hint="start the run again") from error
-    state: dict[str, Any] = _restored(json.loads(arrays.pop("tree").tobytes()), arrays)
+        known = read_record(record, CheckpointRecord)
+        path = record.with_name(known.file)
+        if file_sha256(path) != known.state_sha256:
+            raise ValueError("its bytes are not those that were stored")
+        arrays = npz_arrays(path)
+        state = _restored(parse_json(arrays.pop("tree").tobytes()), arrays)
+        if not isinstance(state, dict):
+            raise TypeError("no state")
+    except (ConfigError, StorageError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        why = error.message if isinstance(error, ConfigError | StorageError) else str(error)
+        raise StorageError(
+            f"{record.parent}: not a whole checkpoint ({why})",
+            hint="remove this folder: the emulation then begins again, the others of the run stay",
+        ) from error
     return state
 
 

@@ -19,7 +19,7 @@ from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result
 from emulator.runs.tables import RunLog, has_rounds
 from emulator.scenario.model import Scenario
 from emulator.training.base import OpenTrainer
-from joulefleet.errors import ConfigError, NobodyLeft
+from joulefleet.errors import ConfigError, DamagedEmulation, NobodyLeft, StorageError, describe
 from joulefleet.records import read_record, write_record
 from joulefleet.runstore import Run
 from power import DeviceProfile
@@ -92,13 +92,20 @@ def _with_trainer(scenario: Scenario, kind: str) -> Scenario:
 
 def _continue(engine: Engine, path: Path) -> int:
     """Bring an engine to the last checkpoint; returns its round, -1 if the run starts again."""
-    state = load_checkpoint(path)
-    if state is None:
-        return -1
-    if not has_rounds(path, state["round"]):
-        _log.warning("%s: its tables lack rounds before the checkpoint, so it begins again", path)
-        return -1
-    engine.load_state_dict(state)
+    try:
+        state = load_checkpoint(path)
+        if state is None:
+            return -1
+        if not has_rounds(path, state["round"]):
+            _log.warning("%s: its tables lack rounds before the checkpoint, so it begins again", path)
+            return -1
+        engine.load_state_dict(state)
+    except StorageError as error:
+        raise DamagedEmulation(error.message, hint=error.hint) from error
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise DamagedEmulation(
+            f"{path}: its checkpoint is not one of such a run ({describe(error)})"
+        ) from error
     return engine.round
 
 

@@ -5,7 +5,6 @@ Traces are read or generated once, then replayed by every seed at its own offset
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -16,7 +15,7 @@ from device_agents.workloads import Task
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
 from emulator.scenario.model import FleetSection, TracesSection
 from joulefleet.errors import ConfigError
-from joulefleet.records import read_record
+from joulefleet.records import read_record, scratch_folder
 from joulefleet.seeds import stream_entropy
 from power import DeviceProfile, load_profile
 from traces import FleetRecipe, TraceFleet, TraceSet, open_flat
@@ -129,8 +128,8 @@ def _generated(model_name: str, users: int, days: int, seed: int) -> Recordings:
     from traces.synth import load_model
 
     model = load_model(model_name)
-    with tempfile.TemporaryDirectory(prefix="joulefleet-traces-") as name:
-        made = synthesise(model, Path(name) / "set", users=users, days=days, seed=seed)
+    with scratch_folder() as folder:
+        made = synthesise(model, folder / "set", users=users, days=days, seed=seed)
         flat = flatten(made)
         origin = made.record.provenance.origin.value
     return Recordings(flat, origin, model.sha256())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,16 +17,21 @@ import numpy as np
 from emulator.round.outcome import Accounting
 from emulator.runs.batch import INDEX, read_index, resuming
 from emulator.runs.result import EmulationRecord, Result, run_of
+from emulator.runs.tables import KNOWN_COSTS, N_UNKNOWN
 from joulefleet.errors import DataQualityError
 from joulefleet.runstore import RunStatus
 from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
 COSTS = (*(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting), "energy_j")
 PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "upload"))
-COLUMNS = {"rounds": ("round", "test_accuracy", *COSTS), "clients": ("device", "chosen", "fate", *PARTS)}
+COLUMNS = {
+    "rounds": ("round", "test_accuracy", *COSTS),
+    "clients": ("round", "device", "chosen", "fate", *PARTS),
+}
 """Without which no table or figure can be made."""
 ANEW = "play it anew"
 
@@ -103,7 +109,9 @@ def _check_count(result: Result, rounds: pd.DataFrame) -> None:
 
 def _check_numbers(path: Path, record: EmulationRecord, rounds: pd.DataFrame) -> None:
     """Costs are numbers in every row; accuracies in every round that was tested."""
-    wrong = [name for name in COSTS if not np.isfinite(rounds[name]).all()]
+    unknown = unknown_costs(rounds)
+    wrong = [name for name in COSTS if not (np.isfinite(rounds[name]) | unknown).all()]
+    wrong += [name for name in KNOWN_COSTS.values() if name in rounds and not np.isfinite(rounds[name]).all()]
     number = rounds["round"].to_numpy()
     every = record.scenario.protocol.test_every
     tested = (number > 0) & (number % every == 0 if every else False)
@@ -120,14 +128,23 @@ def _check_numbers(path: Path, record: EmulationRecord, rounds: pd.DataFrame) ->
 
 def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame) -> None:
     """What the participants spent is what the rounds cost; that also finds rows that are missing."""
-    parts_j = clients[list(PARTS)].to_numpy(float)
+    unknown = unknown_costs(rounds)
+    complete = ~np.isin(clients["round"].to_numpy(), rounds["round"].to_numpy()[unknown])
+    parts_j = clients.loc[complete, list(PARTS)].to_numpy(float)
     if not np.isfinite(parts_j).all():
         raise DataQualityError(f"{path}: energies of clients.parquet hold values that are not numbers")
-    spent_j, cost_j = float(parts_j.sum()), float(rounds["energy_j"].sum())
+    spent_j, cost_j = float(parts_j.sum()), float(rounds["energy_j"].to_numpy(float)[~unknown].sum())
     if not math.isclose(spent_j, cost_j, rel_tol=1e-6, abs_tol=1e-9):
         raise DataQualityError(
             f"{path}: participants spent {spent_j:.6g} J in all, their rounds cost {cost_j:.6g} J"
         )
+
+
+def unknown_costs(rounds: pd.DataFrame) -> NDArray[np.bool_]:
+    """Rounds in which a participant's cost is not known: on a bench, where its part failed."""
+    if N_UNKNOWN not in rounds:
+        return np.zeros(len(rounds), np.bool_)
+    return np.asarray(rounds[N_UNKNOWN].to_numpy() > 0)
 
 
 def how_to_go_on(folder: Path) -> str:
@@ -138,7 +155,7 @@ def how_to_go_on(folder: Path) -> str:
     record = read_run(path)
     whole = record.status is RunStatus.COMPLETE
     if record.command[1:3] == ("experiment", "run"):
-        command = shlex.join(word for word in record.command if word != "--resume")
+        command = _ours(word for word in record.command[1:] if word != "--resume")
         if whole:
             return f"`{command} --reuse {path}` takes over the rest and plays these anew"
         return f"`{command} --resume` continues it"
@@ -147,4 +164,9 @@ def how_to_go_on(folder: Path) -> str:
     if record.kind == "federation" and not whole:
         return f"`joulefleet bench federate SCENARIO --resume {path}`, with its scenario, continues it"
     # The demo plays its experiment itself; a run made from Python has no command of ours.
-    return f"`{shlex.join(record.command)}` plays it anew" if record.command[1:2] == ("demo",) else ANEW
+    return f"`{_ours(record.command[1:])}` plays it anew" if record.command[1:2] == ("demo",) else ANEW
+
+
+def _ours(words: Iterable[str]) -> str:
+    """A command of ours: the record of another lab's run must not suggest another program."""
+    return shlex.join(["joulefleet", *words])

@@ -6,6 +6,7 @@ two are the same, bit by bit, whenever and wherever the run is repeated.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,13 +29,24 @@ if TYPE_CHECKING:
 
 METRIC_PREFIX = "selector_"
 """Prefix of the columns that a selector adds to ``rounds``."""
+N_UNKNOWN = "n_unknown"
+"""Participants of a round on a bench of whom not every cost is known; without the column, nobody."""
+KNOWN_COSTS = {
+    f"{what}_{a.value}": f"known_{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting
+}
+"""Costs of a round to the columns of what is known of them."""
 
 
-def rounds_schema(metrics: Sequence[str]) -> pa.Schema:
-    """One row per round; round 0 is what a method does once before the first."""
+def rounds_schema(metrics: Sequence[str], *, on_bench: bool = False) -> pa.Schema:
+    """One row per round; round 0 is what a method does once before the first.
+
+    On a bench the cost of a participant may be unknown. Then those of the round are null, ``n_unknown`` says
+    of how many, and what is known of them, a lower bound, has columns of its own.
+    """
     import pyarrow as pa
 
     counts = ("eligible", "candidates", "chosen", *(f"n_{fate.value}" for fate in Fate))
+    bounds = (N_UNKNOWN, *KNOWN_COSTS.values()) if on_bench else ()
     return pa.schema(
         [
             ("round", pa.int32()),
@@ -53,6 +65,7 @@ def rounds_schema(metrics: Sequence[str]) -> pa.Schema:
             ("test_accuracy", pa.float64()),
             ("cost_origin", pa.string()),
             ("training", pa.string()),
+            *((name, pa.int32() if name == N_UNKNOWN else pa.float64()) for name in bounds),
             *((METRIC_PREFIX + name, pa.float64()) for name in metrics),
         ]
     )
@@ -92,6 +105,7 @@ class RunLog:
         metrics: Names of the selector's own numbers.
         folder: Inside the run.
         resume_after: Keep the rounds up to this one and go on; ``None`` for a new log.
+        on_bench: Whether costs may be unknown.
     """
 
     def __init__(
@@ -103,14 +117,17 @@ class RunLog:
         metrics: Sequence[str] = (),
         folder: str = "",
         resume_after: int | None = None,
+        on_bench: bool = False,
     ) -> None:
+        begun_before = resume_after is not None and not _has_bounds(run.subfolder(folder))
+        self._on_bench = on_bench = on_bench and not begun_before
         self._origin = origin
         self._training = training
         self._metrics = tuple(metrics)
         self._stack = ExitStack()
         schemas = {
             "clients": clients_schema(),
-            "rounds": rounds_schema(self._metrics),
+            "rounds": rounds_schema(self._metrics, on_bench=on_bench),
             "overhead": overhead_schema(),
         }
         self._tables: dict[str, TableWriter] = {}
@@ -147,6 +164,7 @@ class RunLog:
         self._tables["rounds"].append(
             {
                 **_round_row(outcome),
+                **(_bounds(outcome) if self._on_bench else {}),
                 "eligible": [eligible],
                 "loss": [loss],
                 "test_accuracy": [test_accuracy],
@@ -163,6 +181,14 @@ class RunLog:
             table.sync()
 
 
+def _has_bounds(folder: Path) -> bool:
+    """Whether a log was begun with columns for what is known; earlier versions had none."""
+    try:
+        return any(N_UNKNOWN in batch.schema.names for batch in iter_batches(table_path(folder, "rounds")))
+    except StorageError:  # it was cut short before its first round
+        return True
+
+
 def _client_rows(outcome: RoundOutcome) -> pa.RecordBatch:
     import pyarrow as pa
 
@@ -176,13 +202,14 @@ def _client_rows(outcome: RoundOutcome) -> pa.RecordBatch:
         "fate": pa.DictionaryArray.from_arrays(fates, [fate.value for fate in Fate]).dictionary_decode(),
         "loss": outcome.reports.loss,
         "loss_rms": outcome.reports.loss_rms,
-        **{name: getattr(outcome.cost, name) for name in COSTS},
+        **{name: pa.array(getattr(outcome.cost, name), from_pandas=True) for name in COSTS},  # NaN is null
     }
     return pa.RecordBatch.from_arrays([pa.array(v) for v in columns.values()], schema=clients_schema())
 
 
 def _round_row(outcome: RoundOutcome) -> dict[str, list[Any]]:
-    honest_ns = round(outcome.costs[Accounting.HONEST].time_s * 1e9)
+    known = outcome.known_costs or outcome.costs
+    honest_ns = round(known[Accounting.HONEST].time_s * 1e9)
     return {
         "round": [outcome.round],
         "start_ns": [outcome.start_ns],
@@ -191,14 +218,27 @@ def _round_row(outcome: RoundOutcome) -> dict[str, list[Any]]:
         "candidates": [len(outcome.clients)],
         "chosen": [int(np.count_nonzero(outcome.chosen))],
         **{f"n_{fate.value}": [outcome.fates.count(fate)] for fate in Fate},
-        **{f"time_s_{a.value}": [outcome.costs[a].time_s] for a in Accounting},
-        **{f"energy_j_{a.value}": [outcome.costs[a].energy_j] for a in Accounting},
-        "wait_j": [float(outcome.cost.wait_j.sum())],
-        "energy_j": [outcome.energy_j],
+        **{f"time_s_{a.value}": [_or_null(outcome.costs[a].time_s)] for a in Accounting},
+        **{f"energy_j_{a.value}": [_or_null(outcome.costs[a].energy_j)] for a in Accounting},
+        "wait_j": [_or_null(float(outcome.cost.wait_j.sum()))],
+        "energy_j": [_or_null(outcome.energy_j)],
         "accuracy": [outcome.accuracy],
         "accuracy_gain": [outcome.accuracy_gain],
-        "reward": [outcome.reward],
+        "reward": [_or_null(outcome.reward)],
     }
+
+
+def _bounds(outcome: RoundOutcome) -> dict[str, list[Any]]:
+    known = outcome.known_costs or outcome.costs
+    return {
+        N_UNKNOWN: [int(np.count_nonzero(outcome.cost.unknown))],
+        **{KNOWN_COSTS[f"time_s_{a.value}"]: [known[a].time_s] for a in Accounting},
+        **{KNOWN_COSTS[f"energy_j_{a.value}"]: [known[a].energy_j] for a in Accounting},
+    }
+
+
+def _or_null(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def has_rounds(folder: Path, last_round: int) -> bool:

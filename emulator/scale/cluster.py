@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from joulefleet.errors import JoulefleetError, MissingExtra
 from joulefleet.install_hint import install_hint
+
+OLDEST = (2, 52)
+"""The first Ray with token authentication (docs.ray.io: Ray token authentication)."""
+
+_TOKEN = secrets.token_hex(32)
+"""Of clusters of our own: Ray reads it once in the life of a process."""
+
+_log = logging.getLogger(__name__)
 
 
 class Cluster:
@@ -63,6 +74,11 @@ def connected(address: str | None = None, **options: Any) -> Iterator[Cluster]:
         import ray
     except ModuleNotFoundError as error:
         raise MissingExtra("--engine ray needs ray", hint=install_hint("scale")) from error
+    if tuple(map(int, ray.__version__.split(".")[:2])) < OLDEST:
+        raise MissingExtra(
+            f"ray {ray.__version__} has no authentication: whoever reaches it can run code",
+            hint=f"{install_hint('scale')}, at least ray {'.'.join(map(str, OLDEST))}",
+        )
     if ray.is_initialized():
         raise JoulefleetError(
             "this process is connected to a Ray cluster already", hint="call ray.shutdown() first"
@@ -72,8 +88,15 @@ def connected(address: str | None = None, **options: Any) -> Iterator[Cluster]:
         cpus = len(os.sched_getaffinity(0))  # not those of the machine, which Ray would take
         own = {"address": "local", "include_dashboard": False, "num_cpus": cpus}
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    _ask_for_token(own=address is None)
+    _untyped_ray()._raylet.Config.initialize("")  # it read the environment when it was imported
+    with _on_loopback() if address is None else nullcontext():
+        yield from _connected(ray, address, {"address": address, **own, **quiet, **options})
+
+
+def _connected(ray: Any, address: str | None, options: dict[str, Any]) -> Iterator[Cluster]:
     try:
-        ray.init(**{"address": address, **own, **quiet, **options})
+        ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise JoulefleetError(
             f"no Ray cluster at {address or 'this machine'}: {error}",
@@ -83,6 +106,52 @@ def connected(address: str | None = None, **options: Any) -> Iterator[Cluster]:
         yield Cluster()
     finally:
         ray.shutdown()
+
+
+def _ask_for_token(*, own: bool) -> None:
+    """Have Ray ask everybody for the token, and refuse to use one that others can read.
+
+    Raises:
+        JoulefleetError: The token's file is open to others of this machine.
+    """
+    if os.environ.setdefault("RAY_AUTH_MODE", "token") != "token":
+        _log.warning(
+            "RAY_AUTH_MODE is %s: whoever reaches the cluster can run code", os.environ["RAY_AUTH_MODE"]
+        )
+        return
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if own and not named:
+        os.environ["RAY_AUTH_TOKEN"] = (
+            _TOKEN  # in the environment: Ray's own file in the home is open to others
+        )
+        return
+    path = Path(named) if named else Path.home() / ".ray" / "auth_token"
+    if path.is_file() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise JoulefleetError(f"{path}: others can read the token of the cluster", hint=f"chmod 600 {path}")
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Ray's processes listen on 127.0.0.1 only.
+
+    Ray takes a loopback address for a mistake and replaces it, except where it does not make clusters of
+    several machines: this is the switch for that (ray._private.services.get_node_ip_address).
+    """
+    from ray._private import ray_constants
+
+    name = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+    before, known = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(name)
+    ray_constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        if known is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = known
 
 
 def _untyped_ray() -> Any:

@@ -6,7 +6,6 @@ Ray runs a task again whose worker or node died; nothing of it was stored, so no
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,8 +15,9 @@ from emulator.runs.batch import EmulationPlan, P, PlannedEmulation
 from emulator.runs.emulation import emulate
 from emulator.runs.result import EMULATION_FILE, Result, is_finished, load_result
 from joulefleet.errors import JoulefleetError
-from joulefleet.records import write_atomic
+from joulefleet.records import scratch_folder, write_atomic
 from joulefleet.runstore import Run, RunStore
+from joulefleet.runstore.folder import stays_inside
 
 if TYPE_CHECKING:
     from emulator.scenario.model import Scenario
@@ -76,8 +76,8 @@ def _emulated(scenario: Scenario, planned: PlannedEmulation, before: Mapping[str
     from emulator.training.choose import open_trainer
 
     with (
-        tempfile.TemporaryDirectory(prefix="joulefleet-") as root,
-        RunStore(Path(root)).create(scenario.name, kind="emulation", fingerprint="") as run,
+        scratch_folder() as root,
+        RunStore(root).create(scenario.name, kind="emulation", fingerprint="") as run,
     ):
         folder = run.subfolder(planned.folder)
         _store(folder, before)
@@ -115,7 +115,7 @@ def _files(folder: Path) -> Files:
 def _store(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write an emulation's files, the one that says that it is finished last."""
     for name in sorted(files, key=lambda name: name == EMULATION_FILE):
-        target = folder / name
+        target = folder / stays_inside(name)
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(target, files[name], replace=True)
     for path in folder.rglob("*"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from emulator.round.accounting import PHASES, counted, honest_time_s, round_costs, vanilla_cost
 from emulator.round.budgets import budgets_by_rule
 from emulator.round.outcome import COSTS, Accounting, ClientCost, RoundCost
-from emulator.round.reward import CLIP, REWARDS, Budgets, literal, penalty, signed
+from emulator.round.reward import REWARDS, Budgets, literal, penalty, signed
 from joulefleet.errors import ConfigError
 from tests.emulator.worlds import fleet, profile, world
 
@@ -41,6 +41,7 @@ def test_the_time_of_a_round_follows_from_its_phases() -> None:
     cost, chosen = probed_round()
     assert honest_time_s(cost, chosen) == 131.0
     assert honest_time_s(cost, np.zeros(3, bool)) == 41.0
+    assert honest_time_s(cost, chosen, probed=False) == 3 + 80 + 10
 
 
 @pytest.mark.parametrize("accounting", list(Accounting))
@@ -72,7 +73,7 @@ def test_within_its_budgets_a_round_is_worth_its_gain() -> None:
     assert signed(2.0, RoundCost(20.0, 40.0), BUDGETS) == pytest.approx(0.125)
     assert signed(-2.0, RoundCost(20.0, 20.0), BUDGETS) == pytest.approx(-8.0)
     assert literal(-2.0, RoundCost(20.0, 20.0), BUDGETS) == pytest.approx(-0.5)
-    assert signed(-2.0, RoundCost(200.0, 200.0), BUDGETS) == -CLIP
+    assert signed(-2.0, RoundCost(200.0, 200.0), BUDGETS) == -10.0
 
 
 @given(st.floats(-100, 100), positive, positive, positive, positive)

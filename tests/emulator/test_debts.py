@@ -66,3 +66,29 @@ def test_a_debt_agrees_with_integration_by_hand(
     assert ends_ns.tolist() == [NEVER_NS] * 2
     expected_j = by_hand(debt_j, moments, energy_j, charging, 0.0 if recorded else IDLE_W)
     assert owed_j[0] == pytest.approx(expected_j, abs=1e-6)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_when_one_battery_ends_the_others_owe_what_they_spent(turned: bool) -> None:
+    """2000 J each in 100 s. One has 500 J left, which last for 25 s; another charges from 40 s on."""
+    people = [
+        user("ends", battery=[(0, 0.0005), (86400, 0.0005)], charging=[]),
+        user("lasts", battery=[(0, 0.9), (86400, 0.9)], charging=[]),
+        user("charges", battery=[(0, 0.9), (86400, 0.9)], charging=[(40, 100)]),
+    ]
+    expected = [(25 * SECOND_NS, 500.0), (NEVER_NS, 2000.0 + 7.0), (NEVER_NS, 2000.0 + 11.0 - 60 * CHARGE_W)]
+    debts_j = np.array([0.0, 7.0, 11.0])
+    if turned:
+        people, expected, debts_j = people[::-1], expected[::-1], debts_j[::-1]
+    cells = Batteries(fleet([PHONE], [100] * 3), replay(people))
+    moments_ns = np.array([[0, 50, 100]] * 3) * SECOND_NS
+    ids = np.arange(3)
+    ends_ns, owed_j = cells.drain(ids, debts_j, moments_ns, np.array([[0.0, 1000.0, 2000.0]] * 3))
+    assert owed_j == pytest.approx([owed for _, owed in expected], rel=1e-6)
+    assert ends_ns == pytest.approx([ends for ends, _ in expected], rel=1e-6)
+    cells.set_debts(ids, owed_j, moments_ns[:, -1], ends_ns < NEVER_NS)
+    now_ns = 100 * SECOND_NS
+    assert cells.debts(now_ns, ids) == pytest.approx([owed for _, owed in expected], rel=1e-6)
+    dead = 2 if turned else 0
+    assert cells.switched_off(now_ns, np.ones(3, bool)).tolist() == [dead]
+    assert cells.exhausted(now_ns, ids).tolist() == [i == dead for i in range(3)]

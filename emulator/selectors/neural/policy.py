@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from emulator.selectors.neural.mlp import Mlp
+from joulefleet.budgets import parse_json
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.records import write_atomic
@@ -169,9 +170,9 @@ def read_policy(data: bytes, name: str) -> Policy:
         arrays = load(data)
         length = int.from_bytes(data[:8], "little")
         manifest = PolicyManifest.model_validate_json(
-            json.loads(data[8 : 8 + length])["__metadata__"]["manifest"]
+            parse_json(data[8 : 8 + length])["__metadata__"]["manifest"]
         )
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (SafetensorError, LookupError, ValueError, TypeError, MemoryError, RecursionError) as error:
         raise StorageError(
             f"{name}: not a policy file: {error}", hint="give a file of `joulefleet policy train`"
         ) from error
@@ -180,13 +181,28 @@ def read_policy(data: bytes, name: str) -> Policy:
         network = Mlp(
             [arrays[f"weight{i}"] for i in range(layers)], [arrays[f"bias{i}"] for i in range(layers)]
         )
-    except KeyError as error:
-        raise StorageError(f"{name}: a layer is missing: {error}") from error
+        _check_layers(network)
+    except (LookupError, ValueError) as error:
+        raise StorageError(f"{name}: its layers do not fit each other: {error}") from error
     demos = None
     if "demo_states" in arrays:
         demos = Demonstrations(arrays["demo_states"].astype(np.float32), arrays["demo_choices"].astype(bool))
     projection = (arrays["basis"], arrays["center"]) if {"basis", "center"} <= set(arrays) else None
     return Policy(network, manifest, demos, projection, hashlib.sha256(data).hexdigest())
+
+
+def _check_layers(network: Mlp) -> None:
+    shapes = [weight.shape for weight in network.weights]
+    if not shapes or any(len(shape) != 2 for shape in shapes):
+        raise ValueError(f"weights of the shapes {shapes}")
+    chained = all(first[1] == second[0] for first, second in pairwise(shapes))
+    fitting = all(b.shape == (s[1],) for b, s in zip(network.biases, shapes, strict=True))
+    if (
+        not chained
+        or not fitting
+        or any(array.dtype.kind != "f" for array in network.weights + network.biases)
+    ):
+        raise ValueError(f"weights of the shapes {shapes}")
 
 
 def write_policy(path: Path, policy: Policy) -> None:

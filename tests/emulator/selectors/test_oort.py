@@ -10,6 +10,7 @@ import pytest
 from emulator.round.outcome import Fate
 from emulator.selectors.eafl import Eafl
 from emulator.selectors.oort.draws import EngineDraws
+from emulator.selectors.oort.official import OfficialRules
 from emulator.selectors.oort.selector import Oort
 from emulator.selectors.oort.settings import DEFAULTS, Settings
 from emulator.selectors.oort.variants import FedScaleRules, PaperRules
@@ -44,6 +45,56 @@ def test_the_papers_pacer_relaxes_when_utility_falls_and_only_then() -> None:
     rules.calls = 3
     rules.decide(5, ALL, EngineDraws(np.random.default_rng(0)))
     assert rules.threshold_percent == 40.0
+
+
+@pytest.mark.parametrize(
+    ("history", "start", "then"),
+    [
+        ([1.0, 1.0, 6.0], 30.0, 20.0),  # 2, then 16: a jump
+        ([1.0, 1.0, 2.01], 30.0, 20.0),  # 2, then a little more than 12: five times as much was added
+        ([1.0, 1.0, 1.9], 30.0, 30.0),  # 2, then less than 12
+        ([1.0, 1.0, 6.0], 15.0, 10.0),  # never below one step
+        ([6.0, 6.0, 2.01], 30.0, 40.0),  # 12, then as much: flat
+        ([6.0, 6.0, 2.01], 95.0, 100.0),  # never above all
+        ([6.0, 6.0, 3.3], 30.0, 30.0),  # more than a tenth above
+        ([6.0, 6.0, 0.7], 30.0, 30.0),  # more than a tenth below
+    ],
+)
+def test_the_published_pacer_goes_up_on_flat_and_down_on_a_jump(
+    history: list[float], start: float, then: float
+) -> None:
+    """Last call's only exploited device has a utility of 10, which becomes the last of the history."""
+    rules = OfficialRules(Settings(pacer_step=2, threshold_percent=start, threshold_step_percent=10.0))
+    rules.register(np.full(40, 1e6), np.linspace(1.0, 40.0, 40))
+    rules.arms.feed_back(np.array([3]), np.array([10.0]), np.array([4.0]), 1)
+    rules.history, rules.calls, rules.last_exploited = list(history), 3, np.array([3])
+    decision = rules.decide(5, ALL, EngineDraws(np.random.default_rng(0)))
+    assert decision.last_exploit_utility == pytest.approx(10.0, rel=1e-3)
+    assert rules.threshold_percent == then
+
+
+@pytest.mark.parametrize("kind", [OfficialRules, PaperRules, FedScaleRules])
+def test_a_resumed_pacer_remembers_whom_it_chose(kind: type[OfficialRules]) -> None:
+    """Feedback for those that were exploited and explored comes after the checkpoint."""
+    whole = kind(Settings(pacer_step=2))
+    whole.register(np.full(40, 1e6), np.linspace(1.0, 40.0, 40))
+    for stamp in range(1, 5):
+        chosen = whole.decide(10, ALL, EngineDraws(np.random.default_rng(stamp))).picked
+        whole.arms.feed_back(chosen, 10.0 + chosen, 1.0 + chosen, stamp)
+    last = whole.decide(10, ALL, EngineDraws(np.random.default_rng(5)))
+    assert len(last.exploited) > 0
+    assert len(last.explored) > 0
+    resumed = kind(Settings(pacer_step=2))
+    resumed.load_state_dict(whole.state_dict())
+    for rules in (whole, resumed):
+        rules.arms.feed_back(last.exploited, 100.0 + last.exploited, 1.0 + last.exploited, 5)
+        rules.arms.feed_back(last.explored, 300.0 + last.explored, 1.0 + last.explored, 5)
+        decision = rules.decide(10, ALL, EngineDraws(np.random.default_rng(6)))
+        assert decision.last_exploit_utility == pytest.approx(100.0 + last.exploited.mean(), rel=1e-3)
+        assert decision.last_explore_utility == pytest.approx(300.0 + last.explored.mean(), rel=1e-3)
+        assert rules.history[-1] == decision.last_exploit_utility
+    assert resumed.history == whole.history
+    assert resumed.threshold_percent == whole.threshold_percent
 
 
 def test_the_paper_explores_by_speed() -> None:
