@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ DISK_B_PER_S = {"monsoon-lvpm": 88e3, "monsoon-hvpm": 221e3, "ina219": 20e3}
 METER_START_S = {"monsoon-hvpm": 6.0}
 """An HVPM calibrates before its first sample (`power.recording.recorder.FIRST_SAMPLE_S`)."""
 
+NO_IDLE = ", without idle power, which it does not know"
 NO_BASIS = "none: no profile of this device, model and backend was found, so training is left out"
 
 
@@ -51,24 +52,44 @@ class JobEstimate:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionEstimate:
+    """One session of a plan.
+
+    Attributes:
+        session: Its number.
+        jobs: Without optional repetitions.
+        begins_s: Earliest, after the beginning of the run.
+        duration_s: Of its jobs.
+    """
+
+    session: int
+    jobs: int
+    begins_s: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """What a plan takes.
 
     Attributes:
         jobs: One by one, in order.
-        duration_s: From the first to the last, devices in parallel where they can be; without connecting.
+        duration_s: Of all jobs, devices in parallel where they can be; connecting and waiting for the next
+            session are not in it.
         most_s: The same with all optional repetitions.
-        energy_j: Of all jobs that have a basis.
+        energy_j: Of all jobs that have a basis; None if none has.
         disk_bytes: Of all jobs.
         is_lower_bound: Some job has no basis, or an instrument's rate is unknown.
+        sessions: When each may begin; empty where the plan has none.
     """
 
     jobs: tuple[JobEstimate, ...]
     duration_s: float
     most_s: float
-    energy_j: float
+    energy_j: float | None
     disk_bytes: float
     is_lower_bound: bool
+    sessions: tuple[SessionEstimate, ...] = ()
 
 
 def find_profiles(places: Iterable[Path]) -> list[DeviceProfile]:
@@ -89,15 +110,42 @@ def estimate(
     """Estimate what jobs take."""
     by_cell = {(p.device, model, p.backend): p for p in profiles for model in (p.model, p.task)}
     costs = [_job(plan, inventory, job, by_cell) for job in jobs]
-    needed = [(job, cost) for job, cost in zip(jobs, costs, strict=True) if not job.optional]
+    every = list(zip(jobs, costs, strict=True))
+    needed = [(job, cost) for job, cost in every if not job.optional]
     return Estimate(
         jobs=tuple(costs),
-        duration_s=_makespan_s(plan, inventory, needed),
-        most_s=_makespan_s(plan, inventory, list(zip(jobs, costs, strict=True))),
-        energy_j=sum(cost.energy_j or 0.0 for _, cost in needed),
+        duration_s=sum(_by_session_s(plan, inventory, needed).values()),
+        most_s=sum(_by_session_s(plan, inventory, every).values()),
+        energy_j=sum(known_j)
+        if (known_j := [c.energy_j for _, c in needed if c.energy_j is not None])
+        else None,
         disk_bytes=sum(cost.disk_bytes or 0.0 for _, cost in needed),
-        is_lower_bound=any(c.training_s is None or c.disk_bytes is None for c in costs),
+        is_lower_bound=any(
+            c.training_s is None or c.disk_bytes is None or c.basis.endswith(NO_IDLE) for c in costs
+        ),
+        sessions=tuple(_schedule(plan, inventory, needed)),
     )
+
+
+def _by_session_s(
+    plan: Plan, inventory: Inventory, jobs: Sequence[tuple[BenchJob, JobEstimate]]
+) -> dict[int | None, float]:
+    sessions = dict.fromkeys(job.session for job, _ in jobs)
+    return {
+        session: _makespan_s(plan, inventory, [(job, cost) for job, cost in jobs if job.session == session])
+        for session in sessions
+    }
+
+
+def _schedule(
+    plan: Plan, inventory: Inventory, jobs: Sequence[tuple[BenchJob, JobEstimate]]
+) -> Iterator[SessionEstimate]:
+    begins_s = 0.0
+    for session, duration_s in _by_session_s(plan, inventory, jobs).items():
+        if session is not None:
+            count = sum(job.session == session for job, _ in jobs)
+            yield SessionEstimate(session, count, begins_s, duration_s)
+            begins_s += duration_s + (plan.repetitions.apart_s or 0.0)
 
 
 def _job(
@@ -121,6 +169,8 @@ def _job(
             basis += f", scaled to {samples}"
         if cell.load.cpu_share and _beside_load(profile, cell) is None:
             basis += ", as if the background load did not slow it down"
+        if profile.idle_power_w is None:
+            basis += NO_IDLE
     rate = DISK_B_PER_S.get(kind)
     disk = None if rate is None else rate * (recorded_s + (training_s or 0.0))
     return JobEstimate(job.name, job.optional, fixed_s, training_s, energy_j, disk, basis)

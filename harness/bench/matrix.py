@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from harness.bench.plan import Plan, PlannedLoad
 from harness.inventory import Inventory, nearest
 from joulefleet.errors import ConfigError
-from joulefleet.records import canonical_json
+from joulefleet.records import canonical_json, hashed_content
 from joulefleet.seeds import generator
 
 REACHED_BY = {"host", "port", "user", "key", "password_env", "jump", "state"}
@@ -39,21 +39,29 @@ class BenchJob:
     Attributes:
         number: From 1 on, in the order of the plan; the same whenever the plan is expanded.
         cell: What is measured.
-        repetition: From 1 on.
+        repetition: From 1 on, in its session.
         optional: Only run while the interval of its cell is too wide.
+        session: From 1 on; None where the plan has no sessions.
     """
 
     number: int
     cell: Cell
     repetition: int
     optional: bool = False
+    session: int | None = None
 
     @property
     def name(self) -> str:
         """Name of its folder."""
         cell = self.cell
         workload = f"{cell.model}-{cell.backend}-{cell.load.name}"
-        return f"{self.number:04d}_{cell.device}_{workload}_rep{self.repetition}"
+        session = "" if self.session is None else f"s{self.session}_"
+        return f"{self.number:04d}_{cell.device}_{workload}_{session}rep{self.repetition}"
+
+    def follows(self, other: BenchJob) -> bool:
+        """Whether the other is an earlier repetition of the same cell in the same session."""
+        same = (self.cell, self.session) == (other.cell, other.session)
+        return same and other.repetition < self.repetition
 
 
 def plan_devices(plan: Plan, inventory: Inventory) -> tuple[str, ...]:
@@ -80,7 +88,7 @@ def expand(plan: Plan, inventory: Inventory) -> tuple[BenchJob, ...]:
     """All jobs in the order in which they are to run.
 
     Repetitions are blocks: every cell once, in an order drawn anew for each, so that whatever drifts over
-    the hours (room temperature, a battery) falls on all cells alike.
+    the hours (room temperature, a battery) falls on all cells alike. Sessions follow each other.
     """
     cells = [
         Cell(device, model, backend, load)
@@ -90,10 +98,16 @@ def expand(plan: Plan, inventory: Inventory) -> tuple[BenchJob, ...]:
         for load in plan.loads
     ]
     jobs: list[BenchJob] = []
-    for repetition in range(1, plan.repetitions.most + 1):
-        order = generator(plan.seed, "bench order", repetition).permutation(len(cells))
-        optional = repetition > plan.repetitions.count
-        jobs += [BenchJob(len(jobs) + i + 1, cells[c], repetition, optional) for i, c in enumerate(order)]
+    sessions = plan.repetitions.sessions
+    for session in (None,) if sessions is None else range(1, sessions + 1):
+        for repetition in range(1, plan.repetitions.most + 1):
+            purpose = (repetition,) if session is None else (session, repetition)
+            order = generator(plan.seed, "bench order", *purpose).permutation(len(cells))
+            optional = repetition > plan.repetitions.count
+            jobs += [
+                BenchJob(len(jobs) + i + 1, cells[c], repetition, optional, session)
+                for i, c in enumerate(order)
+            ]
     return tuple(jobs)
 
 
@@ -133,5 +147,5 @@ def fingerprint(plan: Plan, inventory: Inventory) -> str:
         meter = inventory.meter_of(name)
         facts = device.model_dump(mode="json", exclude={*REACHED_BY, "meter", "shared_meter"})
         devices[name] = {**facts, "meter": meter and meter.model_dump(mode="json", exclude={"port"})}
-    content = {"plan": plan.model_dump(mode="json"), "devices": devices}
+    content = {"plan": hashed_content(plan), "devices": devices}
     return hashlib.sha256(canonical_json(content)).hexdigest()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from device_agents import Backend, BackgroundLoad, SyncPattern
+from harness.evidence.capture import CaptureSession
 from harness.inventory import nearest
 from joulefleet.config import ClosedModel, load_toml
+from power.profile import StatedSpread
 
 SampleKind = Literal["random", "real"]
 Label = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
@@ -37,19 +40,52 @@ class PlannedLoad(ClosedModel):
         return BackgroundLoad.constant(self.cpu_share, self.cores or cpus or 1, self.kind)
 
 
+SPAN_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+"""Units of a stretch of time that people write."""
+
+SPAN = r"^(\d{1,9}(\.\d{1,3})?) ?(s|min|h|d)$"
+MOST_APART_S = 366 * SPAN_S["d"]
+
+
+def _span_s(text: object) -> float:
+    """Seconds of a stretch of time; 0 if it is none."""
+    match = re.search(SPAN, text) if isinstance(text, str) else None
+    return float(match[1]) * SPAN_S[match[3]] if match else 0.0
+
+
 class Repetitions(ClosedModel):
     """How often each cell of the matrix is measured.
 
     Attributes:
-        count: So often; with ``until_relative`` at least so often.
+        count: So often in every session; with ``until_relative`` at least so often.
         until_relative: Go on until half of the 95 % interval of the marginal energy per epoch, over the
-            repetitions' means, is at most this share of the mean.
-        maximum: But never more often than this.
+            session's repetitions, is at most this share of the mean.
+        maximum: But never more often in a session than this.
+        sessions: All of this so many times. From three on the spread between sessions is in the intervals of
+            the profiles.
+        apart: At least so long between the end of a session and the beginning of the next, such as ``12 h``
+            (units: s, min, h, d); 12 hours if there are several sessions.
+        between_sessions: Standard deviation between sessions over the mean, where fewer than three show it:
+            0.03 is 3 %. It is added to the intervals.
+        between_sessions_source: Where that number comes from. Profiles show it.
     """
+
+    LATER = frozenset({"sessions", "apart", "between_sessions", "between_sessions_source"})
 
     count: int = Field(default=3, ge=1, le=1000)
     until_relative: float | None = Field(default=None, gt=0, lt=1)
     maximum: int | None = Field(default=None, ge=2, le=1000)
+    sessions: int | None = Field(default=None, ge=1, le=100)
+    apart: str | None = Field(default=None, pattern=SPAN)
+    between_sessions: float | None = Field(default=None, gt=0, lt=1)
+    between_sessions_source: str | None = Field(default=None, min_length=1, max_length=500)
+
+    @field_validator("apart", mode="before")
+    @classmethod
+    def _is_a_span(cls, value: object) -> object:
+        if value is not None and not 0 < _span_s(value) <= MOST_APART_S:
+            raise ValueError("should be a number and a unit (s, min, h, d; up to 366 d), such as '12 h'")
+        return value
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -57,12 +93,32 @@ class Repetitions(ClosedModel):
             raise ValueError("until_relative and maximum belong together")
         if self.maximum is not None and not 2 <= self.count <= self.maximum:
             raise ValueError("count has to be between 2, for an interval, and maximum")
+        if self.apart is not None and (self.sessions or 1) < 2:
+            raise ValueError("apart needs two sessions or more")
+        if (self.between_sessions is None) != (self.between_sessions_source is None):
+            raise ValueError("between_sessions and between_sessions_source belong together")
         return self
 
     @property
     def most(self) -> int:
-        """Repetitions at most."""
+        """Repetitions of a session at most."""
         return self.maximum or self.count
+
+    @property
+    def apart_s(self) -> float | None:
+        """Seconds between sessions; None if there is one."""
+        if (self.sessions or 1) < 2:
+            return None
+        return _span_s(self.apart or "12 h")
+
+    def session(self, number: int | None) -> CaptureSession:
+        """What a capture says about the session it was made in."""
+        stated = None
+        if self.between_sessions is not None and self.between_sessions_source is not None:
+            stated = StatedSpread(relative_sd=self.between_sessions, source=self.between_sessions_source)
+        return CaptureSession(
+            number=number or 1, planned=self.sessions or 1, apart_s=self.apart_s, stated_spread=stated
+        )
 
 
 class Cooldown(ClosedModel):

@@ -27,7 +27,7 @@ class JobOutcomes:
     """How the jobs of a run ended.
 
     Attributes:
-        finished: Folders of captures by job, those of earlier sessions included.
+        finished: Folders of captures by job, those from before included.
         failed: Why a job was given up.
         not_needed: Optional jobs that were not.
         stopped: Whether the user stopped the run before everything was over.
@@ -38,6 +38,13 @@ class JobOutcomes:
     not_needed: list[str] = field(default_factory=list)
     stopped: bool = False
 
+    def add(self, later: JobOutcomes) -> None:
+        """What became of further jobs."""
+        self.finished |= later.finished
+        self.failed |= later.failed
+        self.not_needed += later.not_needed
+        self.stopped = later.stopped
+
 
 class Runner:
     """Runs jobs.
@@ -45,7 +52,7 @@ class Runner:
     Args:
         bench: What all jobs share.
         workloads: What they train.
-        jobs: All jobs of this session, in order; finished ones included.
+        jobs: To do, in order; finished ones included.
         finished: Those finished before, with their folders.
 
     Attributes:
@@ -146,6 +153,7 @@ class Runner:
             if not attempt.captured:
                 attempt.put_aside(error)
                 return self._after_failure(attempt, error)
+        self._bench.board.set(job.cell.device, failure="")
         self.outcomes.finished[job.name] = attempt.folder
         self._bench.note("finished", job.name, attempt=attempt.number)
         return Verdict(again=False)
@@ -157,6 +165,7 @@ class Runner:
             return Verdict(again=False)
         if ends_the_run(error):
             raise error
+        self._bench.board.set(job.cell.device, failure=f"{stage.value}: {describe(error)}")
         verdict = self._policy.verdict(job, stage, error)
         facts = {
             "attempt": number,
@@ -174,8 +183,8 @@ class Runner:
     def _is_needed(self, job: BenchJob) -> bool:
         """Whether an optional repetition is; asked when all earlier ones of its cell are over."""
         until = self._bench.plan.repetitions.until_relative
-        same = [j for j in self.jobs if j.cell == job.cell and j.repetition < job.repetition]
-        folders = [self.outcomes.finished[j.name] for j in same if j.name in self.outcomes.finished]
+        same = [other.name for other in self.jobs if job.follows(other)]
+        folders = [self.outcomes.finished[name] for name in same if name in self.outcomes.finished]
         if until is None or not is_narrow(folders, until):
             return True
         self.outcomes.not_needed.append(job.name)

@@ -36,7 +36,7 @@ class JobQueue:
         jobs: To do, in order.
         inventory: Tells which meter a device has.
         parallel: How many at a time; 0 for as many as there are devices and meters.
-        is_needed: Asked for an optional job when all earlier repetitions of its cell are over.
+        is_needed: Asked for an optional job when all earlier repetitions of its cell and session are over.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class JobQueue:
         """Whether an optional job can begin; one that is not needed leaves the queue."""
         job = waiting.job
         others = [*(w.job for w in self._waiting), *self._running.values()]
-        if any(o.cell == job.cell and o.repetition < job.repetition for o in others):
+        if any(job.follows(other) for other in others):
             return False
         if self._is_needed(job):
             return True

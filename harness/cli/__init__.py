@@ -10,6 +10,7 @@ import click
 
 import joulefleet
 from harness.cli.frame import LazyGroup, report_error
+from harness.cli.terminal import survive_any_terminal
 
 # Pydantic looks through all installed packages for plugins of its own: 15 ms of every command for nothing.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
@@ -48,6 +49,7 @@ click.version_option(joulefleet.__version__, prog_name="joulefleet")(cli)
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with the code of ``joulefleet.errors``."""
+    survive_any_terminal()
     arguments = sys.argv[1:] if argv is None else argv
     sys.exit(run(arguments))
 

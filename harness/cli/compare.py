@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from emulator.compare.titles import METRICS, SHOWN
-from harness.cli.frame import Command, Output
+from harness.cli.frame import Command, Document, Output
 
 
 @click.command("compare", cls=Command)
@@ -54,4 +54,4 @@ def compare(
     }
     text = forms[form](found, metrics or SHOWN)
     warnings = found.comparison.warnings if form in ("csv", "latex") else ()
-    return Output(render.as_data(found), text, warnings=warnings)
+    return Output(render.as_data(found), Document(text), warnings=warnings)

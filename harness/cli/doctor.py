@@ -20,14 +20,15 @@ from typing import Literal
 import click
 
 from harness.cli.frame import Command, Output
-from joulefleet.errors import EXIT_FAILED, ConfigError
+from harness.cli.terminal import style
+from joulefleet.errors import EXIT_FAILED, ConfigError, JoulefleetError
 from joulefleet.install_hint import install_hint
 
 Verdict = Literal["ok", "warn", "fail"]
 
 EXTRAS = {
     "train": ("torch", "torchvision", "onnx", "onnxscript", "onnxruntime", "scikit-learn", "gymnasium"),
-    "monsoon": ("pyusb", "libusb-package"),
+    "monsoon": ("libusb1", "libusb-package"),
     "scale": ("ray",),
     "plots": ("matplotlib",),
     "tracking": ("tensorboard",),
@@ -53,7 +54,7 @@ def doctor(strict: bool, inventory: Path | None, runs: Path) -> Output:
     bad = [c for c in checks if c.verdict == "fail" or (strict and c.verdict == "warn")]
     lines = []
     for check in checks:
-        verdict = click.style(f"{check.verdict:<4}", fg=_COLOURS[check.verdict])
+        verdict = style(f"{check.verdict:<4}", fg=_COLOURS[check.verdict])
         lines.append(f"{verdict} {check.name}: {check.found}")
         if check.why:
             lines += [f"       why: {check.why}", f"       fix: {check.fix}"]
@@ -178,7 +179,13 @@ def check_serial_ports() -> Iterator[Check]:
 
 
 def check_usb() -> Iterator[Check]:
-    """USB access for a Monsoon HVPM, tried on the device nodes of the vendor's id."""
+    """USB access for a Monsoon HVPM: the library, and the device nodes of the vendor's id."""
+    from power.meters import libusb_version
+
+    try:
+        yield Check("libusb", "ok", libusb_version())
+    except JoulefleetError as error:
+        yield Check("libusb", "warn", error.message, "needed only for an HVPM", error.hint)
     nodes = list(_usb_nodes("2ab9"))
     if not nodes:
         yield Check(

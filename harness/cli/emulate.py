@@ -157,7 +157,13 @@ def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
             results = _played_on_ray(run, index, cluster, on_round, advance)
         use = None if cluster is None else cluster.use()
     summary = summarised(results)
-    data = {"path": str(run.path), "emulations": summary, **({"ray": use} if use else {})}
+    warnings = finishing_warnings(summary)
+    data = {
+        "path": str(run.path),
+        "emulations": summary,
+        "warnings": warnings,
+        **({"ray": use} if use else {}),
+    }
     return Output(data, _lines(run.path, summary))
 
 
@@ -186,6 +192,7 @@ def _played_on_ray(
 
 def summarised(results: list[Result]) -> list[dict[str, Any]]:
     """One line per emulation; every number beside where it came from."""
+    from emulator.compare import participations
     from joulefleet.provenance import Origin
 
     lines = []
@@ -210,6 +217,9 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
                 "virtual_time_s": float(rounds["duration_ns"].sum()) * 1e-9,
                 "energy_j": energy_j,
                 "wait_j": float(rounds["wait_j"].sum()),
+                "energy_with_waiting_j": float(rounds["energy_j"].sum()),
+                **participations(rounds),
+                "not_measured": list(facts.get("not_measured", [])),
                 "energy": facts["energy"],
                 "mean_reward": float(rounds["reward"].mean()),
                 "cost_origin": facts["cost_origin"],
@@ -222,7 +232,10 @@ def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
     """Means over the seeds of each selector, and what they rest on."""
     from emulator.selectors import shown_name
 
-    right = ("seeds", "rounds", "test accuracy", "time (s)", "energy (J)", "selected_only (J)", "reward")
+    right = (
+        *("seeds", "rounds", "finished", "test accuracy", "time (s)"),
+        *("energy (J)", "selected_only (J)", "waiting (J)", "reward"),
+    )
     rows = []
     for selector in dict.fromkeys(line["selector"] for line in summary):
         lines = [line for line in summary if line["selector"] == selector]
@@ -231,19 +244,38 @@ def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
             shown_name(selector),
             str(len(lines)),
             " to ".join(map(str, sorted({line["rounds"] for line in lines}))),
+            _finished(lines),
             "unknown" if accuracy is None else f"{accuracy:.1%}",
             rounded(_mean([line["virtual_time_s"] for line in lines])),
             rounded(_mean([line["energy_j"]["honest"] for line in lines])),
             rounded(_mean([line["energy_j"]["selected_only"] for line in lines])),
+            rounded(_mean([line["wait_j"] for line in lines])),
             f"{_mean([line['mean_reward'] for line in lines]):.3g}",
         ]
         rows.append(row)
     return [
         columns(("selector", *right), rows, right),
+        *(f"warning {text}" for text in finishing_warnings(summary)),
         *_notes(summary),
         f"run     {path}",
         f"next    `joulefleet report {path}`, `joulefleet compare {path}`",
     ]
+
+
+def _finished(lines: list[dict[str, Any]]) -> str:
+    """``18 of 20``, of all seeds."""
+    return f"{sum(line['finished'] for line in lines):,} of {sum(line['asked'] for line in lines):,}"
+
+
+def finishing_warnings(summary: list[dict[str, Any]]) -> list[str]:
+    """Selectors of which few participations finished: less work is neither fast nor cheap."""
+    from emulator.compare import finishing_warnings as warnings_of
+
+    counts: dict[str, tuple[int, int]] = {}
+    for line in summary:
+        finished, asked = counts.get(line["selector"], (0, 0))
+        counts[line["selector"]] = finished + line["finished"], asked + line["asked"]
+    return warnings_of(counts)
 
 
 def _notes(summary: list[dict[str, Any]]) -> list[str]:
@@ -251,12 +283,15 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
     bases = sorted({f"{line['energy']} energy, costs {line['cost_origin']}" for line in summary})
     learned = sorted({line["training"] for line in summary})
     made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
+    unmeasured = sorted({what for line in summary for what in line["not_measured"]})
     early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
     return [
-        "means   over seeds: final test accuracy, virtual time, energy with all probes (honest),",
-        "        and with those of the chosen devices only (selected_only)",
+        "means   over seeds: final test accuracy, virtual time, energy with all probes (honest), and with",
+        "        those of the chosen devices only (selected_only), both without waiting for the choice;",
+        "        finished: devices that sent the update they were asked for, of all seeds",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
         *(f"early   {reason}" for reason in early),
+        *(f"note    {what}" for what in unmeasured),
     ]
 
 

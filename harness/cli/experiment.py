@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.emulate import Seeds, check_engine, engine_options, ray_cluster
-from harness.cli.frame import Group, Output, root_option
+from harness.cli.frame import Document, Group, Output, root_option
+from harness.cli.terminal import echo
+from joulefleet.printable import printable
 
 if TYPE_CHECKING:
     from emulator import RoundOutcome
@@ -95,9 +97,9 @@ def run_experiment(
         if donors:
             taken = take_over(run, plan, donors, **accept)
             count = f"{taken.count} of {len(plan.planned)}"
-            click.echo(f"{count} emulations taken from other experiments", err=True)
+            echo(f"{count} emulations taken from other experiments", err=True)
             for damaged in taken.damaged:
-                click.echo(f"not taken, and played anew: {damaged}", err=True)
+                echo(f"not taken, and played anew: {damaged}", err=True)
         _play(run, plan, cluster)
     return _shown(run.path, partial=False)
 
@@ -120,8 +122,8 @@ def _play(run: Run, plan: ExperimentPlan, cluster: Cluster | None) -> None:
     from emulator.runs import play
     from harness.cli.progress import progress
 
-    click.echo(f"{_size_text(_size(plan, effort_of(plan)))} on two idle cores", err=True)
-    click.echo(f"into {run.path}; should it stop, the same command with --resume goes on", err=True)
+    echo(f"{_size_text(_size(plan, effort_of(plan)))} on two idle cores", err=True)
+    echo(f"into {run.path}; should it stop, the same command with --resume goes on", err=True)
     rounds = {one.folder: plan.scenario_of(one).protocol.rounds for one in plan.planned}
     before, total = {}, 0
     for folder, count in rounds.items():
@@ -171,8 +173,8 @@ def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:
         "numbers": as_data(results),
     }
     if form == "text":
-        text = f"{text}\n\nrun     {path}\nreport  {page}"
-    return Output(data, text, warnings=results.warnings if form == "csv" else ())
+        text = f"{text}\n\nrun     {printable(path)}\nreport  {printable(page)}"
+    return Output(data, Document(text), warnings=results.warnings if form == "csv" else ())
 
 
 def _dry_run(plan: ExperimentPlan) -> Output:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     "--mlflow", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
     help="Add the run to this file store (mlruns) of MLflow.",
 )  # fmt: skip
+@click.option(
+    "--share", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+    help="Copy the run into this new folder without addresses, users and key files, to give it away.",
+)  # fmt: skip
 def export(
     run: Path,
     form: str | None,
@@ -37,11 +41,14 @@ def export(
     max_rows: int | None,
     tensorboard: Path | None,
     mlflow: Path | None,
+    share: Path | None,
 ) -> Output:
     """Write RUN as CSV, Parquet, a Perfetto (Chrome) trace, JUnit XML, or for TensorBoard or MLflow."""
     from harness.results.stored_run import StoredRun
 
-    _check(form, out, max_rows, tensorboard or mlflow)
+    _check(form, out, max_rows, tensorboard or mlflow or share)
+    if share is not None:
+        return _shared(run, share)
     stored = StoredRun(run)
     written: list[dict[str, Any]] = []
     if form is not None and out is not None:
@@ -55,11 +62,24 @@ def export(
     return Output(data, lines)
 
 
+def _shared(run: Path, share: Path) -> Output:
+    from harness.export.share import share_run
+
+    done = share_run(run, share)
+    lines = [f"replaced: {kind}, {count} times" for kind, count in sorted(done.replaced.items())]
+    lines += [f"changed: {name}" for name in done.changed] + [f"left out: {name}" for name in done.left_out]
+    kept = "kept: names of devices and jobs, products, serial numbers of instruments, this machine's system"
+    data = {"out": str(share), **asdict(done)}
+    return Output(data, [*lines, kept, f"{share}: can be given away; read what you wrote in names and notes"])
+
+
 def _check(form: str | None, out: Path | None, max_rows: int | None, tracker: Path | None) -> None:
     if (form is None) != (out is None):
         raise click.UsageError("--format and --out go together: what to write, and where")
     if form is None and tracker is None:
-        raise click.UsageError("nothing to write: give --format with --out, --tensorboard or --mlflow")
+        raise click.UsageError(
+            "nothing to write: give --format with --out, --tensorboard, --mlflow or --share"
+        )
     if max_rows is not None and form != "csv":
         raise click.UsageError("--max-rows is for --format csv; the others have no rows to cap")
 

@@ -11,6 +11,7 @@ A command is a function that returns an `Output`::
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import traceback
@@ -22,9 +23,17 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from harness.cli.terminal import block, echo, forget_output
 from joulefleet.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, JoulefleetError
+from joulefleet.printable import PrintableFormatter, printable
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
+
+
+class Document(str):
+    """A text of several lines, whose maker has looked after the names in it; printed as it is."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +42,7 @@ class Output:
 
     Attributes:
         data: For ``--json``: plain data, or a function that makes it.
-        text: For people: text, or lines of it; the data if None.
+        text: For people: a line, several, or a `Document`; the data if None.
         exit_code: Of the process; a code other than 0 for "worked, and the answer is no".
         warnings: For people, beside a text that is meant for a file and has no place for them.
     """
@@ -57,22 +66,30 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> int:
         """Run the function and print what it returns."""
-        if ctx.meta.get("verbose"):
-            import logging
-
-            logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        _start_logging(verbose=bool(ctx.meta.get("verbose")))
         output: Output = super().invoke(ctx)
         if ctx.meta.get("as_json"):
             data = output.data() if callable(output.data) else output.data
-            click.echo(json.dumps(data, indent=2, default=str, allow_nan=False))
+            echo(json.dumps(data, indent=2, default=str, allow_nan=False), document=True)
         elif output.text is None:
-            click.echo(json.dumps(output.data, indent=2, default=str))
+            echo(json.dumps(output.data, indent=2, default=str), document=True)
         else:
             for line in [output.text] if isinstance(output.text, str) else output.text:
-                click.echo(line)
+                echo(line, document=isinstance(line, Document))
             for warning in output.warnings:
-                click.echo(f"warning: {warning}", err=True)
+                echo(f"warning: {warning}", err=True)
         return output.exit_code
+
+
+def _start_logging(*, verbose: bool) -> None:
+    """Warnings to standard error, with ``-v`` more; Python's own way would print them as they come."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        PrintableFormatter("%(levelname)s %(name)s: %(message)s" if verbose else "%(message)s")
+    )
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
 
 
 def root_option(
@@ -169,28 +186,31 @@ def columns(headers: Sequence[str], rows: Iterable[Sequence[str]], right: Contai
         rows: Their cells.
         right: Headers of columns that are aligned to the right.
     """
-    table = [headers, *rows]
+    table = [headers, *([printable(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     sides = [">" if header in right else "<" for header in headers]
     form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
-    return "\n".join(form.format(*row).rstrip() for row in table)
+    return block(form.format(*row).rstrip() for row in table)
 
 
 def report_error(error: BaseException, arguments: list[str]) -> int:
     """Say what went wrong in one sentence and what to try; return the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        forget_output()
     verbose = any(a in ("-v", "--verbose") for a in arguments)
     kind, message, hint, code = _describe(error)
     if verbose:
-        traceback.print_exception(error)
+        echo("".join(traceback.format_exception(error)).rstrip("\n"), err=True, document=True)
     if "--json" in arguments:
         body = {"error": {"type": kind, "message": message, "hint": hint, "exit_code": code}}
-        click.echo(json.dumps(body, indent=2))
+        with contextlib.suppress(OSError):
+            echo(json.dumps(body, indent=2), document=True)
     else:
-        click.echo(f"joulefleet: {message}", err=True)
+        echo(f"joulefleet: {message}", err=True)
         if hint:
-            click.echo(f"  try: {hint}", err=True)
+            echo(f"  try: {hint}", err=True)
     return code
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Group, Output
+from harness.cli.frame import Document, Group, Output
+from harness.cli.terminal import style
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,10 +44,10 @@ def selectors(name: str | None) -> Output:
     for family in (*Family, UNLOADABLE):
         members = {name: row for name, row in rows.items() if row["family"] == family}
         if members:
-            lines.append(click.style(family, bold=True))
+            lines.append(style(family, bold=True))
         for name, row in members.items():
             lines += _selector_lines(name, row)
-    return Output(rows, "\n".join(lines))
+    return Output(rows, lines)
 
 
 @list_group.command("scenarios")
@@ -57,9 +58,9 @@ def scenarios(name: str | None) -> Output:
 
     if name is not None:
         text = preset_text(name)
-        return Output({"name": name, "toml": text}, text.removesuffix("\n"))
+        return Output({"name": name, "toml": text}, Document(text.removesuffix("\n")))
     rows = preset_summaries()
-    return Output(rows, "\n".join(f"{name:<38} {summary}" for name, summary in rows.items()))
+    return Output(rows, [f"{name:<38} {summary}" for name, summary in rows.items()])
 
 
 @list_group.command("tasks")
@@ -82,7 +83,7 @@ def tasks() -> Output:
         size = " x ".join(map(str, task.input_shape)) + (" tokens" if task.vocabulary else "")
         what = f"{task.model} on {task.data_set}: samples of {size} in {task.classes} classes"
         lines.append(f"{name:<26} {what}")
-    return Output(rows, "\n".join([*lines, "`joulefleet list data` says where the data comes from"]))
+    return Output(rows, [*lines, "`joulefleet list data` says where the data comes from"])
 
 
 @list_group.command("data")
@@ -106,7 +107,7 @@ def partitions() -> Output:
         lines.append(f"{name:<16} {row.get('error', row['summary'])}  {_dim(row['source'], brackets=True)}")
         if row.get("options"):
             lines.append(f"{'':<16} {_dim(_options_line(row['options']))}")
-    return Output(rows, "\n".join(lines))
+    return Output(rows, lines)
 
 
 @list_group.command("commands")
@@ -115,7 +116,7 @@ def commands() -> Output:
     from harness.cli import READY
 
     rows = {name: summary for name, (_, summary) in sorted(READY.items())}
-    return Output(rows, "\n".join(f"{name:<12} {summary}" for name, summary in rows.items()))
+    return Output(rows, [f"{name:<12} {summary}" for name, summary in rows.items()])
 
 
 def _selector(entry: Entry) -> dict[str, Any]:
@@ -151,8 +152,8 @@ def _one_selector(name: str) -> Output:
     options = options_of(selector)
     text = inspect.getdoc(inspect.getmodule(selector)) or inspect.getdoc(selector) or ""
     row = {**_selector(SELECTORS.entries()[name]), "options": options, "description": text}
-    lines = [*_selector_lines(name, row), f"  {'':<22} {_options_line(options)}", "", text]
-    return Output(row, "\n".join(lines))
+    lines = [*_selector_lines(name, row), f"  {'':<22} {_options_line(options)}", ""]
+    return Output(row, [*lines, *text.split("\n")])
 
 
 def _partition(entry: Entry) -> dict[str, Any]:
@@ -190,12 +191,12 @@ def _selector_lines(name: str, row: dict[str, Any]) -> Iterator[str]:
 
 
 def _dim(text: str, *, brackets: bool = False) -> str:
-    return click.style(f"({text})" if brackets else text, dim=True)
+    return style(f"({text})" if brackets else text, dim=True)
 
 
 def _entries(entries: dict[str, Entry], note: str = "") -> Output:
     lines = [f"{e.name:<14} {e.summary}  {_dim(e.source, brackets=True)}" for e in entries.values()]
     return Output(
         {e.name: {"summary": e.summary, "source": e.source, "target": e.target} for e in entries.values()},
-        "\n".join([*lines, note] if note else lines),
+        [*lines, note] if note else lines,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Group, Output
+from harness.cli.terminal import echo
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def train(
     if kind == "fedrank":
         check_experts(made)
     budget = client_epochs(made, kind)
-    click.echo(f"{kind}: at most {budget:,} client-epochs", err=True)
+    echo(f"{kind}: at most {budget:,} client-epochs", err=True)
     if dry_run:
         return Output({"client_epochs": budget}, [])
     with progress(f"training {kind}", sum(s.protocol.rounds for s in made.runs(kind))) as advance:

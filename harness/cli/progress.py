@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Self
 
+from harness.cli.terminal import console, echo
+from joulefleet.printable import printable
+
 if TYPE_CHECKING:
     from harness.demo.run import Advance
     from power import SampleBlock
@@ -25,21 +28,20 @@ def progress(what: str, total: float | None) -> Iterator[Advance]:
     if not sys.stderr.isatty():
         yield _PlainLines(what, total)
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(what, total=total, note="")
+    with Progress(*columns, console=console()) as bar:
+        task = bar.add_task(printable(what), total=total, note="")
 
         def advance(done: float, note: str = "") -> None:
-            bar.update(task, completed=done, note=note)
+            bar.update(task, completed=done, note=printable(note))
 
         yield advance
 
@@ -59,8 +61,7 @@ class _PlainLines:
             return
         self._last_s = now_s
         share = "" if self._total is None else f"{done / self._total if self._total else 1.0:.0%} "
-        with contextlib.suppress(OSError):  # whoever read it may have gone; the work goes on
-            print(f"{self._what}: {share}{note}".rstrip(), file=sys.stderr, flush=True)
+        echo(f"{self._what}: {share}{note}".rstrip(), err=True)
 
 
 SHOWN_S = 0.5

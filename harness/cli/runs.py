@@ -58,16 +58,24 @@ def show_run(run: Path) -> Output:
 @runs.command("salvage")
 @_root
 @click.argument("run", required=False)
-def salvage(root: Path, run: str | None) -> Output:
-    """Recover what a killed run had written; without RUN, every killed run in the folder."""
+@click.option("--all", "everything", is_flag=True, help="Every killed run in the folder.")
+def salvage(root: Path, run: str | None, everything: bool) -> Output:
+    """Recover what a killed run had written. Without RUN, only say which runs were killed."""
     from harness.evidence.capture import salvage
     from joulefleet.runstore import RunStore, find_run
 
-    if run is not None:
-        targets = [find_run(root, run)]
-    else:
-        targets = [found.path for found in RunStore(root).list() if found.state == "killed"]
-    reports = [salvage(path) for path in targets]
+    if run is not None and everything:
+        raise click.UsageError("either RUN or --all")
+    killed = [found.path for found in RunStore(root).list() if found.state == "killed"] if run is None else []
+    if killed and not everything:
+        names = [
+            f"{path.name}: was killed; its open tables would be closed, torn lines cut" for path in killed
+        ]
+        data = [{"path": str(path), "status": "killed"} for path in killed]
+        return Output(
+            data, [*names, f"nothing was changed; `joulefleet runs salvage --all --root {root}` does it"]
+        )
+    reports = [salvage(path) for path in (killed if run is None else [find_run(root, run)])]
 
     lines = []
     for report in reports:

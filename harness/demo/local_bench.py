@@ -140,7 +140,7 @@ def local_bench(config: Path, state: Path, size: DemoSize, seed: int) -> Iterato
             load=APP if size.under_load else "",
         )
         write_atomic(config / "plan.toml", plan.encode())
-        write_atomic(config / "devices.toml", "\n".join(entries).encode())
+        write_atomic(config / "devices.toml", "\n".join(entries).encode(), mode=0o600)
         yield read_bench_files(config / "plan.toml", config / "devices.toml")
 
 

@@ -166,9 +166,7 @@ def _probing(result: DemoResult) -> Section:
 
 
 def _percent(share: Interval) -> str:
-    percent = share.times(100)
-    reach = f" [{percent.low:z.1f}, {percent.high:z.1f}]" if percent.known else ""
-    return f"{percent.mean:z.1f}{reach}"
+    return share.text(100)
 
 
 def _next(result: DemoResult) -> Section:

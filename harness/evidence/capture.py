@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from device_agents import HostTimes
 from device_agents.protocol import EpochMarker, Phase
 from harness.evidence.clock_fit import BurstSeen, ClockFit, PingObservation
+from harness.evidence.unaccounted import Unaccounted, unaccounted
 from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError, JoulefleetError, describe
 from joulefleet.provenance import Provenance, Sha256, SourceRef
 from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
 from joulefleet.runstore import SalvageReport, read_journal, read_table, salvage_run
 from power import Finding
-from power.profile import Battery
+from power.profile import Battery, StatedSpread
 from power.recording import (
     OPENING_FILE,
     RECORDING_FILE,
@@ -96,6 +98,22 @@ class Temperature(ClosedModel):
     max_c: float
 
 
+class CaptureSession(ClosedModel):
+    """The session that a run made a capture in. When that was, the recording says.
+
+    Attributes:
+        number: From 1 on, as the run counts.
+        planned: How many sessions the plan asks for.
+        apart_s: How far apart it asks for.
+        stated_spread: What the plan states about the spread between sessions.
+    """
+
+    number: int = Field(ge=1)
+    planned: int = Field(default=1, ge=1)
+    apart_s: float | None = Field(default=None, ge=0)
+    stated_spread: StatedSpread | None = None
+
+
 class CaptureRecord(StoredRecord):
     """``capture.json``: what binds a recording and the markers of one job together.
 
@@ -107,13 +125,15 @@ class CaptureRecord(StoredRecord):
         threads: Of the backend; 0 if it was left to the backend, None in captures that do not say.
         local_epochs: Epochs of the round, the probe included; 0 in captures of several rounds.
         warmup_epochs: Trained before the probe, as phase ``warmup``; they count nowhere.
-        repetition: From 1 on within its cell (device, workload, backend, background).
+        repetition: From 1 on within its cell (device, workload, backend, background) and session.
+        session: Which session of its run; None in captures that do not say.
         attempt: From 1 on; earlier ones are in ``failed/``.
         throttled_epochs: Epochs in which the device was slowed down; they are not averaged in.
         throttling_known: Whether the device reports throttling, in every epoch.
         idle: When the host left the device alone, before and after the work: the baseline.
         pings: Every clock exchange: with the recording and the markers, all that the clock fit was made of.
         bursts: What became of each pattern in the power trace.
+        host_times: When the host said and heard what during the job; None in captures that do not say.
         suspended_ns: How long the device slept during the round; None if it cannot tell.
         epochs_cpu_s: Processor time of the training process in its epochs, all together; None if not known.
         recording_sha256: Hash of ``recording.json``, which in turn hashes the samples.
@@ -121,7 +141,7 @@ class CaptureRecord(StoredRecord):
         telemetry_sha256: Hash of ``telemetry.parquet``; None if there is none.
     """
 
-    LATER = frozenset({"threads", "epochs_cpu_s"})
+    LATER = frozenset({"threads", "epochs_cpu_s", "host_times", "session"})
 
     capture_id: str
     device: DeviceFacts
@@ -136,6 +156,7 @@ class CaptureRecord(StoredRecord):
     warmup_epochs: int = Field(default=0, ge=0)
     background: Background = Background()
     repetition: int = Field(default=1, ge=1)
+    session: CaptureSession | None = None
     attempt: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0)
     throttled_epochs: tuple[int, ...] = ()
@@ -145,6 +166,7 @@ class CaptureRecord(StoredRecord):
     idle: tuple[HostWindow, ...] = ()
     pings: tuple[PingObservation, ...] = ()
     bursts: tuple[BurstSeen, ...] = ()
+    host_times: HostTimes | None = None
     suspended_ns: int | None = None
     epochs_cpu_s: float | None = Field(default=None, ge=0)
     recording_sha256: Sha256
@@ -178,17 +200,16 @@ class Capture:
     markers: tuple[EpochMarker, ...]
 
     def phases(self) -> list[Phased]:
-        """Start and end markers joined, in host time; a phase that never ended is left out."""
-        open_at: dict[tuple[Phase, int], int] = {}
-        found = []
-        for marker in self.markers:
-            host_ns = self.record.clock.to_host_ns(marker.t_dev_ns)
-            key = (marker.kind, marker.epoch)
-            if marker.edge == "start":
-                open_at[key] = host_ns
-            elif key in open_at:
-                found.append(Phased(marker.kind, marker.epoch, open_at.pop(key), host_ns))
-        return found
+        """See `phases_of`."""
+        return phases_of(self.markers, self.record.clock)
+
+    def unaccounted(self) -> tuple[Unaccounted, ...]:
+        """Host time that its markers leave over; nothing for captures that do not say."""
+        record = self.record
+        if record.host_times is None:
+            return ()
+        trips_ns = [ping.received_ns - ping.sent_ns for ping in record.pings]
+        return unaccounted(self.phases(), record.host_times, trips_ns)
 
     def telemetry(self) -> pa.Table | None:
         """The device's telemetry on its own clock; None if there is none."""
@@ -198,11 +219,25 @@ class Capture:
 
     def provenance(self) -> Provenance:
         """What may be claimed of numbers computed from this capture."""
-        base = self.recording.record.provenance(self.record.capture_id)
+        base = self.recording.provenance(self.record.capture_id)
         source = SourceRef(id=self.record.capture_id, sha256=self.record.sha256())
         return base.model_copy(
             update={"sources": (source,), "sync_uncertainty_s": self.record.clock.sync_uncertainty_s}
         )
+
+
+def phases_of(markers: Sequence[EpochMarker], clock: ClockFit) -> list[Phased]:
+    """Start and end markers joined, in host time; a phase that never ended is left out."""
+    open_at: dict[tuple[Phase, int], int] = {}
+    found = []
+    for marker in markers:
+        host_ns = clock.to_host_ns(marker.t_dev_ns)
+        key = (marker.kind, marker.epoch)
+        if marker.edge == "start":
+            open_at[key] = host_ns
+        elif key in open_at:
+            found.append(Phased(marker.kind, marker.epoch, open_at.pop(key), host_ns))
+    return found
 
 
 def write_capture(folder: Path, **facts: Any) -> CaptureRecord:

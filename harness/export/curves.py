@@ -105,7 +105,7 @@ def _emulations(run: StoredRun) -> Iterator[Curves]:
             **record.scenario.model_dump(mode="json", exclude={"seeds", "schema_version"}),
         }
         yield Curves(
-            name=f"{record.selector}_s{record.seed}" if inside == "." else inside,
+            name=f"{record.selector}_s{record.seed}".replace("/", "_") if inside == "." else inside,
             what=ROUNDS,
             settings=_flat(settings),
             origin={

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,11 +12,9 @@ from harness.bench.journal import JOURNAL
 from harness.results.overview import JobLine
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
+from joulefleet.printable import printable
 from joulefleet.records import write_atomic
 from joulefleet.runstore import read_journal
-
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 (section 2.2) cannot hold, escaped or not; a device may print any."""
 
 SKIPPED = {
     "pending": "not run yet",
@@ -39,7 +36,7 @@ def write_junit(run: StoredRun, out: Path, *, replace: bool = False) -> None:
 def junit(run: StoredRun) -> ET.Element:
     """The results as an XML tree, in the form that Jenkins' schema describes."""
     root = ET.Element("testsuites", {"name": "joulefleet"})
-    suite = ET.SubElement(root, "testsuite", {"name": f"{run.record.name} {run.record.run_id}"})
+    suite = ET.SubElement(root, "testsuite", {"name": _text(f"{run.record.name} {run.record.run_id}")})
     suite.set("timestamp", run.record.created_utc.replace(microsecond=0, tzinfo=None).isoformat())
     _add_properties(suite, run)
     captures = {job.job: job for job in run.captures}
@@ -64,7 +61,7 @@ def _add_properties(suite: ET.Element, run: StoredRun) -> None:
     properties = ET.SubElement(suite, "properties")
     facts = {"state": run.state, "origin": run.origin.value if run.origin else "", **run.record.host}
     for name, value in facts.items():
-        ET.SubElement(properties, "property", {"name": name, "value": _text(value)})
+        ET.SubElement(properties, "property", {"name": _text(name), "value": _text(value)})
 
 
 def _device(job: JobLine) -> str:
@@ -143,4 +140,5 @@ def _job_seconds(run: Path) -> dict[str, float]:
 
 
 def _text(text: str) -> str:
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    """What is printable is also what XML 1.0 (section 2.2) can hold, escaped or not."""
+    return printable(text, keep="\n\t")

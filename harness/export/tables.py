@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,8 +15,8 @@ from harness.results.decimate import decimate
 from harness.results.emulations import JoinedTable
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
+from joulefleet.printable import CsvWriter
 from joulefleet.records import canonical_json, new_folder, storage_error
-from traces import safe_cell
 
 MAX_ROWS = 1_000_000
 """A worksheet of a spreadsheet holds 1,048,576 rows (Microsoft: Excel specifications and limits)."""
@@ -63,7 +62,7 @@ def export_csv(run: StoredRun, out: Path, *, max_rows: int = MAX_ROWS) -> tuple[
             count = _write(folder / _file(joined.name, note), joined.schema.names, lines)
             written.append(Written(_file(joined.name, note), count, joined.rows, note))
         for table in run.tables() if run.job_lines else ():
-            rows = ([_safe(row.get(name)) for name in table.columns] for row in table.rows[:max_rows])
+            rows = ([row.get(name) for name in table.columns] for row in table.rows[:max_rows])
             note = "the first rows; Parquet has all" if len(table.rows) > max_rows else ""
             count = _write(folder / _file(table.name, note), list(table.columns), rows)
             written.append(Written(_file(table.name, note), count, len(table.rows), note))
@@ -76,27 +75,20 @@ def export_csv(run: StoredRun, out: Path, *, max_rows: int = MAX_ROWS) -> tuple[
 def _lines(table: JoinedTable) -> Iterator[Sequence[Any]]:
     for part in table.parts():
         for batch in part.to_batches(max_chunksize=10_000):
-            columns = [[_safe(cell) for cell in column.to_pylist()] for column in batch.columns]
-            yield from zip(*columns, strict=True)
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _file(name: str, note: str) -> str:
     return f"{name}.capped.csv" if note else f"{name}.csv"
 
 
-def _safe(cell: Any) -> Any:
-    """Names and messages come from devices and files: none may become a formula. Numbers may be negative."""
-    return safe_cell(cell) if isinstance(cell, str) else cell
-
-
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
     count = 0
     try:
         with path.open("x", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(columns)
+            writer = CsvWriter(file, columns)
             for row in rows:
-                writer.writerow(row)
+                writer.write(row)
                 count += 1
     except OSError as error:
         raise storage_error(path, error) from error
@@ -117,11 +109,10 @@ def _write_power(captures: Sequence[JobCapture], folder: Path, max_rows: int) ->
 
 def _power_rows(job: JobCapture, max_samples: int) -> Iterator[tuple[Any, ...]]:
     found = decimate(job.capture.recording, max_samples)
-    name = safe_cell(job.job)
     columns = (found.t_ns, found.current_a, found.voltage_v, found.power_w)
     for t_ns, *values in zip(*(column.tolist() for column in columns), strict=True):
         # Seven digits are all that the stored 32 bits hold.
-        yield name, f"{job.seconds(t_ns):.6f}", t_ns, *(f"{value:.7g}" for value in values)
+        yield job.job, f"{job.seconds(t_ns):.6f}", t_ns, *(f"{value:.7g}" for value in values)
 
 
 def _about(run: StoredRun, written: Sequence[Written]) -> str:

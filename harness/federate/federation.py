@@ -6,6 +6,7 @@ those of the phases of that very round, from the power trace aligned with the de
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -315,6 +316,10 @@ class Federation:
         there = np.flatnonzero([one.error is None for one in opened.participants])
         epochs = np.array([0 if opened.probed else one.epochs for one in opened.participants], float)
         costs = round_costs(measured.cost, measured.chosen, measured.honest_s, probed=opened.probed)
+        known = round_costs(measured.cost.known(), measured.chosen, measured.known_s, probed=opened.probed)
+        judged = costs[judging.accounting]
+        # A round of unknown cost is not judged: a cheap one would be rewarded for what failed.
+        is_known = np.isfinite([judged.time_s, judged.energy_j]).all()
         return RoundOutcome(
             round=opened.number,
             start_ns=self.clock_ns,
@@ -333,8 +338,9 @@ class Federation:
                 weights=self.weights,
             ),
             costs=costs,
+            known_costs=known,
             accuracy=self.score.accuracy,
             accuracy_gain=gain,
-            reward=judging.reward(gain * 100.0, costs[judging.accounting], judging.budgets),
+            reward=judging.reward(gain * 100.0, judged, judging.budgets) if is_known else math.nan,
             global_weights=self.weights if setup.selector.needs_weights else None,
         )

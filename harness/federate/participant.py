@@ -175,9 +175,11 @@ class MeasuredCosts:
     """Measured parts of a round, one entry per participant.
 
     Attributes:
-        cost: Seconds and joules by phase; zero for those whose part failed, of which nothing is known.
+        cost: Seconds and joules by phase; NaN for those whose part failed, of which nothing is known.
         chosen: Who was told to train.
-        honest_s: Slowest to the choice, then slowest from there on; the phases of the round alone.
+        honest_s: Slowest to the choice, then slowest from there on; the phases of the round alone. NaN if
+            somebody's are not known.
+        known_s: The same of those whose are.
         elapsed_ns: From the first download to the last end, with setup and messages.
         origin: The weakest claim among the instruments; None if nothing was measured.
         notes: What a reader of the numbers should know.
@@ -186,6 +188,7 @@ class MeasuredCosts:
     cost: ClientCost
     chosen: NDArray[np.bool_]
     honest_s: float
+    known_s: float
     elapsed_ns: int
     origin: Origin | None
     notes: tuple[str, ...]
@@ -206,15 +209,25 @@ def measured_costs(
     known = [part for part in parts if part is not None]
     began_ns = min((part.began_ns for part in known), default=0)
     elapsed_ns = max((part.ended_ns for part in known), default=0) - began_ns
-    honest_s = honest_time_s(cost, chosen, probed=probed)
+    known_s = honest_time_s(cost.known(), chosen, probed=probed)
     return MeasuredCosts(
         cost=cost,
         chosen=chosen,
-        honest_s=honest_s,
-        elapsed_ns=max(elapsed_ns, round(honest_s * 1e9)),
+        honest_s=honest_time_s(cost, chosen, probed=probed),
+        known_s=known_s,
+        elapsed_ns=max(elapsed_ns, round(known_s * 1e9)),
         origin=_origin(participants),
-        notes=tuple(problem for part in known for problem in part.problems),
+        notes=_notes(participants, cost),
     )
+
+
+def _notes(participants: Sequence[FederatedParticipant], cost: ClientCost) -> tuple[str, ...]:
+    problems = [problem for one in participants if one.part is not None for problem in one.part.problems]
+    unknown = [one.device for one, is_unknown in zip(participants, cost.unknown, strict=True) if is_unknown]
+    if unknown:
+        count = f"{len(unknown)} of {len(participants)}"
+        problems.append(f"not all costs are known of {count} ({', '.join(unknown)}): sums are lower bounds")
+    return tuple(problems)
 
 
 def _origin(participants: Sequence[FederatedParticipant]) -> Origin | None:

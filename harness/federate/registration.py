@@ -45,12 +45,17 @@ class Registered:
 
     @classmethod
     def measured(cls, parts: Sequence[MeasuredPart | None], local_epochs: int) -> Self:
-        """From one round of each device; the part of one that failed is None."""
+        """From one round of each device; the part of one that failed is None.
+
+        One of which an energy is not known is asked again, like one that failed.
+        """
 
         def column(unit: str, *names: str) -> NDArray[np.float64]:
             return np.array(
                 [
-                    np.nan if part is None else sum(getattr(part.readings[name], unit) for name in names)
+                    sum(getattr(part.readings[name], unit) for name in names)
+                    if part is not None and part.complete
+                    else np.nan
                     for part in parts
                 ]
             )

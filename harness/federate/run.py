@@ -26,6 +26,7 @@ from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record, write_record
 from joulefleet.runstore import read_table
 from power import DeviceProfile
+from power.profile import missing_costs
 
 
 def run_federation(
@@ -86,6 +87,9 @@ def _from_profiles(setup: FederationSetup, profiles: Sequence[DeviceProfile]) ->
     ]
     found = [fitting_profile(profiles, one) for one in work]
     notes = [note for profile, one in zip(found, work, strict=True) for note in reservations(profile, one)]
+    notes += [
+        f"registered as costing nothing, since a profile lacks it: {part}" for part in missing_costs(found)
+    ]
     samples = np.array([one.samples for one in work])
     return Registered.from_profiles(found, samples, setup.scenario.energy), notes
 
@@ -205,6 +209,7 @@ class _FederatedRounds:
             training=self._setup.uploads.implementation,
             metrics=sorted(self._setup.selector.metrics()),
             resume_after=resume_after,
+            on_bench=True,
         )
 
     def _first_record(self, registered: Registered | None, notes: Sequence[str]) -> EmulationRecord:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.probing.validation import MeasuredCell
-from joulefleet.interval import Interval
+from joulefleet.interval import Interval, Scale
+from power.profile import EnergyKind
 
 Source = Literal["bench", "formula", "emulator"]
 VANILLA = "vanilla"
@@ -33,19 +34,26 @@ class CostRow:
     wait_j: float | None = field(default=None, kw_only=True)
 
 
-def cost_rows(cell: MeasuredCell) -> Iterator[CostRow]:
+def cost_rows(cell: MeasuredCell, energy: EnergyKind) -> Iterator[CostRow]:
     """The vanilla round, then every accounting; each as measured, and below it as it was predicted."""
     formula, emulator = cell.predicted, cell.emulated
-    yield CostRow(VANILLA, "bench", cell.vanilla_s.interval, cell.vanilla_j.interval)
+    # What is net of idle is a difference, and may be measured as negative.
+    scale = Scale.LOG if energy == "gross" else Scale.LINEAR
+    yield CostRow(VANILLA, "bench", cell.vanilla_s.on(Scale.LOG), cell.vanilla_j.on(scale))
     if formula is not None:
         wait_j = formula.vanilla_wait_j.mean
         yield CostRow(VANILLA, "formula", formula.vanilla_s, formula.vanilla_j, wait_j=wait_j)
     if emulator is not None:
         yield CostRow(VANILLA, "emulator", Interval(emulator.vanilla_s), Interval(emulator.vanilla_j))
     for i, (accounting, saving) in enumerate(cell.savings.items()):
-        found = [saving.time_s, saving.energy_j, saving.time_saved, saving.energy_saved]
         wait = None if i else cell.probing_wait_j.mean
-        yield CostRow(accounting.value, "bench", *(quantity.interval for quantity in found), wait_j=wait)
+        found = (
+            saving.time_s.on(Scale.LOG),
+            saving.energy_j.on(scale),
+            saving.time_saved.on(Scale.SAVED),
+            saving.energy_saved.on(Scale.SAVED),
+        )
+        yield CostRow(accounting.value, "bench", *found, wait_j=wait)
         if formula is not None:
             by = formula.savings[accounting]
             wait = None if i else formula.probing_wait_j.mean

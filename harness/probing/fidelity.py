@@ -191,7 +191,7 @@ class _Comparison:
             model_bytes=max(CutCapture(capture).bytes_of(Phase.DOWNLOAD) or 0 for capture in captures),
             probed=record.probed,
         )
-        measured = client_cost(read, probed=record.probed, unknown_j=np.nan)
+        measured = client_cost(read, probed=record.probed)
         return _BothWays(record, parts, captures, measured, replay(wanted, self._energy))
 
     def _profile(self, capture: Capture) -> DeviceProfile:

@@ -19,7 +19,7 @@ import numpy as np
 from emulator import Accounting
 from harness.probing.formula import Saving, both_ways, draw_worlds, mean_costs
 from joulefleet.errors import ConfigError
-from joulefleet.interval import Interval
+from joulefleet.interval import Interval, Scale
 from joulefleet.provenance import Origin, weakest
 from joulefleet.seeds import generator
 from power import DeviceProfile
@@ -240,7 +240,7 @@ class CountedRounds:
 
     def _mean(self, row: int) -> Interval:
         return self._interval(
-            lambda rounds: float(rounds[row].mean()), lambda: float(self.value[row].std(ddof=1))
+            lambda rounds: float(rounds[row].mean()), lambda: float(self.value[row].std(ddof=1)), Scale.LOG
         )
 
     def _saved(self, row: int, vanilla: int) -> Interval:
@@ -248,21 +248,24 @@ class CountedRounds:
         return self._interval(
             lambda rounds: float(1 - rounds[row].sum() / rounds[vanilla].sum()),
             lambda: self._saved_sd(row, vanilla),
+            Scale.SAVED,
         )
 
     def _saved_sd(self, row: int, vanilla: int) -> float:
         return float((1 - self.value[row] / self.value[vanilla]).std(ddof=1))
 
     def _interval(
-        self, statistic: Callable[[NDArray[np.float64]], float], round_sd: Callable[[], float]
+        self,
+        statistic: Callable[[NDArray[np.float64]], float],
+        round_sd: Callable[[], float],
+        scale: Scale,
     ) -> Interval:
         value = statistic(self.value)
         here = statistic(self.value[:, : self.worlds[0].shape[1]])
         low, high = np.quantile([statistic(world) - here for world in self.worlds], [0.025, 0.975])
         luck = 1.96 * round_sd() / math.sqrt(self.value.shape[1]) if self.drawn else 0.0
-        return Interval(
-            value, value - math.hypot(min(low, 0.0), luck), value + math.hypot(max(high, 0.0), luck)
-        )
+        below, above = math.hypot(min(low, 0.0), luck), math.hypot(max(high, 0.0), luck)
+        return Interval.uneven(value, below, above, scale)
 
 
 def _rows_of(accounting: Accounting) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from harness.rounds.measured import MeasuredPart, client_cost
 from harness.rounds.record import ProbingRoundRecord
 from joulefleet.errors import DataQualityError
 from joulefleet.interval import student_factor
-from power.profile import Quantity
+from power.profile import Quantity, quantity_from_sessions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -124,19 +124,21 @@ class PairedSeries:
         values: By repetition.
         limits: By instrument, how far each of its errors may move the mean (95 % limits), with sign.
         clock: Standard uncertainty of the mean from the clocks.
+        sessions: Of each repetition; all of one if empty.
     """
 
     values: NDArray[np.float64]
     limits: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     clock: float = 0.0
+    sessions: tuple[int, ...] = ()
 
     @classmethod
-    def of_times(cls, seconds: Sequence[float]) -> Self:
+    def of_times(cls, seconds: Sequence[float], sessions: Sequence[int] = ()) -> Self:
         """Durations; between markers of one clock only the scatter matters."""
-        return cls(np.array(seconds))
+        return cls(np.array(seconds), sessions=tuple(sessions))
 
     @classmethod
-    def of_energies(cls, energies: Sequence[RoundEnergy]) -> Self:
+    def of_energies(cls, energies: Sequence[RoundEnergy], sessions: Sequence[int] = ()) -> Self:
         """Energies with their systematic parts."""
         n = len(energies)
         limits: dict[str, NDArray[np.float64]] = {}
@@ -147,12 +149,13 @@ class PairedSeries:
             np.array([energy.value_j for energy in energies]),
             limits,
             math.fsum(energy.clock_j for energy in energies) / n,
+            tuple(sessions),
         )
 
     @property
     def mean(self) -> float:
-        """Over the repetitions."""
-        return float(self.values.mean())
+        """Over the sessions, each counting once."""
+        return quantity_from_sessions(self._by_session()).mean
 
     def plus(self, factor: float, other: PairedSeries) -> PairedSeries:
         """``self + factor * other``, repetition by repetition."""
@@ -161,18 +164,21 @@ class PairedSeries:
             limits[instrument] = limits.get(instrument, 0.0) + factor * moved
         # How the clocks of two rounds err together is not known.
         clock = math.hypot(self.clock, factor * other.clock)
-        return PairedSeries(self.values + factor * other.values, limits, clock)
+        return PairedSeries(self.values + factor * other.values, limits, clock, self.sessions)
 
     def quantity(self) -> Quantity:
         """The mean and its interval; none with a single repetition."""
-        n = len(self.values)
-        if n < 2:
-            return Quantity(mean=self.mean, n=n)
-        sd = float(self.values.std(ddof=1))
-        repeats = student_factor(n - 1) * (sd / math.sqrt(n))
+        if len(self.values) < 2:
+            return quantity_from_sessions(self._by_session())
         instruments = [float(np.linalg.norm(moved)) for moved in self.limits.values()]
-        half_width = math.hypot(repeats, student_factor(None) * self.clock, *instruments)
-        return Quantity(mean=self.mean, n=n, sd=sd, half_width_95=half_width)
+        systematic = math.hypot(student_factor(None) * self.clock, *instruments)
+        return quantity_from_sessions(self._by_session(), systematic_half_width=systematic)
+
+    def _by_session(self) -> list[list[float]]:
+        found: dict[int, list[float]] = {}
+        for session, value in zip(self.sessions or [1] * len(self.values), self.values, strict=True):
+            found.setdefault(session, []).append(float(value))
+        return list(found.values())
 
 
 def saved(vanilla: PairedSeries, probing: PairedSeries) -> Quantity:
@@ -194,9 +200,8 @@ def saved_share(vanilla: PairedSeries, probing: PairedSeries) -> Quantity:
     ratio = probing.mean / vanilla.mean
     # d(P/V) = (dP - ratio dV) / V; its mean over the repetitions is 0 by construction.
     off = probing.plus(-ratio, vanilla).quantity()
-    return Quantity(
-        mean=1.0 - ratio,
-        n=off.n,
-        sd=None if off.sd is None else off.sd / vanilla.mean,
-        half_width_95=None if off.half_width_95 is None else off.half_width_95 / vanilla.mean,
-    )
+    spreads = {
+        name: None if (found := getattr(off, name)) is None else found / vanilla.mean
+        for name in ("sd", "half_width_95", "session_sd")
+    }
+    return off.model_copy(update={"mean": 1.0 - ratio, **spreads})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from harness.probing.savings import (
     vanilla_weights,
 )
 from harness.probing.schedule import expand_rounds, kept
+from harness.profiles.sessions import find_sessions
 from harness.rounds.measured import read_part
 from harness.rounds.record import PROBING, open_probing_round, read_probing_rounds
 from harness.rounds.session import INVENTORY_FILE
@@ -41,7 +43,7 @@ from joulefleet.provenance import Origin, weakest
 from joulefleet.runstore import read_journal
 from joulefleet.runstore.run import read_run
 from power import DeviceProfile
-from power.profile import EnergyKind, Quantity
+from power.profile import SESSIONS_FOR_SPREAD, EnergyKind, Quantity
 
 NOT_COUNTED = (
     "counted are the phases of the round: receiving the model, epochs, sending it; loading the task and the "
@@ -158,13 +160,18 @@ class _Validator:
         self._vanilla: list[Capture] = []
         self._probing: list[Capture] = []
         self._rounds: list[MeasuredRound] = []
+        self._unknown: dict[int, str] = {}
         self._notes: list[str] = [NOT_COUNTED, VANILLA_UPLOADS]
         for record in read_probing_rounds(run):
             captures = open_probing_round(run, record)
             (self._vanilla if record.k is None else self._probing).extend(captures)
             parts = tuple(read_part(capture, energy) for capture in captures)
-            self._rounds.append(MeasuredRound(record, parts))
-            self._notes += [problem for part in parts for problem in part.problems]
+            problems = [problem for part in parts for problem in part.problems]
+            self._notes += problems
+            if all(part.complete for part in parts):
+                self._rounds.append(MeasuredRound(record, parts))
+            else:  # what is known of its energy would pass for all of it
+                self._unknown[record.number] = "; ".join(problems)
 
     def result(self, profiles: Sequence[DeviceProfile] | None, profiles_from: str) -> Validation:
         pairs = {(m, k): self._pairs(m, k) for m, k in self._plan.pairs()}
@@ -207,11 +214,12 @@ class _Validator:
         expectation: Expectation | None,
     ) -> MeasuredCell:
         masks = [vanilla.mask(self._vanilla_chosen(vanilla, k)) for vanilla, _ in pairs]
+        sessions = [self._sessions[Path(vanilla.record.jobs[0]).name] for vanilla, _ in pairs]
         vanilla_s = PairedSeries.of_times(
-            [v.vanilla_s(mask) for (v, _), mask in zip(pairs, masks, strict=True)]
+            [v.vanilla_s(mask) for (v, _), mask in zip(pairs, masks, strict=True)], sessions
         )
         vanilla_j = PairedSeries.of_energies(
-            [v.energy(vanilla_weights(mask)) for (v, _), mask in zip(pairs, masks, strict=True)]
+            [v.energy(vanilla_weights(mask)) for (v, _), mask in zip(pairs, masks, strict=True)], sessions
         )
         probing = [p for _, p in pairs]
         rounds = [RunRound(p.record.candidates, p.record.chosen) for p in probing]
@@ -225,11 +233,19 @@ class _Validator:
             repetitions=len(pairs),
             vanilla_s=vanilla_s.quantity(),
             vanilla_j=vanilla_j.quantity(),
-            probing_wait_j=PairedSeries.of_energies([p.energy(waiting) for p in probing]).quantity(),
+            probing_wait_j=PairedSeries.of_energies(
+                [p.energy(waiting) for p in probing], sessions
+            ).quantity(),
             savings={a: _saving(a, vanilla_s, vanilla_j, probing) for a in Accounting},
             predicted=expectation.of(rounds) if expectation else None,
             emulated=emulated,
         )
+
+    @cached_property
+    def _sessions(self) -> dict[str, int]:
+        """The session of each vanilla round's captures, by folder; its probing round followed at once."""
+        numbers = find_sessions(self._vanilla).numbers
+        return {capture.folder.name: n for capture, n in zip(self._vanilla, numbers, strict=True)}
 
     def _vanilla_chosen(self, vanilla: MeasuredRound, k: int) -> frozenset[str]:
         """Whom the server chooses after a vanilla round: by the same rule from the same report."""
@@ -276,11 +292,16 @@ class _Validator:
             attempts += record["event"] == "round_failed"
             if record["event"] in ("round_failed", "round_gave_up"):
                 why[record["round"]] = record["error"]
-        missing = [r.name for r in planned if r.number not in finished]
-        return {name: why.get(name, "not run") for name in missing}, attempts, len(planned)
+        missing = [r for r in planned if r.number not in finished]
+        reasons = {r.name: self._unknown.get(r.number) or why.get(r.name, "not run") for r in missing}
+        return reasons, attempts, len(planned)
 
     def _note_repetitions(self, pairs: Mapping[tuple[int, int], Sequence[object]]) -> None:
-        """Where the numbers rest on fewer repetitions than planned, or on one."""
+        """Where the numbers rest on fewer repetitions than planned, or on one, or on few sessions."""
+        count = len(set(self._sessions.values()))
+        if count < SESSIONS_FOR_SPREAD:
+            rounds = f"the rounds are of {count} session{'s' * (count > 1)}"
+            self._notes.append(f"{rounds}: the spread between days is not in the intervals of the bench")
         for (m, k), found in pairs.items():
             if len(found) == 1:
                 self._notes.append(f"M = {m}, K = {k}: one repetition, so there is no interval")
@@ -292,9 +313,10 @@ class _Validator:
 def _saving(
     accounting: Accounting, vanilla_s: PairedSeries, vanilla_j: PairedSeries, probing: Sequence[MeasuredRound]
 ) -> MeasuredSaving:
-    time_s = PairedSeries.of_times([p.probing_s()[accounting] for p in probing])
+    time_s = PairedSeries.of_times([p.probing_s()[accounting] for p in probing], vanilla_s.sessions)
     energy_j = PairedSeries.of_energies(
-        [p.energy(probing_weights(accounting, p.mask(p.record.chosen))) for p in probing]
+        [p.energy(probing_weights(accounting, p.mask(p.record.chosen))) for p in probing],
+        vanilla_s.sessions,
     )
     return MeasuredSaving(
         time_s=time_s.quantity(),

@@ -11,11 +11,19 @@ from harness.profiles import quantities
 from harness.profiles.cells import CellKey, Level, by_background, require_alike
 from harness.profiles.curve import fit_curve
 from harness.profiles.epochs import CutCapture
+from harness.profiles.sessions import few_sessions, find_sessions
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import combine
 from power import DeviceProfile
-from power.energy import MeasuredRecording, MeasuredWindow
-from power.profile import MeasuredLoad, PhaseCost, Quantity, Thermal, TransferCost
+from power.energy import MeasuredWindow
+from power.profile import (
+    MeasuredLoad,
+    PhaseCost,
+    Quantity,
+    StatedSpread,
+    Thermal,
+    TransferCost,
+)
 
 SHORTEST_WAIT_S = 0.05
 CLOCKS_IN_A_WAIT = 20.0
@@ -23,7 +31,11 @@ CLOCKS_IN_A_WAIT = 20.0
 
 
 def build_profile(
-    captures: Sequence[Capture], *, dataset: str | None = None, backend: str | None = None
+    captures: Sequence[Capture],
+    *,
+    dataset: str | None = None,
+    backend: str | None = None,
+    stated_spread: StatedSpread | None = None,
 ) -> DeviceProfile:
     """A profile of the device and workload that the captures share.
 
@@ -31,18 +43,22 @@ def build_profile(
         captures: One or more repetitions, with or without background loads.
         dataset: What to call the data set; what the captures call it if None.
         backend: The same.
+        stated_spread: Between sessions, used where fewer than three were measured; the largest that a plan
+            behind the captures states if None.
 
     Raises:
         DataQualityError: There is no capture, they do not belong together, or none has a usable epoch.
     """
     require_alike(captures)
-    levels = by_background(captures)
+    sessions = find_sessions(captures)
+    levels = by_background(captures, sessions.numbers)
+    stated = stated_spread or _planned_spread(captures)
     key = CellKey.of(captures[0])
     first = captures[0].record
-    builder = _Builder(levels[0])
+    builder = _Builder(levels[0], stated.relative_sd if stated is not None else None)
     load_levels = builder.load_levels(levels)
     load_curve, notes_on_curve = fit_curve(load_levels)
-    return DeviceProfile(
+    profile = DeviceProfile(
         device=key.device,
         model=key.model,
         dataset=dataset or key.dataset,
@@ -65,9 +81,19 @@ def build_profile(
         load_levels=load_levels if len(load_levels) > 1 else (),
         thermal=_thermal(levels),
         battery=first.device.battery,
-        notes=(*builder.all_notes(levels), *notes_on_curve),
+        sessions=sessions.count,
+        stated_spread=stated,
+        notes=(*builder.all_notes(levels), *notes_on_curve, *sessions.notes(stated)),
         provenance=combine(capture.provenance() for capture in captures),
     )
+    few = few_sessions(profile)
+    return profile.model_copy(update={"notes": (*profile.notes, *few)}) if few else profile
+
+
+def _planned_spread(captures: Sequence[Capture]) -> StatedSpread | None:
+    """The largest that a plan stated: nobody else would say which of several holds."""
+    planned = [session.stated_spread for c in captures if (session := c.record.session) is not None]
+    return max((one for one in planned if one is not None), key=lambda one: one.relative_sd, default=None)
 
 
 @dataclass
@@ -75,6 +101,7 @@ class _Builder:
     """The parts of a profile, from the captures without background load."""
 
     level: Level
+    between: float | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -90,23 +117,23 @@ class _Builder:
 
     def probe(self) -> PhaseCost:
         """First epochs."""
-        return _cost(self.captures, [capture.probes() for capture in self.captures], "probe epoch")
+        return self._cost([capture.probes() for capture in self.captures], "probe epoch")
 
     def epoch(self) -> PhaseCost:
         """Later epochs; the first ones where there are no others."""
         if self.local_epochs == 1:
             self.notes.append("rounds of one epoch: later epochs are taken to cost what the probe does")
             return self.probe()
-        return _cost(self.captures, [capture.later_epochs() for capture in self.captures], "later epoch")
+        return self._cost([capture.later_epochs() for capture in self.captures], "later epoch")
 
     def epoch_cpu(self) -> Quantity | None:
         """Processor time of an epoch; devices tell the sum over a round, so the first one is in it."""
         found = [
-            [record.epochs_cpu_s / len(capture.epochs)]
+            (capture.session, [record.epochs_cpu_s / len(capture.epochs)])
             for capture in self.captures
             if (record := capture.record).epochs_cpu_s is not None and not record.throttled_epochs
         ]
-        return quantities.scattered(found) if found else None
+        return quantities.scattered(found, between=self.between) if found else None
 
     def round(self) -> PhaseCost | None:
         """All epochs of a round, where a whole round may be used."""
@@ -114,7 +141,7 @@ class _Builder:
         if not any(found):
             self.notes.append("no round with all its epochs usable: their sum is not stated")
             return None
-        return _cost(self.captures, found, "round")
+        return self._cost(found, "round")
 
     def transfer(self, kind: Phase) -> TransferCost | None:
         """A download or an upload, where there was one and its energy is known; its time always is."""
@@ -126,22 +153,24 @@ class _Builder:
                 why = "; ".join(sorted(problems))
                 self.notes.append(f"{kind.value} is left out, its energy is not known: {why}")
             return None
-        cost = _cost(self.captures, found, kind.value)
-        cost = cost.model_copy(update={"duration_s": quantities.scattered([_seconds(w) for w in tried])})
+        cost = self._cost(found, kind.value)
+        windows = [(c.session, windows) for c, windows in zip(self.captures, tried, strict=True)]
+        timed = quantities.duration(windows, between=self.between)
+        cost = cost.model_copy(update={"duration_s": timed})
         sizes = {size for capture in self.captures if (size := capture.bytes_of(kind)) is not None}
         return TransferCost(**cost.model_dump(), bytes=sizes.pop() if len(sizes) == 1 else None)
 
     def idle_power(self) -> Quantity | None:
         """Before and after the work."""
-        return _power([capture.session(capture.idle()) for capture in self.captures])
+        return self._power([(c.session, c.measured(c.idle())) for c in self.captures])
 
     def wait_power(self) -> Quantity | None:
         """Awake, between the probe's report and the decision."""
-        sessions = [
-            capture.session([e for e in capture.phase(Phase.WAIT) if _long_enough(e, capture)])
-            for capture in self.captures
+        waits = [
+            (c.session, c.measured([e for e in c.phase(Phase.WAIT) if _long_enough(e, c)]))
+            for c in self.captures
         ]
-        found = _power(sessions)
+        found = self._power(waits)
         if found is None:
             self.notes.append("no wait for the decision was long enough to tell its power")
         return found
@@ -161,8 +190,10 @@ class _Builder:
                         name=name,
                         kind=background.kind,
                         load=background.load,
-                        load_only_power_w=_power([c.session(c.phase(Phase.LOAD)) for c in captures]),
-                        epoch=_cost(captures, epochs, f"epoch beside load {name!r}"),
+                        load_only_power_w=self._power(
+                            [(c.session, c.measured(c.phase(Phase.LOAD))) for c in captures]
+                        ),
+                        epoch=_cost(captures, epochs, f"epoch beside load {name!r}", self.between),
                     )
                 )
             except DataQualityError as error:
@@ -171,16 +202,30 @@ class _Builder:
 
     def all_notes(self, levels: Sequence[Level]) -> tuple[str, ...]:
         """What was noticed on the way."""
-        problems = [problem for level in levels for capture in level.captures for problem in capture.problems]
+        captures = [capture for level in levels for capture in level.captures]
+        problems = [problem for capture in captures for problem in capture.problems]
+        for recording in (capture.capture.recording for capture in captures):
+            problems += [f"instrument: {recording.info.accuracy.source}", *recording.notes]
         if self.captures[0].record.synthetic_data:
             problems.append(
                 "trained on random samples of the right shape, which may take longer than real ones"
             )
         return tuple(dict.fromkeys([*self.notes, *problems]))
 
+    def _cost(self, found: Sequence[tuple[MeasuredWindow, ...]], what: str) -> PhaseCost:
+        return _cost(self.captures, found, what, self.between)
+
+    def _power(self, found: Sequence[quantities.InSession]) -> Quantity | None:
+        if not any(recording.windows for _, recording in found):
+            return None
+        return quantities.power(found, between=self.between)
+
 
 def _cost(
-    captures: Sequence[CutCapture], found: Sequence[tuple[MeasuredWindow, ...]], what: str
+    captures: Sequence[CutCapture],
+    found: Sequence[tuple[MeasuredWindow, ...]],
+    what: str,
+    between: float | None,
 ) -> PhaseCost:
     """Duration and energies of some windows, by capture.
 
@@ -196,29 +241,26 @@ def _cost(
             f"no usable {what} in {', '.join(c.record.capture_id for c in captures)}: {_reasons(captures)}",
             hint="repeat the measurement; see the findings of its recordings",
         )
-    with_idle = [capture.session(windows, capture.baseline) for capture, windows in pairs]
-    net = _net(with_idle)
+    with_idle = [(c.session, c.measured(windows, c.baseline)) for c, windows in pairs]
+    net = _net(with_idle, between)
     if pairs[0][0].record.background.kind == "none":
         marginal = net
     else:
-        marginal = _net([capture.session(windows, capture.load_baseline) for capture, windows in pairs])
+        beside = [(c.session, c.measured(windows, c.load_baseline)) for c, windows in pairs]
+        marginal = _net(beside, between)
     return PhaseCost(
-        duration_s=quantities.scattered([_seconds(windows) for _, windows in pairs]),
+        duration_s=quantities.duration([(c.session, w) for c, w in pairs], between=between),
         # The baseline tells how much slow noise the instrument has, which limits a gross energy too.
-        gross_j=quantities.energy(with_idle, net=False),
+        gross_j=quantities.energy(with_idle, net=False, between=between),
         net_j=net,
         marginal_j=marginal,
     )
 
 
-def _seconds(windows: Sequence[MeasuredWindow]) -> list[float]:
-    return [evidence.energy.duration_s for evidence in windows]
-
-
-def _net(sessions: Sequence[MeasuredRecording]) -> Quantity | None:
-    """Over the sessions that have a baseline."""
-    known = [session for session in sessions if session.baseline is not None]
-    return quantities.energy(known, net=True) if known else None
+def _net(found: Sequence[quantities.InSession], between: float | None) -> Quantity | None:
+    """Over the captures that have a baseline."""
+    known = [(session, recording) for session, recording in found if recording.baseline is not None]
+    return quantities.energy(known, net=True, between=between) if known else None
 
 
 def _reasons(captures: Sequence[CutCapture]) -> str:
@@ -232,10 +274,6 @@ def _reasons(captures: Sequence[CutCapture]) -> str:
 def _long_enough(evidence: MeasuredWindow, capture: CutCapture) -> bool:
     least_s = max(SHORTEST_WAIT_S, CLOCKS_IN_A_WAIT * capture.record.clock.sync_uncertainty_s)
     return evidence.energy.duration_s >= least_s
-
-
-def _power(sessions: Sequence[MeasuredRecording]) -> Quantity | None:
-    return quantities.power(sessions) if any(session.windows for session in sessions) else None
 
 
 def _thermal(levels: Sequence[Level]) -> Thermal:

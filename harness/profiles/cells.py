@@ -62,21 +62,19 @@ def by_cell(captures: Iterable[Capture]) -> dict[CellKey, list[Capture]]:
     return dict(sorted(cells.items()))
 
 
-def by_background(captures: Sequence[Capture]) -> list[Level]:
-    """Captures of a cell sorted by background, none first.
+def by_background(captures: Sequence[Capture], sessions: Sequence[int]) -> list[Level]:
+    """Captures of a cell sorted by background, none first; each with the number of its session.
 
     Raises:
         DataQualityError: There is no capture without background.
     """
-    groups: dict[tuple[str, int, float], list[Capture]] = {}
-    for capture in captures:
+    groups: dict[tuple[str, int, float], list[CutCapture]] = {}
+    for capture, session in zip(captures, sessions, strict=True):
         background = capture.record.background
         # Not by their total: two workers at half a core slow training down otherwise than one at a whole one.
-        groups.setdefault((background.kind, background.cores, background.cpu_share), []).append(capture)
-    levels = [
-        Level(found[0].record.background, tuple(CutCapture(capture) for capture in found))
-        for found in groups.values()
-    ]
+        key = (background.kind, background.cores, background.cpu_share)
+        groups.setdefault(key, []).append(CutCapture(capture, session))
+    levels = [Level(found[0].record.background, tuple(found)) for found in groups.values()]
     levels.sort(key=lambda level: (level.background.kind != "none", level.background.load))
     if not levels or levels[0].background.kind != "none":
         raise DataQualityError(

@@ -44,11 +44,13 @@ class CutCapture:
     """One capture, its phases integrated when they are first asked for.
 
     Attributes:
+        session: Number of the session that it was made in, among the captures it is averaged with.
         problems: What turned out to be unusable on the way.
     """
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: Capture, session: int = 1) -> None:
         self.capture = capture
+        self.session = session
         self.record = capture.record
         self.problems: list[str] = []
 
@@ -58,9 +60,8 @@ class CutCapture:
         phases = [phase for phase in self.capture.phases() if phase.phase is Phase.EPOCH]
         numbers = _rounds(phases)
         labels = [f"round {n}, epoch {p.epoch}" for n, p in zip(numbers, phases, strict=True)]
-        found = gather_phases(
-            self.capture, [_window(p, label) for p, label in zip(phases, labels, strict=True)]
-        )
+        windows = [_window(p, label) for p, label in zip(phases, labels, strict=True)]
+        found = with_time_beside(self.capture, phases, gather_phases(self.capture, windows))
         throttled = set(self.record.throttled_epochs)
         return [
             Epoch(number, phase.epoch, evidence, phase.epoch in throttled)
@@ -117,11 +118,12 @@ class CutCapture:
         found = gather_phases(self.capture, [Window(w.start_ns, w.end_ns, "idle") for w in self.record.idle])
         return tuple(evidence for evidence in found if evidence.energy.valid)
 
-    def session(
+    def measured(
         self, evidence: Sequence[MeasuredWindow], baseline: Baseline | None = None
     ) -> MeasuredRecording:
         """Windows of this capture for `power.energy.uncertainty`."""
-        return MeasuredRecording(tuple(evidence), self.capture.recording.record.info.accuracy, baseline)
+        recording = self.capture.recording
+        return MeasuredRecording(tuple(evidence), recording.info.accuracy, baseline, recording.notes)
 
     def _measure(self, windows: Sequence[Window]) -> Baseline | None:
         if not windows:
@@ -145,6 +147,33 @@ def gather_phases(capture: Capture, windows: Sequence[Window]) -> tuple[Measured
         if one.energy.valid:
             found[i] = _narrowed(one, windows[i])
     return tuple(found)
+
+
+def with_time_beside(
+    capture: Capture, phases: Sequence[Phased], found: Sequence[MeasuredWindow]
+) -> tuple[MeasuredWindow, ...]:
+    """Epochs with their share of the host time that no marker accounts for, and of its energy."""
+    beside: dict[int, tuple[float, float]] = {}
+    for part in capture.unaccounted():
+        if not part.seconds:
+            continue
+        gaps = gather_phases(capture, [Window(*gap) for gap in part.gaps])
+        known_s = math.fsum(gap.energy.duration_s for gap in gaps if gap.energy.valid)
+        known_j = math.fsum(gap.energy.energy_j or 0.0 for gap in gaps if gap.energy.valid)
+        shares = len(part.epochs)
+        for epoch in part.epochs:
+            power_w = known_j / known_s if known_s else math.inf  # not recorded: as in the epoch itself
+            beside[epoch] = part.seconds / shares, power_w * part.seconds / shares
+    return tuple(
+        _beside(one, *beside.get(phase.epoch, (0.0, 0.0))) if phase.phase is Phase.EPOCH else one
+        for phase, one in zip(phases, found, strict=True)
+    )
+
+
+def _beside(one: MeasuredWindow, seconds: float, joules: float) -> MeasuredWindow:
+    if math.isinf(joules):
+        joules = (one.energy.mean_power_w or 0.0) * seconds
+    return replace(one, beside_s=seconds, beside_j=joules)
 
 
 def _narrowed(wider: MeasuredWindow, window: Window) -> MeasuredWindow:
@@ -213,4 +242,6 @@ def together(parts: Sequence[MeasuredWindow], label: str) -> MeasuredWindow:
         later_j=math.fsum(part.later_j for part in parts),
         noise_j=math.hypot(*(part.noise_j for part in parts)),
         loss_j=math.hypot(*(part.loss_j for part in parts)),
+        beside_s=math.fsum(part.beside_s for part in parts),
+        beside_j=math.fsum(part.beside_j for part in parts),
     )

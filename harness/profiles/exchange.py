@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from harness.profiles.library import Stored, file_stem, store
 from joulefleet.errors import StorageError
+from joulefleet.printable import csv_text
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import write_atomic
 from power import DeviceProfile, load_profile
 from power.profile import PhaseCost, save_profile
-from traces import safe_cell
 
 PHASES = ("probe", "epoch", "round", "download", "upload")
 COLUMNS = (
     "device", "model", "dataset", "backend", "origin", "samples", "batch_size", "local_epochs", "phase",
     "duration_s", "duration_half_width_95_s", "duration_factor_95", "gross_j", "net_j", "marginal_j",
-    "marginal_half_width_95_j", "marginal_factor_95", "n", "bytes",
+    "marginal_half_width_95_j", "marginal_factor_95", "n", "sessions", "session_sd_from",
+    "duration_session_sd_s", "marginal_session_sd_j", "bytes",
 )  # fmt: skip
 
 
@@ -64,25 +63,22 @@ def import_profile(path: Path, folder: Path) -> Stored:
 
 
 def _csv(profiles: Sequence[DeviceProfile]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
+    rows = []
     for profile in profiles:
         for phase in PHASES:
             cost: PhaseCost | None = getattr(profile, phase)
             if cost is not None:
-                writer.writerow(_row(profile, phase, cost))
-    return text.getvalue()
+                rows.append(_row(profile, phase, cost))
+    return csv_text(COLUMNS, ([row[name] for name in COLUMNS] for row in rows))
 
 
 def _row(profile: DeviceProfile, phase: str, cost: PhaseCost) -> dict[str, object]:
     marginal = cost.marginal_j
     return {
-        # Names may come from a foreign file, and people open this in a spreadsheet.
-        "device": safe_cell(profile.device),
-        "model": safe_cell(profile.model),
-        "dataset": safe_cell(profile.dataset),
-        "backend": safe_cell(profile.backend),
+        "device": profile.device,
+        "model": profile.model,
+        "dataset": profile.dataset,
+        "backend": profile.backend,
         "origin": profile.origin.value,
         "samples": profile.samples,
         "batch_size": profile.batch_size,
@@ -97,5 +93,9 @@ def _row(profile: DeviceProfile, phase: str, cost: PhaseCost) -> dict[str, objec
         "marginal_half_width_95_j": marginal.half_width_95 if marginal else None,
         "marginal_factor_95": marginal.factor_95 if marginal else None,
         "n": cost.duration_s.n,
+        "sessions": cost.duration_s.sessions,
+        "session_sd_from": cost.duration_s.session_sd_from,
+        "duration_session_sd_s": cost.duration_s.session_sd,
+        "marginal_session_sd_j": marginal.session_sd if marginal else None,
         "bytes": getattr(cost, "bytes", None),
     }

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,15 +17,21 @@ from typing import TYPE_CHECKING
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from joulefleet.provenance import SourceRef
 from joulefleet.runstore import RunStore
+from joulefleet.runstore.folder import check_folder
 from power import DeviceProfile, load_profile
-from power.profile import save_profile
+from power.profile import StatedSpread, save_profile
 from power.reference import reference_fleet
 
 if TYPE_CHECKING:
     from harness.evidence.capture import Capture
+    from power.calibrate import MeterCalibration
 
 PROFILES = "profiles"
 FAILED = "failed"
+EARLIER = "earlier"
+"""Folder within `PROFILES` for those that a later one, of more captures of the run, has replaced."""
+
+RUN_ID = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ def captures_in(folder: Path) -> list[Capture]:
     """
     from harness.evidence.capture import CAPTURE_FILE, open_capture, verify_capture
 
+    check_folder(folder)
     files = sorted(
         path for path in folder.rglob(CAPTURE_FILE) if FAILED not in path.relative_to(folder).parts
     )
@@ -75,32 +82,117 @@ class Built:
     problems: tuple[str, ...] = ()
 
 
-def build_run_profiles(run: Path | str) -> Built:
+def build_run_profiles(
+    run: Path | str,
+    *more: Path | str,
+    stated_spread: StatedSpread | None = None,
+    calibration: MeterCalibration | None = None,
+    device: str = "",
+    without: Container[tuple[str, str, str]] = (),
+) -> Built:
     """Build the profiles of a run and store them in it. A cell without usable epochs is skipped.
+
+    With more runs each profile rests on the captures of all of them. Such profiles, and those with a spread
+    that no plan states, go to a run of their own beside the first: a run's own profiles follow from itself.
 
     Example:
         >>> built = build_profiles("runs/RUN")
         >>> [stored.profile.label for stored in built.profiles], built.problems
 
+    Args:
+        run: The run.
+        more: Further runs, of the same or other devices.
+        stated_spread: Spread between sessions, where fewer than three were measured.
+        calibration: Of the meter, instead of what its recordings say; captures of other meters stay.
+        device: Whose meter was calibrated; needed where the calibration fits those of several devices.
+        without: Device, workload and backend of cells that are skipped too: not all of them was measured.
+
     Raises:
-        DataQualityError: The run has no capture, or one was changed.
+        ConfigError: The calibration fits no capture, or those of several devices.
+        DataQualityError: A run has no capture, one was changed, or one is there twice.
     """
     # Here, not at the top: listing profiles integrates nothing, and scipy alone takes longer than a list may.
     from harness.profiles.build import build_profile
     from harness.profiles.cells import by_cell
 
-    run = Path(run)
-    folder = run / PROFILES
+    runs = list(dict.fromkeys(Path(one).resolve() for one in (run, *more)))
+    captures = [capture for one in runs for capture in captures_in(one)]
+    _require_once(captures)
     profiles, problems = [], []
-    for key, captures in by_cell(captures_in(run)).items():
+    if calibration is not None:
+        captures = recalibrated(captures, calibration, device)
+    for key, found in by_cell(captures).items():
+        if (key.device, key.workload, key.backend) in without:
+            continue
         try:
-            profile = build_profile(captures)
+            profiles.append(build_profile(found, stated_spread=stated_spread))
         except DataQualityError as error:
             problems.append(f"{key.device}, {key.workload} with {key.backend}: {error.message}")
-            continue
+    if not profiles:
+        return Built(problems=tuple(problems))
+    if len(runs) == 1 and stated_spread is None:
+        folder = Path(run) / PROFILES
         folder.mkdir(exist_ok=True)
-        profiles.append(store(profile, folder))
-    return Built(tuple(profiles), tuple(problems))
+        stored = tuple(store(profile, folder) for profile in profiles)
+        _put_earlier_aside(folder, profiles)
+        return Built(stored, tuple(problems))
+    with RunStore(Path(run).parent).create(PROFILES, kind=PROFILES) as own:
+        folder = own.subfolder(PROFILES)
+        return Built(tuple(store(profile, folder) for profile in profiles), tuple(problems))
+
+
+def _put_earlier_aside(folder: Path, profiles: Iterable[DeviceProfile]) -> None:
+    """Move profiles that rest on a part of the same captures: whoever takes the folder would count them too.
+
+    They are there if somebody looked at a run between two of its sessions.
+    """
+    for path in sorted(folder.glob("*.json")):
+        try:
+            old = load_profile(path)
+        except JoulefleetError:
+            continue  # not ours to judge
+        sources = set(old.provenance.sources)
+        if any(old.label == p.label and sources < set(p.provenance.sources) for p in profiles):
+            (folder / EARLIER).mkdir(exist_ok=True)
+            path.rename(folder / EARLIER / path.name)
+
+
+def _require_once(captures: Iterable[Capture]) -> None:
+    """Refuse captures that are there twice, as in a run and its copy: they would count as repetitions."""
+    seen: dict[str, Path] = {}
+    for capture in captures:
+        name = capture.record.capture_id
+        if name in seen:
+            raise DataQualityError(
+                f"capture {name} is in {seen[name]} and in {capture.folder}",
+                hint="a run and its copy are one run: name one of them",
+            )
+        seen[name] = capture.folder
+
+
+def recalibrated(captures: Sequence[Capture], calibration: MeterCalibration, device: str) -> list[Capture]:
+    """Captures with the calibration on those that it fits.
+
+    Raises:
+        ConfigError: It fits none, or those of several devices.
+    """
+    found, names, misfit = [], set(), None
+    for capture in captures:
+        name, recording = capture.record.device.name, capture.recording
+        if device in ("", name):
+            try:
+                recording = recording.recalibrated(calibration)
+                names.add(name)
+            except ConfigError as error:
+                misfit = error
+        found.append(replace(capture, recording=recording))
+    if not names:
+        raise misfit or ConfigError(f"no capture of a device {device!r}", hint="check the name")
+    if len(names) > 1:
+        raise ConfigError(
+            f"the calibration fits the meters of {', '.join(sorted(names))}", hint="say whose with --device"
+        )
+    return found
 
 
 def store(profile: DeviceProfile, folder: Path) -> Stored:
@@ -118,13 +210,23 @@ def file_stem(profile: DeviceProfile) -> str:
 
 
 def verifier(run: Path) -> Callable[[SourceRef], bool]:
-    """Tells whether a capture in a run is whole and has the hash that is named; looks at most once."""
+    """Tells whether a capture in a run, or in one beside it, is whole and has the hash that is named.
+
+    A profile may rest on several runs. Each is looked at once, and only if a source is of that run.
+    """
 
     @cache
-    def whole() -> dict[str, str]:
-        return dict(_whole_captures(run))
+    def whole(place: Path) -> dict[str, str]:
+        return dict(_whole_captures(place))
 
-    return lambda source: whole().get(source.id) == source.sha256
+    def verify(source: SourceRef) -> bool:
+        if whole(run).get(source.id) == source.sha256:
+            return True
+        run_id = source.id.partition("/")[0]
+        beside = run.parent.glob(f"*_{run_id}") if RUN_ID.fullmatch(run_id) else ()
+        return any(whole(place).get(source.id) == source.sha256 for place in beside if place != run)
+
+    return verify
 
 
 def _whole_captures(run: Path) -> Iterable[tuple[str, str]]:
@@ -132,6 +234,7 @@ def _whole_captures(run: Path) -> Iterable[tuple[str, str]]:
 
     for file in run.rglob(CAPTURE_FILE):
         try:
+            check_folder(file.parent)
             capture = open_capture(file.parent)
             if not verify_capture(capture):
                 yield capture.record.capture_id, capture.record.sha256()
@@ -148,7 +251,10 @@ def read(path: Path) -> Stored:
 
 def run_profiles(run: Path) -> list[Stored]:
     """The profiles of a run."""
-    verify, files = verifier(run), sorted((run / PROFILES).glob("*.json"))
+    files = sorted((run / PROFILES).glob("*.json"))
+    if files:  # else it may be any folder, which is not ours to judge
+        check_folder(run)
+    verify = verifier(run)
     return [Stored(load_profile(path, verify=verify), path) for path in files]
 
 

@@ -1,11 +1,10 @@
-"""Repeated values as a `Quantity`: mean, n, standard deviation, 95 % interval.
+"""What captures measured as a `Quantity`: mean, n, spreads, 95 % interval.
 
 A repetition is a capture. Epochs of one capture resemble each other (temperature, frequency), so they are
 averaged first; with a single capture there is nothing better than to take its epochs for repetitions.
 
-Up to nine captures the interval is Student's. From ten on the scatter is bootstrapped, which makes no
-assumption about its shape; with fewer, resampling cannot show tails that were not seen. Systematic parts
-(instrument, clock, baseline) come from `power.energy.uncertainty` and are added in squares either way.
+How repetitions and sessions become an interval is `power.profile.quantity_from_sessions`. Systematic parts
+(instrument, clock, baseline) come from `power.energy.uncertainty` and are added in squares.
 """
 
 from __future__ import annotations
@@ -16,104 +15,103 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulefleet.interval import NORMAL_95, student_factor, student_half_width
-from power.energy import EnergyBudget, MeasuredRecording, combined_half_width_j, gross_energy, net_energy
-from power.profile import Quantity
+from joulefleet.interval import NORMAL_95
+from power.energy import (
+    MeasuredRecording,
+    MeasuredWindow,
+    combined_half_width_j,
+    gross_energy,
+    net_energy,
+)
+from power.profile import Quantity, quantity_from_sessions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-BOOTSTRAP_FROM = 10
-RESAMPLES = 4000
-BOOTSTRAP_SEED = 20240607
-"""Any number: the same data must give the same interval."""
+InSession = tuple[int, MeasuredRecording]
+"""Windows of one capture, and the session that it was made in."""
 
 
-def energy(sessions: Sequence[MeasuredRecording], *, net: bool) -> Quantity:
-    """Gross or net energy over the sessions that have windows."""
-    used = [session for session in sessions if session.windows]
-    interval = net_energy(used) if net else gross_energy(used)
-    return Quantity(
-        mean=interval.value_j,
-        n=interval.sessions if interval.sessions > 1 else interval.n,
-        sd=interval.sd_j,
-        half_width_95=_half_width_j(interval, used, net=net),
-    )
+def energy(found: Sequence[InSession], *, net: bool, between: float | None = None) -> Quantity:
+    """Gross or net energy over the captures that have windows.
+
+    Args:
+        found: Windows by capture.
+        net: Without idle power.
+        between: Stated spread between sessions, relative.
+    """
+    used = [(session, recording) for session, recording in found if recording.windows]
+    recordings = [recording for _, recording in used]
+    budget = net_energy(recordings) if net else gross_energy(recordings)
+    shared = {name: part for name, part in budget.parts.items() if name != "repeats"}
+    values_j = [(session, _values_j(recording, net=net)) for session, recording in used]
+    return _quantity(values_j, combined_half_width_j(shared), between)
 
 
-def power(sessions: Sequence[MeasuredRecording]) -> Quantity:
+def power(found: Sequence[InSession], *, between: float | None = None) -> Quantity:
     """Mean power over windows of any length: energy over time, and its interval."""
-    used = [session for session in sessions if session.windows]
-    interval = gross_energy(used)
-    rest = {name: part for name, part in interval.parts.items() if name != "repeats"}
-    mean_s = float(np.mean([_durations_s(session).mean() for session in used]))
-    systematic_w = combined_half_width_j(rest) / mean_s
-    single = used[0] if len(used) == 1 else None
-    values_w = _powers_w(single) if single else np.array([_mean_power_w(session) for session in used])
-    n = len(values_w)
-    return Quantity(
-        mean=_mean_power_w(single) if single else float(values_w.mean()),
-        n=n,
-        sd=float(values_w.std(ddof=1)) if n > 1 else None,
-        half_width_95=math.hypot(systematic_w, _scatter(values_w, len(used))),
-    )
+    used = [(session, recording) for session, recording in found if recording.windows]
+    recordings = [recording for _, recording in used]
+    budget = gross_energy(recordings)
+    shared = {name: part for name, part in budget.parts.items() if name != "repeats"}
+    mean_s = float(np.mean([_durations_s(recording).mean() for recording in recordings]))
+    systematic_w = combined_half_width_j(shared) / mean_s
+    if len(used) > 1:
+        means_w = [(session, np.array([_mean_power_w(recording)])) for session, recording in used]
+        return _quantity(means_w, systematic_w, between)
+    ((session, recording),) = used
+    windows = _quantity([(session, _powers_w(recording))], systematic_w, between)
+    return windows.model_copy(update={"mean": _mean_power_w(recording)})  # long windows count more
 
 
-def scattered(by_capture: Sequence[Sequence[float]]) -> Quantity:
+def duration(
+    found: Sequence[tuple[int, Sequence[MeasuredWindow]]], *, between: float | None = None
+) -> Quantity:
+    """Between markers of one clock: scatter, and the time beside the windows that may belong to them."""
+    used = [(session, windows) for session, windows in found if windows]
+    values_s = [(s, np.array([window.energy.duration_s for window in windows])) for s, windows in used]
+    beside_s = [np.mean([window.beside_s for window in windows]) for _, windows in used]
+    extent_s = NORMAL_95 * float(np.mean(beside_s)) / math.sqrt(3.0)  # see `power.energy.uncertainty`
+    # Of a single value the scatter is not known, nor then an interval.
+    return _quantity(values_s, extent_s if sum(len(v) for _, v in values_s) > 1 else None, between)
+
+
+def scattered(found: Sequence[tuple[int, Sequence[float]]], *, between: float | None = None) -> Quantity:
     """Values of which only the scatter matters, such as durations between markers of one clock."""
-    used = [np.array(values) for values in by_capture if len(values)]
-    values = np.array([values.mean() for values in used]) if len(used) > 1 else used[0]
-    n = len(values)
-    if n < 2:
-        return Quantity(mean=float(values.mean()), n=n)
-    return Quantity(
-        mean=float(values.mean()),
-        n=n,
-        sd=float(values.std(ddof=1)),
-        half_width_95=_scatter(values, len(used)),
+    return _quantity([(session, np.array(values)) for session, values in found if len(values)], None, between)
+
+
+def _quantity(
+    found: Sequence[tuple[int, NDArray[np.float64]]], systematic: float | None, between: float | None
+) -> Quantity:
+    """From the values of each capture; those of a single one are repetitions themselves."""
+    by_session: dict[int, list[float]] = {}
+    for session, values in found:
+        repetitions = [float(values.mean())] if len(found) > 1 else values.tolist()
+        by_session.setdefault(session, []).extend(repetitions)
+    return quantity_from_sessions(
+        list(by_session.values()), systematic_half_width=systematic, between_sessions=between
     )
 
 
-def _half_width_j(interval: EnergyBudget, sessions: Sequence[MeasuredRecording], *, net: bool) -> float:
-    if len(sessions) < BOOTSTRAP_FROM:
-        return interval.half_width_j
-    means_j = np.array([_values_j(session, net=net).mean() for session in sessions])
-    rest = {name: part for name, part in interval.parts.items() if name != "repeats"}
-    return math.hypot(combined_half_width_j(rest), _scatter(means_j, len(sessions)))
-
-
-def _scatter(values: NDArray[np.float64], captures: int) -> float:
-    """Half width of the 95 % interval of the mean, from the values' own scatter; 0 for a single value."""
-    n = len(values)
-    if n < 2:
-        return 0.0
-    if captures < BOOTSTRAP_FROM:
-        return student_half_width(values)
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-    means = rng.choice(values, (RESAMPLES, n)).mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    # Resampling has the variance of n values, not of n - 1, and a normal's tails, not Student's.
-    return float(high - low) / 2 * math.sqrt(n / (n - 1)) * student_factor(n - 1) / NORMAL_95
-
-
-def _values_j(session: MeasuredRecording, *, net: bool) -> NDArray[np.float64]:
-    values = np.array([e.energy.energy_j or 0.0 for e in session.windows])
-    if not net or session.baseline is None:
+def _values_j(recording: MeasuredRecording, *, net: bool) -> NDArray[np.float64]:
+    values = np.array([e.energy.energy_j or 0.0 for e in recording.windows])
+    if not net or recording.baseline is None:
         return values
-    middles_ns = [(e.energy.start_ns + e.energy.end_ns) // 2 for e in session.windows]
-    idle_w = np.array([session.baseline.power_at(middle_ns) for middle_ns in middles_ns])
-    result: NDArray[np.float64] = values - idle_w * _durations_s(session)
+    middles_ns = [(e.energy.start_ns + e.energy.end_ns) // 2 for e in recording.windows]
+    idle_w = np.array([recording.baseline.power_at(middle_ns) for middle_ns in middles_ns])
+    result: NDArray[np.float64] = values - idle_w * _durations_s(recording)
     return result
 
 
-def _durations_s(session: MeasuredRecording) -> NDArray[np.float64]:
-    return np.array([window.energy.duration_s for window in session.windows])
+def _durations_s(recording: MeasuredRecording) -> NDArray[np.float64]:
+    return np.array([window.energy.duration_s for window in recording.windows])
 
 
-def _powers_w(session: MeasuredRecording) -> NDArray[np.float64]:
-    return np.array([e.energy.energy_j or 0.0 for e in session.windows]) / _durations_s(session)
+def _powers_w(recording: MeasuredRecording) -> NDArray[np.float64]:
+    return np.array([e.energy.energy_j or 0.0 for e in recording.windows]) / _durations_s(recording)
 
 
-def _mean_power_w(session: MeasuredRecording) -> float:
-    total_j = math.fsum(window.energy.energy_j or 0.0 for window in session.windows)
-    return total_j / float(_durations_s(session).sum())
+def _mean_power_w(recording: MeasuredRecording) -> float:
+    total_j = math.fsum(window.energy.energy_j or 0.0 for window in recording.windows)
+    return total_j / float(_durations_s(recording).sum())

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from emulator import Accounting
+from emulator.runs import KNOWN_COSTS, N_UNKNOWN
 from harness.report.bench_sections import (
     capped,
     clock_section,
@@ -90,9 +91,13 @@ def _epoch(row: Row) -> list[Cell]:
 
 
 TEXT = (
-    "Costs are those of the devices alone, from their meters and markers. Honest accounting counts every "
-    "device that took part, selected only leaves out the energy of those that were stopped, free leaves out "
-    "the probing epoch too."
+    "Costs are those of the devices alone, from their meters and markers, without waiting for the choice. "
+    "Honest accounting counts every device that took part, selected only leaves out the energy of those that "
+    "were stopped, free leaves out the probing epoch too."
+)
+UNKNOWN_TEXT = (
+    " Where a device's part failed, or its recording cannot tell, its cost is not known: >= marks what is "
+    "known of the others, a lower bound. Charts leave such rounds out."
 )
 
 
@@ -102,10 +107,11 @@ def rounds_section(run: Path) -> Section:
     if not rows:
         return Section("Rounds", "No round has been closed.")
     records = {record.number: record for record in read_federated_rounds(run)}
-    headers = ["round", "went on", "stopped", "failed", "test accuracy", "loss", "time"]
-    headers += [f"energy, {accounting.value.replace('_', ' ')}" for accounting in Accounting]
+    headers = ["round", "went on", "stopped", "failed", "cost unknown", "test accuracy", "loss", "time"]
+    headers += [f"energy without waiting, {accounting.value.replace('_', ' ')}" for accounting in Accounting]
     table = Table([*headers, "origin"], [_round_row(row, records.get(row["round"])) for row in rows])
-    return Section("Rounds", TEXT, charts=_round_charts(rows), tables=[table])
+    text = TEXT + (UNKNOWN_TEXT if any(row.get(N_UNKNOWN) for row in rows) else "")
+    return Section("Rounds", text, charts=_round_charts(rows), tables=[table])
 
 
 def _closed(run: Path) -> list[dict[str, Any]]:
@@ -125,12 +131,21 @@ def _round_row(row: Mapping[str, Any], record: FederatedRoundRecord | None) -> l
     return [
         str(row["round"]),
         *(", ".join(names) or "nobody" for names in (went_on, stopped, failed)),
+        f"{row[N_UNKNOWN]} of {row['candidates']}" if row.get(N_UNKNOWN) else "",
         _shown(100 * row["test_accuracy"], "%", origin),
         _shown(row["loss"], "", origin),
-        _shown(row[f"time_s_{Accounting.HONEST.value}"], "s", origin),
-        *(_shown(row[f"energy_j_{accounting.value}"], "J", origin) for accounting in Accounting),
+        _cost(row, f"time_s_{Accounting.HONEST.value}", "s", origin),
+        *(_cost(row, f"energy_j_{accounting.value}", "J", origin) for accounting in Accounting),
         origin,
     ]
+
+
+def _cost(row: Mapping[str, Any], name: str, unit: str, origin: Origin) -> str:
+    """A cost of a round; what is known of it where that is not all, and nothing where that is nothing."""
+    if row[name] is not None:
+        return _shown(row[name], unit, origin)
+    known = row.get(KNOWN_COSTS[name])
+    return f">= {Number(known, unit, origin).text}" if known else "not known"
 
 
 def _shown(value: float, unit: str, origin: Origin) -> str:

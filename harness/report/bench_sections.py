@@ -10,7 +10,7 @@ from harness.bench.matrix import REACHED_BY
 from harness.evidence.clock_fit import BurstSeen
 from harness.inventory import load_inventory
 from harness.report.bench_charts import MAX_JOBS, job_folds
-from harness.report.page import Cell, Section, Table
+from harness.report.page import Cell, Section, Table, text_of
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.errors import JoulefleetError
@@ -144,7 +144,15 @@ def provenance_section(jobs: Sequence[JobCapture]) -> Section:
         "Every number above was computed from these captures. A capture hashes its recording, markers and "
         "telemetry; one whose files changed since proves nothing, and its numbers say imported."
     )
-    headers = ["capture", "origin", "instrument", "samples", "lost", "accuracy assumed", "files, sha256"]
+    headers = [
+        "capture",
+        "origin",
+        "instrument",
+        "samples",
+        "lost",
+        "calibration, or accuracy assumed",
+        "files, sha256",
+    ]
     return Section("Provenance", text, tables=[capped(headers, [_source(job) for job in jobs])])
 
 
@@ -158,7 +166,7 @@ def _source(job: JobCapture) -> list[Cell]:
         " ".join(part for part in (info.kind, info.serial, info.firmware) if part),
         f"{record.n_samples:,} at {info.rate_hz:g} Hz",
         "cannot tell" if record.dropped is None else f"{record.dropped:,}",
-        info.accuracy.source,
+        job.capture.recording.info.accuracy.source,
         f"{files}, {job.capture.record.sha256()[:12]}",
     ]
 
@@ -167,7 +175,7 @@ def configuration_section(run: Path) -> Section:
     """Files as written; of the inventory all but how devices are reached, because pages are passed on."""
     config = run / "config"
     written = [config / name for name in CONFIG_FILES if (config / name).is_file()]
-    files = [(path.name, path.read_text(encoding="utf-8")) for path in written]
+    files = [(path.name, text_of(path)) for path in written]
     inventory = config / "devices.toml"
     if inventory.is_file():
         files.append(("devices.toml, without how devices are reached", _devices(inventory)))

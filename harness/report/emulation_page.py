@@ -10,25 +10,28 @@ from typing import Any
 
 from emulator import Accounting, Scenario
 from emulator.compare import BASELINE, load_emulations
-from emulator.compare.render import interval_text
 from emulator.experiments import Runs, Variant, VariantSummary, summary_of
 from emulator.experiments.render import basis
 from emulator.runs import FinishedRun
 from emulator.selectors import shown_name
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
-from harness.report.page import Page, Section, Table
+from harness.report.page import Page, Section, Table, text_of
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunRecord
 from joulefleet.runstore.run import read_run
 
 OWN = "a scenario of its own, shown below"
-TOTALS = ("method", "seeds", "accuracy %", "best accuracy %", "virtual time s", "energy J", "here")
+TOTALS = (
+    *("method", "seeds", "finished", "accuracy %", "best accuracy %", "time of rounds s"),
+    *("energy without waiting J", "here"),
+)
 TOTALS_NOTE = (
-    "Whole runs: means over seeds [95 % interval]. Accuracy: mean test accuracy of the last 10 rounds."
+    "Whole runs: means over seeds [95 % interval]. Finished: devices that sent the update they were asked "
+    "for. Accuracy: mean test accuracy of the last 10 rounds."
 )
 ROUNDS = (
     *("method", "s per round: honest", "selected only", "free"),
-    *("J per round: honest", "selected only", "free", "here"),
+    *("J per round without waiting: honest", "selected only", "free", "here"),
 )
 ROUNDS_NOTE = (
     "A round. Honest: every probe is counted, as above; selected only: those of rejected devices are not; "
@@ -52,7 +55,7 @@ def emulation_page(path: Path) -> Page:
         title=f"Emulation {scenario.name}",
         lead=_lead(scenario, summary),
         sections=[
-            *([warnings_section(warnings)] if warnings else []),
+            *([warnings_section(warnings)] if (warnings := [*warnings, *summary.warnings]) else []),
             _costs(summary),
             *([_against_fedavg(summary)] if BASELINE in summary.runs and len(summary.runs) > 1 else []),
             *vanilla_sections(summary),
@@ -86,10 +89,11 @@ def _costs(summary: VariantSummary) -> Section:
         [
             shown_name(row.method),
             str(row.seeds),
-            interval_text(row.accuracy, 100),
-            interval_text(row.best_accuracy, 100),
-            interval_text(row.time_s),
-            interval_text(row.energy_j),
+            f"{row.finished:,} of {row.asked:,}",
+            row.accuracy.text(100),
+            row.best_accuracy.text(100),
+            row.time_s.text(),
+            row.energy_j.text(),
             Origin.EMULATED,
         ]
         for row in summary.rows
@@ -97,8 +101,8 @@ def _costs(summary: VariantSummary) -> Section:
     rounds = [
         [
             shown_name(row.method),
-            *(interval_text(row.round_time_s[accounting]) for accounting in Accounting),
-            *(interval_text(row.round_energy_j[accounting]) for accounting in Accounting),
+            *(row.round_time_s[accounting].text() for accounting in Accounting),
+            *(row.round_energy_j[accounting].text() for accounting in Accounting),
             Origin.EMULATED,
         ]
         for row in summary.rows
@@ -113,7 +117,7 @@ def _against_fedavg(summary: VariantSummary) -> Section:
 
 def _scenario(path: Path, scenario: Scenario) -> Section:
     written = path / "config" / "scenario.toml"
-    files = [("scenario.toml, as written", written.read_text(encoding="utf-8"))] if written.is_file() else []
+    files = [("scenario.toml, as written", text_of(written))] if written.is_file() else []
     return Section("Scenario", files=[*files, ("with all defaults", scenario.to_json())])
 
 

@@ -41,7 +41,8 @@ def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
     """Put an experiment's results on one page."""
     plan = results.plan
     summaries = summarise(results)
-    sections = [warnings_section(results.warnings)] if results.warnings else []
+    warnings = [*results.warnings, *(f"{one.variant.title}: {w}" for one in summaries for w in one.warnings)]
+    sections = [warnings_section(warnings)] if warnings else []
     for summary in summaries:
         if summary.variant.swept is None:
             sections += [variant_tables(summary), *vanilla_sections(summary), variant_curves(summary)]

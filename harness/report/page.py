@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from harness.report.charts import Chart, DotPlot, HeatMap, StackedBars
 from joulefleet import __version__
+from joulefleet.budgets import RECORD_BYTES, OverBudget, read_bounded
+from joulefleet.errors import StorageError
+from joulefleet.interval import Interval, Scale
+from joulefleet.printable import printable, printable_data
 from joulefleet.provenance import Origin
 from joulefleet.records import write_atomic
 from joulefleet.rounding import rounded
@@ -26,24 +30,33 @@ REPORT_FILE = "report.html"
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number as a reader needs it: value, unit, 95 % interval where known, and where it came from."""
+    """A number as a reader needs it: value, unit, 95 % interval where known, and where it came from.
+
+    Attributes:
+        scale: Of what it is a number of: linear for what may be negative.
+    """
 
     value: float
     unit: str
     origin: Origin
     half_width: float | None = None
+    scale: Scale = Scale.LOG
 
     @property
     def text(self) -> str:
-        """``1.234 ± 0.012 J``, rounded to what the interval supports."""
+        """``1.234 ± 0.012 J``, rounded to what the interval supports; its ends where it is wide."""
         if self.half_width is None:
             return f"{rounded(self.value)} {self.unit}".strip()
-        if self.half_width <= 0:
-            return f"{self.value:.6g} ± 0 {self.unit}".strip()
-        from math import floor, log10
+        return f"{self.interval.plus_minus()} {self.unit}".strip()
 
-        digits = max(0, 1 - floor(log10(self.half_width)))
-        return f"{self.value:.{digits}f} ± {self.half_width:.{digits}f} {self.unit}".strip()
+    @property
+    def interval(self) -> Interval:
+        """Both ends; the value itself where no interval is known."""
+        # Shares are shown in percent, but their scales are those of shares.
+        factor = 100.0 if self.scale in (Scale.LOGIT, Scale.SAVED) else 1.0
+        half_width = (self.half_width or 0.0) / factor
+        found = Interval.measured(self.value / factor, half_width, self.scale).times(factor)
+        return found if found.known else Interval(self.value, self.value, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +74,10 @@ class ErrorBar:
     @property
     def ends(self) -> tuple[float, float, float]:
         """Lower end of the interval, mean and upper end in percent of the full length."""
-        width = self.number.half_width or 0.0
-        values = (self.number.value - width, self.number.value, self.number.value + width)
+        found = self.number.interval
         low, mean, high = (
-            min(100.0, max(0.0, 100 * v / self.full)) if self.full > 0 else 0.0 for v in values
+            min(100.0, max(0.0, 100 * v / self.full)) if self.full > 0 else 0.0
+            for v in (found.low, found.mean, found.high)
         )
         return round(low, 2), round(mean, 2), round(high, 2)
 
@@ -141,7 +154,25 @@ class Page:
 
 def _script_safe(data: Any) -> str:
     """JSON that cannot end the script element it stands in."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(printable_data(data), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _seen(value: Any) -> Any:
+    """Names on a page are seen as they are: no character of them turns the line around or hides."""
+    is_text = isinstance(value, str) and not hasattr(value, "__html__")
+    return printable(value, keep="\n\t") if is_text else value
+
+
+def text_of(path: Path) -> str:
+    """A file that somebody wrote, to be shown: bytes that are no text show as such.
+
+    Raises:
+        StorageError: It is larger than any that people write.
+    """
+    try:
+        return read_bounded(path, RECORD_BYTES).decode(errors="replace")
+    except OverBudget as error:
+        raise StorageError(f"{path}: {error}") from error
 
 
 def _static(name: str) -> str:
@@ -153,6 +184,10 @@ def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("harness.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("harness.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_seen,
     )
     return environment.get_template("page.html")

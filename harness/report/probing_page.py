@@ -26,7 +26,7 @@ from harness.report.page import Cell, Number, Page, Section, Table
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import PHASES, PhaseReading
 from joulefleet.errors import DataQualityError
-from joulefleet.interval import Interval
+from joulefleet.interval import Interval, Scale
 from joulefleet.provenance import Origin
 from power.profile import Quantity
 
@@ -110,7 +110,7 @@ def _said(share: Quantity, origin: Origin) -> str:
 
 def _percent(share: Quantity, origin: Origin) -> Number:
     width = share.half_width_95
-    return Number(100 * share.mean, "%", origin, None if width is None else 100 * width)
+    return Number(100 * share.mean, "%", origin, None if width is None else 100 * width, Scale.SAVED)
 
 
 def _answer(found: Validation) -> Section:
@@ -146,7 +146,7 @@ def _name(cell: MeasuredCell) -> str:
 def _figure(found: Validation, title: str, share: str, of_paper: float) -> DotPlot:
     rows: dict[str, list[Interval | None]] = {}
     for cell in found.cells:
-        for row in cost_rows(cell):
+        for row in cost_rows(cell, found.energy):
             value: Interval | None = getattr(row, share)
             if value is not None:
                 values = rows.setdefault(f"{_name(cell)}: {_words(row.counted)}", [None] * len(SOURCES))
@@ -161,10 +161,10 @@ def _words(accounting: str) -> str:
 
 def _costs(found: Validation) -> Section:
     headers = ["M / K", "counted", "from", "time", "energy", "time saved", "energy saved", "n", "origin"]
-    rows = [_cost_line(found, cell, row) for cell in found.cells for row in cost_rows(cell)]
+    rows = [_cost_line(found, cell, row) for cell in found.cells for row in cost_rows(cell, found.energy)]
     counted: list[Sequence[Cell]] = [[_words(name), text] for name, text in COUNTED.items()]
     waits: list[Sequence[Cell]] = [
-        [_name(cell), Number(q.mean, "J", found.origin, q.half_width_95)]
+        [_name(cell), Number(q.mean, "J", found.origin, q.half_width_95, Scale.LINEAR)]
         for cell in found.cells
         for q in (cell.probing_wait_j,)
     ]
@@ -184,9 +184,9 @@ def _cost_line(found: Validation, cell: MeasuredCell, row: CostRow) -> list[Cell
         f"{cell.candidates} / {cell.chosen}",
         _words(row.counted),
         row.source,
-        _text(row.time_s, ".3g", "s", least=0),
+        _text(row.time_s, ".3g", "s"),
         _text(row.energy_j, ".3g", "J"),
-        *(_text(share, ".1f", "%", most=100) for share in _percents(row)),
+        *(_text(share, ".1f", "%") for share in _percents(row)),
         str(cell.repetitions) if here else "",
         found.origin if here or found.predicted_origin is None else found.predicted_origin,
     ]
@@ -196,14 +196,10 @@ def _percents(row: CostRow) -> list[Interval | None]:
     return [None if s is None else s.times(100) for s in (row.time_saved, row.energy_saved)]
 
 
-def _text(
-    value: Interval | None, form: str, unit: str, least: float = -math.inf, most: float = math.inf
-) -> str:
-    """With the part of its interval that can be true: no time is negative, nothing saves more than all."""
+def _text(value: Interval | None, form: str, unit: str) -> str:
     if value is None:
         return ""
-    low, high = max(value.low, least), min(value.high, most)
-    reach = f" [{low:z{form}}, {high:z{form}}]" if value.known else ""
+    reach = f" [{value.low:z{form}}, {value.high:z{form}}]" if value.known else ""
     return f"{value.mean:z{form}} {unit}{reach}"
 
 

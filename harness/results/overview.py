@@ -36,11 +36,16 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class RunOverview:
-    """A run and its jobs; ``state`` as in ``joulefleet runs list``."""
+    """A run and its jobs; ``state`` as in ``joulefleet runs list``.
+
+    Attributes:
+        waits_for: The session that may not begin yet, and from when on it may; empty if there is none.
+    """
 
     path: Path
     state: str
     jobs: tuple[JobLine, ...]
+    waits_for: str = ""
 
     def counts(self) -> dict[str, int]:
         """Jobs by state."""
@@ -52,7 +57,13 @@ class RunOverview:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for ``--json``."""
         jobs = [asdict(job) for job in self.jobs]
-        return {"run": str(self.path), "state": self.state, "counts": self.counts(), "jobs": jobs}
+        return {
+            "run": str(self.path),
+            "state": self.state,
+            "counts": self.counts(),
+            "waits_for": self.waits_for or None,
+            "jobs": jobs,
+        }
 
 
 def overview(path: Path) -> RunOverview:
@@ -72,7 +83,9 @@ def overview(path: Path) -> RunOverview:
         _line(path, name, histories.get(name, JobHistory()), alive=summary.alive)
         for name in (_job_names(path) if planned is None else planned)
     ]
-    return RunOverview(path, summary.state, tuple(lines))
+    stretches = [record for record in records if record.get("event") in ("session", "waiting")]
+    waits_for = str(stretches[-1]["note"]) if stretches and stretches[-1]["event"] == "waiting" else ""
+    return RunOverview(path, summary.state, tuple(lines), waits_for)
 
 
 def _job_names(run: Path) -> list[str]:

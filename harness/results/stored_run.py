@@ -14,6 +14,7 @@ from harness.profiles.build import build_profile
 from harness.profiles.cells import by_cell
 from harness.results.findings import finding_table
 from harness.results.overview import JobLine, overview
+from harness.results.profile_table import profile_table
 from harness.results.tables import (
     JobCapture,
     RunTable,
@@ -22,7 +23,6 @@ from harness.results.tables import (
     marker_table,
     phase_table,
     probing_round_table,
-    profile_table,
 )
 from harness.rounds.record import FEDERATION, PROBING, ROUNDS, FederatedRoundRecord
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, StorageError, describe

@@ -14,9 +14,8 @@ from harness.evidence.capture import Capture
 from harness.profiles.epochs import CutCapture, Epoch
 from harness.rounds.record import read_probing_rounds
 from joulefleet.provenance import Origin, weakest
-from power import DeviceProfile, Window
+from power import Window
 from power.energy import EnergyIndex, WindowEnergy, gross_energy, net_energy
-from power.profile import PhaseCost, Quantity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +34,7 @@ CELL: dict[str, type] = {
     "backend": str,
     "background": str,
     "load": float,
+    "session": int,
     "repetition": int,
     "attempt": int,
     "origin": str,
@@ -182,6 +182,7 @@ class JobCapture:
             "backend": record.backend,
             "background": record.background.name,
             "load": record.background.load,
+            "session": record.session.number if record.session else None,
             "repetition": record.repetition,
             "attempt": record.attempt,
             "origin": self.origin.value,
@@ -196,7 +197,7 @@ def epoch_table(captures: Sequence[JobCapture]) -> RunTable:
 
 def _epoch(job: JobCapture, epoch: Epoch) -> Row:
     energy, cut = epoch.evidence.energy, job.cut
-    session = cut.session((epoch.evidence,), cut.baseline)
+    measured = cut.measured((epoch.evidence,), cut.baseline)
     return {
         **job.cell(),
         "round": epoch.round,
@@ -204,9 +205,9 @@ def _epoch(job: JobCapture, epoch: Epoch) -> Row:
         "start_s": job.seconds(energy.start_ns),
         "duration_s": energy.duration_s,
         "energy_j": energy.energy_j,
-        "energy_half_width_95_j": gross_energy([session]).half_width_j if energy.valid else None,
+        "energy_half_width_95_j": gross_energy([measured]).half_width_j if energy.valid else None,
         "mean_power_w": energy.mean_power_w,
-        "net_j": net_energy([session]).value_j if energy.valid and cut.baseline else None,
+        "net_j": net_energy([measured]).value_j if energy.valid and cut.baseline else None,
         "throttled": epoch.throttled,
         "usable": epoch.usable,
         "problems": "; ".join(energy.problems),
@@ -275,68 +276,3 @@ def probing_round_table(run: Path) -> RunTable:
         for record in read_probing_rounds(run)
     ]
     return RunTable("rounds", PROBING_ROUNDS, rows)
-
-
-KEY: dict[str, type] = {"device": str, "model": str, "dataset": str, "backend": str, "origin": str}
-QUANTITIES = ("duration_s", "gross_j", "net_j", "marginal_j", "power_w")
-PROFILES = {
-    **KEY,
-    "phase": str,
-    "background": str,
-    "load": float,
-    **{
-        column: float
-        for name in QUANTITIES
-        for column in (name, "{}_half_width_95_{}".format(*name.rsplit("_", 1)))
-    },
-    "n": int,
-    "bytes": int,
-}
-COSTS = ("probe", "epoch", "round", "download", "upload")
-
-
-def profile_table(profiles: Sequence[DeviceProfile]) -> RunTable:
-    """What every profile says."""
-    return RunTable("profiles", PROFILES, [row for profile in profiles for row in _profile_rows(profile)])
-
-
-def _profile_rows(profile: DeviceProfile) -> Iterator[Row]:
-    key = {
-        "device": profile.device,
-        "model": profile.model,
-        "dataset": profile.dataset,
-        "backend": profile.backend,
-        "origin": profile.origin.value,
-        "background": "none",
-        "load": 0.0,
-    }
-    for phase in COSTS:
-        cost: PhaseCost | None = getattr(profile, phase)
-        if cost is not None:
-            yield {**key, "phase": phase, **_cost_row(cost), "bytes": getattr(cost, "bytes", None)}
-    for level in profile.load_levels[1:]:  # the first is the epoch without load, which is above
-        beside = {**key, "background": level.name, "load": level.load}
-        yield {**beside, "phase": "epoch", **_cost_row(level.epoch)}
-        if level.load_only_power_w is not None:
-            yield {**beside, "phase": "load only", **_power_row(level.load_only_power_w)}
-    for phase, power_w in (("idle", profile.idle_power_w), ("wait", profile.wait_power_w)):
-        if power_w is not None:
-            yield {**key, "phase": phase, **_power_row(power_w)}
-
-
-def _cost_row(cost: PhaseCost) -> Row:
-    row: Row = {"n": cost.duration_s.n}
-    for name in ("duration_s", "gross_j", "net_j", "marginal_j"):
-        row |= _quantity_row(name, getattr(cost, name))
-    return row
-
-
-def _power_row(power_w: Quantity) -> Row:
-    return {"n": power_w.n, **_quantity_row("power_w", power_w)}
-
-
-def _quantity_row(name: str, quantity: Quantity | None) -> Row:
-    if quantity is None:
-        return {}
-    what, unit = name.rsplit("_", 1)
-    return {name: quantity.mean, f"{what}_half_width_95_{unit}": quantity.half_width_95}

@@ -16,6 +16,7 @@ from joulefleet.config import ClosedModel
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Sha256
 from joulefleet.records import StoredRecord, read_record
+from joulefleet.runstore.folder import InsidePath
 
 ROUNDS = "rounds"
 PROBING = "probing"
@@ -46,7 +47,7 @@ class ProbingRoundRecord(StoredRecord):
     k: int | None = Field(default=None, ge=1)
     chosen: tuple[str, ...]
     reports_s: dict[str, float]
-    jobs: tuple[str, ...]
+    jobs: tuple[InsidePath, ...]
     captures_sha256: tuple[Sha256, ...]
 
     @property
@@ -71,7 +72,7 @@ class PartRecord(ClosedModel):
 
     device: str
     client: int = Field(ge=0)
-    job: str
+    job: InsidePath
     epochs: int = Field(ge=1)
     chosen: bool
     capture_sha256: Sha256 | None = None

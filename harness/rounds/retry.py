@@ -3,6 +3,9 @@
 An attempt that fails before the device is measured says something about the device or the meter: all its
 jobs would fail alike. They wait together, and after as many failures in a row as a job has attempts, the
 device is out of this session. A failure later on may be the job's own doing, and costs one of its attempts.
+
+An agent that dies is tried once more: the memory may have been short. If it dies at the same work again (the
+device, model and backend), the link is not to blame and no attempt will help.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from harness.bench.job.hooks import Stage
 from harness.bench.matrix import BenchJob
 from harness.bench.plan import Retry
 from harness.inventory import Inventory
-from joulefleet.errors import JoulefleetError, MeterError, MeterNotFound
+from joulefleet.errors import AgentDied, JoulefleetError, MeterError, MeterNotFound
 
 MAX_WAIT_S = 600.0
+
+MAX_DEATHS = 2
+"""How often an agent may die at the same work, one time after the other."""
 
 _BEFORE_MEASURING = frozenset({Stage.RESERVE, Stage.COOLDOWN, Stage.METER, Stage.CONNECT, Stage.DEPLOY})
 
@@ -49,6 +55,7 @@ class RetryPolicy:
         self._tries: dict[int, int] = {}
         self._in_a_row: dict[str, int] = {}
         self._seen: set[str] = set()
+        self._deaths: dict[tuple[str, str, str], int] = {}
 
     def reached(self, job: BenchJob, stage: Stage) -> None:
         """A job got this far: what it went through works."""
@@ -57,11 +64,17 @@ class RetryPolicy:
                 self._works(meter_resource(self._inventory, job.cell.device))
             elif stage is Stage.IDLE_BEFORE:
                 self._works(device_resource(job.cell.device))
+            elif stage is Stage.IDLE_AFTER:
+                self._deaths.pop(_work(job), None)
 
     def verdict(self, job: BenchJob, stage: Stage, error: BaseException) -> Verdict:
         """What follows from an attempt that failed in a stage."""
         with self._lock:
             resource = self._concerned(job, error)
+            if isinstance(error, AgentDied):
+                deaths = self._deaths[_work(job)] = self._deaths.get(_work(job), 0) + 1
+                if deaths >= MAX_DEATHS:
+                    return Verdict(again=False)
             if resource and stage in _BEFORE_MEASURING:
                 return self._resource_failed(resource, error)
             tries = self._tries[job.number] = self._tries.get(job.number, 0) + 1
@@ -88,6 +101,11 @@ class RetryPolicy:
 
     def _wait_s(self, failures: int) -> float:
         return min(MAX_WAIT_S, self._retry.wait_s * float(2 ** (failures - 1)))
+
+
+def _work(job: BenchJob) -> tuple[str, str, str]:
+    """What an agent dies of: the device, what it trains, and with what."""
+    return job.cell.device, job.cell.model, job.cell.backend
 
 
 def device_resource(device: str) -> str:

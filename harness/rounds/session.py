@@ -16,12 +16,13 @@ from harness.bench.job.attempt import Bench
 from harness.bench.job.failures import attempts_before, killed_record, put_aside
 from harness.bench.job.live_status import StatusBoard
 from harness.bench.journal import JOBS, JOURNAL, BenchJournal, Listener, job_histories, tell
+from harness.bench.live_check import require_ready_meters
 from harness.bench.matrix import plan_devices
 from harness.bench.plan import Plan
 from harness.evidence.capture import salvage
 from harness.inventory import Inventory
 from harness.rounds.host_load import HostLoadLog
-from joulefleet.errors import JoulefleetError
+from joulefleet.errors import JoulefleetError, StorageFull
 from joulefleet.records import write_atomic
 from joulefleet.runstore import Run, RunStatus, RunStore
 from joulefleet.runstore.run import read_run
@@ -157,7 +158,9 @@ def open_session(
 
     Raises:
         ConfigError: The run to resume was begun with something else.
+        MeterError: A meter is set so that no recording could begin; there is no run then.
     """
+    require_ready_meters(files.bench_plan, files.inventory)
     path: Path | None = None
     try:
         with _open(files, root, resume) as run:
@@ -166,6 +169,10 @@ def open_session(
             tell(listener, "run", str(path), {})
             with contextlib.closing(Session(run, files, outputs, listener)) as session, HostLoadLog(run):
                 yield session
+    except StorageFull as error:
+        if path is not None:
+            error.hint = f"free some space; to go on: {files.command(path)}"
+        raise
     finally:
         # Last of all, when the run is closed, and also when it failed: that is when people look.
         if path is not None:
@@ -189,7 +196,7 @@ def _keep_inventory(config: Path, text: str) -> None:
     """Keep every inventory that a run was resumed with, where it differs: addresses may have changed."""
     known = sorted(config.glob("devices*.toml"))
     if all(path.read_text(encoding="utf-8") != text for path in known):
-        write_atomic(config / f"devices-{len(known) + 1}.toml", text.encode())
+        write_atomic(config / f"devices-{len(known) + 1}.toml", text.encode(), mode=0o600)
 
 
 def _describe(path: Path, outputs: RunOutputs) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from harness.evidence.capture import (
     write_capture,
 )
 from harness.evidence.clock_fit import ClockFit
+from joulefleet.records import read_record, write_record
 from joulefleet.runstore import Journal
 from power.model import Accuracy, InstrumentInfo, Loss, RangeAccuracy, SampleBlock
-from power.recording import RecordingWriter
+from power.recording import RECORDING_FILE, RecordingRecord, RecordingWriter
 from power.timebase import Timebase
 
 RATE_HZ = 1000
@@ -86,9 +88,13 @@ def write(
     rng: np.random.Generator | None = None,
     clock: ClockFit = CLOCK,
     lag_s: float = 0.0,
+    began_utc: datetime | None = None,
     **facts: Any,
 ) -> Capture:
-    """Store a capture; ``lag_s`` is the time constant of the supply, ``facts`` go to its record."""
+    """Store a capture; ``lag_s`` is the time constant of the supply, ``facts`` go to its record.
+
+    ``began_utc`` is when the recording began; now, if None.
+    """
     folder.mkdir(parents=True)
     counts = [round(s.seconds * RATE_HZ) for s in stretches]
     watts = np.repeat([s.watts for s in stretches], counts)
@@ -108,6 +114,10 @@ def write(
     ticks = np.arange(n)
     writer.append(SampleBlock(ticks * PERIOD_NS, ticks, watts / SUPPLY_V, np.full(n, SUPPLY_V), 0, 0))
     writer.close(Timebase(ticks=(0, n), host_ns=(0, n * PERIOD_NS)), ())
+    if began_utc is not None:
+        record = read_record(folder / RECORDING_FILE, RecordingRecord)
+        moved = record.model_copy(update={"started_utc": began_utc})
+        write_record(folder / RECORDING_FILE, moved, replace=True)
     # Markers lie half a sample early, where a level changes between two samples.
     spans = [(int(a) - PERIOD_NS // 2, int(b) - PERIOD_NS // 2) for a, b in pairwise(edges_ns)]
     _write_markers(folder, stretches, spans)

@@ -151,7 +151,7 @@ def test_ping_of_a_mistyped_address(tmp_path: Path, ask: Ask) -> None:
 def test_ping_survives_what_nobody_expected(
     tmp_path: Path, server: SshServer, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("a bug")
 
     inventory = inventory_of(tmp_path, server, "/dev/pts/none")
@@ -193,7 +193,9 @@ FAKE_PYTHON = """#!/bin/sh
 echo "$@" >> {folder}/called
 case "$1 $2" in
 "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+"-m pip") ;;
 "- ") echo '{report}' ;;
+*) exec "{real}" "$@" ;;
 esac
 """
 
@@ -217,7 +219,8 @@ def test_prepare_installs_only_what_cures(
         "wake_lock": False,
     }  # fmt: skip
     python, inventory = tmp_path / "python", tmp_path / "devices.toml"
-    python.write_text(FAKE_PYTHON.format(folder=tmp_path, report=json.dumps({**report, **changes})))
+    told = json.dumps({**report, **changes})
+    python.write_text(FAKE_PYTHON.format(folder=tmp_path, report=told, real=sys.executable))
     python.chmod(0o755)
     inventory.write_text(
         f'[devices.here]\ntransport = "local"\npython = "{python}"\nstate = "{tmp_path}/state"\n'
@@ -227,6 +230,7 @@ def test_prepare_installs_only_what_cures(
     called = (tmp_path / "called").read_text()
     assert ("-m pip install" in called) == ("-m venv" in called) == installs
     assert said["environment"] == (f"{tmp_path}/state/venv/bin/python" if installs else "")
+    assert said["tried"] == ([] if code else ["numpy trains"])
 
 
 def test_one_environment_holds_what_all_backends_need(tmp_path: Path, ask: Ask) -> None:
@@ -236,12 +240,15 @@ def test_one_environment_holds_what_all_backends_need(tmp_path: Path, ask: Ask) 
         "modules": {}, "home": "/root", "free_bytes": 10**10, "termux": False, "wake_lock": False,
     }  # fmt: skip
     python, inventory = tmp_path / "python", tmp_path / "devices.toml"
-    python.write_text(FAKE_PYTHON.format(folder=tmp_path, report=json.dumps(report)))
+    told = json.dumps(report)
+    python.write_text(FAKE_PYTHON.format(folder=tmp_path, report=told, real=sys.executable))
     python.chmod(0o755)
     text = f'[devices.here]\ntransport = "local"\npython = "{{}}"\nstate = "{tmp_path}/state"\n'
     inventory.write_text(text.format(python))
     both = ("--backend", "torch", "--backend", "onnxruntime", "--install", "--inventory", str(inventory))
-    made = ask("prepare", *both, "here")["environment"]
+    said = ask("prepare", *both, "here")
+    assert said["tried"] == ["torch trains", "onnxruntime trains"]
+    made = said["environment"]
     assert made == f"{tmp_path}/state/venv/bin/python"
     assert "-m pip install --quiet numpy torch onnxruntime\n" in (tmp_path / "called").read_text()
     inventory.write_text(text.format(made))  # as it was told: from now on it is added to, not made again
@@ -330,6 +337,18 @@ def test_the_live_table_shows_every_device() -> None:
     board.clear("alpha")
     assert board.snapshot()[0].job == ""
     assert board.snapshot()[0].temperature_c == 41.26
+    assert "last failure" not in shown
+
+
+def test_the_live_table_shows_why_an_attempt_failed_until_one_succeeds() -> None:
+    board = StatusBoard(("alpha", "beta"))
+    board.set("alpha", failure="round: the agent ended unexpectedly (killed by SIGSEGV)")
+    board.clear("alpha")  # its job is over; the next one has not begun
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table(board.snapshot(), "0 of 4 jobs finished", 5))
+    shown = console.export_text()
+    assert "last failure" in shown
+    assert "killed by SIGSEGV" in shown
 
 
 def test_time_left_is_judged_by_the_pace_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

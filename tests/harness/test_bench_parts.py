@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from device_agents.job import Job
-from device_agents.protocol import EpochMarker, SourceLost, Sources, Telemetry
+from device_agents.protocol import EpochMarker, JobEnd, SourceLost, Sources, Telemetry
 from device_agents.session.job_record import JobRecord
 from device_agents.transport import LocalTransport
 from harness.bench.job import metering as metering_module
@@ -37,6 +37,7 @@ from harness.inventory import Inventory, load_inventory
 from harness.rounds.retry import RetryPolicy, Verdict, meter_resource
 from joulefleet.config import parse_toml
 from joulefleet.errors import (
+    AgentDied,
     ConfigError,
     DataQualityError,
     DeviceError,
@@ -144,6 +145,19 @@ def test_a_failure_while_measuring_is_the_jobs(inventory: Inventory) -> None:
     assert policy.verdict(second, Stage.ROUND, gone).again
     assert policy.verdict(second, Stage.ROUND, RuntimeError("a bug")) == Verdict(again=False)
     assert not policy.verdict(first, Stage.VERIFY, DataQualityError("x")).again
+
+
+def test_an_agent_that_dies_of_the_same_work_twice_is_not_tried_again(inventory: Inventory) -> None:
+    """Unlike a link that is down, which may come back as often as a job has attempts."""
+    first, second, *_ = jobs_of(inventory, "devices = ['pi']\n")
+    policy = RetryPolicy(Retry(attempts=6, wait_s=2), inventory)
+    died = AgentDied("killed by SIGSEGV")
+    assert policy.verdict(first, Stage.ROUND, died).again
+    assert policy.verdict(first, Stage.ROUND, DeviceUnreachable("gone")).again
+    assert policy.verdict(first, Stage.ROUND, died) == Verdict(again=False)
+    assert policy.verdict(second, Stage.ROUND, died) == Verdict(again=False)  # the same model and backend
+    policy.reached(second, Stage.IDLE_AFTER)  # it has survived it
+    assert policy.verdict(second, Stage.ROUND, died).again
 
 
 def test_a_meter_that_was_there_may_come_back(inventory: Inventory) -> None:
@@ -375,6 +389,27 @@ def test_limits_that_were_not_watched_are_found(
     assert all(text in findings[code] for code, text in found.items())
 
 
+@pytest.mark.parametrize(
+    ("suspended_ns", "said"),
+    [(None, ""), (0, ""), (35, ""), (49_000_000, ""), (50_000_000, "0.05 s"), (90_000_000_000, "90 s")],
+)
+def test_a_sleep_is_found_where_it_is_more_than_two_readings_of_clocks(
+    suspended_ns: int | None, said: str
+) -> None:
+    end = JobEnd.model_validate({**FINISHED, "suspended_ns": suspended_ns})
+    record = JobRecord("done", (end,), (), "")
+    findings = device_findings(record, Job(workload="softmax", samples=1, epochs=1, seed=0))
+    assert [finding.code for finding in findings] == ["device_suspended"] * bool(said)
+    assert all(f"slept for {said} during" in finding.message for finding in findings)
+
+
+FINISHED = {
+    "outcome": "finished", "code": "", "message": "", "epochs": 1, "loss": None, "uploaded": True,
+    "result": None, "background": None, "cpu": {"epochs_s": 0.0, "agent_s": 0.0},
+    "t_dev_ns": 0, "wall_step_ns": 0,
+}  # fmt: skip
+
+
 def test_heat_of_a_device_that_tells_little() -> None:
     assert read_heat([], MARKERS).temperature is None
     heat = read_heat([telemetry(1, temperature_c=[40.0, 50.0]), telemetry(2, temperature_c=[45.0, None])], [])
@@ -469,3 +504,29 @@ def test_the_journal_tells_where_each_job_is(tmp_path: Path) -> None:
     assert [f["error"] for f in jobs["a"].failures] == ["gone"]
     assert jobs["b"].state == "finished"
     assert job_histories(tmp_path / "none") == {}
+
+
+def test_a_run_does_not_begin_with_the_calibration_of_another_meter(tmp_path: Path) -> None:
+    from harness.bench.live_check import require_ready_meters
+    from harness.bench.plan import Plan
+    from harness.inventory import Inventory
+    from tests.power.synthetic import block, write_recording
+
+    write_recording(tmp_path, [block([0.5] * 100)], serial="7")
+    calibration = {"k": 2, "serial": "7", "current": {"all": {"gain": 1.0, "gain_uncertainty": 0.01}}}
+    meter = {
+        "kind": "replay",
+        "port": str(tmp_path),
+        "voltage_v": 4,
+        "voltage_max_v": 4.2,
+        "current_limit_a": 3,
+    }
+    plan = Plan.model_validate({"models": ["mnist-lenet5"], "backends": ["onnxruntime"]})
+
+    def inventory(**stated: str) -> Inventory:
+        of_meter = {**meter, "calibration": {**calibration, **stated}}
+        return Inventory.model_validate({"devices": {"board": {"transport": "local", "meter": of_meter}}})
+
+    require_ready_meters(plan, inventory())
+    with pytest.raises(ConfigError, match=r"board: .*of serial '8'"):
+        require_ready_meters(plan, inventory(serial="8"))

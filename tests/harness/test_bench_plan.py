@@ -10,6 +10,7 @@ import pytest
 from harness.bench.estimate import estimate
 from harness.bench.matrix import choose, expand, fingerprint
 from harness.bench.plan import Plan, load_plan
+from harness.cli import run as joulefleet
 from harness.cli.bench.files import SCHEMAS, json_schema
 from harness.inventory import Inventory, load_inventory
 from joulefleet.config import parse_toml
@@ -33,8 +34,8 @@ def inventory() -> Inventory:
 def test_the_example_is_a_plan_for_the_example(inventory: Inventory) -> None:
     plan = load_plan(EXAMPLES / "plan.toml")
     jobs = expand(plan, inventory)
-    assert len(jobs) == 2 * 2 * 2 * 3 * 10
-    assert sum(not job.optional for job in jobs) == 2 * 2 * 2 * 3 * 3
+    assert len(jobs) == 2 * 2 * 2 * 3 * 10 * 3
+    assert sum(not job.optional for job in jobs) == 2 * 2 * 2 * 3 * 3 * 3
     assert plan.device_samples["phone"] == 640
 
 
@@ -48,6 +49,23 @@ def test_the_example_is_a_plan_for_the_example(inventory: Inventory) -> None:
         ("[[loads]]\nname = 'No Load'\ncpu_share = 0", r"loads\[0\]\.name"),
         ("[repetitions]\nuntil_relative = 0.1", "belong together"),
         ("[repetitions]\ncount = 1\nuntil_relative = 0.1\nmaximum = 5", "between 2"),
+        ("[repetitions]\nsessions = 0", r"repetitions\.sessions"),
+        ("[repetitions]\napart = '12 h'", "apart needs two sessions or more"),
+        *(
+            (f"[repetitions]\nsessions = 3\napart = {apart}", r"repetitions\.apart: .*such as '12 h', got")
+            for apart in (
+                "'12'",
+                "'tomorrow'",
+                "'-1 h'",
+                "12",
+                "'1,5 h'",
+                "'0 h'",
+                "'367 d'",
+                "'999999999 d'",
+            )
+        ),
+        ("[repetitions]\nbetween_sessions = 0.03", "between_sessions_source belong together"),
+        ("[repetitions]\nbetween_sessions = 3.0\nbetween_sessions_source = 'x'", "between_sessions"),
         ("[timing]\nidle_s = 0", r"timing\.idle_s"),
         ("[abort]\ncurrent_max_a = -1", r"abort\.current_max_a"),
         ("devices = ['a', 'a']", "listed twice"),
@@ -153,6 +171,7 @@ def test_an_estimate_without_a_profile_is_a_lower_bound(inventory: Inventory) ->
     assert cost.is_lower_bound
     assert sorted(job.fixed_s for job in cost.jobs) == [59, 59, 66, 66]
     assert cost.duration_s == pytest.approx(250)
+    assert cost.energy_j is None, "not 0 J"
     assert all(job.energy_j is None and job.basis.startswith("none") for job in cost.jobs)
     assert cost.disk_bytes == pytest.approx(88e3 * (29 + 29 + 36 + 36))
 
@@ -194,6 +213,9 @@ def test_an_estimate_from_a_profile(inventory: Inventory) -> None:
     assert optional.optional
     assert not cost.is_lower_bound
     assert cost.most_s == pytest.approx(1.5 * cost.duration_s)
+    without = estimate(plan, inventory, jobs, [profile.model_copy(update={"idle_power_w": None})])
+    assert without.is_lower_bound
+    assert without.jobs[0].basis.endswith("without idle power, which it does not know")
 
 
 def test_devices_on_one_meter_take_turns_in_the_estimate(inventory: Inventory) -> None:
@@ -205,3 +227,74 @@ def test_devices_on_one_meter_take_turns_in_the_estimate(inventory: Inventory) -
     assert seconds('devices = ["left", "right"]\n') == pytest.approx(2 * alone)
     assert seconds('devices = ["left", "far"]\n') == pytest.approx(alone)
     assert seconds('devices = ["left", "far"]\nparallel = 1\n') == pytest.approx(2 * alone)
+
+
+def test_sessions_repeat_all_of_a_plan(inventory: Inventory) -> None:
+    plan = plan_of(
+        "devices = ['pi', 'phone']\n[repetitions]\ncount = 2\nuntil_relative = 0.1\nmaximum = 3\n"
+        "sessions = 2\n"
+    )
+    jobs = expand(plan, inventory)
+    assert [job.number for job in jobs] == list(range(1, 13))
+    assert [(job.session, job.repetition) for job in jobs[::2]] == [(s, r) for s in (1, 2) for r in (1, 2, 3)]
+    assert [job.optional for job in jobs[::2]] == [False, False, True] * 2
+    assert jobs[-1].name.endswith("_softmax-numpy-none_s2_rep3")
+    assert len({job.name for job in jobs}) == 12
+    third = next(job for job in jobs if (job.session, job.repetition, job.cell.device) == (2, 3, "pi"))
+    assert [(j.session, j.repetition) for j in jobs if third.follows(j)] == [(2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "apart_s"),
+    [("", 43_200), ("apart = '90 min'", 5400), ("apart = '1.5h'", 5400), ("apart = '2 d'", 172_800)],
+)
+def test_sessions_are_so_far_apart(text: str, apart_s: float) -> None:
+    assert plan_of(f"[repetitions]\nsessions = 3\n{text}\n").repetitions.apart_s == apart_s
+    assert plan_of("").repetitions.apart_s is None
+
+
+def _uncalibrated(inventory: Inventory) -> Inventory:
+    pi = inventory.devices["pi"]
+    assert pi.meter is not None
+    meter = pi.meter.model_copy(update={"calibration": None})
+    devices = {**inventory.devices, "pi": pi.model_copy(update={"meter": meter})}
+    return inventory.model_copy(update={"devices": devices})
+
+
+def test_a_run_of_before_can_still_be_resumed(inventory: Inventory) -> None:
+    """The hash is that of a plan when plans had no sessions, and meters no calibration."""
+    plan = plan_of("devices=['pi']\n")
+    calibrated, inventory = inventory, _uncalibrated(inventory)
+    assert fingerprint(plan, calibrated) != fingerprint(plan, inventory)
+    assert fingerprint(plan, inventory) == "3eb9ee67917f486c9020caed87e828eacbff46174486c7a8dc9e9d69e3013429"
+    other = plan_of("devices=['pi']\n[repetitions]\nsessions = 3\n")
+    assert fingerprint(other, inventory) != fingerprint(plan, inventory)
+
+
+def test_the_schedule_of_sessions_is_estimated(inventory: Inventory) -> None:
+    text = "devices = ['pi']\nsync_pattern = false\n[repetitions]\ncount = 2\n"
+    once = plan_of(text)
+    alone = estimate(once, inventory, expand(once, inventory))
+    assert alone.sessions == ()
+    plan = plan_of(text + "sessions = 3\napart = '1 h'\n")
+    cost = estimate(plan, inventory, expand(plan, inventory))
+    assert cost.duration_s == pytest.approx(3 * alone.duration_s)
+    assert [(s.session, s.jobs) for s in cost.sessions] == [(1, 2), (2, 2), (3, 2)]
+    assert [s.begins_s for s in cost.sessions] == pytest.approx(
+        [0, alone.duration_s + 3600, 2 * (alone.duration_s + 3600)]
+    )
+
+
+@pytest.mark.parametrize(("apart", "warned"), [("30 min", True), ("6 h", False), ("12 h", False)])
+def test_a_dry_run_says_what_sessions_of_one_evening_do_not_show(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], apart: str, warned: bool
+) -> None:
+    plan, devices = tmp_path / "plan.toml", tmp_path / "devices.toml"
+    plan.write_text(
+        f"models = ['softmax']\nbackends = ['numpy']\n[repetitions]\nsessions = 3\napart = '{apart}'\n"
+    )
+    devices.write_text("[devices.here]\ntransport = 'local'\n[devices.here.meter]\nkind = 'monsoon-lvpm'\n")
+    with devices.open("a") as file:
+        file.write("voltage_v = 4\nvoltage_max_v = 4.2\ncurrent_limit_a = 3\n")
+    assert joulefleet(["bench", "run", str(plan), "--inventory", str(devices), "--dry-run"]) == 0
+    assert ("not how days do" in capfd.readouterr().out) == warned

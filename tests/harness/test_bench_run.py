@@ -30,7 +30,7 @@ from harness.outputs import OUTPUTS
 from harness.profiles.library import Built, build_run_profiles, read
 from harness.results.overview import overview
 from harness.rounds.host_load import HostLoad
-from joulefleet.errors import ConfigError, JoulefleetError, StorageError
+from joulefleet.errors import ConfigError, JoulefleetError, StorageError, StorageFull
 from joulefleet.provenance import Origin
 from joulefleet.records import read_record
 from joulefleet.runstore import RunStore, read_journal
@@ -340,6 +340,38 @@ def test_the_idle_device_hears_as_little_as_the_training_one(
     assert not (folder / "host_times.jsonl").exists()  # all of it is in the capture
 
 
+def test_an_agent_that_crashes_in_setup_is_tried_twice_and_says_how(
+    bench: LocalBench, tmp_path: Path
+) -> None:
+    wrapper = tmp_path / "python"
+    (tmp_path / "numpy.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    wrapper.write_text(f"#!/bin/sh\nPYTHONPATH='{tmp_path}' exec '{sys.executable}' \"$@\"\n")
+    wrapper.chmod(0o755)
+    good = bench.inventory.read_text()
+    bench.inventory.write_text(good.replace(f'python = "{sys.executable}"', f'python = "{wrapper}"', 1))
+    sections = {**ONCE, "retry": "attempts = 6\nwait_s = 0.1"}
+    try:
+        with pytest.raises(JoulefleetError, match=r"killed by SIGSEGV"):
+            run_bench(files_of(bench, sections, devices=["alpha"]), tmp_path / "runs")
+    finally:
+        bench.inventory.write_text(good)
+    (run,) = RunStore(tmp_path / "runs").list()
+    attempts = failed_attempts(run.path).values()
+    assert [(a.error_type, a.stage) for a in attempts] == [("AgentDied", "round")] * 2
+
+
+def test_a_run_that_will_not_fit_on_its_disk_is_refused(
+    bench: LocalBench, small_disk: Callable[[], Path]
+) -> None:
+    files = files_of(bench, {**ONCE, "timing": "idle_s = 30"})
+    root = small_disk() / "runs"
+    with pytest.raises(StorageFull, match=r"MB free, and the recordings of 2 jobs take at least") as caught:
+        run_bench(files, root)
+    assert not root.exists()
+    assert "--root" in caught.value.hint
+    assert caught.value.hint.endswith(f"then: joulefleet {' '.join(files.words)}")
+
+
 def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: LocalBench) -> None:
     sections = {**ONCE, "retry": "attempts = 4\nwait_s = 0.1"}
     good = bench.inventory.read_text()
@@ -352,6 +384,9 @@ def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: Lo
     (run,) = RunStore(root).list()
     assert run.state == "failed"
     assert f"--resume {run.path}" in caught.value.hint
+    (built,) = (run.path / "profiles").iterdir()  # of the device that was there
+    assert built.name.startswith("alpha")
+    assert str(built) in caught.value.hint
     assert sum("beta" in name for name in failed_attempts(run.path)) == 4
     assert overview(run.path).counts() == {"finished": 1, "failed": 1}
     (kept,) = (run.path / "jobs").iterdir()
@@ -362,6 +397,8 @@ def test_a_device_that_is_gone_does_not_stop_the_others_and_is_resumed(bench: Lo
     done = run_bench(files_of(bench, sections), root, resume=run.path)
     assert tree_of(kept) == before  # finished jobs are not repeated, nor touched
     assert len(done.outcomes.finished) == 2
+    assert built in (run.path / "profiles").iterdir()
+    assert len(list((run.path / "profiles").iterdir())) == 2
     beta = next(f for n, f in done.outcomes.finished.items() if "beta" in n)
     assert open_capture(beta).record.attempt >= 5
     assert RunStore(root).list()[0].state == "complete"

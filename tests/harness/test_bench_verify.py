@@ -7,17 +7,13 @@ import pytest
 
 from device_agents.protocol import EpochMarker, Phase
 from harness.bench.job.cooldown import require_enough_samples
-from harness.bench.job.verify import require_power
+from harness.bench.job.verify import require_accounted, require_power
 from harness.bench.plan import JobTiming
-from harness.evidence.capture import MARKERS_FILE, Capture, HostWindow, is_whole, open_capture
-from joulefleet.errors import (
-    ConfigError,
-    DataQualityError,
-    DeviceProtocolError,
-    JoulefleetError,
-    StorageError,
-)
-from tests.harness.profile_captures import CLOCK, one_round, write
+from harness.evidence.capture import MARKERS_FILE, Capture, HostWindow, is_whole, open_capture, phases_of
+from harness.evidence.unaccounted import Unaccounted
+from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, StorageError
+from power.model import Severity
+from tests.harness.profile_captures import CLOCK, IDLE_W, one_round, write
 
 
 @pytest.fixture
@@ -25,9 +21,11 @@ def capture(tmp_path: Path) -> Capture:
     return write(tmp_path / "job", one_round([0.5, 0.5], load_w=1.2))
 
 
-def require(capture: Capture, *, idle: tuple[HostWindow, ...] = (), markers: object = None) -> None:
-    chosen = capture.markers if markers is None else markers
-    require_power(capture.recording, chosen, CLOCK, idle or capture.record.idle)  # type: ignore[arg-type]
+def require(
+    capture: Capture, *, idle: tuple[HostWindow, ...] = (), markers: tuple[EpochMarker, ...] | None = None
+) -> None:
+    phases = phases_of(capture.markers if markers is None else markers, CLOCK)
+    assert require_power(capture.recording, phases, idle or capture.record.idle) == ()
 
 
 def test_whole_evidence_passes(capture: Capture) -> None:
@@ -54,10 +52,33 @@ def test_a_load_that_ran_alone_too_shortly_is_refused(capture: Capture) -> None:
         require(capture, markers=tuple(map(shortened, capture.markers)))
 
 
-def test_a_phase_that_ends_without_having_begun_is_the_devices_fault(capture: Capture) -> None:
-    torn = tuple(m for m in capture.markers if (m.kind, m.edge) != (Phase.LOAD, "start"))
-    with pytest.raises(DeviceProtocolError, match="load ended without having begun"):
-        require(capture, markers=torn)
+def test_a_trace_that_shows_no_training_is_a_finding(tmp_path: Path) -> None:
+    flat = write(tmp_path / "flat", one_round([0.5, 0.5], train_w=IDLE_W))
+    (finding,) = require_power(flat.recording, flat.phases(), flat.record.idle)
+    assert (finding.code, finding.severity) == ("training_not_seen", Severity.WARNING)
+    assert f"{IDLE_W:.3g} W without" in finding.message
+
+
+def left(seconds: float, passed_s: float = 10.0) -> Unaccounted:
+    gap = (0, round(seconds * 1e9))
+    return Unaccounted((2, 3), passed_s=passed_s, trained_s=passed_s - seconds, seconds=seconds, gaps=(gap,))
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.09, False), (0.4, False), (0.6, True), (4.9, True)])
+def test_time_that_no_marker_accounts_for_is_a_finding(capture: Capture, seconds: float, told: bool) -> None:
+    findings = require_accounted(capture.recording, [left(seconds)])
+    assert [finding.code for finding in findings] == ["time_unaccounted"] * told
+    for finding in findings:
+        assert f"{seconds:.3g} s beside epoch 2 to 3" in finding.message
+        assert seconds > 2 or f"it drew {IDLE_W:.3g} W" in finding.message  # the first two seconds are idle
+
+
+def test_a_job_of_which_most_time_is_not_accounted_for_is_refused(capture: Capture) -> None:
+    with pytest.raises(DataQualityError, match=r"nothing accounts for 5\.1 s of the 10 s"):
+        require_accounted(capture.recording, [left(5.1)])
+    # Less than a second may be a disk: it is said, and in the interval.
+    (finding,) = require_accounted(capture.recording, [left(0.9, passed_s=1.0)])
+    assert finding.code == "time_unaccounted"
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_runs_list_show_and_salvage(tmp_path: Path) -> None:
     assert "beta" in joulefleet("runs", "list", "--root", str(tmp_path)).stdout
     shown = json.loads(joulefleet("runs", "show", "alpha", "--root", str(tmp_path), "--json").stdout)
     assert shown["status"] == "complete"
-    salvaged = json.loads(joulefleet("runs", "salvage", "--root", str(tmp_path), "--json").stdout)
+    salvaged = json.loads(joulefleet("runs", "salvage", "--all", "--root", str(tmp_path), "--json").stdout)
     assert [Path(report["path"]).name.split("_")[1] for report in salvaged] == ["beta"]
     assert "nothing to salvage" in joulefleet("runs", "salvage", "--root", str(tmp_path)).stdout
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -237,7 +238,7 @@ def test_selftest(answer: Answer, tmp_path: Path, lvpm: list[str]) -> None:
     arguments = ("selftest", *lvpm, "--tolerance", "1", "--seconds", "1")
     good = answer(*arguments, "--load-ohms", "10", "--out", str(tmp_path / "good"))
     assert good["passed"]
-    assert json.loads((tmp_path / "good" / "calibration.json").read_text())["load"] == good["load"]
+    assert json.loads((tmp_path / "good" / "selftest.json").read_text())["load"] == good["load"]
     bad = answer(*arguments, "--load-ohms", "10.5", "--out", str(tmp_path / "bad"), code=EXIT_METER)
     assert not bad["passed"]
     assert "off" in bad["load"]["problems"][0]
@@ -358,3 +359,101 @@ def _wait_for_bytes(folder: Path, size: int, limit_s: float = 60.0) -> None:
     while not raw.exists() or raw.stat().st_size < size:
         assert time.monotonic() < deadline, "nothing is recorded"
         time.sleep(0.05)
+
+
+CALIBRATION = """
+[devices.phone.meter.calibration]
+k = 2
+date = 2026-10-01
+certificate = "C-17"
+[devices.phone.meter.calibration.current.all]
+gain = 1.02
+gain_uncertainty = 0.002
+offset_a = 0.001
+offset_uncertainty_a = 0.0001
+[devices.phone.meter.calibration.voltage]
+gain = 0.99
+gain_uncertainty = 0.001
+"""
+
+
+def test_a_calibration_is_applied_shown_and_kept(answer: Answer, tmp_path: Path) -> None:
+    from tests.power.synthetic import block, write_recording
+
+    write_recording(tmp_path / "r", [block([0.5] * 10_001)])
+    file = tmp_path / "c.toml"
+    file.write_text(CALIBRATION)
+    plain = answer("show", str(tmp_path / "r"))
+    assert plain["calibration"] is None
+    corrected_w = (1.02 * 0.5 + 0.001) * 0.99 * 4.0
+    shown = answer("show", str(tmp_path / "r"), "--calibration", str(file))
+    assert shown["mean_power_w"] == pytest.approx(corrected_w, rel=1e-6)
+    assert shown["calibration"]["certificate"] == "C-17"
+    assert shown["energy_half_width_95_j"] < plain["energy_half_width_95_j"] / 2
+    parts = shown["parts_half_width_95_j"]
+    assert math.hypot(*parts.values()) == pytest.approx(shown["energy_half_width_95_j"])
+    replay = ["--kind", "replay", "--port", str(tmp_path / "r"), *LIMITS, "--option", "speed=0"]
+    said = answer("record", *replay, "--calibration", str(file), "--out", str(tmp_path / "again"))
+    assert said["mean_power_w"] == pytest.approx(corrected_w, rel=1e-6)
+    assert said["calibration_sha256"] == shown["calibration"]["sha256"]
+    again = answer("show", str(tmp_path / "again"))
+    for key in ("energy_j", "energy_half_width_95_j", "calibration"):
+        assert again[key] == pytest.approx(shown[key]) if key != "calibration" else again[key] == shown[key]
+    verified = answer("verify", str(tmp_path / "again"))
+    assert verified["calibration_sha256"] == said["calibration_sha256"]
+    assert verified["changed_files"] == []
+
+
+def test_a_bad_calibration_file_loses_nothing(answer: Answer, tmp_path: Path) -> None:
+    from tests.power.synthetic import block, write_recording
+
+    write_recording(tmp_path / "r", [block([0.5] * 1001)])
+    file = tmp_path / "c.toml"
+    file.write_text(CALIBRATION.replace("gain = 1.02", "gain = 0"))
+    said = answer("show", str(tmp_path / "r"), "--calibration", str(file), code=EXIT_CONFIG)
+    assert "calibration.current.all.gain" in said["error"]["message"]
+    file.write_text(CALIBRATION.replace("current.all", "current.fine"))
+    replay = ["--kind", "replay", "--port", str(tmp_path / "r"), *LIMITS, "--option", "speed=0"]
+    out = ["--calibration", str(file), "--out", str(tmp_path / "again")]
+    said = answer("record", *replay, *out, code=EXIT_CONFIG)
+    assert "range 'fine', which it has not" in said["error"]["message"]
+    assert not (tmp_path / "again").exists()
+
+
+def test_calibrate_writes_what_show_reads(answer: Answer, tmp_path: Path) -> None:
+    from tests.power.synthetic import block, write_recording
+
+    for name, load_a in (("low", 0.1), ("high", 0.8)):  # a meter that reads 3 % and 2 mA too much
+        write_recording(tmp_path / name, [block([1.03 * load_a + 0.002] * 2001)])
+    points = []
+    for name, ohms in (("low", 40), ("high", 5)):
+        points += ["--point", f"ohms={ohms},tolerance=0.1%,recording={tmp_path / name}"]
+    made = answer("calibrate", *points, "--by", "Ann", "--out", str(tmp_path / "c"))
+    current = made["calibration"]["current"]["all"]
+    assert current["gain"] == pytest.approx(1 / 1.03, rel=2e-3)
+    assert current["offset_a"] == pytest.approx(-0.002 / 1.03, rel=0.1)
+    assert made["calibration"]["readings"] == 2
+    assert (tmp_path / "c" / "calibration.toml").read_text() == made["toml"]
+    assert "[calibration.current.all]" in made["toml"].splitlines()
+    assert "[calibration.current.all]" in made["toml"].splitlines()
+    shown = answer("show", str(tmp_path / "high"), "--calibration", made["file"])
+    assert shown["mean_power_w"] == pytest.approx(0.8 * 4.0, rel=2e-3)
+    assert shown["calibration"]["by"] == "Ann"
+    again = answer("calibrate", *points, "--out", str(tmp_path / "c"), code=EXIT_FAILED)
+    assert "exists already" in again["error"]["message"]
+
+
+def test_calibrate_refuses_what_it_cannot_do(answer: Answer, tmp_path: Path) -> None:
+    out = ["--out", str(tmp_path / "c")]
+    two = ["--point", "ohms=10,tolerance=1%", "--point", "ohms=40,tolerance=1%"]
+    for arguments, says, code in (
+        (["--point", "ohms=10,tolerance=1%"], "which meter", EXIT_USAGE),
+        (["--kind", "replay", "--port", "x", *LIMITS, *two], "nobody is at the terminal", EXIT_USAGE),
+        (["--point", "ohms"], "not KEY=VALUE", EXIT_USAGE),
+        (["--point", "ohms=10,tolerance=1%,ohms=11"], "there twice", EXIT_USAGE),
+        (["--point", "ohms=ten,tolerance=1%"], "--point ohms=ten", EXIT_CONFIG),
+        (["--point", "ohm=10,tolerance=1%"], "unknown key", EXIT_CONFIG),
+    ):
+        said = answer("calibrate", *arguments, *out, code=code)
+        assert says in said["error"]["message"], says
+        assert not (tmp_path / "c").exists()

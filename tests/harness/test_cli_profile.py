@@ -54,6 +54,45 @@ def test_build_show_list(bench: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert {row["origin"] for row in listed[1:]} == {"literature"}
 
 
+CALIBRATION = """
+date = 2026-10-01
+certificate = "C-17"
+k = 2
+[current.only]
+gain = 1.10
+gain_uncertainty = 0.004
+[voltage]
+gain = 1.0
+gain_uncertainty = 0.000001
+"""
+
+
+def test_profiles_are_built_again_with_another_calibration(
+    bench: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A gain of 1.1 on every energy, its 0.2 % in every interval, on the same evidence."""
+    root = ("--root", bench.parent)
+    (plain,) = call(capsys, "profile", "build", bench.name, *root)["profiles"]
+    file = tmp_path / "c.toml"
+    file.write_text(CALIBRATION)
+    (built,) = call(capsys, "profile", "build", bench.name, *root, "--calibration", file)["profiles"]
+    assert built["provenance"]["sources"] == plain["provenance"]["sources"]
+    assert plain["provenance"]["calibration_sha256"] is None
+    assert len(built["provenance"]["calibration_sha256"]) == 64
+    before, after = plain["epoch"]["gross_j"], built["epoch"]["gross_j"]
+    assert after["mean"] == pytest.approx(1.1 * before["mean"], rel=1e-6)
+    grown = after["half_width_95"] ** 2 - (1.1 * before["half_width_95"]) ** 2
+    assert grown == pytest.approx((1.96 * 0.002 / 1.1 * after["mean"]) ** 2, rel=0.01)
+    assert any("certificate C-17" in note for note in built["notes"])
+    assert any("instrument: test" in note for note in plain["notes"]), "what the interval rests on"
+    assert len(list((bench / "profiles").iterdir())) == 2, "nothing is overwritten"
+    said = call(capsys, "profile", "build", bench.name, *root, "--calibration", file, "--device", "x", code=3)
+    assert "no capture of a device 'x'" in said["error"]["message"]
+    file.write_text(CALIBRATION.replace("only", "fine"))
+    said = call(capsys, "profile", "build", bench.name, *root, "--calibration", file, code=3)
+    assert "range 'fine', which it has not" in said["error"]["message"]
+
+
 def test_a_cell_without_usable_epochs_leaves_the_others_be(
     bench: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

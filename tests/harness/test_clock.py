@@ -1,5 +1,6 @@
 """Clock fits from exchanges and from edges on a wire, and the pattern as a template."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from device_agents.payload.sync_pattern import Pattern, pack_lateness, unpack_la
 from device_agents.protocol import EpochMarker, Phase
 from device_agents.session.agent_session import Ping
 from harness.clock import BurstRun, GpioEdge, align, burst_runs, fit_pings
+from harness.clock.line import fit_line
 from harness.clock.offsets import fit_edges
 from harness.clock.pattern import response
 from harness.evidence.clock_fit import ClockFit
@@ -60,9 +62,41 @@ def test_exchanges_before_and_after_give_the_skew(skew_ppm: float) -> None:
 def test_exchanges_at_one_time_do_not_invent_a_skew() -> None:
     pings = exchanges(0, 3)
     fit = fit_pings(pings)
-    assert abs(fit.skew_ppm) < 100
+    assert abs(fit.skew_ppm) < 5  # 0.3 ms over 0.2 s, or 1500 ppm, weighs next to nothing beside the prior
     in_an_hour = fit_pings(pings, also_ns=[pings[0].t_dev_ns + 3600 * 10**9])
     assert in_an_hour.sync_uncertainty_s == pytest.approx(3600 * 58e-6, rel=0.1)  # uniform within 100 ppm
+
+
+def test_the_residual_of_exchanges_is_how_far_they_lie_off_the_line() -> None:
+    """Two short exchanges in the middle of their round trips, eight longer ones 0.1 ms beside it."""
+    beside_ns = [0, 100_000, -100_000, 100_000, -100_000] * 2
+    pings = []
+    for i, off_ns in enumerate(beside_ns):
+        sent_ns, trip_ns = 10**12 + i * 10**10, 1_000_000 if off_ns else 200_000
+        pings.append(Ping(sent_ns, sent_ns + trip_ns // 2 - 7_000_000 + off_ns, sent_ns + trip_ns))
+    fit = fit_pings(pings)
+    assert fit.residual_s == pytest.approx(0.8 * 1e-4, rel=1e-3)
+    assert fit.offset_ns == pytest.approx(7_000_000, abs=100)
+
+
+def test_a_short_span_falls_back_to_what_is_known_of_quartz() -> None:
+    """Two offsets 1 s apart, each known to 0.1 ms, 200 ppm: 5e7 of information beside 3e8 of the prior's."""
+    at_ns, offsets_ns = [10**12, 10**12 + 10**9], [7e8, 7e8 + 200e3]
+    line = fit_line(at_ns, offsets_ns, np.eye(2) * 1e-8)
+    assert line.skew_ppm == pytest.approx(200 * 5e7 / 3.5e8, rel=1e-6)
+    assert line.offset_at(10**12 + 5 * 10**8) == pytest.approx(7e8 + 100e3, abs=2)
+    assert line.covariance == pytest.approx(np.diag([0.5e-8, 1 / 3.5e8]), rel=1e-6, abs=1e-20)
+    assert line.standard_s(10**12 + 10**9) == pytest.approx(math.sqrt(0.5e-8 + 0.25 / 3.5e8), rel=1e-6)
+    known = fit_line(at_ns, offsets_ns, np.eye(2) * 1e-8, skew=(40.0, 10.0))
+    assert known.skew_ppm == pytest.approx((200 * 5e7 + 40 * 1e10) / (1e10 + 5e7), rel=1e-6)
+
+
+def test_no_draw_of_a_short_exchange_tells_a_skew() -> None:
+    """The prior alone would give 0; noise of 1 ms over 0.2 s would give thousands."""
+    found = [fit_pings(exchanges(0, seed)).skew_ppm for seed in range(40)]
+    assert max(map(abs, found)) < 10
+    fits = [fit_pings(exchanges(5, seed, skew=80e-6)) for seed in range(10)]
+    assert all(abs(fit.skew_ppm) < 10 for fit in fits)
 
 
 def test_a_stepped_clock_is_noticed() -> None:

@@ -5,6 +5,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from harness.cli import doctor
 
 
@@ -80,3 +82,19 @@ def test_strict_turns_warnings_into_an_exit_code(tmp_path: Path) -> None:
     found = {check["verdict"] for check in json.loads(plain.stdout)}
     assert plain.returncode == (1 if "fail" in found else 0)
     assert strict.returncode == (1 if found != {"ok"} else 0)
+
+
+def test_a_missing_usb_library_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def libusb() -> doctor.Check:
+        (check,) = [check for check in doctor.check_usb() if check.name == "libusb"]
+        return check
+
+    assert libusb().verdict == "ok"
+    assert libusb().found.startswith("1.0.")
+    monkeypatch.setattr("libusb_package.get_library_path", lambda: tmp_path / "libusb-1.0.so")
+    assert libusb().verdict == "warn"
+    assert "does not load" in libusb().found
+    assert "apt install libusb-1.0-0" in libusb().fix
+    monkeypatch.setitem(sys.modules, "usb1", None)
+    assert libusb().verdict == "warn"
+    assert ".[monsoon]" in libusb().fix

@@ -77,8 +77,8 @@ def test_the_summary_holds_what_the_rounds_say(emulated: Path) -> None:
     folders = [emulated / f"fedrank_s{seed}" for seed in (0, 1)]
     energy_j = np.array([_rounds(folder, "energy_j_honest") for folder in folders])
     assert [row[0] for row in totals.rows] == list(METHODS)
-    assert str(totals.rows[1][5]).startswith(f"{energy_j.sum(1).mean():.4g} [")
-    assert str(rounds.rows[1][4]).startswith(f"{energy_j.mean():.4g} [")
+    assert str(totals.rows[1][6]).startswith(f"{energy_j.sum(1).mean():.4g} (")
+    assert str(rounds.rows[1][4]).startswith(f"{energy_j.mean():.4g} (")
 
 
 def _rounds(folder: Path, column: str) -> list[float]:

@@ -250,6 +250,22 @@ def test_an_interval_is_students_over_paired_differences() -> None:
     assert found.half_width_95 == pytest.approx(4.302653 / np.sqrt(3), rel=1e-6)
 
 
+def test_rounds_of_three_days_are_averaged_by_day() -> None:
+    """Saved: 2, 2, 2 on the first day, 4, 4 on the second, 9 on the third; the variance of 2, 4, 9 is 13."""
+    days = (1, 1, 1, 2, 2, 3)
+    vanilla = PairedSeries.of_times([12.0, 12.0, 12.0, 14.0, 14.0, 19.0], days)
+    probing = PairedSeries.of_times([10.0] * 6, days)
+    found = saved(vanilla, probing)
+    assert (found.mean, found.n, found.sessions, found.sd) == (5.0, 6, 3, 0.0)
+    assert found.half_width_95 == pytest.approx(4.302653 * np.sqrt(13 / 3), rel=1e-6)
+    share = saved_share(vanilla, probing)
+    assert share.mean == pytest.approx(1 - 10 / 15)
+    assert (share.n, share.sessions, share.session_sd_from) == (6, 3, "measured")
+    one_day = saved(PairedSeries.of_times(vanilla.values.tolist()), PairedSeries.of_times([10.0] * 6))
+    assert one_day.sessions == 1
+    assert one_day.half_width_95 < found.half_width_95
+
+
 def test_one_repetition_has_no_interval() -> None:
     found = saved_share(energies([10.0], gain=0.1), energies([8.0], gain=0.1))
     assert (found.mean, found.n, found.sd, found.half_width_95) == (pytest.approx(0.2), 1, None, None)
@@ -307,7 +323,7 @@ def test_parts_are_counted_as_the_emulator_counts_them() -> None:
     rng = np.random.default_rng(3)
     record = ProbingRoundRecord(
         number=1, repetition=1, candidates=("a", "b", "c"), k=2, chosen=("a", "c"), reports_s={},
-        jobs=("", "", ""), captures_sha256=("0" * 64,) * 3,
+        jobs=("jobs/a", "jobs/b", "jobs/c"), captures_sha256=("0" * 64,) * 3,
     )  # fmt: skip
     parts = []
     for device in record.candidates:

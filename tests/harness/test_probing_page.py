@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.by import By
 
+from emulator import Accounting
 from harness import open_run
 from harness.cli import run as joulefleet
 from harness.outputs import write_outputs
+from harness.probing.cost_rows import cost_rows
+from harness.probing.validation import MeasuredCell, MeasuredSaving
 from harness.report.probing_page import _text
 from joulefleet.interval import Interval
+from power.profile import Quantity
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls
 from tests.harness.stored_bench import HOSTILE
 from tests.harness.stored_probing import stored_probing
@@ -90,8 +94,17 @@ def test_figures_show_measured_predicted_emulated_and_the_paper(html: str) -> No
 
 
 def test_an_interval_holds_only_what_can_be_true() -> None:
-    assert _text(Interval(0.6, -0.2, 1.4), ".3g", "s", least=0) == "0.6 s [0, 1.4]"
-    assert _text(Interval(80.0, 50.0, 110.0), ".1f", "%", most=100) == "80.0 % [50.0, 100.0]"
+    """0.6 s ± 0.8 s, 0.6 J ± 0.8 J gross and net, and 80 % ± 30 % of the time saved."""
+    wide = Quantity(mean=0.6, n=2, half_width_95=0.8)
+    saved = Quantity(mean=0.8, n=2, half_width_95=0.3)
+    saving = MeasuredSaving(wide, wide, saved, saved, wide, wide)
+    cell = MeasuredCell(2, 1, 2, wide, wide, wide, {Accounting.HONEST: saving}, None, None)
+    gross, net = (list(cost_rows(cell, kind)) for kind in ("gross", "net"))
+    assert [_text(row.time_s, ".3g", "s") for row in gross] == ["0.6 s [0, 1.4]"] * 2
+    assert _text(gross[1].energy_j, ".3g", "J") == "0.6 J [0, 1.4]"
+    assert _text(net[1].energy_j, ".3g", "J") == "0.6 J [-0.2, 1.4]"
+    assert gross[1].time_saved is not None
+    assert _text(gross[1].time_saved.times(100), ".1f", "%") == "80.0 % [50.0, 100.0]"
     assert _text(Interval(0.6), ".3g", "J") == "0.6 J"
 
 

@@ -168,19 +168,17 @@ def test_the_lag_of_the_supply_is_inside_the_interval(
         assert gross_j.half_width_95 < 1.6 * 2.2 * (seen_s or 0.01)
 
 
-def test_bootstrap_begins_with_ten_repetitions(tmp_path: Path) -> None:
-    """Nine are Student's; from ten on a skewed scatter is resampled. Both are about the same width here."""
+def test_many_repetitions_of_one_session_are_students_too(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     seconds = np.round(1.0 + rng.exponential(0.05, 12), 3)
     captures = [write(tmp_path / f"c{i}", one_round([1.0, float(s)])) for i, s in enumerate(seconds)]
-    nine = build_profile(captures[:9]).epoch.duration_s
-    sd = float(np.std(seconds[:9], ddof=1))
-    assert nine.half_width_95 == pytest.approx(2.306 * sd / 3, rel=1e-3)
-    twelve = build_profile(captures).epoch
-    student = 2.201 * float(np.std(seconds, ddof=1)) / 12**0.5
-    assert twelve.duration_s.half_width_95 == pytest.approx(student, rel=0.15)
-    assert twelve.duration_s.half_width_95 != pytest.approx(student, rel=1e-6)
-    assert twelve.gross_j.half_width_95 == pytest.approx(3 * student, rel=0.2)
+    for n, t in ((9, 2.306004), (12, 2.200985)):
+        found = build_profile(captures[:n]).epoch
+        sd = float(np.std(seconds[:n], ddof=1))
+        assert (found.duration_s.n, found.duration_s.sessions) == (n, 1)
+        assert found.duration_s.sd == pytest.approx(sd, rel=1e-6)
+        assert found.duration_s.half_width_95 == pytest.approx(t * sd / n**0.5, rel=1e-6)
+        assert found.gross_j.half_width_95 == pytest.approx(3 * t * sd / n**0.5, rel=0.2)
 
 
 def test_captures_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:

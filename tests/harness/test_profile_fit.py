@@ -69,7 +69,9 @@ def test_a_capture_that_does_not_say_its_threads_goes_with_any(tmp_path: Path) -
 def test_the_same_work_fits_without_reservation(tmp_path: Path) -> None:
     found = profile(tmp_path)
     assert fitting_profile([found], work()) is found
-    assert reservations(found, work()) == []
+    instrument, sessions = reservations(found, work())
+    assert instrument == "profile of board: instrument: test"
+    assert sessions.startswith("profile of board: rests on 1 session: the spread between days is not in")
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,5 @@ def test_what_may_make_a_prediction_wrong_is_said(tmp_path: Path) -> None:
 def test_a_profile_that_says_nothing_is_used_with_a_note(tmp_path: Path) -> None:
     found = profile(tmp_path).model_copy(update={"threads": None})
     assert fitting_profile([found], work(threads=4)) is found
-    assert reservations(found, work()) == [
-        "board: whether threads are as in the rounds is not in its profile"
-    ]
+    *_, note = reservations(found, work())
+    assert note == "board: whether threads are as in the rounds is not in its profile"

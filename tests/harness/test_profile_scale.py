@@ -100,6 +100,34 @@ def test_other_samples_are_proportional() -> None:
     assert scale_task([measured("mnist-lenet5", 2.0)], "mnist-lenet5", 1200) == result
 
 
+def test_the_error_of_other_samples_is_that_of_one_batch() -> None:
+    """Uniform over one batch of the 32 in 100 samples; 1 % of the time's own error beside it."""
+    found = scale_samples(measured("mnist-lenet5", 2.0), 100).epoch
+    batch = 32 / 100 / math.sqrt(12)
+    assert math.log(found.duration_s.factor_95 or 0) == pytest.approx(
+        math.hypot(1.96 * batch, 0.01), rel=1e-4
+    )
+    assert math.log(found.gross_j.factor_95 or 0) == pytest.approx(math.hypot(1.96 * batch, 0.02), rel=1e-4)
+    more = scale_samples(measured("mnist-lenet5", 2.0, samples=50), 400).epoch
+    batch = 32 / 50 / math.sqrt(12)
+    assert math.log(more.duration_s.factor_95 or 0) == pytest.approx(math.hypot(1.96 * batch, 0.01), rel=1e-4)
+
+
+def test_the_error_of_three_models_is_what_leaving_each_out_shows() -> None:
+    """ResNet takes twice as long, and twice the power, as its arithmetic and the others say."""
+    tasks = ("mnist-lenet5", "cifar10-resnet18", "tinyimagenet-shufflenetv2")
+    flop = [work_of(task).flop_per_sample for task in tasks]
+    assert flop[0] < flop[2] < flop[1]
+    assert flop[2] / flop[0] > flop[1] / flop[2], "ResNet is the nearest to ShuffleNet"
+    slow = [measured(t, 600 * f / 1e9 * k, 3.0 * k) for t, f, k in zip(tasks, flop, (1, 2, 1), strict=True)]
+    found = scale_task(slow, "cinic10-vgg16").epoch
+    # Left out: LeNet, predicted rightly from ShuffleNet; ResNet and ShuffleNet from each other, off by two.
+    error = math.sqrt((0 + math.log(2) ** 2 + math.log(2) ** 2) / 3)
+    assert math.log(found.duration_s.factor_95 or 0) == pytest.approx(1.96 * error, rel=1e-3)
+    both = math.hypot(error, error)  # of time and of power, which is twice as much there too
+    assert math.log(found.gross_j.factor_95 or 0) == pytest.approx(1.96 * both, rel=1e-3)
+
+
 def test_another_device_by_score() -> None:
     result = scale_device(measured("mnist-lenet5", 2.0), "fast", score=200, own_score=100)
     assert result.device == "fast"

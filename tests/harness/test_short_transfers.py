@@ -9,7 +9,10 @@ import pytest
 from device_agents.protocol import Phase
 from harness.evidence.capture import Capture
 from harness.profiles.build import build_profile
+from harness.profiles.epochs import _beside, _narrowed, together
 from harness.rounds.measured import client_cost, read_part
+from power.energy import MeasuredWindow, Window
+from power.energy.windows import WindowEnergy
 from tests.harness.profile_captures import IDLE_W, one_round, write
 
 SHORT_S = 2e-4
@@ -58,13 +61,77 @@ def test_durations_come_from_all_transfers_also_from_those_without_energy(tmp_pa
     assert "its energy is not known: ends" in note
 
 
-def test_an_energy_that_is_not_known_is_charged_as_nothing_and_compared_with_nothing(tmp_path: Path) -> None:
+def test_an_energy_that_is_not_known_is_no_number(tmp_path: Path) -> None:
     beyond = lasting(write(tmp_path / "beyond", one_round([1.0, 1.0])), Phase.UPLOAD, 60.0)
     part = read_part(beyond, "gross")
     assert not part.readings["upload"].complete
     assert part.problems[0].startswith("board, upload: its energy is not known: ends")
-    charged = client_cost([part], probed=True)
-    assert (charged.upload_s[0], charged.upload_j[0]) == (pytest.approx(60.0), 0.0)
-    measured = client_cost([part], probed=True, unknown_j=math.nan)
+    measured = client_cost([part], probed=True)
+    assert measured.upload_s[0] == pytest.approx(60.0)
     assert math.isnan(measured.upload_j[0])
-    assert measured.train_j[0] == charged.train_j[0] > 0
+    assert measured.train_j[0] > 0
+    assert measured.unknown.tolist() == [True]
+    assert measured.known().upload_j[0] == 0.0
+
+
+# Windows unlike each other in every field, put together and cut.
+
+
+def window(k: int, **changes: object) -> MeasuredWindow:
+    """The k-th: every number is another one."""
+    energy = WindowEnergy(
+        f"w{k}", k * 10**9, k * 10**9 + (1 + k) * 10**8, 2.0 * k, 3.0 * k, 10 * k, 0.01 * k,
+        loss_known=True, bridged_s=0.02 * k, range_energy_j=(0.5 * k, 1.5 * k),
+        range_volt_s=(0.25 * k, 0.75 * k), notes=(f"note {k}", "same"),
+    )  # fmt: skip
+    return MeasuredWindow(
+        replace(energy, **changes),
+        earlier_j=-0.1 * k,
+        later_j=0.3 * k,
+        noise_j=3.0 * k,
+        loss_j=5.0 * k,
+        beside_s=0.07 * k,
+        beside_j=0.11 * k,
+    )
+
+
+def test_windows_together_last_as_long_as_they_do_and_cost_as_much() -> None:
+    """Of 0.2 and 0.4 s: what one clock error does adds, what is independent adds in squares."""
+    found = together([window(1), window(3, loss_known=False)], "round")
+    energy = found.energy
+    assert (energy.label, energy.start_ns, energy.end_ns) == ("round", 10**9, 10**9 + 6 * 10**8)
+    assert (energy.energy_j, energy.charge_c, energy.n_samples) == (8.0, 12.0, 40)
+    assert (energy.lost_fraction, energy.loss_known) == (0.03, False)
+    assert energy.bridged_s == pytest.approx(0.08)
+    assert (energy.range_energy_j, energy.range_volt_s) == ((2.0, 6.0), (1.0, 3.0))
+    assert energy.notes == ("note 1", "same", "note 3")
+    assert (found.earlier_j, found.later_j) == (pytest.approx(-0.4), pytest.approx(1.2))
+    assert (found.noise_j, found.loss_j) == (pytest.approx(3 * 10**0.5), pytest.approx(5 * 10**0.5))
+    assert (found.beside_s, found.beside_j) == (pytest.approx(0.28), pytest.approx(0.44))
+    assert together([window(1), window(2, problems=("torn",))], "").energy.problems == ("torn",)
+    assert together([window(1), window(2)], "").energy.loss_known
+
+
+def test_a_window_between_two_samples_has_its_share_of_a_wider_one() -> None:
+    """0.1 s of 0.5 s."""
+    found = _narrowed(window(4), Window(4_200_000_000, 4_300_000_000, "short"))
+    energy = found.energy
+    assert (energy.label, energy.start_ns, energy.end_ns) == ("short", 4_200_000_000, 4_300_000_000)
+    assert (energy.energy_j, energy.charge_c) == (pytest.approx(1.6), pytest.approx(2.4))
+    assert (energy.n_samples, energy.lost_fraction) == (0, 0.04)
+    assert energy.bridged_s == pytest.approx(0.016)
+    assert energy.range_energy_j == pytest.approx((0.4, 1.2))
+    assert energy.range_volt_s == pytest.approx((0.2, 0.6))
+    assert energy.notes[:2] == ("note 4", "same")
+    assert "between two samples" in energy.notes[2]
+    assert (found.earlier_j, found.later_j) == (pytest.approx(-0.08), pytest.approx(0.24))
+    assert (found.noise_j, found.loss_j) == (pytest.approx(2.4), pytest.approx(4.0))
+
+
+def test_time_beside_a_window_has_the_energy_seen_there_or_the_windows_own_power() -> None:
+    """4 J in 0.3 s are 13.3 W."""
+    seen = _beside(window(2), 0.5, 0.9)
+    assert (seen.beside_s, seen.beside_j) == (0.5, 0.9)
+    unseen = _beside(window(2), 0.5, math.inf)
+    assert (unseen.beside_s, unseen.beside_j) == (0.5, pytest.approx(4.0 / 0.3 * 0.5))
+    assert _beside(window(2, energy_j=None), 0.5, math.inf).beside_j == 0.0

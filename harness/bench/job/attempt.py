@@ -37,6 +37,7 @@ from joulefleet.records import storage_error
 from joulefleet.runstore import Journal
 
 if TYPE_CHECKING:
+    from device_agents import HostTimes
     from device_agents.protocol import EpochMarker, ProbeDone
     from device_agents.transport import Channel, Transport
     from power import MeterConfig, SampleBlock
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 
 PINGS = 20
 HOST_TIMES_FILE = "host_times.jsonl"
-"""Clock exchanges and idle windows of an attempt without a capture."""
+"""Clock exchanges, idle windows and the round's messages of an attempt without a capture."""
 
 CANCEL_GRACE_S = 10.0
 """How long a device may take to end a job that is cancelled; then the link is cut, which ends it too."""
@@ -222,6 +223,7 @@ class Attempt:
         with self._rescued(session):
             with self._cancelled_from_outside(session, channel):
                 result = session.run_round(order, self._decide, blobs=work.blobs(), job_id=self.job_id)
+            self._note_times("round", result.times)
             self.ending.check()
             self.hooks.on_result(result)
             self._at(Stage.IDLE_AFTER)
@@ -234,12 +236,14 @@ class Attempt:
             folder=self.folder,
             capture_id=f"{self._bench.run_id}/{self.job.name}",
             job=self.job,
+            session=self._bench.plan.repetitions.session(self.job.session),
             attempt=self.number,
             order=order,
             work=work,
             device=self._device,
             state=state,
             hello=session.hello,
+            result=result,
             record=record,
             pings=tuple(self._pings),
             idle=tuple(self._idle),
@@ -259,11 +263,11 @@ class Attempt:
         self._idle.append(window)
         self._note_times("idle", window)
 
-    def _note_times(self, kind: str, *times: Ping | HostWindow) -> None:
+    def _note_times(self, kind: str, *times: Ping | HostWindow | HostTimes) -> None:
         """Host times that only ``capture.json`` would hold, on disk in case that there will be none."""
         with Journal(self.folder / HOST_TIMES_FILE) as journal:
             for one in times:
-                row = one.model_dump() if isinstance(one, HostWindow) else asdict(one)
+                row = asdict(one) if isinstance(one, Ping) else one.model_dump()
                 journal.append({"kind": kind, **row})
 
     def _see(self, block: SampleBlock) -> None:

@@ -5,22 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from device_agents import Job, JobRecord, Ping
+from device_agents import Job, JobRecord, JobResult, Ping
 from device_agents.protocol import Hello, Telemetry
 from harness.bench.job.cooldown import DeviceState
 from harness.bench.job.telemetry import read_heat, write_telemetry
-from harness.bench.job.verify import device_findings, require_load, require_phases, require_power
+from harness.bench.job.verify import device_findings, require_accounted, require_load, require_power
 from harness.bench.job.workload import Workload
 from harness.bench.matrix import BenchJob
-from harness.clock import align, burst_runs
+from harness.clock import align, burst_runs, fit_pings
 from harness.evidence.capture import (
     Background,
     CaptureRecord,
+    CaptureSession,
     DeviceFacts,
     HostWindow,
+    phases_of,
     write_capture,
 )
+from harness.evidence.claims import Claims, require_consistent, require_in_time
 from harness.evidence.clock_fit import PingObservation
+from harness.evidence.unaccounted import unaccounted
 from harness.inventory import Device
 from power.recording import open_recording
 
@@ -30,22 +34,26 @@ class JobEvidence:
     """Everything that a capture is made of, the recording in ``folder`` being closed.
 
     Attributes:
+        session: In which it was measured.
         order: What the agent was told to do.
         device: As the inventory knows it.
         state: As it was asked before the round.
         hello: What its agent said of itself.
+        result: What came back during the round, and when.
         record: What the round left on the device.
     """
 
     folder: Path
     capture_id: str
     job: BenchJob
+    session: CaptureSession
     attempt: int
     order: Job
     work: Workload
     device: Device
     state: DeviceState
     hello: Hello
+    result: JobResult
     record: JobRecord
     pings: tuple[Ping, ...]
     idle: tuple[HostWindow, ...]
@@ -61,10 +69,15 @@ def bind(evidence: JobEvidence) -> CaptureRecord:
     write_telemetry(evidence.folder, record)  # first: it is evidence also of a job that is refused
     recording = open_recording(evidence.folder)
     end = record.end
-    require_phases(record.markers, order.epochs, stopped=end is not None and end.outcome == "stopped")
+    claims = Claims(order, evidence.result, record, evidence.hello.cpus)
+    require_consistent(claims)
     require_load(end, order.background)
+    require_in_time(claims, fit_pings(evidence.pings))
     alignment = align(recording, evidence.pings, burst_runs(record.markers))
-    require_power(recording, record.markers, alignment.fit, evidence.idle)
+    phases = phases_of(record.markers, alignment.fit)
+    seen = require_power(recording, phases, evidence.idle)
+    left = unaccounted(phases, evidence.result.times, [ping.round_trip_ns for ping in evidence.pings])
+    seen += require_accounted(recording, left)
     heat = read_heat(record.telemetry_of(Telemetry), record.markers)
     return write_capture(
         evidence.folder,
@@ -81,6 +94,7 @@ def bind(evidence: JobEvidence) -> CaptureRecord:
         warmup_epochs=order.warmup_epochs,
         background=_background(evidence),
         repetition=evidence.job.repetition,
+        session=evidence.session,
         attempt=evidence.attempt,
         seed=order.seed,
         throttled_epochs=heat.throttled_epochs,
@@ -90,9 +104,10 @@ def bind(evidence: JobEvidence) -> CaptureRecord:
         idle=evidence.idle,
         pings=tuple(PingObservation(**asdict(ping)) for ping in evidence.pings),
         bursts=alignment.bursts,
+        host_times=evidence.result.times,
         suspended_ns=end.suspended_ns if end is not None else None,
         epochs_cpu_s=end.cpu.epochs_s if end is not None else None,
-        findings=(*alignment.findings, *device_findings(record, order)),
+        findings=(*alignment.findings, *seen, *device_findings(record, order)),
     )
 
 

@@ -30,6 +30,7 @@ class DeviceNow:
         epoch: The last epoch known to have begun.
         power_w: Mean over the last half second; None without a running meter.
         temperature_c: The last that was heard of.
+        failure: Why the last attempt on it failed; empty if it did not.
         stage_began_s: Monotonic time.
     """
 
@@ -41,6 +42,7 @@ class DeviceNow:
     epoch: int = 0
     power_w: float | None = None
     temperature_c: float | None = None
+    failure: str = ""
     stage_began_s: float = 0.0
 
 
@@ -63,7 +65,7 @@ class StatusBoard:
         """The device has no job any more."""
         with self._lock:
             last = self._devices[device]
-            self._devices[device] = DeviceNow(device, temperature_c=last.temperature_c)
+            self._devices[device] = DeviceNow(device, temperature_c=last.temperature_c, failure=last.failure)
 
     def snapshot(self) -> list[DeviceNow]:
         """All devices."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from harness.bench.plan import Plan
 from harness.inventory import DeviceLimits
 from joulefleet.errors import ConfigError, MissingExtra
 from joulefleet.install_hint import install_hint
+from joulefleet.records import cache_folder
 from joulefleet.seeds import generator, torch_seed
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ def _real_samples(task: Task, samples: int, seed: int) -> bytes:
 
 def default_cache() -> Path:
     """Where exported graphs are kept between runs."""
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "joulefleet" / "graphs"
+    return cache_folder() / "graphs"
 
 
 def agent_job(

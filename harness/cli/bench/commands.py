@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,14 @@ from harness.cli.bench.files import init, schema
 from harness.cli.bench.run import run
 from harness.cli.bench.status import ping, show, status
 from harness.cli.frame import Group, Output, inventory_option
+from harness.cli.terminal import echo
 from joulefleet.errors import EXIT_DEVICE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from device_agents import Backend, Installation, Transport
+    from device_agents.deploy import Problem
     from device_agents.transport import HostKey
     from harness.inventory import Login
 
@@ -63,13 +69,11 @@ def _pin(path: Path, what: str, login: Login, key: HostKey, *, yes: bool, replac
     from device_agents.transport import host_name, known_keys, trust
 
     name = host_name(login.host, login.port)
-    click.echo(f"{what} ({name}) shows {key.kind} {key.fingerprint}", err=True)
+    echo(f"{what} ({name}) shows {key.kind} {key.fingerprint}", err=True)
     if key in known_keys(path, login.host, login.port).values():
         return name  # as that of a gateway is for the second device behind it
     if not yes:
-        click.echo(
-            f"On {what}: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub (Termux: under $PREFIX)", err=True
-        )
+        echo(f"On {what}: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub (Termux: under $PREFIX)", err=True)
         click.confirm("Is that the same fingerprint?", abort=True, err=True)
     trust(path, login.host, login.port, key, replace=replace)
     return name
@@ -88,7 +92,9 @@ def _pin(path: Path, what: str, login: Login, key: HostKey, *, yes: bool, replac
     help="What is to train there; give it twice for two.",
 )
 @click.option(
-    "--install", is_flag=True, help="Make a virtual environment on the device with what is missing."
+    "--install",
+    is_flag=True,
+    help="Make a virtual environment on the device with what is missing, and train one step with it.",
 )
 @click.option(
     "--clean", is_flag=True, help="Remove old versions of the agent and its cached data from the device."
@@ -108,6 +114,8 @@ def prepare(inventory: Path, device: str, backends: Any, install: bool, clean: b
         # An environment is no cure for anything else, such as the Python that it is made of.
         agent_runs = all(p.installable for p in fatal)
         made = install_environment(transport, place, backends) if install and fatal and agent_runs else ""
+        place = replace(place, python=made or place.python)
+        tried, crashed = _try(transport, place, backends) if install and agent_runs else ([], [])
         removed = remove_payloads(transport, place, keep=build_bundle()) if clean else []
         cleared = clean and agent_runs
         if cleared:
@@ -115,23 +123,43 @@ def prepare(inventory: Path, device: str, backends: Any, install: bool, clean: b
 
     version = ".".join(map(str, report.version))
     lines = [f"{device}: {report.system} {report.machine}, Python {version}"]
-    lines += [f"  {problem.what}\n    fix: {problem.fix}" for problem in found]
+    lines += [line for p in [*found, *crashed] for line in (f"  {p.what}", f"    fix: {p.fix}")]
     if made:
         lines.append(
             f'  made an environment; put `python = "{made}"` under [devices.{device}] in {inventory}'
         )
+    lines += [f"  {one}" for one in tried]
     if removed:
         lines.append(f"  removed {len(removed)} old versions of the agent")
     if cleared:
         lines.append("  removed its cached data")
-    if not found:
+    if not found and not crashed:
         lines.append(f"  ready for {' and '.join(backends)}")
     data = {
         "device": device,
         "report": report.model_dump(mode="json"),
-        "problems": [p.model_dump() for p in found],
+        "problems": [p.model_dump() for p in [*found, *crashed]],
+        "tried": tried,
         "environment": made,
         "removed": removed,
         "cache_cleared": cleared,
     }
-    return Output(data, lines, exit_code=EXIT_DEVICE if fatal and not made else 0)
+    return Output(data, lines, exit_code=EXIT_DEVICE if crashed or (fatal and not made) else 0)
+
+
+def _try(
+    transport: Transport, place: Installation, backends: Iterable[Backend]
+) -> tuple[list[str], list[Problem]]:
+    """Train one step with every backend: what worked, and what did not."""
+    from device_agents.deploy import Problem
+    from harness.bench.job.trial import try_backend
+    from joulefleet.errors import DeviceError
+
+    tried, crashed = [], []
+    for backend in backends:
+        try:
+            tried.append(try_backend(transport, place, backend))
+        except DeviceError as error:
+            what = f"{backend} was tried and does not train: {error.message}"
+            crashed.append(Problem(what=what, fix=error.hint or "see its messages (agent.log)"))
+    return tried, crashed

@@ -10,10 +10,13 @@ import click
 from harness.cli.frame import Command, Output, inventory_option, root_option
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from emulator import Result, RoundOutcome
     from harness.federate.files import FederateFiles
     from power import DeviceProfile
 
+COSTS = {"time_s": "s", "energy_j": "J"}
 _file = click.Path(path_type=Path, dir_okay=False)
 _folder = click.Path(path_type=Path, file_okay=False)
 _profile = click.Path(path_type=Path, exists=True)
@@ -90,7 +93,7 @@ def _play(
     from harness.outputs import OUTPUTS
 
     def on_round(outcome: RoundOutcome) -> None:
-        say(f"round {outcome.round}: validation accuracy {outcome.accuracy:.1%}, {outcome.energy_j:.3g} J")
+        say(f"round {outcome.round}: validation accuracy {outcome.accuracy:.1%}, {_round_energy(outcome)}")
 
     with shown_as_lines(files) as (stop, listener):
         result = run_federation(
@@ -107,7 +110,24 @@ def _play(
     return Output(data, _lines(files, result.path, data))
 
 
+def _round_energy(outcome: RoundOutcome) -> str:
+    from emulator import Accounting
+
+    known = outcome.known_costs or outcome.costs
+    unknown = int(outcome.cost.unknown.sum())
+    part = _part(unknown, len(outcome.clients)) if unknown else ""
+    energy_j = known[Accounting.HONEST].energy_j
+    return f"{'>= ' * bool(unknown)}{energy_j:.3g} J without waiting{part}"
+
+
+def _part(unknown: int, parts: int) -> str:
+    return f", {unknown} of {parts} unknown"
+
+
 def _data(files: FederateFiles, result: Result) -> dict[str, Any]:
+    from emulator.compare import participations
+    from emulator.runs import N_UNKNOWN
+
     record, rounds = result.record, result.rounds
     return {
         **_what(files),
@@ -116,10 +136,38 @@ def _data(files: FederateFiles, result: Result) -> dict[str, Any]:
         "played": record.rounds,
         "ended_early": record.ended_early,
         "test_accuracy": record.test_accuracy,
-        "time_s": {name: float(rounds[f"time_s_{name}"].sum()) for name in _accountings()},
-        "energy_j": {name: float(rounds[f"energy_j_{name}"].sum()) for name in _accountings()},
+        **{what: {name: _whole(rounds[f"{what}_{name}"]) for name in _accountings()} for what in COSTS},
+        **{
+            f"known_{what}": {name: _least(rounds, f"{what}_{name}") for name in _accountings()}
+            for what in COSTS
+        },
+        "wait_j": _whole(rounds["wait_j"]),
+        "parts": int(rounds["candidates"].sum()),
+        "unknown_parts": int(rounds[N_UNKNOWN].sum()) if N_UNKNOWN in rounds else None,
+        **participations(rounds),
         "failed_parts": int(rounds["n_left"].sum()),
     }
+
+
+def _whole(column: pd.Series[float]) -> float | None:
+    """Of all rounds; None if that of one is not known."""
+    return None if column.isna().any() else float(column.sum())
+
+
+def _least(rounds: pd.DataFrame, column: str) -> float:
+    """What is known of it."""
+    return float(rounds[f"known_{column}" if f"known_{column}" in rounds else column].sum())
+
+
+def _costs(said: dict[str, Any], name: str) -> str:
+    """``12.3 s, >= 4.5 J in all rounds, 1 of 4 unknown``."""
+    texts = []
+    for what, unit in COSTS.items():
+        bound = ">= " if said[what][name] is None else ""
+        texts.append(f"{bound}{said[f'known_{what}'][name]:.3g} {unit}")
+    unknown = any(said[what][name] is None for what in COSTS)
+    part = _part(said["unknown_parts"], said["parts"]) if unknown and said["unknown_parts"] else ""
+    return f"{', '.join(texts)} in all rounds{part}"
 
 
 def _accountings() -> list[str]:
@@ -133,10 +181,15 @@ def _lines(files: FederateFiles, path: Path, said: dict[str, Any]) -> list[str]:
     lines = [f"{played} [{said['origin']}]: {path}"]
     if said["test_accuracy"] is not None:
         lines.append(f"test accuracy {said['test_accuracy']:.1%}")
-    lines += [
-        f"{name}: {said['time_s'][name]:.3g} s, {said['energy_j'][name]:.3g} J in all rounds"
-        for name in _accountings()
-    ]
+    lines += [f"{name}: {_costs(said, name)}" for name in _accountings()]
+    lines.append(f"{said['finished']} of {said['asked']} participations that were to send an update did")
+    wait = "not known in whole" if said["wait_j"] is None else f"{said['wait_j']:.3g} J"
+    lines.append(f"energies are without waiting for the choice: {wait}")
+    if said["unknown_parts"]:
+        lines.append(
+            f"{said['unknown_parts']} of {said['parts']} parts have a cost that is not known: numbers with "
+            ">= are lower bounds, which `joulefleet compare` does not rank"
+        )
     if said["failed_parts"]:
         lines.append(f"{said['failed_parts']} parts failed: `{path / 'rounds'}` says why")
     lines += filter(None, (*said["notes"], said["ended_early"]))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output
+from harness.cli.terminal import echo
 
 if TYPE_CHECKING:
     from joulefleet.config import ClosedModel
@@ -65,11 +66,11 @@ def init(out: Path, **given: Any) -> Output:
         devices.append(_device(dict.fromkeys(given), asking=True))
     file = _HEAD + "".join(_section(name, **answers) for name, answers in devices)
     parse_toml(file, Inventory, name="the answers")
-    write_atomic(out, file.encode())
+    write_atomic(out, file.encode(), mode=0o600)
     names = [name for name, _ in devices]
     # Only a device over SSH has a host key.
     trust = "" if "host" not in devices[0][1] else f"`joulefleet bench trust {names[0]}`, then "
-    text = f"wrote {out}\nnext: {trust}`joulefleet bench ping {names[0]}`"
+    text = [f"wrote {out}", f"next: {trust}`joulefleet bench ping {names[0]}`"]
     return Output({"path": str(out), "devices": names}, text)
 
 
@@ -155,9 +156,7 @@ def _show_instruments() -> None:
     found = scan_instruments()
     for instrument in found.instruments:
         what = instrument.kind or "unknown"
-        click.echo(
-            f"  found: {what} {instrument.port} {instrument.serial} {instrument.description}", err=True
-        )
+        echo(f"  found: {what} {instrument.port} {instrument.serial} {instrument.description}", err=True)
 
 
 @click.command("schema", cls=Command)

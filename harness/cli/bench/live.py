@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from harness.bench.journal import Listener, tell
 from harness.cli.progress import stop_on_signals
+from harness.cli.terminal import console, echo
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,14 +30,14 @@ def live_view(files: BenchFiles, stop: threading.Event) -> View:
 
     @contextlib.contextmanager
     def view(session: Session, runner: Runner) -> Iterator[None]:
-        tell(click.echo, f"run: {session.path}", err=True)
+        tell(echo, f"run: {session.path}", err=True)
         show = _on_terminal if sys.stderr.isatty() else _as_lines
         try:
             with show(files, session, runner, stop):
                 yield
         finally:
             if runner.outcomes.stopped:
-                tell(click.echo, f"to go on: {files.command(session.path)}", err=True)
+                tell(echo, f"to go on: {files.command(session.path)}", err=True)
 
     return view
 
@@ -58,13 +57,13 @@ def shown_as_lines(files: RunFiles) -> Iterator[tuple[threading.Event, Listener]
             yield stop, listener
         except KeyboardInterrupt:
             for place in places:
-                click.echo(f"to go on: {files.command(Path(place))}", err=True)
+                echo(f"to go on: {files.command(Path(place))}", err=True)
             raise
 
 
 def say(text: str) -> None:
     """A line with the time of day."""
-    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+    echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
 
 
 def _event_text(event: str, facts: dict[str, object]) -> str:
@@ -93,12 +92,11 @@ def _on_terminal(
     files: BenchFiles, session: Session, runner: Runner, stop: threading.Event
 ) -> Iterator[None]:
     """A table that is drawn anew four times a second."""
-    from rich.console import Console
     from rich.live import Live
 
     eta = Eta(runner)
     over = threading.Event()
-    live = Live(console=Console(stderr=True), auto_refresh=False)
+    live = Live(console=console(), auto_refresh=False)
 
     def draw() -> None:
         live.update(
@@ -149,21 +147,23 @@ class Eta:
 
 def table(devices: list[DeviceNow], title: str, epochs: int) -> Table:
     """Every device in one row."""
-    from rich.markup import escape
     from rich.table import Table
 
-    shown = Table("device", "job", "doing", "for", "epoch", "watts", "temperature", title=title, box=None)
+    failed = any(device.failure for device in devices)
+    names = ["device", "job", "doing", "for", "epoch", "watts", "temperature", *["last failure"] * failed]
+    shown = Table(*names, title=title, box=None)
     now_s = time.monotonic()
     for device in devices:
         busy = bool(device.job)
         shown.add_row(
-            escape(device.device),
-            escape(device.job + (f" (attempt {device.attempt})" if device.attempt > 1 else "")),
-            escape(": ".join(filter(None, (device.stage.replace("_", " "), device.phase)))) or "-",
+            device.device,
+            device.job + (f" (attempt {device.attempt})" if device.attempt > 1 else ""),
+            ": ".join(filter(None, (device.stage.replace("_", " "), device.phase))) or "-",
             clock(now_s - device.stage_began_s) if busy else "",
             f"{device.epoch}/{epochs}" if device.epoch else "",
             "" if device.power_w is None else f"{device.power_w:.3f}",
             "" if device.temperature_c is None else f"{device.temperature_c:.1f} °C",
+            *[device.failure] * failed,
         )
     return shown
 

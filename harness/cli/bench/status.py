@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output, columns, inventory_option, run_argument
+from harness.cli.meter.options import output_data, output_line
+from harness.cli.terminal import block
 from joulefleet.errors import EXIT_DEVICE, EXIT_METER
 
 if TYPE_CHECKING:
     from harness.bench.live_check import DeviceAnswer, MeterAnswer
     from harness.results.overview import RunOverview
+    from power import MeterConfig
 
 
 @click.command("ping", cls=Command)
@@ -32,7 +35,7 @@ def ping(inventory: Path, device: str, count: int) -> Output:
     data = {
         "device": device,
         **_device_data(found),
-        "meter": None if meter is None else _meter_data(meter),
+        "meter": None if meter is None else _meter_data(meter, loaded.meter_of(device)),
         "missing": missing_cables(found, meter),
     }
     code = EXIT_DEVICE if found.error is not None or found.hello is None else 0
@@ -56,10 +59,12 @@ def _device_data(answer: DeviceAnswer) -> dict[str, Any]:
     }
 
 
-def _meter_data(answer: MeterAnswer) -> dict[str, Any]:
+def _meter_data(answer: MeterAnswer, config: MeterConfig | None) -> dict[str, Any]:
+    output = None if answer.output is None or config is None else output_data(answer.output, config)
     if answer.error is not None:
-        return _error(answer.error)
+        return {**_error(answer.error), "output": output}
     return {
+        "output": output,
         "kind": answer.kind,
         "serial": answer.serial,
         "origin": "emulated" if answer.emulated else "measured",
@@ -82,7 +87,7 @@ def status(run: Path) -> Output:
     from harness.results.overview import overview
 
     found = overview(run)
-    return Output(found.as_dict(), _status_text(found))
+    return Output(found.as_dict(), _status_lines(found))
 
 
 @click.command("show", cls=Command)
@@ -105,7 +110,7 @@ def show(run: Path, job: str | None) -> Output:
 def _ping_lines(data: dict[str, Any]) -> list[str]:
     """Device and meter, one line each, then what is missing."""
     if "error" in data:
-        device = f"{data['error']}\n  try: {data['hint'] or '-'}"
+        device = block([data["error"], f"  try: {data['hint'] or '-'}"])
     else:
         device = (
             f"agent on Python {data['python']}, round trip {data['round_trip_min_ms']:.2f} ms at best, "
@@ -119,15 +124,16 @@ def _ping_lines(data: dict[str, Any]) -> list[str]:
 def _meter_line(meter: dict[str, Any] | None) -> list[str]:
     if meter is None:
         return ["meter: none in the inventory"]
+    output = [] if meter["output"] is None else [f"  {output_line(meter['output'])}"]
     if "error" in meter:
-        return [f"meter: {meter['error']}\n  try: {meter['hint'] or '-'}"]
+        return [f"meter: {meter['error']}", f"  try: {meter['hint'] or '-'}", *output]
     if meter["power_w"] is None:
-        return []
+        return output
     now = f"{meter['power_w']:.4f} W now ({meter['current_a']:.4f} A at {meter['voltage_v']:.3f} V)"
-    return [f"meter: {meter['kind']} {meter['serial']}: {now} [{meter['origin']}]"]
+    return [f"meter: {meter['kind']} {meter['serial']}: {now} [{meter['origin']}]", *output]
 
 
-def _status_text(found: RunOverview) -> str:
+def _status_lines(found: RunOverview) -> list[str]:
     """Counts, then every job that is not simply waiting its turn or done."""
     counts = ", ".join(f"{number} {state}" for state, number in found.counts().items())
     headers = ("job", "state", "stage", "attempt", "since (UTC)", "last error")
@@ -136,8 +142,9 @@ def _status_text(found: RunOverview) -> str:
         for job in found.jobs
         if job.state not in ("finished", "pending", "not_needed")
     ]
-    summary = f"{found.path.name}: {found.state}; {counts}"
-    return f"{summary}\n{columns(headers, rows)}" if rows else summary
+    waits = f"; waits for {found.waits_for}" if found.waits_for else ""
+    summary = f"{found.path.name}: {found.state}; {counts}{waits}"
+    return [summary, columns(headers, rows)] if rows else [summary]
 
 
 def _run_lines(data: dict[str, Any]) -> list[str]:
@@ -165,6 +172,7 @@ def _capture_lines(capture: dict[str, Any]) -> list[str]:
     idle = ", ".join("?" if watts is None else f"{watts:.4f} W" for watts in capture["idle_power_w"])
     return [
         f"{capture['capture_id']}: {what} [{capture['origin']}]",
+        f"instrument: {capture['instrument_accuracy']}",
         columns(("phase", "epoch", "seconds", "joules (gross)", "note"), rows),
         f"idle before and after: {idle}",
         f"clock by {clock['method']}, known to {clock['sync_uncertainty_s'] * 1e3:.2g} ms",

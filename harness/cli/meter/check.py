@@ -11,11 +11,12 @@ import click
 
 from harness.cli.frame import Command, Output
 from harness.cli.meter.options import out_option, with_meter
+from harness.cli.terminal import echo, style
 from joulefleet.config import validate
 from joulefleet.errors import EXIT_METER, MeterError
 
 if TYPE_CHECKING:
-    from power import CalibrationRecord, MeterConfig
+    from power import MeterConfig, SelftestRecord
 
 
 @click.command("emulate", cls=Command)
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 @click.option("--tau", "tau_s", type=float, help="Time constant of the supply's regulator, seconds.")
 @click.option("--noise", "noise_a", type=float, help="White noise of the current, amperes.")
 @click.option("--seed", type=int, help="Seed of the noise.")
+@click.option("--gain", type=float, help="It reads so many times the true current.")
+@click.option("--offset", "offset_a", type=float, help="And so many amperes more.")
+@click.option("--voltage-gain", type=float, help="The same for the voltage.")
+@click.option("--voltage-offset", "voltage_offset_v", type=float, help="The same, in volts.")
 @click.option("--serial", help="Serial number it reports.")
 @click.option("--variant", help="Which wire format or model, where an instrument has several.")
 @click.option("--truth", type=click.Path(path_type=Path, dir_okay=False), help="Keep the true load here.")
@@ -44,9 +49,9 @@ def emulate(kind: str, seconds: float | None, **options: Any) -> Output:
     try:
         with stop_on_signals() as stop:
             if click.get_current_context().meta.get("as_json"):
-                click.echo(json.dumps({"address": emulator.address}))
+                echo(json.dumps({"address": emulator.address}))
             else:
-                click.echo(f"{kind} at {emulator.address} (Ctrl-C ends it)")
+                echo(f"{kind} at {emulator.address} (Ctrl-C ends it)")
             if seconds is not None:
                 timer = threading.Timer(seconds, stop.set)
                 timer.daemon = True  # Ctrl-C does not wait for it
@@ -84,7 +89,7 @@ def output(config: MeterConfig, voltage_v_to_set: float | None, off: bool, yes: 
         raise click.UsageError(
             f"this would {plan}, whatever is connected. Check the wiring, then repeat it with --yes"
         )
-    with open_meter(config) as opened:
+    with open_meter(config, any_settings=True) as opened:
         if not isinstance(opened, OutputControl):
             raise MeterError(f"{config.kind}: has no output to switch", hint="it only measures")
         setting: OutputSetting | None = None
@@ -128,13 +133,13 @@ def selftest(
 ) -> Output:
     """Test a meter against a known resistor on its output: accuracy, rate, loss, step response.
 
-    The output is never switched: put the voltage on first. Writes calibration.json with what was measured.
+    The output is never switched: put the voltage on first. Writes selftest.json with what was measured.
     """
     from harness.cli.progress import LivePower
     from power import run_selftest
 
     with LivePower("self-test", seconds + (step_seconds or 0.0)) as live:
-        calibration = run_selftest(
+        result = run_selftest(
             config,
             out,
             load_ohms=load_ohms,
@@ -144,15 +149,15 @@ def selftest(
             on_block=live,
             before_step=lambda: click.pause("disconnect the load, press a key, then connect it", err=True),
         )
-    return _calibrated(calibration, out)
+    return _tested(result, out)
 
 
-def _calibrated(calibration: CalibrationRecord, folder: Path) -> Output:
-    load, step = calibration.load, calibration.step
+def _tested(result: SelftestRecord, folder: Path) -> Output:
+    load, step = result.load, result.step
     data = {
-        **calibration.model_dump(mode="json"),
-        "sha256": calibration.sha256(),
-        "passed": calibration.passed,
+        **result.model_dump(mode="json"),
+        "sha256": result.sha256(),
+        "passed": result.passed,
         "folder": str(folder),
     }
     should = f"{load.load_ohms:g} ohms should draw {load.expected_current_a:.6f} A"
@@ -165,6 +170,6 @@ def _calibrated(calibration: CalibrationRecord, folder: Path) -> Output:
     ]
     if step is not None:
         lines.append(f"step: rises in {step.rise_s * 1e3:.3f} ms, settles in {step.settle_s * 1e3:.3f} ms")
-    lines += [click.style(problem, fg="red") for problem in load.problems]
-    lines.append(click.style("passed", fg="green") if calibration.passed else click.style("failed", fg="red"))
-    return Output(data, lines, exit_code=0 if calibration.passed else EXIT_METER)
+    lines += [style(problem, fg="red") for problem in load.problems]
+    lines.append(style("passed", fg="green") if result.passed else style("failed", fg="red"))
+    return Output(data, lines, exit_code=0 if result.passed else EXIT_METER)

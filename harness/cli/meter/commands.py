@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from harness.cli.frame import Group, Output
+from harness.cli.meter.calibrate import calibrate
 from harness.cli.meter.check import emulate, output, selftest
-from harness.cli.meter.options import out_option, with_meter
-from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED
+from harness.cli.meter.options import calibration_option, out_option, output_data, output_line, with_meter
+from harness.cli.terminal import style
+from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED, EXIT_METER
 
 if TYPE_CHECKING:
     from power import Finding, MeterConfig
@@ -22,7 +24,7 @@ def meter() -> None:
     """Power meters: find, record, emulate, test."""
 
 
-for command in (emulate, output, selftest):
+for command in (calibrate, emulate, output, selftest):
     meter.add_command(command)
 
 
@@ -67,20 +69,40 @@ def scan() -> Output:
 @meter.command("info")
 @with_meter
 def info(config: MeterConfig) -> Output:
-    """Open a meter and show what it says about itself. Its output is left as it is."""
-    from power import open_meter
+    """Open a meter and show what it says about itself. Its output is left as it is.
 
-    with open_meter(config) as opened:
-        facts = opened.info
+    The exit code is 5 if it is set so that no recording could begin, as to more than --voltage-max.
+    """
+    from power import open_meter
+    from power.calibrate import calibrated_info
+    from power.meters import OutputControl, RefusesSettings
+
+    with open_meter(config, any_settings=True) as opened:
+        facts = calibrated_info(opened.info, config.calibration)
+        output = output_data(opened.output_setting(), config) if isinstance(opened, OutputControl) else None
+        refused = opened.obstacles() if isinstance(opened, RefusesSettings) else ()
 
     lines = [f"{facts.kind} {facts.serial} on {facts.port}"]
     lines += ["  emulated: nothing measured with it may be called measured"] if facts.emulated else []
     lines.append(f"  firmware {facts.firmware or '?'}, hardware {facts.hardware or '?'}")
     lines.append(f"  {facts.rate_hz:g} samples/s, timing {facts.timing}, loss {facts.loss}")
     for part in facts.accuracy.current:
-        lines.append(f"  range {part.name}: {part.gain_rel:.2%} of reading and {part.offset_a:g} A")
+        step = "unknown steps" if part.step_a is None else f"steps of {part.step_a:.3g} A"
+        lines.append(f"  range {part.name}: {part.gain_rel:.2%} of reading and {part.offset_a:g} A, {step}")
+    accuracy = facts.accuracy
+    lines.append(
+        f"  voltage: {accuracy.voltage_gain_rel:.2%} of reading and {accuracy.voltage_offset_v:.2g} V"
+    )
+    lines.append(f"  {accuracy.source}")
     lines += [f"  {key} = {value}" for key, value in sorted(facts.facts.items())]
-    return Output(facts.model_dump(mode="json"), lines)
+    lines += [f"  {output_line(output)}"] if output else []
+    lines += [f for e in refused for f in (f"no recording can begin: {e.message}", f"  try: {e.hint}")]
+    data = {
+        **facts.model_dump(mode="json"),
+        "output": output,
+        "refused": [error.message for error in refused],
+    }
+    return Output(data, lines, exit_code=EXIT_METER if refused else 0)
 
 
 @meter.command("record")
@@ -142,17 +164,22 @@ def salvage(folder: Path) -> Output:
 @click.option(
     "--csv", type=click.Path(path_type=Path, dir_okay=False), help="Write the samples to this new file too."
 )
-def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | None) -> Output:
+@calibration_option("Correct the samples by this, instead of what the recording says.")
+def show(
+    folder: Path, from_s: float | None, to_s: float | None, csv: Path | None, calibration: Path | None
+) -> Output:
     """Show the energy, mean power and findings of a recording, or of a part of it.
 
     --from and --to count from its first sample. The exit code is 6 if the energy must not be used.
     """
     from power import write_samples_csv
+    from power.calibrate import load_calibration
     from power.energy import measure_energy
     from power.recording import open_recording
 
-    recording = open_recording(folder)
-    record = recording.record
+    stated = None if calibration is None else load_calibration(calibration)
+    recording = open_recording(folder, calibration=stated)
+    record, applied = recording.record, recording.calibration
     measured = measure_energy(recording, from_s, to_s)
     energy, budget, window = measured.energy, measured.budget, measured.window
     data: dict[str, Any] = {
@@ -165,14 +192,30 @@ def show(folder: Path, from_s: float | None, to_s: float | None, csv: Path | Non
         "lost_fraction": energy.lost_fraction if energy.loss_known else None,
         "energy_j": energy.energy_j,
         "energy_half_width_95_j": budget.half_width_j if budget else None,
+        "parts_half_width_95_j": (
+            {name: part.half_width_j for name, part in budget.parts.items()} if budget else None
+        ),
+        "calibration": applied.model_dump(mode="json") | {"sha256": applied.sha256()} if applied else None,
+        "instrument_accuracy": recording.info.accuracy.source,
         "mean_power_w": energy.mean_power_w,
         "charge_c": energy.charge_c,
         "problems": list(energy.problems),
-        "notes": [*energy.notes, *(budget.notes if budget else ())],
+        "notes": list(dict.fromkeys([*energy.notes, *(budget.notes if budget else ())])),
         "findings": [finding.model_dump(mode="json") for finding in record.findings],
         "csv_rows": write_samples_csv(recording, csv, window.start_ns, window.end_ns) if csv else None,
     }
     return Output(data, _recording_lines(data), 0 if energy.valid else EXIT_DATA_QUALITY)
+
+
+def _reach(energy_j: float, half_j: float) -> str:
+    """``± 0.12 J``, or both ends where these are not alike."""
+    from joulefleet.interval import ALIKE, Interval, Scale
+
+    # Readings of no load lie around nothing: there, less than nothing is the instrument's offset.
+    if energy_j <= 0 or half_j <= ALIKE * energy_j:
+        return f"± {half_j:.2g} J"
+    found = Interval.measured(energy_j, half_j, Scale.LOG)
+    return f"[{found.low:.2g}, {found.high:.2g}] J"
 
 
 def _recording_lines(data: dict[str, Any]) -> list[str]:
@@ -181,12 +224,16 @@ def _recording_lines(data: dict[str, Any]) -> list[str]:
     lines.append(f"{data['n_samples']:,} samples in {data['duration_s']:.3f} s ({lost})")
     if data["energy_j"] is not None:
         half_j = data["energy_half_width_95_j"]
-        known = "" if half_j is None else f" ± {half_j:.2g} J (95 %)"
+        known = "" if half_j is None else f" {_reach(data['energy_j'], half_j)} (95 %)"
         lines.append(f"{data['energy_j']:.6g} J{known}, {data['mean_power_w']:.6g} W on average")
         lines.append(f"{data['charge_c']:.6g} C ({data['charge_c'] / 3.6:.6g} mAh)")
+    source = data["instrument_accuracy"]
+    lines.append(f"corrected by the {source}" if data["calibration"] else f"not calibrated: {source}")
     lines += [f"not to be used: {problem}" for problem in data["problems"]]
-    lines += [f"note: {note}" for note in data["notes"]]
-    lines += [f"{found['severity']}: {found['code']}: {found['message']}" for found in data["findings"]]
+    findings = {f"{found['code']}: {found['message']}": found["severity"] for found in data["findings"]}
+    said = {f"instrument: {source}", *findings}
+    lines += [f"note: {note}" for note in data["notes"] if note not in said]
+    lines += [f"{severity}: {finding}" for finding, severity in findings.items()]
     if data["csv_rows"] is not None:
         lines.append(f"{data['csv_rows']:,} rows of CSV written")
     return lines
@@ -206,6 +253,7 @@ def verify(folder: Path) -> Output:
         "folder": str(folder),
         "changed_files": changed,
         "n_stored": recording.record.n_samples,
+        "calibration_sha256": recording.provenance(folder.name).calibration_sha256,
         "n_decoded_again": again.n_decoded if again else None,
         "first_difference": again.first_difference if again else None,
     }
@@ -219,6 +267,8 @@ def verify(folder: Path) -> Output:
         samples = f"differ from the instrument's bytes from {again.first_difference} on"
     files = f"changed: {', '.join(changed)}" if changed else "as recorded"
     lines = [f"files: {files}", f"samples: {samples}"]
+    if recording.calibration is not None:
+        lines.append(f"correction: by the {recording.calibration.describe()}; not part of what is compared")
     return Output(data, lines, exit_code=0 if good else EXIT_DATA_QUALITY)
 
 
@@ -239,6 +289,7 @@ def _recorded(
         "duration_s": (clock.host_ns[-1] - clock.host_ns[0]) * 1e-9,
         "rate_hz": clock.tick_hz * record.info.rate_hz / record.info.tick_hz,
         "mean_power_w": mean_power_w,
+        "calibration_sha256": None if record.calibration is None else record.calibration.sha256(),
         "findings": [finding.model_dump(mode="json") for finding in record.findings],
     }
     bad = any(finding.severity is Severity.ERROR for finding in record.findings)
@@ -247,6 +298,7 @@ def _recorded(
     power = "" if mean_power_w is None else f", {mean_power_w:.4f} W on average"
     lines = [
         f"{data['n_samples']:,} samples in {data['duration_s']:.1f} s ({lost}){power}",
+        *([] if record.calibration is None else [f"corrected by the {record.calibration.describe()}"]),
         *map(_line, record.findings),
         f"{data['origin']} recording in {folder}",
     ]
@@ -258,5 +310,5 @@ _COLOURS = {"info": None, "warning": "yellow", "error": "red"}
 
 def _line(finding: Finding) -> str:
     times = f" ({finding.count} times)" if finding.count > 1 else ""
-    severity = click.style(f"{finding.severity.value:<7}", fg=_COLOURS[finding.severity])
+    severity = style(f"{finding.severity.value:<7}", fg=_COLOURS[finding.severity])
     return f"{severity} {finding.code}: {finding.message}{times}"

@@ -9,6 +9,7 @@ import click
 
 from harness.cli.frame import Group, Output, inventory_option, root_option
 from harness.cli.probing.fidelity import fidelity
+from harness.cli.terminal import echo
 from joulefleet.errors import EXIT_FAILED
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
             files, root, resume=given["resume"], stop=stop, listener=listener, outputs=OUTPUTS
         )
     if outcome.failed:
-        click.echo(f"to try failed rounds again: {files.command(outcome.path)}", err=True)
+        echo(f"to try failed rounds again: {files.command(outcome.path)}", err=True)
     return _show_run(outcome.path, root, given)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output, columns, run_argument
+from joulefleet.printable import csv_text
 
 if TYPE_CHECKING:
     from harness.probing.fidelity_model import ComparedWork, Distribution, PredictionFidelity
@@ -105,12 +104,8 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _csv(found: PredictionFidelity) -> str:
-    text = io.StringIO()
     rows = [{**one.row(), "origin": found.origin.value} for one in found.compared]
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(rows[0], (row.values() for row in rows))
 
 
 def _lines(found: PredictionFidelity) -> list[str]:

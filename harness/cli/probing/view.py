@@ -12,8 +12,8 @@ from harness.cli.frame import columns
 from harness.cli.profile.view import digits
 from harness.probing.cost_rows import cost_rows
 from harness.probing.formula import COUNTED
-from joulefleet.interval import Interval
-from power.profile import Quantity
+from joulefleet.interval import ALIKE, Interval
+from power.profile import EnergyKind, Quantity
 
 if TYPE_CHECKING:
     from harness.probing.predict import PredictedCell, Prediction
@@ -92,7 +92,7 @@ def validation_lines(found: Validation) -> list[str]:
         f"{plan.task} with {plan.backend}, {plan.local_epochs} local epochs, {found.energy} energy, "
         f"{plan.keep} choice, on the bench [{found.origin.value}]"
     )
-    lines = [title, _table(row for cell in found.cells for row in _measured_rows(cell))]
+    lines = [title, _table(row for cell in found.cells for row in _measured_rows(cell, found.energy))]
     for cell in found.cells:
         honest = cell.savings[Accounting.HONEST]
         lines.append(
@@ -129,8 +129,8 @@ def _predicted_rows(cell: PredictedCell) -> Iterator[Row]:
         yield ["", accounting.value, *totals, *shares, "" if i else _mean(cell.probing_wait_j)]
 
 
-def _measured_rows(cell: MeasuredCell) -> Iterator[Row]:
-    for i, row in enumerate(cost_rows(cell)):
+def _measured_rows(cell: MeasuredCell, energy: EnergyKind) -> Iterator[Row]:
+    for i, row in enumerate(cost_rows(cell, energy)):
         name, share = {
             "bench": (row.counted, _share),
             "formula": ("  predicted", _range),
@@ -161,8 +161,12 @@ def _percent(share: Interval) -> str:
 
 def _share(share: Interval) -> str:
     """Percent with half of its interval; without one it says so."""
-    known = f"± {50 * (share.high - share.low):.1f}" if share.known else "(no interval)"
-    return f"{_percent(share)} {known}"
+    if not share.known:
+        return f"{_percent(share)} (no interval)"
+    below, above = share.mean - share.low, share.high - share.mean
+    if abs(above - below) <= ALIKE * (above + below) / 2:
+        return f"{_percent(share)} ± {50 * (above + below):.1f}"
+    return f"{_percent(share)} [{100 * share.low:z.1f}, {100 * share.high:z.1f}]"
 
 
 def _range(share: Interval, places: int = 0) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Group, Output, root_option, run_argument
+from harness.cli.frame import Group, Output, root_option
 
 if TYPE_CHECKING:
     from harness.profiles.library import Stored
+    from power.profile import StatedSpread
 
 _root = root_option()
 
@@ -21,19 +22,69 @@ def profile() -> None:
 
 
 @profile.command("build")
-@run_argument
-def build(run: Path) -> Output:
-    """Build the profiles of RUN from its captures; they are stored in the run."""
+@_root
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option(
+    "--between-sessions",
+    "spread",
+    metavar="SHARE",
+    help="Standard deviation between sessions over the mean, such as 3%; for fewer than three sessions.",
+)
+@click.option("--source", help="Where that number comes from; profiles show it.")
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Of the meter, instead of what its recordings say; gives further profiles, and changes none.",
+)
+@click.option("--device", default="", help="Whose meter that is, where the calibration fits several.")
+def build(
+    root: Path,
+    runs: tuple[str, ...],
+    spread: str | None,
+    source: str | None,
+    calibration: Path | None,
+    device: str,
+) -> Output:
+    """Build the profiles of RUN from its captures; they are stored in the run.
+
+    From several runs each profile rests on the captures of all. These, and profiles with a stated spread, go
+    to a run of their own.
+    """
     from harness.cli.profile.view import summary_text
     from harness.profiles.library import build_run_profiles
     from joulefleet.errors import EXIT_DATA_QUALITY
+    from joulefleet.runstore import find_run
+    from power.calibrate import load_calibration
 
-    built = build_run_profiles(run)
+    built = build_run_profiles(
+        *(find_run(root, run) for run in runs),
+        stated_spread=_stated(spread, source),
+        calibration=None if calibration is None else load_calibration(calibration),
+        device=device,
+    )
     lines = [summary_text(built.profiles)] if built.profiles else []
     lines += [f"stored in {stored.place}" for stored in built.profiles]
     lines += [f"no profile of {problem}" for problem in built.problems]
     data = {"profiles": [_data(stored) for stored in built.profiles], "problems": list(built.problems)}
-    return Output(data, "\n".join(lines), exit_code=EXIT_DATA_QUALITY if built.problems else 0)
+    return Output(data, lines, exit_code=EXIT_DATA_QUALITY if built.problems else 0)
+
+
+def _stated(spread: str | None, source: str | None) -> StatedSpread | None:
+    """``3%`` or ``0.03``, with its source."""
+    from joulefleet.config import validate
+    from power.profile import StatedSpread
+
+    if spread is None and source is None:
+        return None
+    if spread is None or not source:
+        raise click.UsageError(
+            "--between-sessions and --source belong together: say where the number is from"
+        )
+    try:
+        share = float(spread.removesuffix("%")) / (100 if spread.endswith("%") else 1)
+    except ValueError:
+        raise click.UsageError(f"--between-sessions: {spread!r} is neither 3% nor 0.03") from None
+    return validate({"relative_sd": share, "source": source}, StatedSpread, name="--between-sessions")
 
 
 @profile.command("list")
@@ -63,7 +114,7 @@ def list_profiles(root: Path, reference: bool, task: str | None) -> Output:
         fleet = [Stored(found, None) for found in reference_fleet(task)] if reference else []
         return [{**_key(stored), "place": stored.place} for stored in [*own, *fleet]]
 
-    return Output(data, "\n".join(lines))
+    return Output(data, lines)
 
 
 @profile.command("show")
@@ -173,6 +224,7 @@ def _key(stored: Stored) -> dict[str, Any]:
         "dataset": found.dataset,
         "backend": found.backend,
         "origin": found.origin.value,
+        "sessions": found.sessions,
         "epoch_duration_s": found.epoch.duration_s.model_dump(),
         "epoch_gross_j": found.epoch.gross_j.model_dump(),
     }

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness.cli.frame import columns
+from harness.cli.terminal import block
+from joulefleet.interval import Scale
 from power import DeviceProfile
 from power.profile import PhaseCost, Quantity
 
@@ -19,6 +21,8 @@ SHOWN_AS_FACTOR = 1.5
 SMALLEST_SHOWN = 5e-4
 """Half widths below this share of the mean are not worth their digits on a terminal."""
 
+STARRED = "* fewer than three sessions: the spread between days is not in these intervals"
+
 NAMES = {
     "probe": "probe epoch",
     "epoch": "later epoch",
@@ -28,7 +32,7 @@ NAMES = {
 }
 
 
-def number(quantity: Quantity | None) -> str:
+def number(quantity: Quantity | None, scale: Scale = Scale.LOG) -> str:
     """``2.431±0.012``; a factor for predictions; three digits where nothing is known of the error."""
     if quantity is None:
         return "-"
@@ -40,9 +44,7 @@ def number(quantity: Quantity | None) -> str:
         return digits(mean, 3)
     if width < abs(mean) * SMALLEST_SHOWN or not width:
         return digits(mean, 4)
-    # Two digits of the half width, and the mean to the same place.
-    places = max(0, 1 - math.floor(math.log10(width)))
-    return f"{mean:.{places}f}±{width:.{places}f}"
+    return quantity.on(scale).plus_minus("±")
 
 
 def digits(value: float, count: int) -> str:
@@ -55,13 +57,22 @@ def digits(value: float, count: int) -> str:
 
 def summary_text(found: Sequence[Stored]) -> str:
     """One line per profile."""
-    right = ("epoch s", "epoch J", "n")
+    right = ("epoch s", "epoch J", "n", "sessions")
     rows = []
     for stored in found:
         p = stored.profile
-        costs = [number(p.epoch.duration_s), number(p.epoch.gross_j), str(p.epoch.duration_s.n or "-")]
+        costs = [number(p.epoch.duration_s), number(p.epoch.gross_j), *_repeats(p.epoch.duration_s)]
         rows.append([p.device, p.task, p.backend, *costs, p.origin.value])
-    return columns(["device", "task", "backend", *right, "origin"], rows, right)
+    table = columns(["device", "task", "backend", *right, "origin"], rows, right)
+    starred = any(row[-2].endswith("*") for row in rows)
+    return block([*table.splitlines(), STARRED]) if starred else table
+
+
+def _repeats(quantity: Quantity) -> list[str]:
+    """Repetitions and sessions; a star where the spread between sessions is in no interval."""
+    if quantity.sessions is None:
+        return [str(quantity.n or "-"), "-"]
+    return [str(quantity.n), f"{quantity.sessions}{'' if quantity.session_sd_from else '*'}"]
 
 
 def profile_lines(stored: Stored) -> list[str]:
@@ -73,6 +84,10 @@ def profile_lines(stored: Stored) -> list[str]:
         _phases(p),
     ]
     lines += _powers(p)
+    spread = p.epoch.duration_s
+    if spread.session_sd is not None and spread.session_sd_from is not None and spread.mean:
+        share = spread.session_sd / spread.mean
+        lines.append(f"sessions differ by {share:.2%} in the time of an epoch ({spread.session_sd_from})")
     lines += [_curve(p)] if p.load_curve else []
     lines += [_levels(p)] if p.load_levels else []
     return lines + _remarks(stored)
@@ -92,15 +107,21 @@ def _work(p: DeviceProfile) -> str:
 
 
 def _phases(p: DeviceProfile) -> str:
-    right = ("seconds", "gross J", "net J", "n", "bytes")  # marginal is net where nothing runs beside
+    right = (
+        "seconds",
+        "gross J",
+        "net J",
+        "n",
+        "sessions",
+        "bytes",
+    )  # marginal is net where nothing runs beside
     rows = []
     for key, name in NAMES.items():
         cost: PhaseCost | None = getattr(p, key)
         if cost is not None:
             size = getattr(cost, "bytes", None)
-            repeats = str(cost.duration_s.n or "-")
-            values = [number(q) for q in (cost.duration_s, cost.gross_j, cost.net_j)]
-            rows.append([name, *values, repeats, "" if size is None else f"{size:,}"])
+            values = [number(cost.duration_s), number(cost.gross_j), number(cost.net_j, Scale.LINEAR)]
+            rows.append([name, *values, *_repeats(cost.duration_s), "" if size is None else f"{size:,}"])
     return columns(("phase", *right), rows, right)
 
 
@@ -134,7 +155,8 @@ def _levels(p: DeviceProfile) -> str:
         name = "nothing" if level.kind == "none" else f"{level.kind} {level.load:.0%}"
         alone = "" if level.kind == "none" else number(level.load_only_power_w)
         cost = level.epoch
-        values = [number(q) for q in (cost.duration_s, cost.gross_j, cost.net_j, cost.marginal_j)]
+        values = [number(cost.duration_s), number(cost.gross_j)]
+        values += [number(q, Scale.LINEAR) for q in (cost.net_j, cost.marginal_j)]
         rows.append([name, alone, *values])
     return columns(("beside", *right), rows, right)
 
@@ -150,5 +172,7 @@ def _remarks(stored: Stored) -> list[str]:
         instrument = p.provenance.instrument
         emulated = " (emulated)" if instrument.emulated else ""
         lines.append(f"instrument: {instrument.kind} {instrument.serial}{emulated}".rstrip())
+    if p.provenance.calibration_sha256 is not None:
+        lines.append(f"calibration: sha256 {p.provenance.calibration_sha256[:12]}")
     lines.append(f"from: {stored.place}")
     return lines

@@ -178,8 +178,7 @@ def export(folder: Path, out: Path) -> Output:
 
     found = TraceSet(folder)
     counts = export_csv(found, out, found.record.provenance)
-    text = "\n".join(f"{out / name}: {rows:,} rows" for name, rows in counts.items())
-    return Output(counts, text)
+    return Output(counts, [f"{out / name}: {rows:,} rows" for name, rows in counts.items()])
 
 
 def _about(trace: InteractionTrace) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from emulator.compare.load import compare_emulations
-from emulator.round.outcome import Accounting, Fate
+from emulator.round.outcome import COSTS, Accounting, Fate
 from emulator.runs.emulation import emulate
 from emulator.runs.result import Result, load_result
 from emulator.runs.tables import clients_schema
@@ -124,7 +124,10 @@ def test_rounds_are_stored_like_those_of_the_emulator(done: Result, tmp_path: Pa
         fast = scenario.trainer.model_copy(update={"workers": 1})
         selector = done.record.scenario.selector
         emulated = emulate(run, scenario.model_copy(update={"trainer": fast, "selector": selector}), 0)
-    assert list(done.rounds.columns) == list(emulated.rounds.columns)
+    bounds = ["n_unknown", *(f"known_{w}_{a.value}" for w in ("time_s", "energy_j") for a in Accounting)]
+    shared = [name for name in done.rounds.columns if name not in bounds]
+    assert shared == list(emulated.rounds.columns)
+    assert set(bounds) <= set(done.rounds.columns)
     assert read_table(done.path, "clients").schema.equals(clients_schema())
     assert done.record.rounds == 2
     assert list(done.rounds["round"]) == [1, 2]
@@ -140,7 +143,7 @@ def test_what_a_round_cost_is_what_its_captures_say(done: Result) -> None:
         for part in record.parts:
             row = clients[(clients["round"] == record.number) & (clients["device"] == part.client)].iloc[0]
             if part.capture_sha256 is None:
-                assert row["probe_s"] == row["probe_j"] == 0
+                assert row[list(COSTS)].isna().all(), "not nothing: nobody knows"
                 continue
             read = read_part(open_part(done.path, part), "marginal")
             assert row["probe_s"] == pytest.approx(read.readings["probe"].duration_s)
@@ -179,6 +182,16 @@ def test_a_lost_device_is_recorded_and_the_round_goes_on(done: Result) -> None:
     assert (row["n_left"], row["n_finished"]) == (1, 1)
     fates = dict(done.clients[done.clients["round"] == 2][["device", "fate"]].to_numpy())
     assert fates == {0: Fate.LEFT.value, 1: Fate.FINISHED.value}
+    assert row["n_unknown"] == 1
+    costs = [f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting]
+    table = read_table(done.path, "rounds").to_pylist()
+    assert [table[1][name] for name in ("energy_j_honest", "time_s_honest", "energy_j", "reward")] == [
+        None
+    ] * 4
+    beta = done.clients[(done.clients["round"] == 2) & (done.clients["device"] == 1)].iloc[0]
+    of_beta_j = beta[["download_j", "probe_j", "train_j", "upload_j"]].sum()
+    assert row["known_energy_j_honest"] == pytest.approx(of_beta_j)
+    assert all(table[0][f"known_{name}"] == table[0][name] for name in costs), "all of the first is known"
     aside = [read_record(p / "attempt.json", AttemptRecord) for p in (done.path / "failed").iterdir()]
     assert {r.error_type for r in aside if "alpha" in r.job} >= {"Stopped", "DeviceUnreachable"}
 
@@ -242,11 +255,25 @@ def test_the_selector_saw_what_was_reported(bench: LocalBench, done: Result) -> 
 def test_a_page_and_a_comparison(done: Result, capsys: pytest.CaptureFixture[str]) -> None:
     assert joulefleet(["report", str(done.path)]) == 0
     html = (done.path / "report.html").read_text()
-    assert "energy, selected only" in html
+    assert "energy without waiting, selected only" in html
     for accuracy in done.rounds["test_accuracy"]:
         assert f"{100 * accuracy:.4g} %" in html
+    assert "1 of 2" in html
+    assert f"&gt;= {done.rounds['known_energy_j_honest'].iloc[1]:.4g}"[:8] in html
+    capsys.readouterr()
     assert joulefleet(["compare", str(done.path), "--target", "0.3"]) == 0
-    assert "fedrank" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "warning: fedrank: of 1 participation not every cost is known" in text
+    (energy,) = [
+        line.split()
+        for line in text.split("energy per round")[1].splitlines()
+        if line.lower().startswith("fedrank")
+    ]
+    assert energy[1] == ">="
+    assert energy[-1] == "-", "no rank"
+    assert joulefleet(["compare", str(done.path), "--target", "0.3", "--json"]) == 0
+    cell = json.loads(capsys.readouterr().out)["methods"]["fedrank"]["round_energy_j"]
+    assert (cell["unknown"], cell["rank"]) == (1, None)
 
 
 def test_curves_claim_no_more_than_their_weakest_round(tmp_path: Path) -> None:
@@ -334,7 +361,10 @@ def test_the_command_plays_with_profiles_of_an_earlier_run(
     assert "registration" not in err
     (run,) = RunStore(tmp_path / "runs").list()
     assert run.state == "complete"
-    assert load_result(run.path).record.facts["registration_notes"] == notes
+    registered = load_result(run.path).record.facts["registration_notes"]
+    # The earlier run may have measured no wait; then this is said too, and nothing else.
+    unmeasured = "registered as costing nothing, since a profile lacks it: power while waiting"
+    assert registered in (notes, [*notes, unmeasured])
     (record,) = read_federated_rounds(run.path)
     assert [part.chosen for part in record.parts] == [True], "Oort chooses before anybody trains"
     if record.parts[0].capture_sha256 is not None:  # a busy machine may lose samples

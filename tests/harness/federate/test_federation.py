@@ -11,6 +11,7 @@ import pytest
 
 from device_agents.protocol import Done, ProbeDone
 from device_agents.session.agent_session import Ping
+from device_agents.session.host_times import HostTimes
 from device_agents.session.running_job import JobResult
 from emulator.round.outcome import Fate
 from harness.bench.job.attempt import Attempt, Bench
@@ -34,7 +35,8 @@ from tests.conftest import REPOSITORY
 
 SECOND_NS = 10**9
 TRAINED_S = 7
-TRAINED = JobResult("job", None, Done.model_construct(), (), {"w": np.zeros(1)})
+NEVER = HostTimes(sent_ns=0, exchanges=(), done_ns=0)
+TRAINED = JobResult("job", None, Done.model_construct(), (), {"w": np.zeros(1)}, NEVER)
 SETTINGS = 'backend = "torch"\ndevices = ["pi", "phone", "far", "left"]\n'
 
 
