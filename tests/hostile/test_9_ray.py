@@ -1,0 +1,98 @@
+"""Class 9: the network of a Ray cluster. One of our own is ours alone; tokens are not for others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emulator.scale.cluster import _ask_for_token, connected
+from joulefleet.errors import JoulefleetError, MissingExtra
+
+STRANGERS = 2 if os.environ.get("JOULEFLEET_CAMPAIGN") == "full" else 1  # each is tried for half a minute
+OWN = """
+import os, pathlib, subprocess, sys
+for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+    os.environ.pop(name, None)
+os.environ["HOME"] = sys.argv[1]
+from emulator.scale.cluster import connected
+def mine(pid):
+    todo, found = [pid], {pid}
+    while todo:
+        for task in pathlib.Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            for child in map(int, task.read_text().split()):
+                found.add(child); todo.append(child)
+    return found
+with connected(num_cpus=1, object_store_memory=100 * 2**20):
+    import ray
+    ray.get(ray.remote(lambda: 1).remote())
+    inodes = set()
+    for pid in mine(os.getpid()):
+        for fd in pathlib.Path(f"/proc/{pid}/fd").glob("*"):
+            try:
+                target = os.readlink(fd)
+            except OSError:
+                continue
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    for name in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            cells = line.split()
+            if cells[3] == "0A" and cells[9] in inodes:
+                print("LISTENS", cells[1].split(":")[0])
+    print("MODE", os.environ["RAY_AUTH_MODE"], len(os.environ["RAY_AUTH_TOKEN"]))
+    address = ray.get_runtime_context().gcs_address
+    other = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
+    code = f"import ray; ray.init(address={address!r}, logging_level=50); print('IN')"
+    for extra in ({}, {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64})[: int(sys.argv[2])]:
+        command, env = [sys.executable, "-c", code], {**other, **extra}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+        print("STRANGER", done.returncode != 0, "IN" in done.stdout)
+"""
+
+
+@pytest.mark.campaign
+def test_a_cluster_of_our_own_listens_on_loopback_and_asks_for_a_token(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    done = subprocess.run(
+        [sys.executable, "-c", OWN, str(tmp_path), str(STRANGERS)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    listening = {line[1] for line in lines if line[0] == "LISTENS"}
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert listening, done.stderr
+    assert listening <= loopback
+    assert ["MODE", "token", "64"] in lines
+    assert [line for line in lines if line[0] == "STRANGER"] == [["STRANGER", "True", "False"]] * STRANGERS
+    assert not (tmp_path / ".ray").exists()  # no token is left in the home
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604])
+def test_a_token_that_others_can_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = tmp_path / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("secret")
+    token.chmod(mode)
+    with pytest.raises(JoulefleetError, match="others can read"):
+        _ask_for_token(own=False)
+    token.chmod(0o600)
+    _ask_for_token(own=False)
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    monkeypatch.delenv("RAY_AUTH_MODE")
+
+
+def test_a_ray_without_authentication_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "__version__", "2.51.2")
+    with pytest.raises(MissingExtra, match="no authentication"), connected():
+        pass
+    assert not ray.is_initialized()

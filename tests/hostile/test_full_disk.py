@@ -1,0 +1,83 @@
+"""A disk that fills up under every command that writes: it says so, nothing is half, nothing is lost."""
+
+import os
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import FULL_COUNTS, missing
+from tests.hostile.test_kill import Kept, call, kept, leftovers, untouched
+from tests.hostile.writing_commands import COMMANDS
+
+__all__ = ["kept"]  # a fixture
+
+PAGE = 4096
+A_FEW = ("traces flatten", "export parquet", "emulate")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(place)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        missing("a small file system cannot be mounted here (needs root)")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Take all room but this many bytes."""
+    ballast = disk / "ballast"
+    free = os.statvfs(disk).f_bavail * PAGE
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(PAGE, free - leave))
+    return ballast
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", COMMANDS if FULL_COUNTS else A_FEW)
+def test_a_disk_that_fills_up(
+    name: str,
+    kept: Kept,
+    tmp_path: Path,
+    disk: Path,
+    campaign_count: Callable[[int, int], int],
+    record_property: Callable[[str, object], None],
+) -> None:
+    mortal, inputs = kept
+    command = COMMANDS[name]
+    place = disk / "whole"
+    command.prepare(place, inputs)
+    used = os.statvfs(disk).f_bavail
+    assert call(mortal, command.arguments.split(), place).code == 0
+    needs = (used - os.statvfs(disk).f_bavail) * PAGE
+    whole, stays = command.results(place), leftovers(place)
+    rng = random.Random(name)
+    refused = 0
+    for i in range(campaign_count(1, 6)):
+        place = disk / str(i)
+        command.prepare(place, inputs)
+        ballast = fill(disk, leave=rng.randrange(0, max(PAGE, needs), PAGE))
+        full = call(mortal, command.arguments.split(), place)
+        assert "Traceback" not in full.err
+        assert "unexpected" not in full.err, full.err
+        found = command.results(place)
+        assert found.items() <= whole.items(), "half a result looks whole"
+        if full.code:
+            assert "no space left" in full.err, full.err
+            refused += 1
+        else:
+            assert found == whole, "it says that all went well"
+        untouched(place, inputs, command)
+        ballast.unlink()
+        again = call(mortal, command.again(place), place)
+        assert found == whole or again.code == 0, again.err
+        assert command.results(place) == whole
+        assert leftovers(place) == stays
+        subprocess.run(["rm", "-rf", str(place)], check=True)
+    record_property("refused", refused)
+    record_property("tries", campaign_count(1, 6))

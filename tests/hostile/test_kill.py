@@ -1,0 +1,99 @@
+"""kill -9 at random moments: what was finished stays, half a result is none, going on gives the same."""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.campaign import Batches
+from tests.conftest import FULL_COUNTS
+from tests.hostile.mortal import Ended, Mortal
+from tests.hostile.writing_commands import BENCH, COMMANDS, Results, Writing, keep
+
+Kept = tuple[Mortal, Path]
+A_FEW = ("traces synth", "profile build", "export csv", "emulate")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    base = tmp_path_factory.mktemp("mortal")
+    (base / "notes").mkdir()
+    with Mortal(base / "notes") as mortal:
+        keep(base / "kept", mortal.run)
+        yield mortal, base / "kept"
+
+
+def arguments(words: list[str], place: Path) -> list[str]:
+    runs = sorted((place / "runs").iterdir()) if BENCH in words else []
+    return [str(runs[0]) if word == BENCH else word for word in words]
+
+
+def call(mortal: Mortal, words: list[str], place: Path, **more: float) -> Ended:
+    return mortal.run(arguments(words, place), place, **more)  # type: ignore[arg-type]
+
+
+def untouched(place: Path, kept: Path, command: Writing) -> None:
+    """What was there before, byte for byte."""
+    for name in command.needs:
+        for one in (kept / name).rglob("*"):
+            if one.is_file() and one.name not in (".lock", "run.json"):
+                assert (place / one.relative_to(kept)).read_bytes() == one.read_bytes(), one
+
+
+def leftovers(place: Path) -> list[str]:
+    """What is no result. A second name of one, not yet taken away, takes no room and nobody reads it."""
+    found = [one for one in place.rglob("*") if one.name != ".lock"]
+    hidden = [one for one in found if one.name.startswith(".") or one.name.endswith((".tmp", ".arrows"))]
+    return sorted(one.name for one in hidden if one.is_dir() or one.stat().st_nlink == 1)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", COMMANDS if FULL_COUNTS else A_FEW)
+def test_killed_at_random_moments(
+    name: str,
+    kept: Kept,
+    tmp_path: Path,
+    campaign_count: Callable[[int, int], int],
+    record_property: Callable[[str, object], None],
+) -> None:
+    mortal, inputs = kept
+    command = COMMANDS[name]
+    command.prepare(tmp_path / "whole", inputs)
+    uninterrupted = call(mortal, command.arguments.split(), tmp_path / "whole")
+    assert uninterrupted.code == 0, uninterrupted.err
+    whole = command.results(tmp_path / "whole")
+    assert whole
+    stays = leftovers(tmp_path / "whole")
+    batches = Batches(f"kill-{name.replace(' ', '-')}", campaign_count(2, 10))
+    for i in batches:
+        rng = random.Random(f"{name} {i}")
+        place = tmp_path / str(i)
+        command.prepare(place, inputs)
+        before = rng.randint(1, uninterrupted.operations) if i % 2 == 0 else 0
+        after_s = rng.uniform(0.0, uninterrupted.seconds) if i % 2 else 0.0
+        where = f"killed before operation {before} of {uninterrupted.operations}, or after {after_s:.3f} s"
+        killed = call(mortal, command.arguments.split(), place, before=before, after_s=after_s)
+        assert killed.code in (0, -9), killed.err
+        found = command.results(place)
+        assert found.items() <= whole.items(), f"half a result looks whole, {where}"
+        untouched(place, inputs, command)
+        goes_on(mortal, command, place, found, whole, where)
+        assert leftovers(place) == stays, where
+        untouched(place, inputs, command)
+        batches.counts["kills"] += killed.code == -9
+        batches.counts["over before it was killed"] += killed.code == 0
+        batches.counts["killed when something was finished"] += bool(found) and killed.code == -9
+    for fact, value in batches.facts().items():
+        record_property(fact, value)
+
+
+def goes_on(
+    mortal: Mortal, command: Writing, place: Path, found: Results, whole: Results, where: str
+) -> None:
+    """The same command, or its resume, comes to the result of one that nobody killed."""
+    again = call(mortal, command.again(place), place)
+    if found != whole:
+        assert again.code == 0, f"{where}: {again.err}"
+    assert "Traceback" not in again.err
+    assert command.results(place) == whole, where

@@ -1,0 +1,151 @@
+"""The commands that write, each with what counts as its finished result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emulator.runs.result import is_finished
+from joulefleet.runstore import RunStore
+from tests.harness.stored_bench import stored_bench
+
+SCENARIO = """
+name = "small"
+[fleet]
+devices = 12
+[protocol]
+rounds = 3
+k = 3
+[trainer]
+kind = "surrogate"
+"""
+EMULATE = "emulate small.toml --selector fedavg,oort --seeds 0-1 --root runs"
+EXPERIMENT = "experiment run probing --preset smoke --seeds 0 --variant candidates-8 --root runs"
+VOLATILE = {
+    "created_utc",
+    "ended_utc",
+    "run_id",
+    "command",
+    "sources",
+    "duration_s",
+    "elapsed_s",
+    "exported_utc",
+}
+"""Of records: when, and by which call."""
+
+Results = dict[str, str]
+
+
+def hashed(path: Path) -> str:
+    """Of what a file says, but for when it was made."""
+    if path.name in ("overhead.parquet", "report.html"):  # how long things took
+        return "there"
+    content = path.read_bytes()
+    if path.suffix == ".json":
+        content = json.dumps(_lasting(json.loads(content)), sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _lasting(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _lasting(v) for k, v in value.items() if k not in VOLATILE and not k.endswith("_s")}
+    return [_lasting(one) for one in value] if isinstance(value, list) else value
+
+
+def folder(name: str) -> Callable[[Path], Results]:
+    """A result that is a folder: if it is there it is whole."""
+
+    def results(place: Path) -> Results:
+        files = sorted(one for one in (place / name).rglob("*") if one.is_file())
+        whole = {str(one.relative_to(place)): hashed(one) for one in files}
+        return {name: json.dumps(whole)} if (place / name).exists() else {}
+
+    return results
+
+
+def file(name: str) -> Callable[[Path], Results]:
+    return lambda place: {name: hashed(place / name)} if (place / name).exists() else {}
+
+
+def profiles(place: Path) -> Results:
+    (run,) = (place / "runs").iterdir()
+    return {one.name: hashed(one) for one in (run / "profiles").glob("[!.]*")}
+
+
+def page(place: Path) -> Results:
+    (run,) = (place / "runs").iterdir()
+    return {one: hashed(run / one) for one in ("report.html", "junit.xml") if (run / one).exists()}
+
+
+def emulations(place: Path) -> Results:
+    """Each emulation that has a record; and of a run that says it is complete, its tables and page."""
+    found: Results = {}
+    for run in RunStore(place / "runs").list():
+        for record in sorted(one for one in run.path.rglob("emulation.json") if is_finished(one.parent)):
+            tables = sorted(record.parent.glob("*.parquet"))
+            assert len(tables) == 3, f"{record} without its tables"
+            name = str(record.parent.relative_to(run.path))
+            found[name] = json.dumps([hashed(one) for one in tables])
+        if run.state == "complete":
+            found["complete"] = "yes"
+            assert list(run.path.rglob("*.arrows")) == []
+    return found
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A command, what it needs, and its results."""
+
+    arguments: str
+    results: Callable[[Path], Results]
+    needs: tuple[str, ...] = ()
+    resume: str = ""
+
+    def prepare(self, place: Path, kept: Path) -> None:
+        place.mkdir()
+        for name in self.needs:
+            source = kept / name
+            if source.is_dir():
+                shutil.copytree(source, place / name, symlinks=True)
+            else:
+                shutil.copy(source, place / name)
+
+    def again(self, place: Path) -> list[str]:
+        """How its user goes on after it was killed."""
+        store = RunStore(place / "runs")
+        runs = store.list() if self.resume and (place / "runs").is_dir() else []
+        if not runs or runs[-1].state == "complete":
+            return self.arguments.split()
+        return self.resume.format(run=runs[-1].path).split()
+
+
+BENCH = "RUN"
+COMMANDS = {
+    "traces synth": Writing("traces synth --users 5 --days 2 --out made", folder("made")),
+    "traces import": Writing("traces import csv csv --out made", folder("made"), ("csv",)),
+    "traces export": Writing("traces export set --out made", folder("made"), ("set",)),
+    "traces flatten": Writing("traces flatten set --out made", folder("made"), ("set",)),
+    "traces fit": Writing("traces fit set --out made.json", file("made.json"), ("set",)),
+    "profile build": Writing(f"profile build {BENCH}", profiles, ("runs",)),
+    "export csv": Writing(f"export {BENCH} --format csv --out made", folder("made"), ("runs",)),
+    "export parquet": Writing(f"export {BENCH} --format parquet --out made", folder("made"), ("runs",)),
+    "export perfetto": Writing(f"export {BENCH} --format perfetto --out made", file("made"), ("runs",)),
+    "export junit": Writing(f"export {BENCH} --format junit --out made.xml", file("made.xml"), ("runs",)),
+    "report": Writing(f"report {BENCH}", page, ("runs",)),
+    "emulate": Writing(EMULATE, emulations, ("small.toml",), "emulate --resume {run}"),
+    "experiment": Writing(EXPERIMENT, emulations, (), EXPERIMENT + " --resume"),
+}
+
+
+def keep(place: Path, command: Callable[[list[str], Path], object]) -> None:
+    """Make what the commands need."""
+    place.mkdir()
+    (place / "small.toml").write_text(SCENARIO)
+    stored_bench(place / "runs")
+    command(["traces", "synth", "--users", "5", "--days", "2", "--out", "set"], place)
+    command(["traces", "export", "set", "--out", "csv"], place)
