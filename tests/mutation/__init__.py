@@ -1,0 +1,1 @@
+"""Changes the code at random places and asks whether a test notices: `make mutate`."""

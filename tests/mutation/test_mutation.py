@@ -1,0 +1,128 @@
+"""The mutation run itself: which changes it makes, and that survivors and killed ones are told apart."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.mutation.mutants import mutants_of
+from tests.mutation.record import page, summary
+from tests.mutation.targets import MODULES, TESTS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+MODULE = '''
+"""A docstring with 1 + 1."""
+LIMIT = 10
+
+class Scale:
+    def of(self, values: list[int], *, factor: int = 2) -> float:
+        """Also 2 > 1."""
+        if not values:
+            raise ValueError(f"nothing of {LIMIT + 1}")
+        return max(v * factor for v in values if v < LIMIT)
+'''
+
+TEST = """
+from module import Scale
+
+def test_scale():
+    assert Scale().of([1, 2, 12]) == 4
+"""
+
+TRIAL = """
+import json
+from pathlib import Path
+from tests.mutation import trial
+from tests.mutation.mutants import mutants_of
+
+found = {}
+
+def body(loop):
+    for mutant in mutants_of(Path.cwd(), "module.py"):
+        if mutant.function:
+            found[mutant.key] = trial.try_in_fork(loop, mutant, [("test_module.py::test_scale", 0.1)])[0]
+        else:
+            found[mutant.key] = trial.try_in_new_process(mutant, [("test_module.py::test_scale", 0.1)])[0]
+
+trial.collect(["test_module.py"], body)
+Path("found.json").write_text(json.dumps(found))
+"""
+
+
+def test_mutants_are_changes_that_a_test_should_notice(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(MODULE)
+    found = mutants_of(tmp_path, "module.py")
+    assert [(m.function, m.was, m.now) for m in found] == [
+        (None, "10", "11"),
+        (None, "10", "20"),
+        (None, "2", "3"),
+        (None, "2", "4"),
+        ("Scale.of", "not values", "values"),
+        ("Scale.of", "raise ValueError(f'nothing of {LIMIT + 1}')", "pass"),
+        (
+            "Scale.of",
+            "max((v * factor for v in values if v < LIMIT))",
+            "min((v * factor for v in values if v < LIMIT))",
+        ),
+        (
+            "Scale.of",
+            "(v * factor for v in values if v < LIMIT)",
+            "(v * factor for v in list(values)[:1] if v < LIMIT)",
+        ),
+        ("Scale.of", "(v * factor for v in values if v < LIMIT)", "(v * factor for v in values)"),
+        ("Scale.of", "v * factor", "v / factor"),
+        ("Scale.of", "v < LIMIT", "v <= LIMIT"),
+        ("Scale.of", "v < LIMIT", "v >= LIMIT"),
+    ]
+    for mutant in found:
+        compile(mutant.apply(), "module.py", "exec")
+
+
+def test_killed_and_survivors_are_told_apart(tmp_path: Path) -> None:
+    """Of a module with one weak test: nobody looks at an empty list, at 10, or at the limit's value."""
+    work = tmp_path / "work"
+    work.mkdir()
+    for name, text in (("module.py", MODULE), ("test_module.py", TEST), ("trial.py", TRIAL)):
+        (work / name).write_text(text)
+    (work / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    environment = {**os.environ, "PYTHONPATH": f"{work}:{REPOSITORY}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "trial.py"], cwd=work, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((work / "found.json").read_text())
+    survived = [key.partition(": ")[2] for key, outcome in found.items() if outcome == "survived"]
+    assert survived == [
+        "10 -> 11",
+        "raise ValueError(f'nothing of {LIMIT + 1}') -> pass",
+        "v < LIMIT -> v <= LIMIT",
+    ]
+    assert set(found.values()) == {"survived", "killed"}
+    assert (work / "module.py").read_text() == MODULE
+
+
+def test_equivalent_mutants_do_not_count_and_what_was_not_run_is_said(tmp_path: Path) -> None:
+    (tmp_path / "power").mkdir()
+    module = MODULES[0]
+    (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / module).write_text(MODULE)
+    sample = mutants_of(tmp_path, module)[:5]
+    outcomes = ("killed", "timeout", "survived", "survived")
+    known = {
+        mutant.key: {"key": mutant.key, "module": module, "line": mutant.line, "outcome": outcome}
+        for mutant, outcome in zip(sample, outcomes, strict=False)
+    }
+    facts = summary(sample, known, {sample[2].key: "nobody can tell"})
+    counts = {name: facts[name] for name in ("sampled", "run", "killed", "survived", "equivalent")}
+    assert counts == {"sampled": 5, "run": 4, "killed": 2, "survived": 1, "equivalent": 1}
+    assert facts["killed_share"] == 0.6667
+    text = page({"seed": 1, "date": "today", **facts})
+    assert "4 of 5 run" in text
+    assert "not reached" in text
+    assert "nobody can tell" in text
+
+
+def test_what_is_mutated_and_asked_is_there() -> None:
+    assert [name for name in (*MODULES, *TESTS) if not (REPOSITORY / name).exists()] == []

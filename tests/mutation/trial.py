@@ -1,0 +1,263 @@
+"""Runs inside a scratch copy: collects the tests once, and forks for every mutant.
+
+In the fork the code of the mutated function is replaced, so that a mutant costs no more than the tests that
+reach it. What is evaluated on import is tried in a new process from a mutated file.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+
+from tests.mutation.mutants import Mutant
+
+MOST_TESTS_S = 8.0
+"""Seconds of a processor for one mutant: cheap tests first, those beyond this are not asked."""
+
+
+@dataclass(slots=True)
+class Reached:
+    """What a test did on the code as it is.
+
+    Attributes:
+        passed: Those that fail without any mutant say nothing.
+        cpu_s: Seconds of a processor.
+        functions: Of the mutated modules, as ``module::function``.
+    """
+
+    passed: bool
+    cpu_s: float
+    functions: list[str] = field(default_factory=list)
+
+
+class Loop:
+    """A plugin that takes the place of pytest's own loop over the tests."""
+
+    def __init__(self, body: Callable[[Loop], None]) -> None:
+        self._body = body
+        self.items: dict[str, pytest.Item] = {}
+        self._failed = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        from hypothesis import settings  # after pytest's own import of it, which rewrites assertions
+
+        settings.register_profile("mutation", derandomize=True, database=None, deadline=None)
+        settings.load_profile("mutation")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self.items = {item.nodeid: item for item in session.items}
+        self._body(self)
+        return True
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed |= report.failed
+
+    def passes(self, item: pytest.Item, following: pytest.Item | None) -> bool:
+        """Runs one test."""
+        self._failed = False
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        return not self._failed
+
+
+def collect(tests: list[str], body: Callable[[Loop], None]) -> None:
+    """Collects tests in this process and hands them over."""
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=0", "--basetemp", "../tmp"]
+    pytest.main([*options, *tests], plugins=[Loop(body)])
+
+
+def reach(loop: Loop, modules: set[str], write: Callable[[str, Reached], None]) -> None:
+    """Runs every test once and tells which functions of the modules it entered."""
+    root, entered = f"{Path.cwd()}/", set[CodeType]()
+
+    def on_call(frame: Any, _event: str, _arg: object) -> None:
+        entered.add(frame.f_code)
+
+    for item in loop.items.values():
+        entered.clear()
+        start_s = sum(os.times()[:4])
+        threading.settrace(on_call)  # type: ignore[arg-type]
+        sys.settrace(on_call)  # type: ignore[arg-type]
+        try:
+            passed = loop.passes(item, None)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
+        names = {(code.co_filename.removeprefix(root), _outermost(code)) for code in entered}
+        found = sorted(f"{module}::{name}" for module, name in names if module in modules)
+        write(item.nodeid, Reached(passed, sum(os.times()[:4]) - start_s, found))
+
+
+def _outermost(code: CodeType) -> str:
+    return code.co_qualname.split(".<locals>")[0]
+
+
+Timed = list[tuple[str, float]]
+"""Tests, and the seconds of a processor that each takes."""
+
+
+def try_in_fork(loop: Loop, mutant: Mutant | None, tests: Timed) -> tuple[str, str | None]:
+    """``killed``, ``timeout``, ``survived`` or ``error``, and the test; None is the code as it is."""
+
+    def body(pipe: int) -> None:
+        if mutant is not None:
+            replace_code(mutant)
+        _run(loop, tests, lambda said: os.write(pipe, said.encode()))
+
+    return _outcome(in_fork(body, 60.0 + 4.0 * sum(cpu_s for _, cpu_s in tests)))
+
+
+def _run(loop: Loop, tests: Timed, say: Callable[[str], object]) -> None:
+    """Runs tests until one fails or takes far longer than it should."""
+    for name, cpu_s in tests:
+        say(f"{name}\ttimeout\n")  # what holds if this process ends now
+        signal.setitimer(signal.ITIMER_PROF, 5.0 + 4.0 * cpu_s)
+        try:
+            passed = name in loop.items and loop.passes(loop.items[name], None)
+        except BaseException:  # whatever a mutant lets out
+            passed = False
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        if not passed:
+            say(f"{name}\tkilled\n")
+            return
+    say("\tsurvived\n")
+
+
+def in_fork(body: Callable[[int], None], cpu_s: float) -> str:
+    """What the body wrote to its pipe before it ended, or was ended."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            os.close(reading)
+            limit(cpu_s)
+            body(writing)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    try:
+        return _read(reading, time.monotonic() + 60.0 + 30.0 * cpu_s)
+    finally:
+        os.close(reading)
+        for stop in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError):
+                stop(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _read(pipe: int, until_s: float) -> str:
+    said = b""
+    while (left_s := until_s - time.monotonic()) > 0 and select.select([pipe], [], [], left_s)[0]:
+        part = os.read(pipe, 65536)
+        if not part:
+            break
+        said += part
+    return said.decode()
+
+
+def limit(cpu_s: float) -> None:
+    """A mutant may loop, or ask for all memory."""
+    resource.setrlimit(resource.RLIMIT_CPU, (round(cpu_s) + 1, round(cpu_s) + 2))
+    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+
+
+def _outcome(said: str) -> tuple[str, str | None]:
+    test, _, outcome = said.strip("\n").rpartition("\n")[2].partition("\t")
+    return outcome or "error", test or None
+
+
+def replace_code(mutant: Mutant) -> None:
+    """Gives the function, wherever it is referred to, the mutant's code."""
+    path = str(Path.cwd() / mutant.module)
+    whole = compile(mutant.apply(), path, "exec", dont_inherit=True)
+    old = [
+        f for f in gc.get_objects() if isinstance(f, FunctionType) and _is(f.__code__, path, mutant.function)
+    ]
+    new = [code for code in _codes(whole) if _is(code, path, mutant.function)]
+    if not old or len({f.__code__ for f in old}) != len(new):
+        raise LookupError(mutant.key)
+    for function in old:
+        # A property's getter and setter share a name: the same line tells them apart.
+        function.__code__ = min(
+            new, key=lambda code: abs(code.co_firstlineno - function.__code__.co_firstlineno)
+        )
+
+
+def _is(code: CodeType, path: str, name: str | None) -> bool:
+    return code.co_qualname == name and code.co_filename == path
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def try_in_new_process(mutant: Mutant | None, tests: Timed) -> tuple[str, str | None]:
+    """As `try_in_fork`, with everything imported anew, from a mutated file."""
+    command = [sys.executable, "-m", "tests.mutation.trial", json.dumps(tests)]
+    cpu_s = 120.0 + 4.0 * sum(cpu_s for _, cpu_s in tests)
+    said = Path("../said")
+    said.write_text("\tkilled\n")  # what holds if nothing can be imported any more
+    with (
+        _mutated(mutant),
+        subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=lambda: limit(cpu_s),  # noqa: PLW1509 - this process has no threads
+        ) as process,
+    ):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(30.0 * cpu_s)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return _outcome(said.read_text())
+
+
+@contextlib.contextmanager
+def _mutated(mutant: Mutant | None) -> Iterator[None]:
+    if mutant is None:
+        yield
+        return
+    file = Path(mutant.module)
+    original = file.read_text()
+    try:
+        file.write_text(ast.unparse(mutant.apply()))
+        yield
+    finally:
+        file.write_text(original)
+
+
+def _main(tests: Timed) -> None:
+    def say(text: str) -> None:
+        with Path("../said").open("a") as file:
+            file.write(text)
+
+    collect(sorted({name.partition("::")[0] for name, _ in tests}), lambda loop: _run(loop, tests, say))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _main([(name, cpu_s) for name, cpu_s in json.loads(sys.argv[1])])
