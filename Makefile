@@ -13,7 +13,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick campaign lint format bench bench-check clean
+.PHONY: help demo test test-quick campaign real-usb mutate lint format bench bench-check clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,7 +39,17 @@ test-quick: $(VENV)/.dev-installed  ## the essentials, in about a minute
 
 campaign: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## the full counts; the record goes to docs/results/
 	@CI=true tests/install-system-parts
+	@CI=true tests/install-system-parts real-usb
 	CI=true JOULEFLEET_CAMPAIGN=full $(BIN)/python -m pytest -m campaign --timeout 7200 $(PYTEST_ARGS)
+
+# A guest is built once (some minutes, 1.2 GB outside the tree; docs/power.md), then takes under ten minutes.
+real-usb: $(VENV)/.dev-installed  ## our drivers on a real Linux kernel in QEMU; the record goes to docs/results/
+	@CI=true tests/install-system-parts real-usb
+	CI=true JOULEFLEET_CAMPAIGN=full $(BIN)/python -m pytest tests/kernel -m campaign --timeout 2700 $(PYTEST_ARGS)
+
+# Options of the run: MUTATE="--seed 3 --count 300", or --publish for the record.
+mutate: $(VENV)/.dev-installed  ## changes the code at random places and asks the tests; can be interrupted
+	$(BIN)/python -m tests.mutation $(MUTATE)
 
 lint: $(VENV)/.dev-installed  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -95,7 +95,7 @@ class RepeatedLvpm(StreamingMeter):
             rate_hz=RATE_HZ,
             tick_hz=RATE_HZ,
             uniform_ticks=True,
-            accuracy=accuracy(REFERENCES_A, REFERENCES_A),
+            accuracy=accuracy(REFERENCES_A, REFERENCES_A, 125e-6),
         )
         super().__init__(config, info, LvpmDecoder(voltage_step_v=125e-6, rate_hz=RATE_HZ))
         self._bytes, self._samples = about_a_second()

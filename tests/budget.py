@@ -16,9 +16,11 @@ BUDGET_S = {
     "device_agents": 300,
     "harness": 300,
     "traces": 120,
+    "kernel": 600,  # `make real-usb`; some seconds in `make test`
     "emulator": 300,
     "peers": 240,
     "system": 180,
+    "hostile": 120,
 }
 
 _spent_s: defaultdict[str, float] = defaultdict(float)

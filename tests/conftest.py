@@ -50,11 +50,23 @@ def peer_python() -> str:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real data sets, where there is one."""
+    """The folder of real data sets."""
     folder = Path(os.environ.get("JOULEFLEET_DATA", ""))
     if not os.environ.get("JOULEFLEET_DATA") or not folder.is_dir():
-        pytest.skip("JOULEFLEET_DATA is not set: this test needs the real data sets")
+        missing("JOULEFLEET_DATA is not the folder of real data sets, which this test needs")
     return folder
+
+
+@pytest.fixture(scope="session")
+def real_file(real_data: Path) -> Callable[[str], Path]:
+    """``real_file("traces/x.csv.gz")`` gives the path of one of the real data sets."""
+
+    def find(name: str) -> Path:
+        if not (real_data / name).exists():
+            missing(f"{name} is not among the real data sets")
+        return real_data / name
+
+    return find
 
 
 @pytest.fixture

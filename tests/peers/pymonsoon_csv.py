@@ -12,7 +12,7 @@ import sys
 import usb.backend.libusb1
 from Monsoon import HVPM, sampleEngine
 
-from power.emulated.usb_backend import EmulatedBackend
+from tests.peers.emulated_backend import EmulatedBackend
 
 
 def main(address: str, file: str, samples: str) -> None:

@@ -13,9 +13,11 @@ import json
 import sys
 
 import usb.backend.libusb1
+import usb.core
+import usb.util
 from Monsoon import HVPM, LVPM, Operations, sampleEngine
 
-from power.emulated.usb_backend import EmulatedBackend
+from tests.peers.emulated_backend import EmulatedBackend
 
 SAMPLES = 3000
 CALIBRATION_MS = 40
@@ -28,6 +30,10 @@ def summary(values: list[float]) -> dict[str, float]:
 def main(address: str, model: str, channel: str) -> None:
     # pyusb asks this module for a backend first; the package never gets to know.
     usb.backend.libusb1.get_backend = lambda find_library=None: EmulatedBackend(address)
+    device = usb.core.find(idVendor=0x2AB9, backend=EmulatedBackend(address))
+    (interface,) = device.get_active_configuration()
+    seen = {"product": device.product, "endpoints": [endpoint.bEndpointAddress for endpoint in interface]}
+    usb.util.dispose_resources(device)
     monitor = (HVPM if model == "hv" else LVPM).Monsoon()
     serials = monitor.enumerateDevices()
     monitor.setup_usb(int(serials[0]))
@@ -53,6 +59,7 @@ def main(address: str, model: str, channel: str) -> None:
     }
     columns = dict(zip(("time", "main_ma", "usb_ma", "aux_ma", "main_v", "usb_v"), samples, strict=True))
     result = {
+        "seen": seen,
         "serials": serials,
         "status": status,
         "temperature_limit_c": monitor.statusPacket.temperatureLimit,

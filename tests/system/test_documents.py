@@ -11,7 +11,8 @@ from harness.cli import READY, cli
 from tests.conftest import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md")]
+FRONT = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = [*FRONT, *(REPOSITORY / "docs").rglob("*.md")]
 FOLDERS = "joulefleet|power|traces|device_agents|emulator|harness|tests|examples|benchmarks|docs"
 RESULTS = [page for page in PAGES if page.parent.name == "results" and page.name != "README.md"]
 
