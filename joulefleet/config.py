@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
@@ -25,8 +26,19 @@ class ClosedModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
 
     LATER: ClassVar[frozenset[str]] = frozenset()
-    """Optional fields that joined without a new version. One that is None is not part of a hash, so that what
-    was written before it existed keeps its hash."""
+    """Optional fields that joined without a new version. One at its default is not part of a hash, so that
+    what was written before it existed keeps its hash."""
+
+
+SPAN_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+"""Units of a stretch of time that people write."""
+SPAN = r"^(\d{1,9}(\.\d{1,3})?) ?(s|min|h|d)$"
+
+
+def span_s(text: object) -> float | None:
+    """Seconds of a stretch of time such as ``30 min``; ``None`` if it is none."""
+    match = re.search(SPAN, text) if isinstance(text, str) else None
+    return float(match[1]) * SPAN_S[match[3]] if match else None
 
 
 def load_toml(path: Path, model: type[M]) -> M:

@@ -83,6 +83,11 @@ class Batteries:
         """Those of the devices whose level is not the recorded one."""
         return np.flatnonzero(devices & (self._debt_j > 0)) if self.active else np.empty(0, np.int64)
 
+    @property
+    def empty(self) -> Ids:
+        """Who was switched off when that was last asked."""
+        return self._empty
+
     def exhausted(self, t_ns: int, devices: Ids) -> NDArray[np.bool_]:
         """Who has nothing left."""
         return self.level(t_ns, devices) <= self._floor

@@ -28,11 +28,13 @@ class Progress:
         t_ns: Moments of the stage, ascending, one row per device; the last is where it ended.
         energy_j: Energy spent in the stage up to each of them.
         completed: Whether it came to its end before its limit.
+        loaded_s: How much of it went on beside a background load; ``None`` for none.
     """
 
     t_ns: Times
     energy_j: Array
     completed: NDArray[np.bool_]
+    loaded_s: Array | None = None
 
     @property
     def end_ns(self) -> Times:
@@ -106,7 +108,9 @@ def compute(
     energy_j = np.cumsum(step_s * table(factor, 0.0), axis=1) * own_w[:, None]
     if work.base_w.any():
         energy_j += np.cumsum(step_s * table(slowdown, 0.0), axis=1) * work.base_w[:, None]
-    return Progress(t_ns, energy_j, done & (t_ns[:, -1] <= limit_ns))
+    busy = found.cpu > 0
+    loaded_s = (step_s * table(np.where(busy, slowdown, 0.0), 0.0)).sum(1) if busy.any() else None
+    return Progress(t_ns, energy_j, done & (t_ns[:, -1] <= limit_ns), loaded_s)
 
 
 def steady(start_ns: Times, duration_s: Array, energy_j: Array, limit_ns: Times) -> Progress:

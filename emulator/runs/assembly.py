@@ -23,7 +23,8 @@ from emulator.round.engine import Engine
 from emulator.round.reward import REWARDS, Budgets
 from emulator.round.rules import RewardRules, RoundRules
 from emulator.round.selector import Selector
-from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
+from emulator.runs.fleet_inputs import clock_notes, conditions_of, profiles_of, recordings
+from emulator.runs.floors import floors_of
 from emulator.runs.learners import Learners, learners_of, model_bytes_of, task_of
 from emulator.scenario.model import FleetSection, Scenario
 from emulator.selectors.registry import SELECTORS
@@ -110,9 +111,11 @@ def assemble(
         "model_bytes": model_bytes,
         "energy": scenario.energy,
         "policy_sha256": chooser.policy_sha256,
+        "floors": floors_of(world, engine.rules).facts(),
         **_fleet_facts(fleet),
         "profiles_sha256": profiles_sha256(tuple(known)),
         **_trace_facts(scenario),
+        "clock_notes": [] if scenario.fleet.traces is None else clock_notes(scenario.fleet.traces),
         **({} if foreign else _accuracy_facts(scenario, chooser)),
         **learners.facts,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -22,6 +23,9 @@ from traces import FleetRecipe, TraceFleet, TraceSet, open_flat
 from traces.replay import DAY_NS, FLAT_FILE, FlatRecord, FlatTraces, flatten, parse_policy
 
 MIXED = "mixed"
+DAY_S = 86_400
+MOST_CHANGES = 4
+"""Changes of clocks that are told; recordings of years have two a year."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +82,34 @@ def _start_ns(traces: TracesSection, found: Recordings) -> int:
     first_s = int(found.flat.start_ns.min()) // 10**9
     hour, minute = map(int, traces.start.split(":"))
     day = datetime.fromtimestamp(first_s, UTC if zone is None else zone)
-    return int(day.replace(hour=hour, minute=minute, second=0, microsecond=0).timestamp()) * 10**9
+    start = day.replace(hour=hour, minute=minute, second=0, microsecond=0, fold=0)
+    if start.astimezone(UTC).astimezone(start.tzinfo).replace(fold=0) != start:
+        raise ConfigError(
+            f"fleet.traces.start: there is no {traces.start} on {start:%Y-%m-%d} in {zone}, "
+            "whose clocks go forward then",
+            hint="choose another time of day",
+        )
+    return int(start.timestamp()) * 10**9
+
+
+def clock_notes(traces: TracesSection) -> list[str]:
+    """What changes of clocks do to a replay, whose days have 24 hours; one sentence each."""
+    flat = recordings(traces).flat
+    zone = _zone(traces, flat)
+    if zone is None:
+        return []
+    first_s, last_s = int(flat.start_ns.min()) // 10**9, int((flat.start_ns + flat.span_ns).max()) // 10**9
+    days = [datetime.fromtimestamp(at_s, zone) for at_s in (*range(first_s, last_s, DAY_S), last_s)]
+    changes = [late for early, late in pairwise(days) if late.utcoffset() != early.utcoffset()]
+    notes = [
+        f"the clocks of {zone} change on or before {change:%Y-%m-%d} in the recordings: days are taken as "
+        "24 h, so beyond it times of day are off by the change"
+        for change in changes[:MOST_CHANGES]
+    ]
+    start = datetime.fromtimestamp(_start_ns(traces, recordings(traces)) // 10**9, zone)
+    if start.replace(fold=1).utcoffset() != start.replace(fold=0).utcoffset():
+        notes.append(f"{traces.start} comes twice on {start:%Y-%m-%d} in {zone}: the first one is taken")
+    return notes
 
 
 def _zone(traces: TracesSection, flat: FlatTraces) -> ZoneInfo | None:

@@ -8,17 +8,36 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting
 from emulator.round.rules import Aggregation
-from joulefleet.config import ClosedModel
+from joulefleet.config import SPAN, SPAN_S, ClosedModel, span_s
 from joulefleet.records import StoredRecord
 from power.profile import EnergyKind
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
+LONGEST_RUN_S = 50 * 366 * SPAN_S["d"]
+"""More virtual time than anybody plans, and few enough nanoseconds for an integer."""
+
+
+def _seconds(value: object) -> object:
+    """A stretch of time that may be written with its unit."""
+    if not isinstance(value, str):
+        return value
+    found = span_s(value)
+    if found is None:
+        raise ValueError("should be seconds, or a number and a unit (s, min, h, d), such as '30 min'")
+    return found
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds, json_schema_input_type=float | Annotated[str, Field(pattern=SPAN)]),
+    Field(ge=0, le=366 * SPAN_S["d"]),
+]
 
 
 class TracesSection(ClosedModel):
@@ -129,7 +148,11 @@ class ProtocolSection(ClosedModel):
 
     Attributes:
         candidates: M, for methods that probe; ``all`` is the paper's reading, three times K the default (A3).
+        every_s: A round begins no earlier than this after the last one began; seconds, or such as ``30 min``.
+            0: as soon as the last one has ended.
     """
+
+    LATER = frozenset({"every_s"})
 
     rounds: int = Field(default=50, gt=0)
     k: int = Field(default=10, gt=0)
@@ -140,6 +163,7 @@ class ProtocolSection(ClosedModel):
     over_commit: float = Field(default=1.0, ge=1, le=10)
     aggregation: Aggregation = Aggregation.BY_SIZE
     test_every: int = Field(default=1, ge=0)
+    every_s: Seconds = 0.0
 
 
 class SelectorSection(ClosedModel):
@@ -219,6 +243,11 @@ class Scenario(StoredRecord):
         if isinstance(self.protocol.candidates, int) and self.protocol.candidates < self.protocol.k:
             raise ValueError(
                 f"protocol.candidates: {self.protocol.candidates} are fewer than the {self.protocol.k} wanted"
+            )
+        if self.protocol.rounds * self.protocol.every_s > LONGEST_RUN_S:
+            raise ValueError(
+                f"protocol.every_s: {self.protocol.rounds} rounds would span more than 50 years; "
+                "this clock does not go so far"
             )
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("seeds: one comes twice")

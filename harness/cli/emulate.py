@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,11 +194,12 @@ def _played_on_ray(
 def summarised(results: list[Result]) -> list[dict[str, Any]]:
     """One line per emulation; every number beside where it came from."""
     from emulator.compare import participations
+    from emulator.runs import replay_of
     from joulefleet.provenance import Origin
 
     lines = []
     for result in results:
-        rounds, facts = result.rounds, result.record.facts
+        rounds, facts, replay = result.rounds, result.record.facts, replay_of(result)
         energy_j = {
             name.removeprefix("energy_j_"): float(rounds[name].sum())
             for name in rounds.columns
@@ -215,11 +217,14 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
                 "test_accuracy": result.record.test_accuracy,
                 "training": facts["trainer"],
                 "virtual_time_s": float(rounds["duration_ns"].sum()) * 1e-9,
+                "calendar_s": replay.span_s,
+                "replay": asdict(replay),
                 "energy_j": energy_j,
                 "wait_j": float(rounds["wait_j"].sum()),
                 "energy_with_waiting_j": float(rounds["energy_j"].sum()),
                 **participations(rounds),
                 "not_measured": list(facts.get("not_measured", [])),
+                "clock_notes": list(facts.get("clock_notes", [])),
                 "energy": facts["energy"],
                 "mean_reward": float(rounds["reward"].mean()),
                 "cost_origin": facts["cost_origin"],
@@ -233,7 +238,7 @@ def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
     from emulator.selectors import shown_name
 
     right = (
-        *("seeds", "rounds", "finished", "test accuracy", "time (s)"),
+        *("seeds", "rounds", "finished", "test accuracy", "time (s)", "calendar (h)"),
         *("energy (J)", "selected_only (J)", "waiting (J)", "reward"),
     )
     rows = []
@@ -247,6 +252,7 @@ def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
             _finished(lines),
             "unknown" if accuracy is None else f"{accuracy:.1%}",
             rounded(_mean([line["virtual_time_s"] for line in lines])),
+            rounded(_mean([line["calendar_s"] / 3600 for line in lines])),
             rounded(_mean([line["energy_j"]["honest"] for line in lines])),
             rounded(_mean([line["energy_j"]["selected_only"] for line in lines])),
             rounded(_mean([line["wait_j"] for line in lines])),
@@ -283,16 +289,31 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
     bases = sorted({f"{line['energy']} energy, costs {line['cost_origin']}" for line in summary})
     learned = sorted({line["training"] for line in summary})
     made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
-    unmeasured = sorted({what for line in summary for what in line["not_measured"]})
+    unmeasured = sorted({what for line in summary for what in (*line["not_measured"], *line["clock_notes"])})
     early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
     return [
-        "means   over seeds: final test accuracy, virtual time, energy with all probes (honest), and with",
+        "means   over seeds: final test accuracy, time of the rounds and of the calendar (with the pauses",
+        "        between rounds), energy with all probes (honest), and with",
         "        those of the chosen devices only (selected_only), both without waiting for the choice;",
         "        finished: devices that sent the update they were asked for, of all seeds",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
+        *(f"world   {line}" for line in _world(summary)),
         *(f"early   {reason}" for reason in early),
         *(f"note    {what}" for what in unmeasured),
     ]
+
+
+def _world(summary: list[dict[str, Any]]) -> list[str]:
+    """What the traces did: of the first emulation, and of others that differ in what is worth a line."""
+    from emulator.runs import Replay
+
+    found = {line["folder"]: Replay(**line["replay"]).sentences() for line in summary}
+    first, *others = found.items()
+    still = sum(Replay(**line["replay"]).nothing_moved for line in summary)
+    said = [f"{first[0]}: {text}" for text in first[1]]
+    if others and still:
+        said.append(f"in {still} of {len(summary)} emulations the traces changed nothing")
+    return said
 
 
 def _mean(values: list[Any]) -> Any:
@@ -301,7 +322,7 @@ def _mean(values: list[Any]) -> Any:
 
 
 def _dry_run(index: BatchIndex) -> Output:
-    from emulator.runs import assemble
+    from emulator.runs import Floors, assemble, outlook
 
     planned = index.planned[0]
     scenario = index.scenario_of(planned)
@@ -309,11 +330,14 @@ def _dry_run(index: BatchIndex) -> Output:
     engine = assembly.engine
     engine.trainer.close()
     eligible = int(engine.world.conditions.eligible(0).sum())
+    floors = Floors(**assembly.facts["floors"])
+    ahead = outlook(engine, floors)
     names = [f"{one.selector} seed {one.seed}" for one in index.planned]
     data = {
         "emulations": names,
         "scenario": scenario.model_dump(mode="json"),
         "eligible_at_start": eligible,
+        "outlook": ahead.facts(),
         "facts": assembly.facts,
     }
 
@@ -321,12 +345,18 @@ def _dry_run(index: BatchIndex) -> Output:
     budgets, accuracy = facts["budgets"], facts.get("local_accuracy")
     fleet = f"{scenario.fleet.devices:,} devices of {len(facts['profiles'])} profiles [{origin}]"
     rounds = f"{protocol.rounds} of {protocol.k} clients from {scenario.candidates} candidates"
-    notes = [*facts["not_measured"], *([f"local accuracy of {accuracy}"] if accuracy else [])]
+    notes = [
+        *facts["not_measured"],
+        *facts["clock_notes"],
+        *([f"local accuracy of {accuracy}"] if accuracy else []),
+    ]
     limits = f"T = {budgets['time_s']:.4g} s, E = {budgets['energy_j']:.4g} J per round [{origin}]"
     lines = [
         f"would run   {', '.join(names)}",
         f"fleet       {fleet}, {facts['energy']} energy; {eligible:,} eligible at the start",
         f"rounds      {rounds}, {protocol.local_epochs} local epochs",
+        *(f"clock       {line}" for line in ahead.sentences(traces=scenario.fleet.traces is not None)),
+        *(f"floor       {line} [{origin}]" for line in floors.sentences()),
         f"budgets     {limits} for seed {planned.seed}",
         f"training    {facts['trainer']}",
         *(f"note        {note}" for note in notes),

@@ -12,7 +12,7 @@ from emulator import Accounting, Scenario
 from emulator.compare import BASELINE, load_emulations
 from emulator.experiments import Runs, Variant, VariantSummary, summary_of
 from emulator.experiments.render import basis
-from emulator.runs import FinishedRun
+from emulator.runs import FinishedRun, Floors, replay_of, span
 from emulator.selectors import shown_name
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
 from harness.report.page import Page, Section, Table, text_of
@@ -22,12 +22,12 @@ from joulefleet.runstore.run import read_run
 
 OWN = "a scenario of its own, shown below"
 TOTALS = (
-    *("method", "seeds", "finished", "accuracy %", "best accuracy %", "time of rounds s"),
+    *("method", "seeds", "finished", "accuracy %", "best accuracy %", "time of rounds s", "calendar time h"),
     *("energy without waiting J", "here"),
 )
 TOTALS_NOTE = (
     "Whole runs: means over seeds [95 % interval]. Finished: devices that sent the update they were asked "
-    "for. Accuracy: mean test accuracy of the last 10 rounds."
+    "for. Accuracy: mean test accuracy of the last 10 rounds. Calendar time: with the pauses between rounds."
 )
 ROUNDS = (
     *("method", "s per round: honest", "selected only", "free"),
@@ -37,7 +37,13 @@ ROUNDS_NOTE = (
     "A round. Honest: every probe is counted, as above; selected only: those of rejected devices are not; "
     "free: no probe is."
 )
-EACH = ("seed", "selector", "privileged", "budgets", "policy_sha256")
+WORLD_NOTE = (
+    "Span: calendar time from the beginning to the end of the last round. Eligible: fewest and most devices "
+    "at a check-in. Under load: participations that computed beside an app. Came and went: devices that were "
+    "eligible at one check-in and not at another."
+)
+WORLD = (*("method", "seed", "span", "eligible", "under load %", "came and went", "left", "ran low", "here"),)
+EACH = ("seed", "selector", "privileged", "budgets", "policy_sha256", "floors")
 """Facts of one emulation; the others are those of the scenario."""
 
 
@@ -57,6 +63,7 @@ def emulation_page(path: Path) -> Page:
         sections=[
             *([warnings_section(warnings)] if (warnings := [*warnings, *summary.warnings]) else []),
             _costs(summary),
+            _world(loaded),
             *([_against_fedavg(summary)] if BASELINE in summary.runs and len(summary.runs) > 1 else []),
             *vanilla_sections(summary),
             variant_curves(summary),
@@ -93,6 +100,7 @@ def _costs(summary: VariantSummary) -> Section:
             row.accuracy.text(100),
             row.best_accuracy.text(100),
             row.time_s.text(),
+            row.calendar_s.text(1 / 3600),
             row.energy_j.text(),
             Origin.EMULATED,
         ]
@@ -109,6 +117,33 @@ def _costs(summary: VariantSummary) -> Section:
     ]
     tables = [Table(TOTALS, totals, TOTALS_NOTE), Table(ROUNDS, rounds, ROUNDS_NOTE)]
     return Section("Summary", f"{basis(summary)}.", tables=tables)
+
+
+def _world(loaded: Sequence[FinishedRun]) -> Section:
+    """What the traces did, and what the fleet allows."""
+    found = [(one, replay_of(one.result)) for one in loaded]
+    rows = [
+        [
+            shown_name(one.method),
+            str(one.seed),
+            span(replay.span_s),
+            "{:,} to {:,}".format(*replay.eligible),
+            "unknown" if replay.load_share is None else f"{replay.load_share:.1%}".rstrip("%"),
+            *(_count(n) for n in (replay.devices_changed, replay.devices_left, replay.devices_low)),
+            Origin.EMULATED,
+        ]
+        for one, replay in found
+    ]
+    facts = loaded[0].record.facts
+    allowed = Floors(**facts["floors"]).sentences() if "floors" in facts else []
+    still = sum(replay.nothing_moved for _, replay in found)
+    said = [f"In {still} of {len(found)} emulations the traces changed nothing."] if still else []
+    text = " ".join([*said, *(f"{line[0].upper()}{line[1:]}." for line in allowed)])
+    return Section("The world it ran in", text, tables=[Table(WORLD, rows, WORLD_NOTE)])
+
+
+def _count(devices: int | None) -> str:
+    return "unknown" if devices is None else f"{devices:,}"
 
 
 def _against_fedavg(summary: VariantSummary) -> Section:
