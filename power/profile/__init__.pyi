@@ -2,17 +2,20 @@ from power.profile.cost_arrays import (
     LoadCurves,
     PhaseCosts,
     ProfileCosts,
+    Spreads,
     missing_costs,
     phase_costs,
     profile_costs,
 )
 from power.profile.model import (
     Battery,
+    Cores,
     DeviceProfile,
     EnergyKind,
     LoadPoint,
     MeasuredLoad,
     PhaseCost,
+    PublishedSpread,
     Thermal,
     TransferCost,
     interpolate,
@@ -22,8 +25,8 @@ from power.profile.model import (
 from power.profile.quantity import SESSIONS_FOR_SPREAD, Quantity, StatedSpread, quantity_from_sessions
 
 __all__ = [
-    "SESSIONS_FOR_SPREAD", "Battery", "DeviceProfile", "EnergyKind", "LoadCurves", "LoadPoint",
-    "MeasuredLoad", "PhaseCost", "PhaseCosts", "ProfileCosts", "Quantity", "StatedSpread", "Thermal",
-    "TransferCost", "interpolate", "load_profile", "missing_costs", "phase_costs", "profile_costs",
-    "quantity_from_sessions", "save_profile",
+    "SESSIONS_FOR_SPREAD", "Battery", "Cores", "DeviceProfile", "EnergyKind", "LoadCurves", "LoadPoint",
+    "MeasuredLoad", "PhaseCost", "PhaseCosts", "ProfileCosts", "PublishedSpread", "Quantity", "Spreads",
+    "StatedSpread", "Thermal", "TransferCost", "interpolate", "load_profile", "missing_costs", "phase_costs",
+    "profile_costs", "quantity_from_sessions", "save_profile",
 ]  # fmt: skip
