@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,7 +14,7 @@ from joulefleet.budgets import CONFIG_BYTES, OverBudget, parse_toml_data, read_b
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pydantic_core import ErrorDetails
 
@@ -26,8 +27,15 @@ class ClosedModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
 
     LATER: ClassVar[frozenset[str]] = frozenset()
-    """Optional fields that joined without a new version. One at its default is not part of a hash, so that
-    what was written before it existed keeps its hash."""
+    """Fields that joined without a new version. One with the value that it had before it existed is not part
+    of a hash, so that what was written then keeps its hash. That value is its default, or in `BEFORE`."""
+    BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Fields of `LATER` whose default is another one now."""
+
+    @classmethod
+    def before(cls, name: str) -> Any:
+        """What a field of `LATER` was before it existed."""
+        return cls.BEFORE.get(name, cls.model_fields[name].default)
 
 
 SPAN_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}

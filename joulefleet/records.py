@@ -56,7 +56,7 @@ class StoredRecord(ClosedModel):
 
 
 def hashed_content(model: ClosedModel) -> Any:
-    """A model as plain data without fields that joined later and are at their default."""
+    """A model as plain data without fields that joined later and are as before (`ClosedModel.LATER`)."""
     return _hashed(model, model.model_dump(mode="json"))
 
 
@@ -66,7 +66,7 @@ def _hashed(value: object, dumped: Any) -> Any:
         return {
             name: _hashed(getattr(value, name), part)
             for name, part in dumped.items()
-            if name not in value.LATER or getattr(value, name) != type(value).model_fields[name].default
+            if name not in value.LATER or getattr(value, name) != value.before(name)
         }
     if isinstance(value, list | tuple):
         return [_hashed(one, part) for one, part in zip(value, dumped, strict=True)]

@@ -32,8 +32,11 @@ class Truth:
         fleet = self._world.fleet
         everybody = np.arange(len(fleet))
         if "capability_s" in self._needs:
-            # Of the device's class: not what this one device is slower or faster.
-            reported.put(everybody, {"capability_s": fleet.epoch(everybody)[0] / fleet.slowness})
+            # Of the device's class, and not exactly: not what this one device is slower or faster.
+            class_s = fleet.epoch(everybody)[0] / fleet.slowness
+            if self._world.registration is not None:
+                class_s *= self._world.registration.factors(everybody)
+            reported.put(everybody, {"capability_s": class_s})
         if self._needs & {"comm_s", "comm_j"}:
             down, up = self._world.network.speed_test(np.zeros(len(everybody), np.int64), everybody)
             comm_s, comm_j = down.duration_s + up.duration_s, down.energy_j + up.energy_j
@@ -53,12 +56,14 @@ class Truth:
             reported.put(ids, {"battery": self._world.batteries.level(now_ns, ids)})
         if self._needs & {"true_epoch_s", "true_epoch_j"}:
             fleet = self._world.fleet
-            load = self._world.conditions.load(now_ns, ids)
-            slowdown, factor = fleet.costs.curves.at(fleet.profile[ids], load)
+            profile, at_ns = fleet.profile[ids], np.full(len(ids), now_ns)
+            now = self._world.conditions.segments(at_ns, at_ns + 1, ids)
+            slowdown, factor = self._world.slowing.factors(profile, ids, now)
+            time, power = self._world.computing(now_ns, ids)
             epoch_s, epoch_j = fleet.epoch(ids)
-            base_j = fleet.costs.base_w[fleet.profile[ids]] * epoch_s
-            true_j = (epoch_j - base_j) * factor + base_j * slowdown
-            reported.put(ids, {"true_epoch_s": epoch_s * slowdown, "true_epoch_j": true_j})
+            base_j = fleet.costs.base_w[profile] * epoch_s
+            true_j = ((epoch_j - base_j) * power * factor + base_j * slowdown) * time
+            reported.put(ids, {"true_epoch_s": epoch_s * time * slowdown, "true_epoch_j": true_j})
         if self._needs & {"true_comm_s", "true_comm_j"}:
             at_ns = np.full(len(ids), now_ns)
             down, up = self._world.network.download(at_ns, ids), self._world.network.upload(at_ns, ids)

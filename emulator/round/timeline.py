@@ -66,6 +66,7 @@ class Timeline:
         self._debt_j = world.batteries.debts(start_ns, devices)
         self._cost = {name: np.zeros(len(devices)) for name in COSTS}
         self.loaded_s = np.zeros(len(devices))
+        self._varies = None if world.variation is None else world.computing(start_ns, devices)
         self.close_at(deadline_ns, Fate.DEADLINE)
         self._set(world.batteries.exhausted(start_ns, devices), Fate.BATTERY)
 
@@ -177,9 +178,15 @@ class Timeline:
         fleet = self._world.fleet
         ids = self.devices[places]
         profile = fleet.profile[ids]
-        work = Computation(ids, profile, duration_s, energy_j, fleet.costs.base_w[profile])
+        base_w = fleet.costs.base_w[profile]
+        if self._varies is not None:
+            time, power = (factor[places] for factor in self._varies)
+            own_j = (energy_j - base_w * duration_s) * power
+            duration_s = duration_s * time
+            energy_j = own_j * time + base_w * duration_s
+        work = Computation(ids, profile, duration_s, energy_j, base_w)
         limit_ns = self._limit_ns[places]
-        progress = compute(work, self.t_ns[places], limit_ns, self._world.conditions, fleet.costs.curves)
+        progress = compute(work, self.t_ns[places], limit_ns, self._world.conditions, self._world.slowing)
         self._advance(places, progress, stage)
 
     def _there(self, places: Places) -> Places:

@@ -27,7 +27,7 @@ from power import DeviceProfile
 OnRound = Callable[[RoundOutcome], None]
 CHECKPOINT_PERIOD_S = 1.0
 """Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
-NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy", "floors", "clock_notes")
+NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy", "floors", "clock_notes", "behaviour")
 """Facts that earlier versions did not note: a run begun by one goes on as before."""
 _log = logging.getLogger(__name__)
 

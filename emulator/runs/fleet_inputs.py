@@ -5,20 +5,27 @@ Traces are read or generated once, then replayed by every seed at its own offset
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import numpy as np
+from numpy.typing import NDArray
+
 from device_agents.workloads import Task
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
-from emulator.scenario.model import FleetSection, TracesSection
+from emulator.fleet.interference import Interference, InterferenceModel, Published
+from emulator.fleet.variation import Registration, Variation
+from emulator.fleet.world import World
+from emulator.scenario.model import FleetSection, LogSd, TracesSection
 from joulefleet.errors import ConfigError
 from joulefleet.records import read_record, scratch_folder
 from joulefleet.seeds import stream_entropy
 from power import DeviceProfile, load_profile
+from power.reference import reference_facts
 from traces import FleetRecipe, TraceFleet, TraceSet, open_flat
 from traces.replay import DAY_NS, FLAT_FILE, FlatRecord, FlatTraces, flatten, parse_policy
 
@@ -72,8 +79,40 @@ def conditions_of(fleet: FleetSection, seed: int) -> Conditions:
         jitter_ns=round(traces.jitter_s * 1e9),
     )
     return Replayed(
-        TraceFleet.from_recipe(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns
+        TraceFleet.from_recipe(found.flat, recipe),
+        parse_policy(traces.policy),
+        start_ns=start_ns,
+        by_use=fleet.interference.model is InterferenceModel.LITERATURE,
     )
+
+
+def with_behaviour(world: World, section: FleetSection, seed: int) -> World:
+    """A world in which apps slow training, speeds move and registration errs as the scenario says."""
+    fleet, spreads = world.fleet, world.fleet.costs.spreads
+    apps: Interference | None = None
+    if section.interference.model is InterferenceModel.LITERATURE and isinstance(world.conditions, Replayed):
+        categories, group = world.conditions.app_categories, section.interference.background
+        apps = Published(fleet.costs, reference_facts().interference, categories, group, seed)
+    time, power = (
+        _log_sd(section.variation.time, spreads.time),
+        _log_sd(section.variation.power, spreads.power),
+    )
+    varies = bool(time.any() or power.any())
+    variation = Variation(fleet, time, power, section.variation.correlation_s, seed) if varies else None
+    unit = _log_sd(section.registration_error, spreads.unit)
+    kind = spreads.kind if section.registration_error == "profile" else np.zeros_like(unit)
+    errs = bool(kind.any() or unit.any())
+    return replace(
+        world,
+        apps=apps,
+        variation=variation,
+        registration=Registration(fleet, kind, unit, seed) if errs else None,
+    )
+
+
+def _log_sd(wanted: LogSd, of_profiles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One per profile."""
+    return of_profiles if wanted == "profile" else np.full_like(of_profiles, wanted)
 
 
 def _start_ns(traces: TracesSection, found: Recordings) -> int:

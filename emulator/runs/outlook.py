@@ -1,4 +1,4 @@
-"""`outlook`: what the traces hold for the rounds that a scenario plans, before anything is trained.
+"""`look_ahead`: what the traces hold for the rounds that a scenario plans, before anything is trained.
 
 The rounds are taken to last as long as one of random devices without load. Who is chosen is not known, so
 shares are of all who would be eligible; batteries are as recorded, without what training takes.
@@ -73,7 +73,7 @@ class Outlook:
         return said
 
 
-def outlook(engine: Engine, floors: Floors) -> Outlook:
+def look_ahead(engine: Engine, floors: Floors) -> Outlook:
     """Look at the planned check-ins; the engine is not to be played afterwards."""
     rules, conditions, batteries = engine.rules, engine.world.conditions, engine.world.batteries
     round_s = min(floors.random_s, rules.deadline_s or np.inf)

@@ -6,10 +6,12 @@ silent those of the sister paper's published configuration (FedGCS, IJCAI 2024),
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from emulator.fleet.interference import BackgroundGroup, InterferenceModel
 from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting
 from emulator.round.rules import Aggregation
@@ -88,6 +90,38 @@ class BatterySection(ClosedModel):
     initial: Share = 1.0
 
 
+class InterferenceSection(ClosedModel):
+    """How apps slow training on phones that nobody measured; a profile from a bench has its own load curve.
+
+    Attributes:
+        model: ``literature`` draws from published measurements of training beside apps, ``fair_share`` is a
+            scheduler's arithmetic.
+        background: For ``literature``: when training is in Android's background group, on two little cores.
+    """
+
+    model: InterferenceModel = InterferenceModel.LITERATURE
+    background: BackgroundGroup = BackgroundGroup.IN_USE
+
+
+LogSd = Annotated[float, Field(ge=0, le=2)] | Literal["profile"]
+"""A standard deviation of a logarithm, or that of each device's profile."""
+
+
+class VariationSection(ClosedModel):
+    """What no trace explains: a device's time and power vary between rounds; see `emulator.fleet.variation`.
+
+    Attributes:
+        time: Standard deviation of the logarithm of a device's time; ``profile``: as between its sessions.
+        power: Of its power, likewise.
+        correlation_s: After so long values have lost all but 1/e of their correlation; seconds, or ``2 h``.
+            The default is a choice: sessions six hours apart, as a bench counts them, share 5 %.
+    """
+
+    time: LogSd = "profile"
+    power: LogSd = "profile"
+    correlation_s: Annotated[Seconds, Field(ge=1)] = 7200.0
+
+
 class FleetSection(ClosedModel):
     """The devices.
 
@@ -100,7 +134,20 @@ class FleetSection(ClosedModel):
         traces: What happens to them; without, they are always there and idle.
         battery: Batteries.
         network: Where transfer times come from.
+        interference: How apps slow training.
+        variation: What no trace explains.
+        registration_error: Standard deviation of the logarithm of what the server knows about a device's
+            speed at registration; ``profile``: as well as the profile says that it is known. 0: exact.
     """
+
+    LATER = frozenset({"interference", "variation", "registration_error"})
+    BEFORE = MappingProxyType(
+        {
+            "interference": InterferenceSection(model=InterferenceModel.FAIR_SHARE),
+            "variation": VariationSection(time=0.0, power=0.0),
+            "registration_error": 0.0,
+        }
+    )
 
     devices: int = Field(default=100, gt=0, le=100_000_000)
     profiles: Literal["reference"] | tuple[str, ...] = "reference"
@@ -109,6 +156,9 @@ class FleetSection(ClosedModel):
     traces: TracesSection | None = None
     battery: BatterySection = BatterySection()
     network: TransferSource = TransferSource.PROFILE
+    interference: InterferenceSection = InterferenceSection()
+    variation: VariationSection = VariationSection()
+    registration_error: LogSd = "profile"
 
 
 class TaskSection(ClosedModel):
@@ -232,6 +282,21 @@ class Scenario(StoredRecord):
     selector: SelectorSection = SelectorSection()
     reward: RewardSection = RewardSection()
     trainer: TrainerSection = TrainerSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stored_before(cls, data: Any) -> Any:
+        """A record without a table that every record has by now is of before: it keeps its meaning.
+
+        Only records say their version; a file that somebody wrote has the defaults of today.
+        """
+        if (
+            not isinstance(data, dict)
+            or "schema_version" not in data
+            or not isinstance(data.get("fleet"), dict)
+        ):
+            return data
+        return {**data, "fleet": {**FleetSection.BEFORE, **data["fleet"]}}
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -322,7 +322,7 @@ def _mean(values: list[Any]) -> Any:
 
 
 def _dry_run(index: BatchIndex) -> Output:
-    from emulator.runs import Floors, assemble, outlook
+    from emulator.runs import Floors, assemble, look_ahead
 
     planned = index.planned[0]
     scenario = index.scenario_of(planned)
@@ -331,7 +331,7 @@ def _dry_run(index: BatchIndex) -> Output:
     engine.trainer.close()
     eligible = int(engine.world.conditions.eligible(0).sum())
     floors = Floors(**assembly.facts["floors"])
-    ahead = outlook(engine, floors)
+    ahead = look_ahead(engine, floors)
     names = [f"{one.selector} seed {one.seed}" for one in index.planned]
     data = {
         "emulations": names,
