@@ -230,7 +230,7 @@ class Batteries:
         """
         if not self.active:
             return
-        full = np.where(self._modelled[devices], 1.0, self._conditions.lowest_level[devices])
+        full = np.where(self._modelled[devices], 1.0, self._conditions.lowest_level(devices))
         off_charger = np.zeros(len(devices), bool)
         with np.errstate(all="ignore"):  # no battery, a level that was never read, no idle power
             spare_j = (full - self._floor) * self._capacity_j(devices) - self._debt_j[devices]

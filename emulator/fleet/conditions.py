@@ -33,8 +33,7 @@ class Conditions(Protocol):
     def has_level(self) -> NDArray[np.bool_]:
         """Whose battery level was ever read."""
 
-    @property
-    def lowest_level(self) -> NDArray[np.float64]:
+    def lowest_level(self, devices: Ids) -> NDArray[np.float64]:
         """The lowest level that was ever read of each; infinite where none was."""
 
     @property
@@ -81,7 +80,10 @@ class AlwaysThere:
     def __init__(self, devices: int) -> None:
         self._n = devices
         self.has_charger = self.has_level = np.broadcast_to(np.False_, devices)
-        self.lowest_level = np.broadcast_to(np.inf, devices)
+
+    def lowest_level(self, devices: Ids) -> NDArray[np.float64]:
+        """None was read."""
+        return np.full(len(devices), np.inf)
 
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """All of them."""
@@ -154,12 +156,11 @@ class Replayed:
     @cached_property
     def has_level(self) -> NDArray[np.bool_]:
         """Whose level was ever read."""
-        return np.isfinite(self._traces.lowest_level)
+        return np.isfinite(self._traces.lowest_level_of_users)[self._traces.map.user]
 
-    @property
-    def lowest_level(self) -> NDArray[np.float64]:
+    def lowest_level(self, devices: Ids) -> NDArray[np.float64]:
         """The lowest level that was ever read of each."""
-        return self._traces.lowest_level
+        return self._traces.lowest_level_of_users[self._traces.map.user[devices]]
 
     @property
     def has_rates(self) -> bool:

@@ -34,10 +34,8 @@ class Motion:
     def counts(self) -> dict[str, int]:
         """How many devices, by the names in `MOTION`."""
         both = THERE | AWAY
-        counts = np.bincount(self._seen, minlength=16)
-        code = np.arange(16, dtype=np.uint8)
-        which = ((code & both) == both, (code & LEFT) > 0, (code & LOW) > 0)
-        return {name: int(counts[some].sum()) for name, some in zip(MOTION, which, strict=True)}
+        which = ((self._seen & both) == both, self._seen & LEFT, self._seen & LOW)
+        return {name: int(np.count_nonzero(some)) for name, some in zip(MOTION, which, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""

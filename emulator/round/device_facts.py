@@ -7,7 +7,10 @@ from numpy.typing import NDArray
 
 from emulator.fleet.world import World
 from emulator.round.reports import Reported
-from emulator.round.view import PRIVILEGED_FIELDS
+from emulator.round.view import PRIVILEGED_FIELDS, Ids
+
+CHUNK = 1 << 17
+"""Devices that register at a time: bounds the memory of a large fleet."""
 
 
 class Truth:
@@ -29,20 +32,24 @@ class Truth:
 
     def register(self, reported: Reported) -> None:
         """Registration: the device's class, and a speed test of its network."""
+        n = len(self._world.fleet)
+        for begin in range(0, n, CHUNK):
+            self._register(reported, np.arange(begin, min(n, begin + CHUNK)))
+        if "label_histogram" in self._needs and self._histogram is not None:
+            reported.put(np.arange(n), {"label_histogram": self._histogram})
+
+    def _register(self, reported: Reported, devices: Ids) -> None:
         fleet = self._world.fleet
-        everybody = np.arange(len(fleet))
         if "capability_s" in self._needs:
             # Of the device's class, and not exactly: not what this one device is slower or faster.
-            class_s = fleet.epoch(everybody)[0] / fleet.slowness
+            class_s = fleet.epoch(devices)[0] / fleet.slowness[devices]
             if self._world.registration is not None:
-                class_s *= self._world.registration.factors(everybody)
-            reported.put(everybody, {"capability_s": class_s})
+                class_s *= self._world.registration.factors(devices)
+            reported.put(devices, {"capability_s": class_s})
         if self._needs & {"comm_s", "comm_j"}:
-            down, up = self._world.network.speed_test(np.zeros(len(everybody), np.int64), everybody)
+            down, up = self._world.network.speed_test(np.zeros(len(devices), np.int64), devices)
             comm_s, comm_j = down.duration_s + up.duration_s, down.energy_j + up.energy_j
-            reported.put(everybody, {"comm_s": comm_s, "comm_j": comm_j})
-        if "label_histogram" in self._needs and self._histogram is not None:
-            reported.put(everybody, {"label_histogram": self._histogram})
+            reported.put(devices, {"comm_s": comm_s, "comm_j": comm_j})
 
     def refresh(self, reported: Reported, now_ns: int, eligible: NDArray[np.bool_], number: int) -> None:
         """Check-in for a round."""

@@ -171,11 +171,11 @@ class TraceFleet:
         return np.asarray(np.logical_or.reduceat(rule.yes, rule.steps.offset[:-1])[self.map.user])
 
     @cached_property
-    def lowest_level(self) -> NDArray[np.float64]:
-        """The lowest battery level that was ever read of each device; infinite where none was."""
+    def lowest_level_of_users(self) -> NDArray[np.float64]:
+        """The lowest battery level that was ever read of each user (not device); infinite where none was."""
         level = self.flat.level
         known = np.where(np.isnan(level), np.inf, level)
-        return np.asarray(np.minimum.reduceat(known, self.flat.battery.offset[:-1])[self.map.user])
+        return np.asarray(np.minimum.reduceat(known, self.flat.battery.offset[:-1]))
 
     @cached_property
     def _uses(self) -> NDArray[np.int64]:
