@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emulator.fleet.motion import MOTION
+from emulator.round.outcome import Fate
 from emulator.scenario.model import Scenario
 
 if TYPE_CHECKING:
@@ -109,6 +111,113 @@ def replay_in(scenario: Scenario, rounds: pd.DataFrame, clients: pd.DataFrame) -
         slower=int((played["time_s_honest"].to_numpy() > every_s).sum()) if every_s else 0,
         rounds=len(played),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """One hour of the day, over all days of a run.
+
+    Attributes:
+        check_ins: Rounds that began in it.
+        eligible: Mean number of devices at them; NaN without any.
+        participations: Of devices in these rounds.
+        under_load: Those of them that computed beside an app; ``None`` if it was not noted.
+    """
+
+    check_ins: int
+    eligible: float
+    participations: int
+    under_load: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Week:
+    """How a run's world went through the day, and what that did to the participants.
+
+    Attributes:
+        hours: Of the users' day, 24 of them.
+        swing: Largest over smallest mean number of eligible devices of an hour; NaN if an hour had nobody.
+        dropped: Devices that were told to train and did not finish, by reason.
+        asked: Devices that were told to train, without those that over-commitment sent home.
+        time_rho: Spearman's correlation of a device's computing time in its first and its last finished
+            participation, over the devices that have two; NaN for fewer than three of these.
+        energy_rho: The same of its energy.
+        pairs: How many devices that is about.
+    """
+
+    hours: tuple[Hour, ...]
+    swing: float
+    dropped: Mapping[Fate, int]
+    asked: int
+    time_rho: float
+    energy_rho: float
+    pairs: int
+
+    @property
+    def dropped_share(self) -> float:
+        """Of those asked; NaN if nobody was."""
+        return sum(self.dropped.values()) / self.asked if self.asked else float("nan")
+
+
+DROPPED = (Fate.LEFT, Fate.BATTERY, Fate.DEADLINE, Fate.DIVERGED)
+
+
+def week_of(result: Result) -> Week:
+    """The day and the drop-outs of a finished run; round 0 (profiling) is no round."""
+    traces = result.record.scenario.fleet.traces
+    rounds, clients = (table[table["round"] > 0] for table in (result.rounds, result.clients))
+    start_s = 0 if traces is None else _seconds_of_day(traces.start)
+    began_s = (rounds["start_ns"] + rounds["idle_ns"]).to_numpy() // 10**9 + start_s
+    hour = dict(zip(rounds["round"], began_s // 3600 % 24, strict=True))
+    hours = tuple(
+        _hour(rounds[rounds["round"].map(hour) == h], clients[clients["round"].map(hour) == h])
+        for h in range(24)
+    )
+    means = np.array([one.eligible for one in hours if one.check_ins])
+    chosen = clients[clients["chosen"]]
+    counts = chosen["fate"].value_counts()
+    dropped = {fate: int(counts.get(fate.value, 0)) for fate in DROPPED}
+    time_rho, energy_rho, pairs = _first_and_last(chosen)
+    return Week(
+        hours=hours,
+        swing=float(means.max() / means.min()) if len(means) and means.min() > 0 else float("nan"),
+        dropped=dropped,
+        asked=int(counts.get(Fate.FINISHED.value, 0)) + sum(dropped.values()),
+        time_rho=time_rho,
+        energy_rho=energy_rho,
+        pairs=pairs,
+    )
+
+
+def _hour(rounds: pd.DataFrame, clients: pd.DataFrame) -> Hour:
+    loaded = clients.get("loaded_s")
+    noted = loaded is not None and not loaded.isna().any()
+    return Hour(
+        check_ins=len(rounds),
+        eligible=float(rounds["eligible"].mean()) if len(rounds) else float("nan"),
+        participations=len(clients),
+        under_load=int((loaded > 0).sum()) if noted and loaded is not None else None,
+    )
+
+
+def _first_and_last(chosen: pd.DataFrame) -> tuple[float, float, int]:
+    """Correlations of time and of energy of computing, and over how many devices."""
+    from scipy.stats import spearmanr
+
+    done = chosen[chosen["fate"] == Fate.FINISHED.value].sort_values("round")
+    done = done.assign(time=done["probe_s"] + done["train_s"], energy=done["probe_j"] + done["train_j"])
+    groups = done.groupby("device")
+    often = groups.size() > 1
+    first, last = groups.first()[often], groups.last()[often]
+    if len(first) < 3:
+        return float("nan"), float("nan"), len(first)
+    rho = [float(spearmanr(first[name], last[name]).statistic) for name in ("time", "energy")]
+    return rho[0], rho[1], len(first)
+
+
+def _seconds_of_day(start: str) -> int:
+    hour, minute = map(int, start.split(":"))
+    return hour * 3600 + minute * 60
 
 
 def calendar_s(rounds: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from emulator import Accounting, Scenario
 from emulator.compare import BASELINE, load_emulations
 from emulator.experiments import Runs, Variant, VariantSummary, summary_of
 from emulator.experiments.render import basis
-from emulator.runs import FinishedRun, Floors, replay_of, span
+from emulator.runs import FinishedRun, Floors, replay_of, span, week_of
 from emulator.selectors import shown_name
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
 from harness.report.page import Page, Section, Table, text_of
@@ -43,6 +44,16 @@ WORLD_NOTE = (
     "eligible at one check-in and not at another."
 )
 WORLD = (*("method", "seed", "span", "eligible", "under load %", "came and went", "left", "ran low", "here"),)
+DROPS = (
+    *("method", "seed", "left", "battery", "late", "diverged", "dropped %", "swing of a day"),
+    *("time, first to last", "energy, first to last", "devices", "here"),
+)
+DROPS_NOTE = (
+    "Of devices that were told to train, those that did not finish, by reason; over-commitment's surplus is "
+    "none. Swing: most over fewest eligible, means of an hour of the day. First to last: Spearman's "
+    "correlation of a device's computing in its first and its last finished participation; 1: nothing moved."
+)
+HOURS = ("hour", "check-ins", "eligible", "participations", "under load %")
 EACH = ("seed", "selector", "privileged", "budgets", "policy_sha256", "floors")
 """Facts of one emulation; the others are those of the scenario."""
 
@@ -64,6 +75,7 @@ def emulation_page(path: Path) -> Page:
             *([warnings_section(warnings)] if (warnings := [*warnings, *summary.warnings]) else []),
             _costs(summary),
             _world(loaded),
+            *([_day(loaded)] if scenario.fleet.traces is not None else []),
             *([_against_fedavg(summary)] if BASELINE in summary.runs and len(summary.runs) > 1 else []),
             *vanilla_sections(summary),
             variant_curves(summary),
@@ -140,6 +152,50 @@ def _world(loaded: Sequence[FinishedRun]) -> Section:
     said = [f"In {still} of {len(found)} emulations the traces changed nothing."] if still else []
     text = " ".join([*said, *(f"{line[0].upper()}{line[1:]}." for line in allowed)])
     return Section("The world it ran in", text, tables=[Table(WORLD, rows, WORLD_NOTE)])
+
+
+def _day(loaded: Sequence[FinishedRun]) -> Section:
+    """Eligibility and load by the hour, drop-outs by reason, how costs of one round foretell others."""
+    found = [(one, week_of(one.result)) for one in loaded]
+    first = found[0][1]
+    hours = [
+        [
+            f"{number:02d}",
+            str(hour.check_ins),
+            f"{hour.eligible:.0f}",
+            str(hour.participations),
+            _percent(hour.under_load, hour.participations),
+        ]
+        for number, hour in enumerate(first.hours)
+        if hour.check_ins
+    ]
+    rows = [
+        [
+            shown_name(one.method),
+            str(one.seed),
+            *(str(count) for count in week.dropped.values()),
+            _percent(sum(week.dropped.values()), week.asked),
+            _decimals(week.swing, 2),
+            _decimals(week.time_rho, 3),
+            _decimals(week.energy_rho, 3),
+            str(week.pairs),
+            Origin.EMULATED,
+        ]
+        for one, week in found
+    ]
+    by_hour = (
+        f"Hours of the users' day, {shown_name(loaded[0].method)} seed {loaded[0].seed}; means of eligible."
+    )
+    tables = [Table(DROPS, rows, DROPS_NOTE), Table(HOURS, hours, by_hour)]
+    return Section("Over the day", tables=tables)
+
+
+def _percent(part: int | None, whole: int) -> str:
+    return "unknown" if part is None or not whole else f"{100 * part / whole:.1f}"
+
+
+def _decimals(value: float, digits: int) -> str:
+    return "unknown" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def _count(devices: int | None) -> str:

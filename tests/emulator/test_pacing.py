@@ -11,7 +11,7 @@ from emulator.compare.metrics import run_metrics
 from emulator.fleet.motion import MOTION
 from emulator.round.outcome import Accounting, Fate, RoundOutcome
 from emulator.runs.fleet_inputs import clock_notes, conditions_of
-from emulator.runs.replayed import NOTHING, replay_of, span
+from emulator.runs.replayed import NOTHING, replay_of, span, week_of
 from emulator.scenario.load import load_scenario, preset_names, preset_text
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TracesSection
 from emulator.selectors.tifl import TiFL
@@ -237,3 +237,39 @@ def test_a_recording_that_ends_before_the_rounds_do_ends_the_run_early(tmp_path:
     result = emulator.run(small(fleet={"traces": traces}, protocol={"every_s": 2.0 * HOUR_S}), out=tmp_path)
     assert result.record.rounds == 3
     assert "no device is eligible" in result.record.ended_early
+
+
+def test_the_day_of_a_run_is_counted_from_its_tables(tmp_path: Path) -> None:
+    """Hours, drop-outs and correlations against plain loops over the rows."""
+    scenario = small(protocol={"every_s": 5 * HOUR_S, "rounds": 20, "k": 8})
+    traces = scenario.fleet.traces
+    assert traces is not None
+    asleep = traces.model_copy(update={"policy": "idle", "start": "22:30"})
+    fleet_section = scenario.fleet.model_copy(update={"traces": asleep})
+    result = emulator.run(scenario.model_copy(update={"fleet": fleet_section}), out=tmp_path)
+    found = week_of(result)
+    eligible: dict[int, list[int]] = {}
+    hour_of: dict[int, int] = {}
+    for row in result.rounds.itertuples():
+        hour_of[row.round] = int((22.5 + (row.start_ns + row.idle_ns) / HOUR_NS) % 24)
+        eligible.setdefault(hour_of[row.round], []).append(row.eligible)
+    rows = list(result.clients.itertuples())
+    for number, hour in enumerate(found.hours):
+        assert hour.check_ins == len(eligible.get(number, []))
+        here = [row for row in rows if hour_of[row.round] == number]
+        assert hour.participations == len(here)
+        assert hour.under_load == sum(row.loaded_s > 0 for row in here)
+        if number in eligible:
+            assert hour.eligible == pytest.approx(np.mean(eligible[number]))
+    means = [np.mean(counts) for counts in eligible.values()]
+    assert found.swing == pytest.approx(max(means) / min(means))
+    for fate, count in found.dropped.items():
+        assert count == sum(row.chosen and row.fate == fate.value for row in rows)
+    times: dict[int, list[float]] = {}
+    for row in rows:
+        if row.fate == Fate.FINISHED.value:
+            times.setdefault(row.device, []).append(row.probe_s + row.train_s)
+    twice = [one for one in times.values() if len(one) > 1]
+    assert found.pairs == len(twice)
+    first, last = (np.argsort(np.argsort([one[i] for one in twice])) for i in (0, -1))
+    assert found.time_rho == pytest.approx(np.corrcoef(first, last)[0, 1], abs=1e-9)
