@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from emulator.scenario.model import Scenario
+from emulator.scenario.settings import setting
+from emulator.scenario.sweep import method_label
+from emulator.selectors.neural.policy import POLICY_SUFFIX
+from joulefleet.errors import DataQualityError
 from joulefleet.records import StoredRecord, read_record
 from joulefleet.runstore import read_table
 from joulefleet.runstore.run import RUN_FILE
@@ -26,7 +30,10 @@ class EmulationRecord(StoredRecord):
         rounds: How many were played; ``None`` while it runs.
         test_accuracy: Of the last model.
         ended_early: Why not all rounds were played, if so.
+        swept: Keys of the scenario in which the variants of its run differ.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"swept"})
 
     scenario: Scenario
     seed: int
@@ -34,11 +41,41 @@ class EmulationRecord(StoredRecord):
     rounds: int | None = None
     test_accuracy: float | None = None
     ended_early: str = ""
+    swept: tuple[str, ...] | None = None
 
     @property
     def selector(self) -> str:
         """Who chose."""
         return str(self.facts["selector"])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the selector was given, be it the scenario's or an object of one's own.
+
+        Raises:
+            DataQualityError: The record holds something else there.
+        """
+        section = self.scenario.selector
+        # Runs from before options were noted: the scenario's are another selector's if an object played.
+        own = section.options if self.selector == section.name else {}
+        options = self.facts.get("selector_options", own)
+        if not isinstance(options, dict):
+            raise DataQualityError(f"its record has no options of a selector, but {options!r:.40}")
+        return options
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Keys in which the variants of its run differ, and their values here."""
+        return {key: setting(self.scenario, key) for key in self.swept or ()}
+
+    @property
+    def method(self) -> str:
+        """What it is called in tables: the selector, its options, and the settings that vary."""
+        options = dict(self.options)
+        if str(options.get("policy", "")).endswith(POLICY_SUFFIX):  # what is in it counts, not where it lies
+            digest = self.facts.get("policy_sha256")
+            options["policy"] = Path(str(options["policy"])).name + (f":{str(digest)[:8]}" if digest else "")
+        return method_label(self.selector, options, self.settings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +159,9 @@ def load_result(path: Path) -> Result:
     return Result(path, read_record(path / EMULATION_FILE, EmulationRecord))
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether an emulation has come to its end."""
-    return (folder / EMULATION_FILE).is_file() and load_result(folder).record.rounds is not None
+def is_finished(folder: Path, rounds: int = 0) -> bool:
+    """Whether an emulation has come to its end; with ``rounds`` to that of at least so many planned ones."""
+    if not (folder / EMULATION_FILE).is_file():
+        return False
+    record = load_result(folder).record
+    return record.rounds is not None and record.scenario.protocol.rounds >= rounds

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.runs.batch import EmulationPlan, P, PlannedEmulation
 from emulator.runs.emulation import emulate
+from emulator.runs.planning import EmulationPlan, P, PlannedEmulation
 from emulator.runs.result import EMULATION_FILE, Result, is_finished, load_result
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import scratch_folder, write_atomic
@@ -68,7 +68,11 @@ def play_sweep(
 
 def unfinished(run: Run, index: EmulationPlan[P]) -> list[P]:
     """What a plan still has to do."""
-    return [planned for planned in index.planned if not is_finished(run.path / planned.folder)]
+    return [
+        planned
+        for planned in index.planned
+        if not is_finished(run.path / planned.folder, index.scenario_of(planned).protocol.rounds)
+    ]
 
 
 def _emulated(scenario: Scenario, planned: PlannedEmulation, before: Mapping[str, bytes]) -> Files:
@@ -82,7 +86,8 @@ def _emulated(scenario: Scenario, planned: PlannedEmulation, before: Mapping[str
         folder = run.subfolder(planned.folder)
         _store(folder, before)
         alone = partial(_with_one_worker, open_trainer)
-        emulate(run, scenario, planned.seed, folder=planned.folder, open_trainer=alone)
+        swept = tuple(planned.settings or ())
+        emulate(run, scenario, planned.seed, folder=planned.folder, swept=swept, open_trainer=alone)
         return _files(folder)
 
 

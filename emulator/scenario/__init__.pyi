@@ -9,9 +9,11 @@ from emulator.scenario.model import (
     TracesSection,
     TrainerSection,
 )
+from emulator.scenario.settings import selectors_in, settings_in
+from emulator.scenario.sweep import method_label
 
 __all__ = [
     "BatterySection", "FleetSection", "ProtocolSection", "RewardSection", "SelectorSection",
-    "TaskSection", "TracesSection", "TrainerSection", "preset_summaries", "preset_text",
-    "scenario_text",
+    "TaskSection", "TracesSection", "TrainerSection", "method_label", "preset_summaries", "preset_text",
+    "scenario_text", "selectors_in", "settings_in",
 ]  # fmt: skip

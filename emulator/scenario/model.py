@@ -6,7 +6,7 @@ silent those of the sister paper's published configuration (FedGCS, IJCAI 2024),
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -195,7 +195,11 @@ class Scenario(StoredRecord):
         accounting: Which R_T and R_E enter the reward; all are logged.
         energy: Which energy is charged.
         checkpoint_every: Rounds between checkpoints, which come at most once a second; 0 for none.
+        sweep: Variants: dotted keys of this file to lists of values, and ``selectors`` to a list of them.
+            `joulefleet emulate` runs every combination.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"sweep"})
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
@@ -208,6 +212,7 @@ class Scenario(StoredRecord):
     selector: SelectorSection = SelectorSection()
     reward: RewardSection = RewardSection()
     trainer: TrainerSection = TrainerSection()
+    sweep: dict[str, Any] | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
