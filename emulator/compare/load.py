@@ -17,7 +17,7 @@ from emulator.round.outcome import Accounting
 from emulator.round.selector import Family
 from emulator.runs.opening import read_index
 from emulator.runs.reading import FinishedRun, checked_rounds, how_to_go_on
-from emulator.runs.result import EMULATION_FILE, Result, load_result, run_of
+from emulator.runs.result import EMULATION_FILE, Result, Results, load_result, run_of
 from emulator.runs.software import OTHER_SOFTWARE, mixed_software
 from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import ConfigError, DataQualityError, StorageError
@@ -87,6 +87,32 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
+
+
+def load_results(*paths: Path | str | Sequence[Path | str]) -> Results:
+    """Stored emulations of one or several runs as data frames, each row with its selector, seed and options.
+
+    Example:
+        >>> found = load_results("emulations/RUN", "emulations/OTHER")
+        >>> found.rounds.groupby(["method", "seed"])["energy_j_honest"].sum()
+
+    Args:
+        paths: Folders with emulations: runs, or folders of runs.
+
+    Returns:
+        Those that are finished; ``left_out`` names the others.
+
+    Raises:
+        DataQualityError: A folder holds none, or none is finished, or one is damaged.
+    """
+    given = [one for path in paths for one in ([path] if isinstance(path, Path | str) else path)]
+    if not given:
+        raise ConfigError("load_results: no folder is given", hint="e.g. load_results('emulations')")
+    for path in map(Path, given):
+        if not path.is_dir():
+            raise StorageError(f"{path}: no such folder", hint="give folders of `joulefleet emulate`")
+    loaded, warnings = load_emulations([Path(path) for path in given])
+    return Results(tuple(one.result for one in loaded), tuple(warnings))
 
 
 def _software_notes(loaded: Sequence[FinishedRun]) -> list[str]:

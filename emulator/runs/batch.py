@@ -176,7 +176,7 @@ def run_all(
     check_selectors(index)  # before anything is left behind
     index = index.model_copy(update={"given": _given(profiles=profiles) or None})
     with start(Path(out), index, written) as stored:
-        return BatchResult(stored.path, tuple(_played(stored, index, None, profiles, on_round)))
+        return BatchResult(tuple(_played(stored, index, None, profiles, on_round)), path=stored.path)
 
 
 def resume(
@@ -213,7 +213,7 @@ def resume(
         Path(path), given=given, accept_other_software=accept_other_software, more_rounds=more_rounds
     )
     with stored:
-        return BatchResult(stored.path, tuple(_played(stored, index, selector, profiles, on_round)))
+        return BatchResult(tuple(_played(stored, index, selector, profiles, on_round)), path=stored.path)
 
 
 def _read(scenario: Scenario | str | Path) -> tuple[Scenario, str | None]:

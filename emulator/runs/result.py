@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -116,37 +117,82 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BatchResult:
+class Results:
+    """Several emulations as tables. Every row says which it is of.
+
+    The columns ``method``, ``selector`` and ``seed`` come first, then one for each option that a selector was
+    given (``selector.options.mode``) and for each setting that was swept (``protocol.k``); empty where an
+    emulation has none. Tables are read when they are asked for.
+
+    Attributes:
+        results: One per emulation, in the order of the plan.
+        left_out: What is not in here, and why.
+    """
+
+    results: tuple[Result, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def emulations(self) -> pd.DataFrame:
+        """One row per emulation: what it is, how far it came, where it is."""
+        import pandas as pd
+
+        rows = [
+            {
+                "rounds": one.record.rounds,
+                "test_accuracy": one.record.test_accuracy,
+                "ended_early": one.record.ended_early,
+                "path": str(one.path),
+            }
+            for one in self.results
+        ]
+        return self._labelled([pd.DataFrame([row]) for row in rows])
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row per emulation and round."""
+        return self._labelled([one.rounds for one in self.results])
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per emulation, round and participant."""
+        return self._labelled([one.clients for one in self.results])
+
+    def _labelled(self, frames: list[pd.DataFrame]) -> pd.DataFrame:
+        import pandas as pd
+
+        labels = [_labels(one.record) for one in self.results]
+        names = list(dict.fromkeys(name for one in labels for name in one))
+        parts = []
+        for frame, mine in zip(frames, labels, strict=True):
+            # As objects: an option may be a number here and a word there, and nothing is not NaN.
+            columns = {name: pd.Series([mine.get(name)] * len(frame), dtype=object) for name in names}
+            parts.append(pd.concat([pd.DataFrame(columns), frame], axis=1))
+        joined = pd.concat(parts, ignore_index=True)
+        return joined.astype({name: joined[name].infer_objects().dtype for name in names})
+
+
+def _labels(record: EmulationRecord) -> dict[str, Any]:
+    """What tells the rows of one emulation from those of another."""
+    options = {f"selector.options.{name}": value for name, value in sorted(record.options.items())}
+    found = {"method": record.method, "selector": record.selector, "seed": record.seed}
+    # What is no plain value (a list, a table) would be no key of a grouping.
+    plain = {
+        name: value if isinstance(value, str | int | float | None) else json.dumps(value)
+        for name, value in {**options, **record.settings}.items()
+    }
+    return found | plain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchResult(Results):
     """What a run of several selectors and seeds found.
 
     Attributes:
         path: The run folder, which ``open_run``, ``compare``, ``report`` and ``--resume`` take.
-        results: One per selector and seed, in the order in which they ran.
     """
 
-    path: Path
-    results: tuple[Result, ...]
-
-    @property
-    def rounds(self) -> pd.DataFrame:
-        """One row per selector, seed and round."""
-        return self._joined("rounds")
-
-    @property
-    def clients(self) -> pd.DataFrame:
-        """One row per selector, seed, round and participant."""
-        return self._joined("clients")
-
-    def _joined(self, name: str) -> pd.DataFrame:
-        import pandas as pd
-
-        frames = []
-        for one in self.results:
-            frame: pd.DataFrame = getattr(one, name)
-            frame.insert(0, "selector", one.record.selector)
-            frame.insert(1, "seed", one.record.seed)
-            frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
+    path: Path = Path()
 
 
 def run_of(folder: Path) -> Path | None:

@@ -283,7 +283,7 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, un
                     part = batch.slice(int(begin), int(end - begin))
                     if untested and name == "rounds" and rounds[begin] == last_round:
                         place = part.schema.get_field_index("test_accuracy")
-                        part = part.set_column(place, part.schema.field(place), [[math.nan]])
+                        part = part.set_column(place, part.schema.field(place), [math.nan])
                     file.write(part.serialize())
         file.flush()
         os.fsync(file.fileno())

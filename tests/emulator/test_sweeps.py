@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emulator import compare_emulations, load_scenario, resume, run, run_all
+from emulator import compare_emulations, load_results, load_scenario, resume, run, run_all
 from emulator.runs import emulation
 from emulator.runs.planning import plan
 from emulator.scenario.model import Scenario
@@ -14,7 +14,7 @@ from emulator.scenario.settings import selectors_in, settings_in, split_list
 from emulator.scenario.sweep import expand, folder_name, method_label
 from harness.cli import run as joulefleet
 from joulefleet.config import parse_toml
-from joulefleet.errors import ConfigError
+from joulefleet.errors import ConfigError, JoulefleetError
 
 SCENARIO = """
 name = "small"
@@ -207,7 +207,6 @@ def test_a_sweep_is_one_run_paired_by_seed_and_named_everywhere(
     (path,) = (tmp_path / "e").iterdir()
     names = ["oort (mode=official, k=2)", "oort (mode=official, k=3)", "fedavg (k=2)", "fedavg (k=3)"]
     assert all(name in told.out for name in names)
-    assert joulefleet(["compare", str(path), "--json"]) == 0
     compared = compare_emulations(path)
     assert list(compared.comparison.cells) == names
     assert compared.comparison.references[0] == names[0]
@@ -233,7 +232,7 @@ def test_other_differences_than_those_swept_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_emulation_that_cannot_be_played_does_not_stop_the_others(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="1 of 2 emulations cannot be played, .*no task called 'nosuch'"):
+    with pytest.raises(ConfigError, match=r"1 of 2 emulations cannot be played.*'nosuch'"):
         run_all(SMALL, settings={"task.name": ["nosuch", "mnist-lenet5"]}, seeds=[0], out=tmp_path)
     (path,) = tmp_path.iterdir()
     done = [folder.name for folder in path.iterdir() if (folder / "rounds.parquet").exists()]
@@ -286,3 +285,28 @@ def test_an_index_from_before_sweeps_keeps_its_hash() -> None:
     old["scenario"].pop("sweep")
     assert type(index).model_validate(old).sha256() == index.sha256()
     assert [one.folder for one in index.planned] == ["fedavg_s0", "oort_s0"]
+
+
+def test_results_of_several_runs_open_in_one_call(tmp_path: Path) -> None:
+    first = run_all(SMALL, selectors=["oort:mode=official", "oort"], seeds=[0], out=tmp_path / "a")
+    other = run_all(SMALL, settings={"protocol.k": [2, 3]}, seeds=[4], out=tmp_path / "b")
+    found = load_results(tmp_path / "a", [str(tmp_path / "b")])
+    rounds = found.rounds
+    assert list(rounds.columns[:5]) == ["method", "selector", "seed", "selector.options.mode", "protocol.k"]
+    assert rounds.groupby("method", sort=False)["seed"].first().to_dict() == {
+        "oort (mode=official)": 0, "oort": 0, "fedavg (k=2)": 4, "fedavg (k=3)": 4,
+    }  # fmt: skip
+    assert rounds["protocol.k"].dropna().tolist() == [2, 2, 3, 3]
+    assert rounds["selector.options.mode"].dropna().tolist() == ["official"] * 2
+    parts = [*first.rounds["energy_j"], *other.rounds["energy_j"]]
+    assert rounds["energy_j"].tolist() == parts
+    assert len(found.clients) == len(first.clients) + len(other.clients)
+    assert found.emulations["path"].tolist() == [str(one.path) for one in found.results]
+    record = other.results[0].path / "emulation.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "rounds": None}))
+    again = load_results(tmp_path / "a", tmp_path / "b")
+    assert len(again.results) == 3
+    assert "not finished, left out" in again.left_out[0]
+    for nothing in ([], [tmp_path / "nowhere"], [tmp_path / "a" / first.path.name / "config"]):
+        with pytest.raises(JoulefleetError):
+            load_results(*nothing)
