@@ -6,15 +6,15 @@ from emulator.round.outcome import Accounting, Fate, RoundOutcome
 from emulator.round.selector import Family, Probe, Profiling, Selector
 from emulator.round.view import ServerView
 from emulator.runs.batch import resume, run, run_all
-from emulator.runs.result import BatchResult, Result, Results, load_result
-from emulator.scenario.load import load_scenario, preset_names
+from emulator.runs.result import BatchResult, Result, load_result
+from emulator.scenario.load import load_scenario
 from emulator.scenario.model import Scenario
 from emulator.selectors.registry import SELECTORS
 from emulator.training.base import Trainer
 
 __all__ = [
     "DATA_SETS", "SELECTORS", "Accounting", "BatchResult", "ComparedRuns", "DataSet", "EmulatorEnv",
-    "Family", "Fate", "Probe", "Profiling", "Result", "Results", "RoundOutcome", "Scenario", "Selector",
+    "Family", "Fate", "Probe", "Profiling", "Result", "RoundOutcome", "Scenario", "Selector",
     "ServerView", "Split", "Trainer", "compare_emulations", "load_result", "load_results", "load_scenario",
-    "preset_names", "resume", "run", "run_all",
+    "resume", "run", "run_all",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from pydantic import Field
 from emulator.runs.assembly import make_selector
 from emulator.scenario.model import Scenario
 from emulator.scenario.settings import with_settings
-from emulator.scenario.sweep import Lists, Selected, Variant, expand, folder_name, method_label
+from emulator.scenario.sweep import Lists, ScenarioVariant, Selected, expand, folder_name, method_label
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Sha256
@@ -176,14 +176,14 @@ def check_selectors(index: BatchIndex) -> None:
         make_selector(index.scenario_of(planned))
 
 
-def _options(scenario: Scenario, variant: Variant) -> dict[str, Any] | None:
+def _options(scenario: Scenario, variant: ScenarioVariant) -> dict[str, Any] | None:
     """Those of a variant; ``None`` for those that it has unless something else is said."""
     own = scenario.selector
     usual = own.options if variant.selector.name == own.name else {}
     return None if variant.selector.options == usual else variant.selector.options
 
 
-def _folders(variants: Sequence[Variant]) -> list[str]:
+def _folders(variants: Sequence[ScenarioVariant]) -> list[str]:
     """A folder for each: the selector's name where that is enough, else what the variant is called."""
     names = Counter(one.selector.name for one in variants)
     found: dict[str, None] = {}

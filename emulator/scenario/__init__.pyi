@@ -1,4 +1,4 @@
-from emulator.scenario.load import preset_summaries, preset_text, scenario_text
+from emulator.scenario.load import preset_names, preset_summaries, preset_text, scenario_text
 from emulator.scenario.model import (
     BatterySection,
     FleetSection,
@@ -14,6 +14,6 @@ from emulator.scenario.sweep import method_label
 
 __all__ = [
     "BatterySection", "FleetSection", "ProtocolSection", "RewardSection", "SelectorSection",
-    "TaskSection", "TracesSection", "TrainerSection", "method_label", "preset_summaries", "preset_text",
-    "scenario_text", "selectors_in", "settings_in",
+    "TaskSection", "TracesSection", "TrainerSection", "method_label", "preset_names",
+    "preset_summaries", "preset_text", "scenario_text", "selectors_in", "settings_in",
 ]  # fmt: skip

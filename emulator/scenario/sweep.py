@@ -38,7 +38,7 @@ Lists = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class ScenarioVariant:
     """What is run of a scenario with each of its seeds.
 
     Attributes:
@@ -64,7 +64,7 @@ def expand(
     *,
     seeds: int = 1,
     folder: Path | None = None,
-) -> list[Variant]:
+) -> list[ScenarioVariant]:
     """Every selector with every combination of settings, in the order in which they are run.
 
     Args:
@@ -92,7 +92,7 @@ def expand(
     for chooser, values in product(choosers, product(*swept.values())):
         here = dict(zip(swept, values, strict=True))
         made = with_settings(base.model_copy(update={"selector": chooser}), shared | here)
-        variants.append(Variant(chooser, here, made))
+        variants.append(ScenarioVariant(chooser, here, made))
     _check_distinct(variants)
     return variants
 
@@ -201,10 +201,10 @@ def _check_size(sizes: Mapping[str, int], seeds: int) -> None:
         )
 
 
-def _check_distinct(variants: Sequence[Variant]) -> None:
+def _check_distinct(variants: Sequence[ScenarioVariant]) -> None:
     """No variant is there twice, nor one that only spells a default out."""
     labels = set()
-    seen: dict[bytes, Variant] = {}
+    seen: dict[bytes, ScenarioVariant] = {}
     for one in variants:
         options = named_options(REGISTERED.load(one.selector.name), one.selector.options)
         same = json.dumps([one.selector.name, options, one.settings], sort_keys=True, default=str).encode()
