@@ -84,6 +84,7 @@ LIVE = (
     "tests/harness/test_clock_live.py",
     "tests/emulator/test_data_sets.py",
     "tests/emulator/test_experiments_*.py",
+    "tests/emulator/test_large_fleets.py",
     "tests/emulator/test_partition.py",
     "tests/emulator/test_policies.py",
     "tests/emulator/test_ray*.py",
