@@ -54,6 +54,8 @@ MODULES = (
 )
 
 TESTS = (
+    "tests/power/by_hand",
+    "tests/harness/by_hand",
     "tests/power/test_bridged_gaps.py",
     "tests/power/test_energy.py",
     "tests/power/test_profile_sessions.py",
