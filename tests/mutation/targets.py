@@ -56,6 +56,8 @@ MODULES = (
 )
 
 TESTS = (
+    "tests/power/by_hand/test_*.py",
+    "tests/harness/by_hand/test_*.py",
     "tests/power/test_*.py",
     "tests/harness/test_clock*.py",
     "tests/harness/test_profile_*.py",
