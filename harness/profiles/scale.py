@@ -1,9 +1,9 @@
 """Profiles of what was not measured: another task, another number of samples, another device.
 
 Another task on the same device
-    Time is taken as proportional to arithmetic (`harness.profiles.flops`) times samples, power as unchanged,
-    transfers as proportional to the size of the model. The template is the measured profile whose arithmetic
-    per sample is nearest. How wrong that is comes from the profiles given: each is predicted from the others
+    Time is taken as proportional to arithmetic (`device_agents/workloads/flops.py`) times samples, power as
+    unchanged, transfers as proportional to the size of the model. The template is the measured profile whose
+    arithmetic per sample is nearest. How wrong that is comes from the profiles given: each is predicted from the others
     by the same rule and compared with its own numbers (leave one out, from three profiles on). With fewer,
     the same error among published training times is used (`power.reference`).
 The same task with another number of samples
@@ -65,8 +65,7 @@ def work_of(task: str) -> TaskWork:
     known = {fact.name: fact for fact in reference_facts().tasks}
     if task in known:
         return TaskWork(known[task].flop_per_sample, known[task].bytes)
-    from device_agents.workloads import TASKS
-    from harness.profiles.flops import count_task
+    from device_agents.workloads import TASKS, count_task
 
     if task not in TASKS:
         raise ConfigError(
