@@ -29,6 +29,6 @@ from device_agents.workloads.trainer import EpochResult, LocalTrainer
 __all__ = [
     "ACCURACY", "LOSSES", "METRICS", "MODELS", "OWN", "TASKS", "EpochResult", "LocalTrainer", "Metric",
     "OnnxRuntimeTrainer", "OwnCode", "Softmax", "Task", "TorchTrainer", "Work", "batch_sizes", "blame",
-    "build", "count_task", "cross_entropy", "find_task", "initial_state", "load_state", "loss_of", "metric_sums",
-    "metric_value", "module_of", "pack_task", "state_arrays", "synthetic_shard", "unpack_task",
+    "build", "count_task", "cross_entropy", "find_task", "initial_state", "load_state", "loss_of",
+    "metric_sums", "metric_value", "module_of", "pack_task", "state_arrays", "synthetic_shard", "unpack_task",
 ]  # fmt: skip

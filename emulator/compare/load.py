@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from device_agents.workloads import Metric
+from device_agents.workloads import ACCURACY, Metric
 from emulator.compare.comparable import EMULATED, facts_of, told_apart, unequal
 from emulator.compare.metrics import RunMetrics, best_of, classes_per_cohort, final_accuracy, run_metrics
 from emulator.compare.table import MethodComparison, Pair, compare
@@ -243,7 +243,7 @@ def _judged_by(loaded: Sequence[FinishedRun]) -> Metric:
     return next(iter(found))
 
 
-def _default_target(loaded: Sequence[FinishedRun], metric: Metric) -> float:
+def _default_target(loaded: Sequence[FinishedRun], metric: Metric = ACCURACY) -> float:
     means = _means(loaded)
     if not means:
         raise DataQualityError("none of these runs was ever tested", hint="give an accuracy with `--target`")
