@@ -11,6 +11,9 @@ from joulefleet.errors import ConfigError
 if TYPE_CHECKING:
     from emulator.scenario.model import Scenario
 
+OF_ANOTHER_TASK = ("data", "batch_size", "learning_rate", "momentum", "train_samples", "server_samples")
+"""Keys of ``[task]`` that are not kept when a task of the user's own takes the place of the scenario's."""
+
 
 def with_code(scenario: Scenario, given: GivenCode) -> Scenario:
     """A scenario that is run with files of the user's own.

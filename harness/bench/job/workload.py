@@ -130,7 +130,7 @@ def _softmax(batch_size: int) -> Workload:
 
 
 def own_task(task: Task, backend: str) -> bytes | None:
-    """What a device has to be told of a task that it does not know; onnxruntime runs no code of the user's."""
+    """What a device is told of a task that it does not know; onnxruntime runs no code of the user's."""
     from device_agents.workloads import pack_task
 
     return None if task.code is None else pack_task(task, with_code=backend == "torch")
