@@ -46,8 +46,9 @@ class LvpmDecoder:
     two places: a byte of each packet counts the samples that the instrument had no room for before it, and
     the sequence number skips where whole packets did not arrive; such a packet is taken to have held as many
     samples as its neighbours. A skip is believed once the packet behind it is followed by its successor, a
-    calibration unlike those before once the next one agrees: an 8-bit sum lets damage through. The rows of a calibration in the stream take the place of samples, so a block
-    ends there, but nothing was lost. (Firmware 20 does it so, see ``docs/power.md``.)
+    calibration unlike those before once the next one agrees: an 8-bit sum lets damage through. The rows of a
+    calibration in the stream take the place of samples, so a block ends there, but nothing was lost.
+    (Firmware 20 does it so, see ``docs/power.md``.)
 
     Both counters turn, so a loss may be larger than they show. Then reads stay late by as much: from the
     first late one on samples are held back until it is clear how many turns there were (0.2 s); these are
@@ -121,17 +122,17 @@ class LvpmDecoder:
         while position < len(buffer):
             believed = False
             if not self._in_sync:
-                position = self._find(buffer, position)
-                if not self._in_sync:
+                position, believed = self._find(buffer, position)  # two packets that follow each other
+                if not believed:
                     break
-                believed = True  # two packets that follow each other
             rows = equal_frames(buffer, position)
             if not len(rows):
                 break
             size = rows.shape[1]
             good = count_good(rows)
             if believed and not self._in_time(rows[0], len(buffer) - position, arrival_ns):
-                self._note("odd_packet", Severity.WARNING, "a packet that asks for a loss without time for it")
+                message = "a packet that tells of a loss without time for it was left out"
+                self._note("odd_packet", Severity.WARNING, message)
                 self._in_sync, self._jumped = False, True
                 self._skipped_bytes += size
                 position += size
@@ -149,8 +150,8 @@ class LvpmDecoder:
                 position += 1
         return position
 
-    def _find(self, buffer: Bytes, position: int) -> int:
-        """Where packets begin again; not in sync if that takes more bytes."""
+    def _find(self, buffer: Bytes, position: int) -> tuple[int, bool]:
+        """Where packets begin again, and True; or where to go on when there are more bytes."""
         found, self._in_sync = find_chain(buffer, position)
         self._skipped_bytes += found - position
         self._jumped &= found == position
@@ -158,7 +159,7 @@ class LvpmDecoder:
             if not self._jumped:
                 self._note("resync", Severity.WARNING, "the packet boundaries were lost and found again")
             self._jumped = False
-        return found
+        return found, self._in_sync
 
     def _in_time(self, frame: Bytes, size_bytes: int, arrival_ns: int) -> bool:
         """Whether a sample packet's number and count leave time for the losses that they tell of."""

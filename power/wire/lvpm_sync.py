@@ -79,8 +79,9 @@ def count_following(rows: Bytes, sequence: int | None, *, believed: bool) -> int
 def find_chain(data: Bytes, start: int) -> tuple[int, bool]:
     """The first place from ``start`` on where two sample packets with successive numbers follow.
 
-    A status packet may take the place of the second: it ends a stream. Two checksums, two plausible headers and the sequence together match random bytes about once in 10^13
-    places; one frame alone would match once in a million, too often for a day of samples.
+    A status packet may take the place of the second: it ends a stream. Two checksums, two plausible headers
+    and the sequence together match random bytes about once in 10^13 places; one frame alone would match once
+    in a million, too often for a day of samples.
 
     Returns:
         The position, and True; or the first position that needs more bytes to be judged, and False.
