@@ -113,6 +113,9 @@ def bind(evidence: JobEvidence) -> CaptureRecord:
 
 def _facts(evidence: JobEvidence) -> DeviceFacts:
     device, said = evidence.device, dict(evidence.state.facts)
+    backend = evidence.order.backend
+    installed = evidence.hello.modules.get(backend)
+    software = {} if installed is None else {backend: installed}
     product = device.product or said.pop("product", "")
     return DeviceFacts(
         name=evidence.job.cell.device,
@@ -123,7 +126,7 @@ def _facts(evidence: JobEvidence) -> DeviceFacts:
         governor=said.pop("governor", ""),
         product=product,
         battery=device.battery,
-        facts={**said, **device.facts},
+        facts={**said, **software, **device.facts},
     )
 
 
