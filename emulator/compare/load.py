@@ -23,7 +23,7 @@ from emulator.selectors.neural.policy import POLICY_SUFFIX
 from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.runstore.folder import check_folder
-from joulefleet.runstore.run import read_run
+from joulefleet.runstore.run import RunStatus, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,10 +63,21 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
         loaded.append(FinishedRun(method_name(result), _rounds(result), result))
+    warnings += _half_runs(loaded)
     warnings += _software_notes(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
+
+
+def _half_runs(loaded: Sequence[FinishedRun]) -> list[str]:
+    """Runs that were killed, or still go on: emulations that they never began leave no trace here."""
+    runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
+    return [
+        f"{run}: not at its end, methods or seeds may be missing; {how_to_go_on(run)}"
+        for run in runs
+        if read_run(run).status is not RunStatus.COMPLETE
+    ]
 
 
 def _software_notes(loaded: Sequence[FinishedRun]) -> list[str]:
