@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 
+from emulator.own_code.files import GivenCode, use_code
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Selector
 from emulator.runs.emulation import OnRound, emulate
 from emulator.runs.opening import reopen, start, stoppable, stopped
 from emulator.runs.planning import BatchIndex, EmulationPlan, P, check_selectors, plan
 from emulator.runs.result import BatchResult, Result, is_finished, load_result
+from emulator.scenario.code import with_code
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from emulator.scenario.sweep import Lists, Selected
@@ -108,6 +110,7 @@ def run(
     seed: int | None = None,
     selector: Selector | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
+    code: Sequence[Path | str] = (),
     out: Path | str = "emulations",
     on_round: OnRound = lambda _: None,
 ) -> Result:
@@ -119,10 +122,12 @@ def run(
         selector: An object instead of the selector that the scenario names, e.g. one under development. A
             copy of it plays: given again, it begins again.
         profiles: Instead of those that the scenario names, e.g. for a model of one's own.
+        code: Files of one's own to run: tasks, selectors, rewards, aggregations. A task among them takes the
+            place of the scenario's.
         out: Folder in which the run's folder is made.
         on_round: Called after each round.
     """
-    found, written = _read(scenario)
+    found, written = _read(scenario, use_code(*code))
     index = plan(found, None, [found.seeds[0] if seed is None else seed])
     if len(index.planned) > 1:
         raise ConfigError(
@@ -148,6 +153,7 @@ def run_all(
     seeds: Sequence[int] | None = None,
     settings: Lists | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
+    code: Sequence[Path | str] = (),
     out: Path | str = "emulations",
     on_round: OnRound = lambda _: None,
 ) -> BatchResult:
@@ -165,13 +171,15 @@ def run_all(
         seeds: By default the scenario's own.
         settings: Keys of the scenario to lists of values; every combination is run.
         profiles: Instead of those that the scenario names.
+        code: Files of one's own to run: tasks, selectors, rewards, aggregations. A task among them takes the
+            place of the scenario's.
         out: Folder in which the run's folder is made.
         on_round: Called after each round.
 
     Raises:
         ConfigError: The scenario, a selector or a profile does not fit.
     """
-    found, written = _read(scenario)
+    found, written = _read(scenario, use_code(*code))
     index = plan(found, selectors, seeds, settings)
     check_selectors(index)  # before anything is left behind
     index = index.model_copy(update={"given": _given(profiles=profiles) or None})
@@ -184,6 +192,7 @@ def resume(
     *,
     selector: Selector | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
+    code: Sequence[Path | str] = (),
     accept_other_software: bool = False,
     more_rounds: int = 0,
     on_round: OnRound = lambda _: None,
@@ -198,6 +207,7 @@ def resume(
         path: The run folder.
         selector: As it was given to `run`, if it was.
         profiles: Likewise.
+        code: The files that it was begun with, unchanged.
         accept_other_software: Whether to go on if it was begun with other software; the run then says so.
         more_rounds: How many rounds to add to each emulation of a complete run.
         on_round: Called after each round.
@@ -206,6 +216,7 @@ def resume(
         ConfigError: It was begun with something else, or what it says of itself was edited.
         StorageError: It is complete, or somebody is writing it.
     """
+    use_code(*code)
     if type(more_rounds) is not int or more_rounds < 0:
         raise ConfigError(f"more_rounds is {more_rounds!r}", hint="give a whole number from 1 on")
     given = _given(selector=selector, profiles=profiles)
@@ -216,11 +227,11 @@ def resume(
         return BatchResult(tuple(_played(stored, index, selector, profiles, on_round)), path=stored.path)
 
 
-def _read(scenario: Scenario | str | Path) -> tuple[Scenario, str | None]:
+def _read(scenario: Scenario | str | Path, given: GivenCode) -> tuple[Scenario, str | None]:
     """A scenario, and its text if it was written."""
     if isinstance(scenario, Scenario):
-        return scenario, None
-    return load_scenario(scenario), scenario_text(str(scenario))
+        return with_code(scenario, given), None
+    return with_code(load_scenario(scenario), given), scenario_text(str(scenario))
 
 
 def _played(

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from emulator.own_code.files import given_code
 from emulator.runs.planning import BatchIndex
 from emulator.runs.result import is_finished
 from emulator.runs.software import check_software, note_accepted, note_sources
+from emulator.scenario.code import check_code
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.records import file_sha256, read_record, write_record
 from joulefleet.runstore import Run, RunStatus, RunStore
@@ -49,6 +51,7 @@ def reopen(
         StorageError: It is complete, or it is not and more rounds are asked for.
     """
     index = read_index(path)
+    check_code(index.scenario, given_code())
     _check_config(path, index)
     complete = read_run(path).status is RunStatus.COMPLETE and not _left(path, index)
     if complete and not more_rounds:
@@ -99,7 +102,8 @@ def _left(path: Path, index: BatchIndex) -> bool:
 def resuming(path: Path, index: BatchIndex) -> str:
     """The command, or where objects have to be given again the call, that goes on with a run."""
     if not index.given:
-        return f"joulefleet emulate --resume {path}"
+        code = "".join(f" --code {name}" for name in index.scenario.code or ())
+        return f"joulefleet emulate --resume {path}{code}"
     return f"emulator.resume({str(path)!r}, {', '.join(f'{name}=...' for name in index.given)})"
 
 

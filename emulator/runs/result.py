@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from device_agents.workloads import ACCURACY, Metric
 from emulator.scenario.model import Scenario
 from emulator.scenario.settings import setting
 from emulator.scenario.sweep import method_label
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EMULATION_FILE = "emulation.json"
+METRIC_FLAGS = ("higher_is_better", "share", "relative")
 
 
 class EmulationRecord(StoredRecord):
@@ -32,9 +35,10 @@ class EmulationRecord(StoredRecord):
         test_accuracy: Of the last model.
         ended_early: Why not all rounds were played, if so.
         swept: Keys of the scenario in which the variants of its run differ.
+        test_metric: Of the last model, where the task is judged by another metric; the facts name it.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"swept"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"swept", "test_metric"})
 
     scenario: Scenario
     seed: int
@@ -43,6 +47,26 @@ class EmulationRecord(StoredRecord):
     test_accuracy: float | None = None
     ended_early: str = ""
     swept: tuple[str, ...] | None = None
+    test_metric: float | None = None
+
+    @property
+    def metric(self) -> Metric:
+        """What its models are judged by."""
+        named = self.facts.get("metric")
+        if named is None:
+            return ACCURACY
+        try:
+            name, flags = str(named["name"]), {flag: bool(named.get(flag)) for flag in METRIC_FLAGS}
+            if not name.isidentifier():
+                raise ValueError(name)
+            return Metric(name, **flags)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DataQualityError(f"its record names no metric, but {named!r:.40}") from error
+
+    @property
+    def tested(self) -> float | None:
+        """What the last model reached, by the metric of the task."""
+        return self.test_accuracy if self.metric == ACCURACY else self.test_metric
 
     @property
     def selector(self) -> str:
@@ -193,6 +217,11 @@ class BatchResult(Results):
     """
 
     path: Path = Path()
+
+
+def tested_as(metric: Metric, value: float) -> dict[str, float | None]:
+    """What the last model reached, as fields of a record; ``None`` if that is not known."""
+    return {"test_accuracy" if metric == ACCURACY else "test_metric": value if math.isfinite(value) else None}
 
 
 def run_of(folder: Path) -> Path | None:

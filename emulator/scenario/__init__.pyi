@@ -1,3 +1,4 @@
+from emulator.scenario.code import check_code, with_code
 from emulator.scenario.load import preset_names, preset_summaries, preset_text, scenario_text
 from emulator.scenario.model import (
     BatterySection,
@@ -14,6 +15,6 @@ from emulator.scenario.sweep import method_label
 
 __all__ = [
     "BatterySection", "FleetSection", "ProtocolSection", "RewardSection", "SelectorSection",
-    "TaskSection", "TracesSection", "TrainerSection", "method_label", "preset_names",
-    "preset_summaries", "preset_text", "scenario_text", "selectors_in", "settings_in",
+    "TaskSection", "TracesSection", "TrainerSection", "check_code", "method_label", "preset_names",
+    "preset_summaries", "preset_text", "scenario_text", "selectors_in", "settings_in", "with_code",
 ]  # fmt: skip

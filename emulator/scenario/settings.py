@@ -32,6 +32,7 @@ ELSEWHERE = {
     "selector.name": "give several selectors with `--selector`, or as `selectors` of [sweep]",
     "name": "the name of a scenario decides nothing",
     "schema_version": "this says how a file is written",
+    "code": "give the files with `--code`",
     "sweep": "there are no sweeps of sweeps",
 }
 """Keys that are no matter of a sweep, and what to do instead."""

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Callback, Command, Output, columns, root_option
+from harness.cli.own_code import code_option, given
 from harness.cli.terminal import echo
 from joulefleet.rounding import rounded
 
@@ -89,6 +91,7 @@ class Seeds(click.ParamType[tuple[int, ...]]):
               help="Other values of a key of the scenario, such as protocol.k=5,10; may be repeated: every "
               "combination is run.")  # fmt: skip
 @click.option("--seeds", type=Seeds(), metavar="0-9", help="Instead of the scenario's own.")
+@code_option
 @engine_options
 @click.option("--resume", "resumed", type=click.Path(path_type=Path, file_okay=False, exists=True),
               metavar="DIR", help="Continue a run that was interrupted.")  # fmt: skip
@@ -103,6 +106,7 @@ def emulate(
     selectors: tuple[str, ...],
     settings: tuple[str, ...],
     seeds: tuple[int, ...] | None,
+    code: tuple[Path, ...],
     engine: str,
     ray_address: str | None,
     resumed: Path | None,
@@ -123,13 +127,14 @@ def emulate(
     if resumed is not None:
         if selectors or settings or seeds or dry_run:
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
+        given(code)
         opened = ray_cluster(engine, ray_address)
         return _continued(resumed, opened, accept_other_software, more_rounds or 0)
     from emulator import load_scenario
     from emulator.runs import check_selectors, plan, start
-    from emulator.scenario import scenario_text, selectors_in, settings_in
+    from emulator.scenario import scenario_text, selectors_in, settings_in, with_code
 
-    found = load_scenario(str(scenario))
+    found = with_code(load_scenario(str(scenario)), given(code))
     index = plan(found, selectors_in(selectors) if selectors else None, seeds, settings_in(settings))
     check_selectors(index)
     if dry_run:
@@ -151,7 +156,8 @@ def _continued(
 
 
 def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
-    from emulator.runs import play, resuming, stoppable, stopped
+    from emulator.compare.titles import value_text
+    from emulator.runs import metric_of, play, resuming, stoppable, stopped
     from harness.cli.progress import progress
 
     rounds = {one.folder: index.scenario_of(one).protocol.rounds for one in index.planned}
@@ -167,7 +173,8 @@ def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
             done = before[planned.folder] + outcome.round
             where = f"{index.label(planned)} seed {planned.seed} round {outcome.round}"
             use = f"; {cluster.describe()}" if cluster else ""
-            advance(done, f"{where}, validation {outcome.accuracy:.1%}{use}")
+            reached = value_text(outcome.accuracy, metric_of(index.scenario_of(planned)))
+            advance(done, f"{where}, validation {reached}{use}")
 
         if cluster is None:
             results = play(run, index, on_round)
@@ -237,6 +244,8 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
                 "rounds": result.record.rounds,
                 "ended_early": result.record.ended_early,
                 "test_accuracy": result.record.test_accuracy,
+                "metric": asdict(result.record.metric),
+                "test_metric": result.record.tested,
                 "training": facts["trainer"],
                 "virtual_time_s": float(rounds["duration_ns"].sum()) * 1e-9,
                 "energy_j": energy_j,
@@ -254,22 +263,25 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
 
 def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
     """Means over the seeds of each selector, and what they rest on."""
+    from device_agents.workloads import Metric
+    from emulator.compare.titles import value_text
     from emulator.selectors import shown_name
 
+    metric = Metric(**summary[0]["metric"])
     right = (
-        *("seeds", "rounds", "finished", "test accuracy", "time (s)"),
+        *("seeds", "rounds", "finished", f"test {metric.name}", "time (s)"),
         *("energy (J)", "selected_only (J)", "waiting (J)", "reward"),
     )
     rows = []
     for method in dict.fromkeys(line["method"] for line in summary):
         lines = [line for line in summary if line["method"] == method]
-        accuracy = _mean([line["test_accuracy"] for line in lines])
+        tested = _mean([line["test_metric"] for line in lines])
         row = [
             shown_name(method),
             str(len(lines)),
             " to ".join(map(str, sorted({line["rounds"] for line in lines}))),
             _finished(lines),
-            "unknown" if accuracy is None else f"{accuracy:.1%}",
+            "unknown" if tested is None else value_text(tested, Metric(**lines[0]["metric"])),
             rounded(_mean([line["virtual_time_s"] for line in lines])),
             rounded(_mean([line["energy_j"]["honest"] for line in lines])),
             rounded(_mean([line["energy_j"]["selected_only"] for line in lines])),
@@ -309,8 +321,11 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
     made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
     unmeasured = sorted({what for line in summary for what in line["not_measured"]})
     early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
+    judged = summary[0]["metric"]
+    better = "" if judged["higher_is_better"] else " (less is better)"
     return [
-        "means   over seeds: final test accuracy, virtual time, energy with all probes (honest), and with",
+        f"means   over seeds: final test {judged['name']}{better}, virtual time,",
+        "        energy with all probes (honest), and with",
         "        those of the chosen devices only (selected_only), both without waiting for the choice;",
         "        finished: devices that sent the update they were asked for, of all seeds",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
