@@ -208,13 +208,12 @@ class _Pieces:
     def _template(self, shape: _Shape, every: int) -> NDArray[np.float64]:
         """The pattern at each time of the trace, for every so many offsets."""
         step_s = self._step_s / TABLE_STEPS
-        first_s = self._t_s[0] - (self._moves[-1] + 1) * self._step_s
+        row = np.rint((self._t_s - self._t_s[0]) / step_s).astype(np.int64)
         n_table = TABLE_STEPS * (len(self._moves) - 1) + 1
-        count = round((self._t_s[-1] - self._t_s[0]) / step_s) + n_table + TABLE_STEPS
-        grid_s = first_s + np.arange(count) * step_s
+        first_s = self._t_s[0] - self._moves[-1] * self._step_s
+        grid_s = first_s + np.arange(row[-1] + n_table) * step_s
         table = response(self._run, shape.tau_s, grid_s, shape.share * self._width_s)
         # Each time has its row of the table, which is read from its end: the smallest offset comes first.
-        row = np.rint((self._t_s - first_s) / step_s).astype(np.int64) - TABLE_STEPS * self._moves[-1]
         return np.asarray(sliding_window_view(table, n_table)[:, :: -TABLE_STEPS * every][row])
 
     def _sums(self, shape: _Shape, every: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

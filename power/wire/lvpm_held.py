@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from power.model import FindingLog
 
 
+EARLY = 15
+"""Samples, 3 ms: by so much the floor of the delay may be wrong."""
+
 LOST_MODULUS = 256
 """After so many samples a packet's count of lost ones is back at 0."""
 
@@ -172,6 +175,16 @@ class SampleCount:
         if over and self._watch is not None:
             self._settle(self._watch, over=True)
         return [] if self._watch is not None else self.held.release(log)
+
+    def allows(self, samples: int, arrived: int, arrival_ns: int) -> bool:
+        """Whether there was time to lose so many samples here, if ``arrived`` more have come by then.
+
+        A read can be late, never early. Half of them is left for one that is late.
+        """
+        if not self._elapsed.known or not samples:
+            return True
+        behind = self._elapsed.behind(self.next_index + samples + arrived, arrival_ns)
+        return behind >= -max(EARLY, samples / 2)
 
     def check(self, arrival_ns: int, sequence_turn: int) -> None:
         """Whether the samples counted so far are as many as there should be by now.

@@ -30,7 +30,7 @@ import pytest
 
 from tests.mutation.mutants import Mutant
 
-LONGEST_TEST_S, MOST_TESTS_S = 20.0, 180.0
+LONGEST_TEST_S, MOST_TESTS_S = 10.0, 60.0
 """Seconds of a processor: tests that take longer are not asked, nor are tests beyond so many for a mutant."""
 
 

@@ -202,10 +202,10 @@ def test_every_loss_is_accounted_for(tmp_path: Path) -> None:
     assert statistics["lost_packets"] == 5 + 17
     assert 320 <= statistics["lost_samples"] < 320 + 15  # and what was no whole packet yet
     assert lost == (5 + 17 + 2 + 1) * 15 + statistics["lost_samples"]
-    calibrations = (blocks[-1].ticks[-1] - 4) // 15_000 * 2 + 4
+    calibrations = (blocks[-1].ticks[-1] - 8) // 15_000 * 2 + 8
     assert len(joined(blocks, "ticks")) + lost + calibrations == blocks[-1].ticks[-1] + 1
     codes = {finding.code: finding.count for finding in findings}
-    assert codes == {"gap": lost, "bad_checksum": 2, "resync": 2, "recalibrated": 2}
+    assert codes == {"gap": lost, "bad_checksum": 2, "resync": 2, "odd_calibration": 2, "recalibrated": 2}
     # Every sample is the truth of its own number.
     error = joined(blocks, "current_a") - read_truth(tmp_path / "truth")["current_a"][joined(blocks, "ticks")]
     assert np.abs(error).max() <= COARSE_STEP_A * 0.51
