@@ -149,7 +149,7 @@ def test_first_hardware_revision_has_half_the_voltage_step() -> None:
 
 
 def test_an_emulator_that_is_late_itself_loses_nothing() -> None:
-    """0.3 s of samples at once are more than the kernel keeps of a port; a client that reads gets them all."""
+    """0.3 s of samples at once are more than the kernel keeps of a port; a client that reads gets all."""
     port = PtyPort()
     client = os.open(port.path, os.O_RDONLY | os.O_NOCTTY)
     received = bytearray()

@@ -128,7 +128,7 @@ def test_reads_that_are_late_lose_nothing(late_s: float) -> None:
 
 @pytest.mark.parametrize("late_s", [0.026, 0.029])
 def test_a_link_that_stays_late_by_less_than_a_turn_has_lost_nothing(late_s: float) -> None:
-    """An overloaded machine: from some moment on no read is on time. A whole turn would make all later still."""
+    """An overloaded machine: from some moment on no read is on time. A whole turn would be later still."""
     rng = np.random.default_rng(3)
     unit = LvpmDecoder(voltage_step_v=STEP_V, rate_hz=RATE_HZ)
     blocks: list[Decoded] = []
