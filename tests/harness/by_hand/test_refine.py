@@ -213,10 +213,10 @@ def check(traces: list[Trace], runs: list[BurstRun], lags_s: list[float]) -> tup
 
 
 def test_two_patterns_of_different_bits_share_a_regulator() -> None:
-    runs = [BurstRun(0, ORDER_4, late_ns=LATE), BurstRun(0, Pattern(order=3, bit_ns=50_000_000))]
-    traces = [made(runs[0], 0.4, seed=1), made(runs[1], 0.31, seed=2, width_s=0.005, step_w=0.9)]
-    found, _ = check(traces, runs, [0.403, 0.312])
-    assert found.offset_s == pytest.approx([0.4, 0.31], abs=0.003)  # type: ignore[attr-defined]
+    runs = [BurstRun(0, Pattern(order=3, bit_ns=50_000_000)), BurstRun(0, ORDER_4, late_ns=LATE)]
+    traces = [made(runs[0], 0.31, seed=2, width_s=0.005, step_w=0.9), made(runs[1], 0.4, seed=1)]
+    found, _ = check(traces, runs, [0.312, 0.403])
+    assert found.offset_s == pytest.approx([0.31, 0.4], abs=0.003)  # type: ignore[attr-defined]
     assert not found.at_limit  # type: ignore[attr-defined]
 
 
@@ -231,6 +231,16 @@ def test_noise_that_remembers_and_pieces_of_several_edges() -> None:
     check([made(run, 0.4, seed=4, width_s=0.008, memory=0.8)], [run], [0.398])
     few = BurstRun(0, Pattern(order=3, bit_ns=40_000_000))
     check([made(few, 0.4, seed=5, width_s=0.02)], [few], [0.4])  # one piece of all
+
+
+def test_a_piece_of_which_nothing_was_recorded_is_none() -> None:
+    """The first run has four bits: what is left of it lies too long after its edge."""
+    run = BurstRun(0, ORDER_4)
+    whole = made(run, 0.4, seed=11)
+    kept = (whole.t_s < 0.38) | (whole.t_s > 0.445)
+    trace = Trace(0, whole.length_s, whole.t_s[kept], whole.power_w[kept], whole.width_s, averaged=True)
+    assert pieces_of(run, trace.t_s - 0.4)[1] == [1, 2, 1, 2, 1]  # of eight edges
+    check([trace], [run], [0.401])
 
 
 def test_a_trace_without_noise_meets_the_floor() -> None:
@@ -274,3 +284,10 @@ def test_pieces(per_bit: int) -> None:
         assert edges.tolist() == expected
         assert piece.max() == len(groups) - 1
         assert math.isclose(sum(edges), len(run.edges()[0]))
+        # Exactly where a piece begins, where it ends, and where the pattern does.
+        edge_s = run.edges()[0]
+        exact = np.concatenate((edge_s - 0.35 * run.bit_s, edge_s + run.bit_s, [run.duration_s]))
+        t_s = np.sort(np.concatenate((t_s, exact)))
+        piece, _ = _cut(run, t_s)
+        groups, _ = pieces_of(run, t_s)
+        assert [np.flatnonzero(piece == k).tolist() for k in range(len(groups))] == groups
