@@ -84,15 +84,11 @@ class Slow:
         pp = [float(p @ p) for p in self.power]
         tp = np.array([[p @ t for p, t in zip(self.power, ts, strict=True)] for ts in templates])
         tt = np.array([[((t - t.mean(axis=0)) ** 2).sum(axis=0) for t in ts] for ts in templates])
-        noise = [
-            min(
-                float((pp[k] - np.clip(tp[i, k], 0, None) ** 2 / np.maximum(tt[i, k], 1e-300)).min())
-                for i in range(len(shapes))
-            )
-            / n[k]
-            for k in range(len(n))
-        ]
-        weight = [1 / max(x, 0.25 * float(np.median(noise)) + 1e-300) for x in noise]
+        noise = []
+        for k in range(len(n)):
+            free = pp[k] - np.clip(tp[:, k], 0, None) ** 2 / np.maximum(tt[:, k], 1e-300)
+            noise.append(max(float(free.min()), 1e-6 * pp[k]) / n[k])
+        weight = [1 / max(x, 0.25 * float(np.median(noise))) for x in noise]
         steps = []
         for i in range(len(shapes)):
             a = sum(w * x for w, x in zip(weight, tp[i], strict=True))
@@ -244,8 +240,27 @@ def test_a_piece_of_which_nothing_was_recorded_is_none() -> None:
 
 
 def test_a_trace_without_noise_meets_the_floor() -> None:
+    """Its lag and its time constant are on the grid, and the noise is a tenth of the floor."""
     run = BurstRun(0, ORDER_4)
-    check([made(run, 0.4, seed=6, noise=0.0)], [run], [0.401])
+    tau_s = 0.0004 * 100 ** (5 / 9)
+    check([made(run, 0.4, seed=6, noise=0.002, tau_s=tau_s, step_w=20.0)], [run], [0.4004])
+
+
+def test_a_likelihood_beyond_the_largest_number() -> None:
+    """A hundred exact values to a bit: logarithms differ by more than 709."""
+    run = BurstRun(0, Pattern(order=3, bit_ns=40_000_000))
+    found = refine([made(run, 0.4, seed=12, noise=0.0, width_s=0.0003)], [run], [0.401])
+    assert found.offset_s.tolist() == pytest.approx([0.4], abs=2e-4)
+    assert found.tau_s == pytest.approx(0.006, rel=0.05)
+    assert np.isfinite(found.covariance_s2).all()
+
+
+def test_an_exact_trace_on_the_grid_is_no_division_by_zero() -> None:
+    run = BurstRun(0, ORDER_4)
+    tau_s = 0.0004 * 100 ** (5 / 9)
+    found = refine([made(run, 0.4, seed=6, noise=0.0, tau_s=tau_s, step_w=20.0)], [run], [0.4004])
+    assert found.offset_s.tolist() == pytest.approx([0.4], abs=2e-4)
+    assert found.step_w == pytest.approx((20.0,), rel=0.01)
 
 
 def test_a_slow_supply_and_a_lag_that_is_far_off_are_at_the_limit() -> None:
