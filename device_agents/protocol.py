@@ -81,12 +81,17 @@ class FromAgent(ClosedModel):
 
 
 class Hello(FromAgent):
-    """The agent's first words."""
+    """The agent's first words.
+
+    Attributes:
+        modules: Versions of what backends need, as installed there.
+    """
 
     type: Literal["hello"] = "hello"
     version: int
     pid: int
     python: str = Field(max_length=64)
+    modules: dict[Name, Name] = Field(default_factory=dict, max_length=16)
     cpus: int | None = Field(default=None, ge=1, le=65_536)
     boot_id: str = Field(max_length=64)
     clock: Clocks

@@ -136,9 +136,9 @@ class Batteries:
             return np.full(len(devices), NEVER_NS), debt_j
         cut = cut_at_chargers(self._conditions, devices, t_ns, energy_j)
         costs, profile = self._fleet.costs, self._fleet.profile[devices][:, None]
-        seconds = np.diff(cut.t_ns, axis=1) * 1e-9
+        seconds = np.diff(cut.t_ns) * 1e-9
         # Idling is in the recorded level, or in the model, already.
-        own_j = np.maximum(np.diff(cut.energy_j, axis=1) - costs.idle_within_w[profile] * seconds, 0.0)
+        own_j = np.maximum(np.diff(cut.energy_j) - costs.idle_within_w[profile] * seconds, 0.0)
         owed_j = run_up(debt_j, own_j + self._idle_w(devices[:, None], cut.plugged) * seconds)
         many = np.repeat(devices, cut.t_ns.shape[1])
         base = self._base(cut.t_ns.ravel(), many).reshape(cut.t_ns.shape)

@@ -94,7 +94,7 @@ def compute(
     # Who starts at its limit does nothing; its window is a nanosecond only because windows have a length.
     target_s = np.where(start_ns < limit_ns, work.duration_s, 0.0)[:, None]
     done_s = np.minimum(possible_s, target_s)
-    step_s = np.diff(done_s, axis=1, prepend=0.0)
+    step_s = np.diff(done_s, prepend=0.0)
     begin_ns = table(found.start_ns, np.iinfo(np.int64).max)
     spent_ns = np.ceil(step_s * table(slowdown, 1.0) * 1e9).astype(np.int64)
     # Beyond the end of the work (or of the window) every moment is that end.

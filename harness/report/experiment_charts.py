@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from device_agents.workloads import Metric
 from emulator import Accounting
 from emulator.experiments import MethodRow, Runs, VariantSummary
 from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
@@ -59,13 +60,14 @@ class SweepPoint:
         return self.summary.vanilla.get(self.row.method)
 
 
-def accuracy_charts(runs: Runs) -> list[Chart]:
-    """Test accuracy against rounds, time and energy."""
+def accuracy_charts(runs: Runs, metric: Metric) -> list[Chart]:
+    """Test accuracy, or what else the task is judged by, against rounds, time and energy."""
     found = []
+    y_label, times = ("accuracy (%)", 100.0) if metric.share else (metric.name, 1.0)
     for axis, (title, label) in AXES.items():
         curves = along(runs, "test_accuracy", axis)
         if curves is not None:
-            found.append(_chart(curves, f"Test accuracy against {title}", label, "accuracy (%)", 100.0))
+            found.append(_chart(curves, f"Test {metric.name} against {title}", label, y_label, times))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from emulator.compare.titles import target_text, worded
 from emulator.experiments import ExperimentResults, VariantSummary, summarise, switches_of
 from emulator.experiments.behaviour import behaviour
 from emulator.experiments.render import (
@@ -12,6 +13,7 @@ from emulator.experiments.render import (
     TARGET_HEADER,
     across,
     basis,
+    headed,
     main_row,
     pair_notes,
     target_row,
@@ -75,22 +77,24 @@ def variant_tables(summary: VariantSummary) -> Section:
     reduced = " ".join(
         f"{note}." for note in (f"Unlike the paper: {summary.reductions}", *pair_notes(summary))
     )
-    beside_paper = Table(SHORT_HEADER, [short_cells(row) for row in summary.rows], f"{SHORT_NOTE} {reduced}")
+    beside_paper = Table(
+        headed(SHORT_HEADER, summary), [short_cells(row) for row in summary.rows], f"{SHORT_NOTE} {reduced}"
+    )
     printed = any(row.paper for row in summary.rows)
     return Section(
         summary.variant.title,
-        f"{LEGEND}. {basis(summary)}.",
+        f"{worded(LEGEND, summary.metric)}. {basis(summary)}.",
         tables=[
             *([beside_paper] if printed else []),
             Table(
-                [*HEADER[:-PAPER_COLUMNS], "here"],
+                [*headed(HEADER[:-PAPER_COLUMNS], summary), "here"],
                 [[*main_row(row)[:-PAPER_COLUMNS], Origin.EMULATED] for row in summary.rows],
                 f"{'The same' if printed else 'Means'} with 95 % intervals. {reduced}",
             ),
             Table(
-                [*TARGET_HEADER, "here"],
+                [*headed(TARGET_HEADER, summary), "here"],
                 [[*target_row(row), Origin.EMULATED] for row in summary.rows],
-                f"Target {summary.target:.2%}: {summary.target_note}. {reduced}",
+                f"Target {target_text(summary.target, summary.metric, 2)}: {summary.target_note}. {reduced}",
             ),
         ],
     )
@@ -111,7 +115,7 @@ def variant_curves(summary: VariantSummary) -> Section:
     return Section(
         f"{summary.variant.title}: curves",
         f"Unlike the paper: {summary.reductions}. Click a name below a chart to hide its line.",
-        charts=[*accuracy_charts(runs), selection_map(runs), energy_bars(found)],
+        charts=[*accuracy_charts(runs, summary.metric), selection_map(runs), energy_bars(found)],
         tables=[energy_table("method", found), fairness_table(found), dropped_table(found)],
         folds=[Fold("Reward and loss", "of the rounds and of the learned selectors", learning_charts(runs))],
     )

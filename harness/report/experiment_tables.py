@@ -57,7 +57,13 @@ def short_cells(row: MethodRow) -> list[Cell]:
         energy = _means(row.against.energy, 100)
         speed = _means(row.against.speed, 1)
     full = main_cells(row)
-    return [*full[:2], f"{100 * row.accuracy.mean:.4g}", energy, speed, *full[-PAPER_COLUMNS - 2 :]]
+    return [
+        *full[:2],
+        f"{row.shown_times * row.accuracy.mean:.4g}",
+        energy,
+        speed,
+        *full[-PAPER_COLUMNS - 2 :],
+    ]
 
 
 def _means(ratios: Mapping[Accounting, Interval], scale: float) -> str:

@@ -90,8 +90,12 @@ LIVE = (
     "tests/emulator/test_partition.py",
     "tests/emulator/test_policies.py",
     "tests/emulator/test_ray*.py",
+    "tests/emulator/test_resume.py",
+    "tests/emulator/test_run*.py",
+    "tests/emulator/test_scenario_example.py",
     "tests/emulator/test_software.py",
     "tests/emulator/test_train_*.py",
+    "tests/emulator/test_view_seam.py",
     "tests/emulator/test_vision.py",
     "tests/emulator/test_documentation.py",
 )

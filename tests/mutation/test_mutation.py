@@ -142,7 +142,7 @@ def test_who_executes_the_changed_statement_is_asked_and_near_ones_first(tmp_pat
         "far": Reached(passed=True, cpu_s=1.0, lines={"module.py": [8, 9], "other.py": list(range(98))}),
         "near": Reached(passed=True, cpu_s=2.0, lines={"module.py": [8, 9]}),
         "beside": Reached(passed=True, cpu_s=0.1, lines={"module.py": [8, 10]}),
-        "long": Reached(passed=True, cpu_s=21.0, lines={"module.py": [8, 9]}),
+        "long": Reached(passed=True, cpu_s=10.5, lines={"module.py": [8, 9]}),
         "elsewhere": Reached(passed=True, cpu_s=0.1, lines={"other.py": [9]}),
         "fails": Reached(passed=False, cpu_s=0.1, lines={"module.py": [9]}),
     }
