@@ -18,8 +18,8 @@ from tests.mutation.targets import LIVE, MODULES, TESTS
 FOLDER = Path(os.environ.get("JOULEFLEET_MUTATION", "/var/tmp/joulefleet-mutation"))
 """Outside the tree: the scratch copy, and what is known."""
 
-ASKED = os.environ.get("JOULEFLEET_MUTATION_TESTS", "tests/")
-"""How the path of a test file begins that may be asked: less is faster while tests are being written."""
+ASKED = tuple(os.environ.get("JOULEFLEET_MUTATION_TESTS", "tests/").split(","))
+"""How paths of test files begin that may be asked: fewer are faster while tests are being written."""
 
 RESULTS = FOLDER / "results.jsonl"
 REACH = FOLDER / "reach.json"
