@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 EMULATED = "emulated"
 SHARED_BY_SEED = ("data", "partition", "traces", "profiles", "profiles_sha256")
 """What runs with the same seed rest on, whoever chooses."""
-SHARED_BY_METHOD = ("policy_sha256",)
+SHARED_BY_METHOD = ("policy_sha256", "selector_sha256")
 """What a method begins with, whatever the seed: otherwise it is two methods under one name."""
-SHARED_BY_ALL = ("trainer", "played")
+SHARED_BY_ALL = ("trainer", "played", "task")
 """What makes two worlds of one: another implementation of training, a bench instead of emulated devices."""
 
 
@@ -63,6 +63,7 @@ def _deciding(scenario: Scenario) -> dict[str, Any]:
         "seeds": True,
         "selector": True,
         "checkpoint_every": True,
+        "code": True,
         "trainer": {"workers"},
     }
     found = scenario.model_dump(exclude=ignored)

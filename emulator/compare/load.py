@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from device_agents.workloads import ACCURACY, Metric
 from emulator.compare.comparable import EMULATED, facts_of, told_apart, unequal
-from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
+from emulator.compare.metrics import RunMetrics, best_of, classes_per_cohort, final_accuracy, run_metrics
 from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.compare.titles import METRICS, SHOWN
 from emulator.round.outcome import Accounting
@@ -22,7 +23,7 @@ from emulator.selectors.neural.policy import POLICY_SUFFIX
 from emulator.selectors.registry import SELECTORS
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.runstore.folder import check_folder
-from joulefleet.runstore.run import read_run
+from joulefleet.runstore.run import RunStatus, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,10 +63,21 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
         loaded.append(FinishedRun(method_name(result), _rounds(result), result))
+    warnings += _half_runs(loaded)
     warnings += _software_notes(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
+
+
+def _half_runs(loaded: Sequence[FinishedRun]) -> list[str]:
+    """Runs that were killed, or still go on: emulations that they never began leave no trace here."""
+    runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
+    return [
+        f"{run}: not at its end, methods or seeds may be missing; {how_to_go_on(run)}"
+        for run in runs
+        if read_run(run).status is not RunStatus.COMPLETE
+    ]
 
 
 def _software_notes(loaded: Sequence[FinishedRun]) -> list[str]:
@@ -159,8 +171,8 @@ def compare_emulations(
 
     Args:
         paths: A folder with emulations, or several.
-        target: Accuracy to reach; by default what the baseline ends with on average, or the worst method
-            without one.
+        target: Accuracy, or what else the task is judged by, to reach; by default what the baseline ends with
+            on average, or the worst method without one.
         accounting: Whose probes count: ``honest``, ``selected_only`` or ``free``.
         pairs: Methods to test against each other besides.
         with_cohorts: Whether to count the classes of each cohort, which needs the data of the runs.
@@ -173,10 +185,11 @@ def compare_emulations(
     if accounting not in list(Accounting):
         raise ConfigError(f"no accounting {accounting!r}", hint=f"known: {', '.join(Accounting)}")
     accounting = Accounting(accounting)
-    if target is not None and not 0 <= target <= 1:
-        raise ConfigError(f"target {target}: an accuracy is between 0 and 1", hint="e.g. 0.8 for 80 %")
     folders = [paths] if isinstance(paths, Path | str) else paths
     found, warnings = load_emulations([Path(folder) for folder in folders])
+    metric = _judged_by(found)
+    if target is not None and metric.share and not 0 <= target <= 1:
+        raise ConfigError(f"target {target}: an accuracy is between 0 and 1", hint="e.g. 0.8 for 80 %")
     differ = unequal(found)
     if differ and not mixed:
         raise DataQualityError(
@@ -188,14 +201,14 @@ def compare_emulations(
     warnings += differ + twice
     after_the_fact = "" if target is not None else "; target taken from these runs, not fixed in advance"
     if target is None:
-        target = _default_target(loaded)
+        target = _default_target(loaded, metric)
     runs: dict[str, dict[int, RunMetrics]] = {}
     for one in loaded:
-        metrics = run_metrics(one.rounds, target, accounting)
+        metrics = run_metrics(one.rounds, target, accounting, metric)
         if with_cohorts:
             metrics = replace(metrics, classes_per_cohort=classes_per_cohort(one.result))
         runs.setdefault(one.method, {})[one.seed] = metrics
-    references = [name for name in (BASELINE, _best_heuristic(loaded)) if name]
+    references = [name for name in (BASELINE, _best_heuristic(loaded, metric)) if name]
     facts = [facts_of(one.record) for one in loaded]
     basis = sorted(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
@@ -203,7 +216,7 @@ def compare_emulations(
     played = sorted({str(f["played"]) for f in facts})
     gaps = sorted({gap for f in facts for gap in f.get("not_measured", ())})
     basis_text = f"{'; '.join([*basis, *gaps])}; {' and '.join(played)}{after_the_fact}"
-    table = compare(runs, references, warnings, pairs)
+    table = compare(runs, references, warnings, pairs, metric)
     return ComparedRuns(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
 
 
@@ -232,19 +245,30 @@ def _means(loaded: Sequence[FinishedRun]) -> dict[str, float]:
     return {method: float(np.mean(values)) for method, values in finals.items()}
 
 
-def _default_target(loaded: Sequence[FinishedRun]) -> float:
+def _judged_by(loaded: Sequence[FinishedRun]) -> Metric:
+    """The one metric of all runs: an error beside an accuracy is no comparison, whoever asks for it."""
+    found = {one.record.metric: one.path for one in loaded}
+    if len(found) > 1:
+        listed = ", ".join(f"{metric.name} ({path})" for metric, path in found.items())
+        raise DataQualityError(f"the runs are judged by different metrics: {listed}")
+    return next(iter(found))
+
+
+def _default_target(loaded: Sequence[FinishedRun], metric: Metric = ACCURACY) -> float:
     means = _means(loaded)
     if not means:
         raise DataQualityError("none of these runs was ever tested", hint="give an accuracy with `--target`")
-    return means.get(BASELINE, min(means.values()))
+    worst = min if metric.higher_is_better else max
+    return means.get(BASELINE, worst(means.values()))
 
 
-def _best_heuristic(loaded: Sequence[FinishedRun]) -> str:
-    """The heuristic with the highest mean accuracy here; picked after the fact, so it is hard to beat."""
+def _best_heuristic(loaded: Sequence[FinishedRun], metric: Metric) -> str:
+    """The heuristic with the best mean accuracy here; picked after the fact, so it is hard to beat."""
     known = SELECTORS.entries()
     means = {
         method: mean
         for method, mean in _means(loaded).items()
         if (name := method.partition(" ")[0]) in known and SELECTORS.load(name).family is Family.HEURISTIC
     }
-    return max(means, key=lambda m: means[m], default="")
+    best = best_of(metric, list(means.values())) if means else None
+    return next((method for method, mean in means.items() if mean == best), "")

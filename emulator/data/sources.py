@@ -78,6 +78,10 @@ DATA_SETS: Registry[Loader] = Registry(
             "emulator.data.images:fashionmnist",
             "60,000 + 10,000 articles of clothing of 28 x 28; downloaded when first used",
         ),
+        "femnist": (
+            "emulator.data.images:femnist",
+            "5,997 handwritten digits of 28 x 28 by writer; put femnist_subset.npz into the data folder",
+        ),
         "cifar10": (
             "emulator.data.images:cifar10",
             "50,000 + 10,000 colour images of 32 x 32; downloaded when first used",

@@ -280,7 +280,7 @@ class Engine:
         chosen[work.places] = True
         probed = opened.probed is not None
         costs = round_costs(timeline.cost, chosen, (work.end_ns - opened.now_ns) * 1e-9, probed=probed)
-        gain = self.score.accuracy - before
+        gain = self.reward_rules.metric.gain(before, self.score.accuracy)
         judged = costs[self.reward_rules.accounting]
         outcome = RoundOutcome(
             round=opened.number,

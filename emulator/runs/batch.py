@@ -12,12 +12,14 @@ from itertools import product
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
+from emulator.own_code.files import GivenCode, given_code, use_code
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Selector
 from emulator.runs.assembly import make_selector
 from emulator.runs.emulation import OnRound, emulate
 from emulator.runs.result import BatchResult, Result, is_finished, load_result
 from emulator.runs.software import check_software, note_accepted, note_sources
+from emulator.scenario.code import check_code, with_code
 from emulator.scenario.load import load_scenario, scenario_text
 from emulator.scenario.model import Scenario
 from emulator.training.base import OpenTrainer
@@ -137,6 +139,7 @@ def reopen(
             given again.
     """
     index = read_index(path)
+    check_code(index.scenario, given_code())
     if read_run(path).status is RunStatus.COMPLETE:
         raise StorageError(f"{path}: is complete", hint=f"`joulefleet report {path}` makes its page")
     if set(given) != set(index.given or ()):
@@ -227,6 +230,7 @@ def run(
     seed: int | None = None,
     selector: Selector | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
+    code: Sequence[Path | str] = (),
     out: Path | str = "emulations",
     on_round: OnRound = lambda _: None,
 ) -> Result:
@@ -238,10 +242,12 @@ def run(
         selector: An object instead of the selector that the scenario names, e.g. one under development. A
             copy of it plays: given again, it begins again.
         profiles: Instead of those that the scenario names, e.g. for a model of one's own.
+        code: Files of one's own to run: tasks, selectors, rewards, aggregations. A task among them takes the
+            place of the scenario's.
         out: Folder in which the run's folder is made.
         on_round: Called after each round.
     """
-    found, written = _read(scenario)
+    found, written = _read(scenario, use_code(*code))
     name = found.selector.name if selector is None else re.sub(r"[^\w.-]+", "-", selector.name)
     index = plan(found, [name], [found.seeds[0] if seed is None else seed])
     given = _given(selector=selector, profiles=profiles)
@@ -256,6 +262,7 @@ def run_all(
     selectors: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
+    code: Sequence[Path | str] = (),
     out: Path | str = "emulations",
     on_round: OnRound = lambda _: None,
 ) -> BatchResult:
@@ -270,13 +277,15 @@ def run_all(
         selectors: Names, each with its default options; by default the scenario's own.
         seeds: By default the scenario's own.
         profiles: Instead of those that the scenario names.
+        code: Files of one's own to run: tasks, selectors, rewards, aggregations. A task among them takes the
+            place of the scenario's.
         out: Folder in which the run's folder is made.
         on_round: Called after each round.
 
     Raises:
         ConfigError: The scenario, a selector or a profile does not fit.
     """
-    found, written = _read(scenario)
+    found, written = _read(scenario, use_code(*code))
     names = [found.selector.name] if selectors is None else selectors
     index = plan(found, names, found.seeds if seeds is None else seeds)
     for planned in index.planned:  # a misspelt name or option is found now, and no run is left behind
@@ -291,6 +300,7 @@ def resume(
     *,
     selector: Selector | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
+    code: Sequence[Path | str] = (),
     accept_other_software: bool = False,
     on_round: OnRound = lambda _: None,
 ) -> BatchResult:
@@ -303,6 +313,7 @@ def resume(
         path: The run folder.
         selector: As it was given to `run`, if it was.
         profiles: Likewise.
+        code: The files that it was begun with, unchanged.
         accept_other_software: Whether to go on if it was begun with other software; the run then says so.
         on_round: Called after each round.
 
@@ -310,17 +321,18 @@ def resume(
         ConfigError: It was begun with something else.
         StorageError: It is complete, or somebody is writing it.
     """
+    use_code(*code)
     given = _given(selector=selector, profiles=profiles)
     stored, index = reopen(Path(path), given=given, accept_other_software=accept_other_software)
     with stored:
         return BatchResult(stored.path, tuple(_played(stored, index, selector, profiles, on_round)))
 
 
-def _read(scenario: Scenario | str | Path) -> tuple[Scenario, str | None]:
+def _read(scenario: Scenario | str | Path, given: GivenCode) -> tuple[Scenario, str | None]:
     """A scenario, and its text if it was written."""
     if isinstance(scenario, Scenario):
-        return scenario, None
-    return load_scenario(scenario), scenario_text(str(scenario))
+        return with_code(scenario, given), None
+    return with_code(load_scenario(scenario), given), scenario_text(str(scenario))
 
 
 def _played(

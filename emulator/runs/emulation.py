@@ -15,7 +15,7 @@ from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Selector
 from emulator.runs.assembly import assemble
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result
+from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result, tested_as
 from emulator.runs.tables import RunLog, has_rounds
 from emulator.scenario.model import Scenario
 from emulator.training.base import OpenTrainer
@@ -27,7 +27,7 @@ from power import DeviceProfile
 OnRound = Callable[[RoundOutcome], None]
 CHECKPOINT_PERIOD_S = 1.0
 """Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
-NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy")
+NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy", "task", "metric", "selector_sha256")
 """Facts that earlier versions did not note: a run begun by one goes on as before."""
 _log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def emulate(
     record = record.model_copy(
         update={
             "rounds": engine.round,
-            "test_accuracy": None if math.isnan(accuracy) else accuracy,
+            **tested_as(record.metric, accuracy),
             "ended_early": ended_early,
         }
     )
@@ -117,6 +117,7 @@ def _opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None)
         metrics=sorted(engine.selector.metrics()),
         folder=folder,
         resume_after=resume_after,
+        metric=engine.reward_rules.metric.name,
     )
 
 

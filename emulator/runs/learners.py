@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from device_agents.workloads import Task, find_task
+from device_agents.workloads import ACCURACY, Metric, Task
 from emulator.data.model import DataSet, Split
 from emulator.data.partition import Holdings, make_partition
 from emulator.fleet.network import TransferSource
+from emulator.own_code.find import find_task
 from emulator.scenario.model import Scenario, TaskSection
 from emulator.training.base import OpenTrainer, Trainer
 from emulator.training.client_data import ClientData
@@ -30,6 +31,8 @@ class Learners:
         classes: Number of classes.
         label_histogram: True share of each class on each device; ``None`` if unknown or not asked for.
         facts: For the manifest.
+        metric: How good a model is.
+        loss_rms: Whether devices can tell how their samples' losses spread.
     """
 
     trainer: Trainer
@@ -37,20 +40,27 @@ class Learners:
     classes: int
     label_histogram: NDArray[np.float64] | None
     facts: dict[str, Any]
+    metric: Metric = ACCURACY
+    loss_rms: bool = True
 
 
 def task_of(section: TaskSection) -> Task:
     """The task with the scenario's own settings."""
     try:
         task = find_task(section.name)
-    except ValueError as error:
-        raise ConfigError(f"task.name: {error}") from error
+    except ConfigError as error:
+        raise ConfigError(f"task.name: {error.message}", hint=error.hint) from error
     changes = {
         name: value
         for name in ("batch_size", "learning_rate", "momentum")
         if (value := getattr(section, name)) is not None
     }
     return replace(task, **changes)
+
+
+def metric_of(scenario: Scenario) -> Metric:
+    """What a scenario's models are judged by; where nothing is trained, an accuracy by a formula."""
+    return ACCURACY if scenario.trainer.kind == SURROGATE else task_of(scenario.task).metric
 
 
 def learners_of(
@@ -63,7 +73,7 @@ def learners_of(
     section = scenario.task
     if scenario.trainer.kind == SURROGATE:
         sizes = np.full(scenario.fleet.devices, section.samples_per_device, np.int64)
-        trainer = SurrogateTrainer(sizes, task.classes, seed)
+        trainer = SurrogateTrainer(sizes, max(2, task.classes), seed)
         return Learners(trainer, sizes, task.classes, None, {"data": None})
     from emulator.training.choose import open_trainer as on_this_machine
 
@@ -73,13 +83,31 @@ def learners_of(
     real = (open_trainer or on_this_machine)(
         task, clients, implementation=wanted.kind, workers=wanted.workers
     )
-    shares = _label_shares(data, partition) if labels else None
+    shares = _label_shares(data, partition) if labels and data.has_labels else None
     sizes = partition.sizes - np.round(section.held_out * partition.sizes).astype(np.int64)
     facts = {
         "data": {"name": data.name, "note": data.note, "sha256": data.sha256()},
         "partition": partition.manifest(),
     }
-    return Learners(real, sizes, data.classes, shares, facts)
+    return Learners(
+        real,
+        sizes,
+        data.classes if data.has_labels else 0,
+        shares,
+        {**facts, **own_facts(task)},
+        task.metric,
+        task.per_sample_loss,
+    )
+
+
+def own_facts(task: Task) -> dict[str, Any]:
+    """What a run says of a task that is not one of ours, or is not judged by its accuracy."""
+    found: dict[str, Any] = {}
+    if task.code is not None:
+        found["task"] = {"name": task.name, "sha256": task.code.sha256, "loss": task.loss}
+    if task.metric != ACCURACY:
+        found["metric"] = asdict(task.metric)
+    return found
 
 
 def data_of(section: TaskSection, devices: int, seed: int) -> tuple[DataSet, Holdings]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from device_agents.workloads import ACCURACY, Metric
 from emulator.scenario.model import Scenario
+from joulefleet.errors import DataQualityError
 from joulefleet.records import StoredRecord, read_record
 from joulefleet.runstore import read_table
 from joulefleet.runstore.run import RUN_FILE
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EMULATION_FILE = "emulation.json"
+METRIC_FLAGS = ("higher_is_better", "share", "relative")
 
 
 class EmulationRecord(StoredRecord):
@@ -26,7 +30,10 @@ class EmulationRecord(StoredRecord):
         rounds: How many were played; ``None`` while it runs.
         test_accuracy: Of the last model.
         ended_early: Why not all rounds were played, if so.
+        test_metric: Of the last model, where the task is judged by another metric; the facts name it.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"test_metric"})
 
     scenario: Scenario
     seed: int
@@ -34,6 +41,26 @@ class EmulationRecord(StoredRecord):
     rounds: int | None = None
     test_accuracy: float | None = None
     ended_early: str = ""
+    test_metric: float | None = None
+
+    @property
+    def metric(self) -> Metric:
+        """What its models are judged by."""
+        named = self.facts.get("metric")
+        if named is None:
+            return ACCURACY
+        try:
+            name, flags = str(named["name"]), {flag: bool(named.get(flag)) for flag in METRIC_FLAGS}
+            if not name.isidentifier():
+                raise ValueError(name)
+            return Metric(name, **flags)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DataQualityError(f"its record names no metric, but {named!r:.40}") from error
+
+    @property
+    def tested(self) -> float | None:
+        """What the last model reached, by the metric of the task."""
+        return self.test_accuracy if self.metric == ACCURACY else self.test_metric
 
     @property
     def selector(self) -> str:
@@ -110,6 +137,11 @@ class BatchResult:
             frame.insert(1, "seed", one.record.seed)
             frames.append(frame)
         return pd.concat(frames, ignore_index=True)
+
+
+def tested_as(metric: Metric, value: float) -> dict[str, float | None]:
+    """What the last model reached, as fields of a record; ``None`` if that is not known."""
+    return {"test_accuracy" if metric == ACCURACY else "test_metric": value if math.isfinite(value) else None}
 
 
 def run_of(folder: Path) -> Path | None:

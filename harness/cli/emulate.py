@@ -6,12 +6,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.frame import Callback, Command, Output, columns, root_option
+from harness.cli.own_code import code_option, given
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Seeds(click.ParamType[tuple[int, ...]]):
     help="Instead of the scenario's own; with their default options.",
 )
 @click.option("--seeds", type=Seeds(), metavar="0-9", help="Instead of the scenario's own.")
+@code_option
 @engine_options
 @click.option("--resume", "resumed", type=click.Path(path_type=Path, file_okay=False, exists=True),
               metavar="DIR", help="Continue a run that was interrupted.")  # fmt: skip
@@ -95,6 +98,7 @@ def emulate(
     scenario: str | None,
     selectors: str | None,
     seeds: tuple[int, ...] | None,
+    code: tuple[Path, ...],
     engine: str,
     ray_address: str | None,
     resumed: Path | None,
@@ -112,12 +116,13 @@ def emulate(
     if resumed is not None:
         if selectors or seeds or dry_run:
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
+        given(code)
         return _continued(resumed, ray_cluster(engine, ray_address), accept_other_software)
     from emulator import load_scenario
     from emulator.runs import make_selector, plan, start
-    from emulator.scenario import scenario_text
+    from emulator.scenario import scenario_text, with_code
 
-    found = load_scenario(str(scenario))
+    found = with_code(load_scenario(str(scenario)), given(code))
     names = [name.strip() for name in selectors.split(",")] if selectors else [found.selector.name]
     index = plan(found, names, seeds or found.seeds)
     for planned in index.planned:  # a misspelt name or option is found now, not after hours
@@ -139,17 +144,18 @@ def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accep
 
 
 def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
-    from emulator.runs import play
+    from emulator.compare.titles import value_text
+    from emulator.runs import metric_of, play
     from harness.cli.progress import progress
 
-    rounds = index.scenario.protocol.rounds
+    rounds, metric = index.scenario.protocol.rounds, metric_of(index.scenario)
     with progress("emulating", rounds * len(index.planned)) as advance:
 
         def on_round(planned: BatchEntry, outcome: RoundOutcome) -> None:
             done = index.planned.index(planned) * rounds + outcome.round
             where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
             use = f"; {cluster.describe()}" if cluster else ""
-            advance(done, f"{where}, validation {outcome.accuracy:.1%}{use}")
+            advance(done, f"{where}, validation {value_text(outcome.accuracy, metric)}{use}")
 
         if cluster is None:
             results = play(run, index, on_round)
@@ -213,6 +219,8 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
                 "rounds": result.record.rounds,
                 "ended_early": result.record.ended_early,
                 "test_accuracy": result.record.test_accuracy,
+                "metric": asdict(result.record.metric),
+                "test_metric": result.record.tested,
                 "training": facts["trainer"],
                 "virtual_time_s": float(rounds["duration_ns"].sum()) * 1e-9,
                 "energy_j": energy_j,
@@ -230,22 +238,25 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
 
 def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
     """Means over the seeds of each selector, and what they rest on."""
+    from device_agents.workloads import Metric
+    from emulator.compare.titles import value_text
     from emulator.selectors import shown_name
 
+    metric = Metric(**summary[0]["metric"])
     right = (
-        *("seeds", "rounds", "finished", "test accuracy", "time (s)"),
+        *("seeds", "rounds", "finished", f"test {metric.name}", "time (s)"),
         *("energy (J)", "selected_only (J)", "waiting (J)", "reward"),
     )
     rows = []
     for selector in dict.fromkeys(line["selector"] for line in summary):
         lines = [line for line in summary if line["selector"] == selector]
-        accuracy = _mean([line["test_accuracy"] for line in lines])
+        tested = _mean([line["test_metric"] for line in lines])
         row = [
             shown_name(selector),
             str(len(lines)),
             " to ".join(map(str, sorted({line["rounds"] for line in lines}))),
             _finished(lines),
-            "unknown" if accuracy is None else f"{accuracy:.1%}",
+            "unknown" if tested is None else value_text(tested, metric),
             rounded(_mean([line["virtual_time_s"] for line in lines])),
             rounded(_mean([line["energy_j"]["honest"] for line in lines])),
             rounded(_mean([line["energy_j"]["selected_only"] for line in lines])),
@@ -285,8 +296,11 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
     made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
     unmeasured = sorted({what for line in summary for what in line["not_measured"]})
     early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
+    judged = summary[0]["metric"]
+    better = "" if judged["higher_is_better"] else " (less is better)"
     return [
-        "means   over seeds: final test accuracy, virtual time, energy with all probes (honest), and with",
+        f"means   over seeds: final test {judged['name']}{better}, virtual time,",
+        "        energy with all probes (honest), and with",
         "        those of the chosen devices only (selected_only), both without waiting for the choice;",
         "        finished: devices that sent the update they were asked for, of all seeds",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",

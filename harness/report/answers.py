@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from device_agents.workloads import Metric
 from emulator import Accounting
 from emulator.compare import BASELINE
+from emulator.compare.titles import target_text
 from emulator.experiments import MethodRow, VariantSummary
 from emulator.selectors import shown_name
-from joulefleet.interval import Interval, Scale
+from joulefleet.interval import Scale
 from joulefleet.rounding import rounded
 from power import DeviceProfile
 from power.profile import Quantity
@@ -19,16 +21,18 @@ def variant_answers(summary: VariantSummary) -> list[str]:
     """Which method needs the least energy and time for the target, and whether that is clear."""
     reached = [row for row in summary.rows if row.reached == row.seeds]
     if len(summary.rows) < 2:
-        return [_alone(row) for row in summary.rows]
+        return [_alone(row, summary.metric) for row in summary.rows]
     if not reached:
-        most = max(summary.rows, key=lambda row: row.accuracy.mean)
-        none = f"No method reaches {summary.target:.1%} with every seed."
-        return [f"{none} {shown_name(most.method)} ends highest: {_percent(most.accuracy)} test accuracy."]
+        sign = 1 if summary.metric.higher_is_better else -1
+        most = max(summary.rows, key=lambda row: sign * row.accuracy.mean)
+        none = f"No method reaches {target_text(summary.target, summary.metric)} with every seed."
+        return [f"{none} {shown_name(most.method)} ends best: test {_reached(most, summary.metric)}."]
     cheapest = min(reached, key=lambda row: row.energy_to_target_j.mean)
     fastest = min(reached, key=lambda row: row.time_to_target_s.mean)
     energy = f"{cheapest.energy_to_target_j.text()} J{_others(cheapest, reached, 'energy_to_target_j', 'J')}"
     time = f"{fastest.time_to_target_s.text()} s{_others(fastest, reached, 'time_to_target_s', 's')}"
-    goal = f"{summary.target:.1%} test accuracy"
+    metric = summary.metric
+    goal = target_text(summary.target, metric) + (f" test {metric.name}" if metric.share else "")
     return [
         f"{shown_name(cheapest.method)} reaches {goal} with the least energy: {energy}.",
         f"{shown_name(fastest.method)} is there first: {time}.",
@@ -48,16 +52,16 @@ def _others(best: MethodRow, rows: Sequence[MethodRow], name: str, unit: str) ->
     return f", {shown_name(other.method)} {theirs.text()} {unit}{word}"
 
 
-def _alone(row: MethodRow) -> str:
+def _alone(row: MethodRow, metric: Metric) -> str:
     honest = Accounting.HONEST
     return (
-        f"{shown_name(row.method)} ends at {_percent(row.accuracy)} test accuracy. A round takes "
+        f"{shown_name(row.method)} ends with a test {_reached(row, metric)}. A round takes "
         f"{row.round_time_s[honest].text()} s and {row.round_energy_j[honest].text()} J without waiting."
     )
 
 
-def _percent(share: Interval) -> str:
-    return f"{share.text(100)} %"
+def _reached(row: MethodRow, metric: Metric) -> str:
+    return f"{metric.name} of {row.accuracy.text(row.shown_times)}" + " %" * metric.share
 
 
 def profile_answers(profiles: Sequence[DeviceProfile], most: int = 4) -> list[str]:

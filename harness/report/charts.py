@@ -186,10 +186,11 @@ class Scatter:
     Attributes:
         title: Above the figure.
         x_label: With its unit; less is better.
-        y_label: With its unit; more is better.
+        y_label: With its unit.
         points: Name to the two values.
         styles: Name to colour.
         origin: Provenance, shown as a badge beside the title.
+        more_is_better: Of the second quantity.
     """
 
     title: str
@@ -198,15 +199,18 @@ class Scatter:
     points: Mapping[str, tuple[Interval, Interval]]
     styles: Mapping[str, LineStyle]
     origin: str
+    more_is_better: bool = True
 
     def front(self) -> list[str]:
         """Methods that no other beats in both, from the cheapest on."""
         found: list[str] = []
         best = -np.inf
-        for name, (_, y) in sorted(self.points.items(), key=lambda one: (one[1][0].mean, -one[1][1].mean)):
-            if y.mean > best:
+        sign = 1 if self.more_is_better else -1
+        good = {name: (x.mean, sign * y.mean) for name, (x, y) in self.points.items()}
+        for name, (_, value) in sorted(good.items(), key=lambda one: (one[1][0], -one[1][1])):
+            if value > best:
                 found.append(name)
-                best = y.mean
+                best = value
         return found
 
     def as_data(self) -> dict[str, Any]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from emulator import Accounting, Scenario
 from emulator.compare import load_emulations
+from emulator.compare.titles import worded
 from emulator.experiments import Runs, Variant, VariantSummary, summary_of
-from emulator.experiments.render import basis
+from emulator.experiments.render import basis, headed
 from emulator.runs import FinishedRun
 from emulator.selectors import shown_name
 from harness.report.answers import variant_answers
@@ -91,8 +92,8 @@ def _costs(summary: VariantSummary) -> Section:
             shown_name(row.method),
             str(row.seeds),
             f"{row.finished:,} of {row.asked:,}",
-            row.accuracy.text(100),
-            row.best_accuracy.text(100),
+            row.accuracy.text(row.shown_times),
+            row.best_accuracy.text(row.shown_times),
             row.time_s.text(),
             row.energy_j.text(),
             Origin.EMULATED,
@@ -108,7 +109,8 @@ def _costs(summary: VariantSummary) -> Section:
         ]
         for row in summary.rows
     ]
-    tables = [Table(TOTALS, totals, TOTALS_NOTE), Table(ROUNDS, rounds, ROUNDS_NOTE)]
+    note = worded(TOTALS_NOTE, summary.metric)
+    tables = [Table(headed(TOTALS, summary), totals, note), Table(ROUNDS, rounds, ROUNDS_NOTE)]
     return Section("What counts", f"{basis(summary)}.", tables=tables, folded=True)
 
 

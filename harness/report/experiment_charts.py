@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from device_agents.workloads import Metric
 from emulator import Accounting
 from emulator.experiments import MethodRow, Runs, VariantSummary
 from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
@@ -60,13 +61,14 @@ class SweepPoint:
         return self.summary.vanilla.get(self.row.method)
 
 
-def accuracy_charts(runs: Runs) -> list[Chart]:
-    """Test accuracy against rounds, time and energy."""
+def accuracy_charts(runs: Runs, metric: Metric) -> list[Chart]:
+    """Test accuracy, or what else the task is judged by, against rounds, time and energy."""
     found = []
+    y_label, times = ("accuracy (%)", 100.0) if metric.share else (metric.name, 1.0)
     for axis, (title, label) in AXES.items():
         curves = along(runs, "test_accuracy", axis)
         if curves is not None:
-            found.append(_chart(curves, f"Test accuracy against {title}", label, "accuracy (%)", 100.0))
+            found.append(_chart(curves, f"Test {metric.name} against {title}", label, y_label, times))
     return found
 
 
@@ -94,16 +96,18 @@ def _chart(curves: MethodCurves, title: str, x_label: str, y_label: str, scale: 
     return Chart(f"{title}; bands hold all seeds", x_label, y_label, curves.x, series, EMULATED)
 
 
-def cost_scatter(rows: Sequence[MethodRow]) -> Scatter:
+def cost_scatter(rows: Sequence[MethodRow], metric: Metric) -> Scatter:
     """Accuracy against energy: methods on the dashed line are beaten by no other in both."""
-    points = {shown_name(row.method): (row.energy_j, row.accuracy.times(100)) for row in rows}
+    points = {shown_name(row.method): (row.energy_j, row.accuracy.times(row.shown_times)) for row in rows}
+    name = metric.name.capitalize()
     return Scatter(
-        "Accuracy against energy of the whole run; the dashed line joins what no other method beats in both",
+        f"{name} against energy of the whole run; the dashed line joins what no other method beats in both",
         "energy of all devices without waiting (J), every probe counted",
-        "test accuracy (%)",
+        f"test {metric.name}" + " (%)" * metric.share,
         points,
         {shown_name(row.method): method_style(row.method) for row in rows},
         EMULATED,
+        metric.higher_is_better,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from emulator.compare.titles import target_text, worded
 from emulator.experiments import ExperimentResults, MethodRow, VariantSummary, summarise, switches_of
 from emulator.experiments.behaviour import behaviour
 from emulator.experiments.render import (
@@ -12,6 +13,7 @@ from emulator.experiments.render import (
     TARGET_HEADER,
     across,
     basis,
+    headed,
     main_row,
     pair_notes,
     target_row,
@@ -95,14 +97,14 @@ def variant_tables(summary: VariantSummary, title: str = "") -> list[Section]:
     rows = sorted(summary.rows, key=_by_result)
     best = {0} if rows[0].reached == rows[0].seeds and len(rows) > 1 else set()
     costs = Table(
-        [*GOAL_HEADER, "here"],
+        [*headed(GOAL_HEADER, summary), "here"],
         [[*goal_row(row), Origin.EMULATED] for row in rows],
-        f"Best first, by the energy to {summary.target:.2%} ({summary.target_note}).",
+        f"Best first, by the energy to {target_text(summary.target, summary.metric, 2)} ({summary.target_note}).",
         best,
     )
     compared = forest(rows)
-    figures: list[Figure] = [cost_scatter(rows), *([compared] if compared else [])]
-    how = f"{LEGEND}. {basis(summary)}."
+    figures: list[Figure] = [cost_scatter(rows, summary.metric), *([compared] if compared else [])]
+    how = f"{worded(LEGEND, summary.metric)}. {basis(summary)}."
     first = Section(title, charts=figures, tables=[costs], small_print=how)
     return [first, _every_number(summary, rows, title)]
 
@@ -116,23 +118,23 @@ def _every_number(summary: VariantSummary, rows: Sequence[MethodRow], title: str
     reduced = " ".join(
         f"{note}." for note in (f"Unlike the paper: {summary.reductions}", *pair_notes(summary))
     )
-    beside_paper = Table(SHORT_HEADER, [short_cells(row) for row in rows], SHORT_NOTE)
+    short = [short_cells(row) for row in rows]
     printed = any(row.paper for row in rows)
     return Section(
         f"{title}: every number",
         reduced,
         folded=True,
         tables=[
-            *([beside_paper] if printed else []),
+            *([Table(headed(SHORT_HEADER, summary), short, SHORT_NOTE)] if printed else []),
             Table(
-                [*HEADER[:-PAPER_COLUMNS], "here"],
+                [*headed(HEADER[:-PAPER_COLUMNS], summary), "here"],
                 [[*main_row(row)[:-PAPER_COLUMNS], Origin.EMULATED] for row in rows],
                 f"{'The same' if printed else 'Means'} with 95 % intervals.",
             ),
             Table(
-                [*TARGET_HEADER, "here"],
+                [*headed(TARGET_HEADER, summary), "here"],
                 [[*target_row(row), Origin.EMULATED] for row in rows],
-                f"Target {summary.target:.2%}: {summary.target_note}.",
+                f"Target {target_text(summary.target, summary.metric, 2)}: {summary.target_note}.",
             ),
         ],
     )
@@ -153,7 +155,7 @@ def variant_curves(summary: VariantSummary) -> Section:
     return Section(
         f"{summary.variant.title}: curves",
         f"Unlike the paper: {summary.reductions}. Click a name below a chart to hide its line.",
-        charts=[*accuracy_charts(runs), energy_bars(found)],
+        charts=[*accuracy_charts(runs, summary.metric), energy_bars(found)],
         tables=[energy_table("method", found), fairness_table(found), dropped_table(found)],
         folds=[
             Fold("Who was chosen", "and how often", [selection_map(runs)]),

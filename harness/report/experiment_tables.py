@@ -59,7 +59,7 @@ def goal_row(row: MethodRow) -> list[Cell]:
     """What a method reached, and what it took."""
     return [
         shown_name(row.method),
-        row.accuracy.text(100),
+        row.accuracy.text(row.shown_times),
         bounded_text(row.energy_to_target_j, row.reached, row.seeds),
         bounded_text(row.time_to_target_s, row.reached, row.seeds),
         f"{row.reached} of {row.seeds}",
@@ -83,7 +83,13 @@ def short_cells(row: MethodRow) -> list[Cell]:
         energy = _means(row.against.energy, 100)
         speed = _means(row.against.speed, 1)
     full = main_cells(row)
-    return [*full[:2], f"{100 * row.accuracy.mean:.4g}", energy, speed, *full[-PAPER_COLUMNS - 2 :]]
+    return [
+        *full[:2],
+        f"{row.shown_times * row.accuracy.mean:.4g}",
+        energy,
+        speed,
+        *full[-PAPER_COLUMNS - 2 :],
+    ]
 
 
 def _means(ratios: Mapping[Accounting, Interval], scale: float) -> str:
