@@ -126,7 +126,8 @@ def forest(rows: Sequence[MethodRow]) -> DotPlot | None:
 
 
 def _less_one(ratio: Interval) -> Interval:
-    return Interval(*(100 * (end - 1) for end in (ratio.mean, ratio.low, ratio.high)))
+    mean, low, high = (100 * (end - 1) for end in (ratio.mean, ratio.low, ratio.high))
+    return Interval(mean, low, high)
 
 
 def _slower(speed: Interval) -> Interval:

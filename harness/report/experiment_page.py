@@ -96,10 +96,11 @@ def variant_tables(summary: VariantSummary, title: str = "") -> list[Section]:
     title = title or summary.variant.title
     rows = sorted(summary.rows, key=_by_result)
     best = {0} if rows[0].reached == rows[0].seeds and len(rows) > 1 else set()
+    goal = target_text(summary.target, summary.metric, 2)
     costs = Table(
         [*headed(GOAL_HEADER, summary), "here"],
         [[*goal_row(row), Origin.EMULATED] for row in rows],
-        f"Best first, by the energy to {target_text(summary.target, summary.metric, 2)} ({summary.target_note}).",
+        f"Best first, by the energy to {goal} ({summary.target_note}).",
         best,
     )
     compared = forest(rows)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".svg", ".pdf")
 WIDTH_IN = 6.0
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
