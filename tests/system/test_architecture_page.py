@@ -30,6 +30,6 @@ def test_every_module_at_the_top_of_a_package_is_on_the_page(package: str) -> No
 
 
 def test_the_five_walks_are_walked() -> None:
-    walks = PAGE.split("\n## Five walks\n")[1].split("\n## ")[0]
+    walks = PAGE.split("\n## Six walks\n")[1].split("\n## ")[0]
     assert walks.count("\n### ") == 5
     assert all(".py`" in walk for walk in walks.split("\n### ")[1:])
