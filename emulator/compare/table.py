@@ -288,7 +288,7 @@ def finishing_warnings(counts: Mapping[str, tuple[int, int]]) -> list[str]:
         counts: Method to how many participations finished, and how many were to.
     """
     shares = {method: finished / asked for method, (finished, asked) in counts.items() if asked}
-    least = max(LITTLE_FINISHED, max(shares.values(), default=0.0) - LESS_FINISHED)
+    least = max([LITTLE_FINISHED, *(share - LESS_FINISHED for share in shares.values())])
     return [
         f"{method}: only {counts[method][0]:,} of {counts[method][1]:,} participations finished "
         f"({share:.0%}): "

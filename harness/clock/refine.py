@@ -246,8 +246,9 @@ class _Pieces:
     def _steps(self, tp: NDArray[np.float64], tt: NDArray[np.float64]) -> NDArray[np.float64]:
         """Extra power of a burst for each shape, from the pieces that follow the pattern."""
         free = self._pp[:, None] - np.maximum(tp, 0.0) ** 2 / np.maximum(tt, _TINY)
-        noise = free.min(axis=(0, 2)) / self._n
-        weight = 1.0 / np.maximum(noise, 0.25 * np.median(noise) + _TINY)
+        # Of an exact trace rounding leaves less than nothing.
+        noise = np.maximum(free.min(axis=(0, 2)), _FLOOR**2 * self._pp) / self._n
+        weight = 1.0 / np.maximum(noise, 0.25 * np.median(noise))
         all_tp, all_tt = (np.einsum("k,ikx->ix", weight, part) for part in (tp, tt))
         gain = np.maximum(all_tp, 0.0) ** 2 / np.maximum(all_tt, _TINY)
         best = np.argmax(gain, axis=1)[:, None]

@@ -374,5 +374,10 @@ def test_a_budget_holds_every_stage_of_devices_with_data() -> None:
     place = world(fleet([profile(**changes, **costs)], [0, 100]))
     found = budgets_by_rule(place, 1, 4, 0, np.random.default_rng(0))
     assert found == pytest.approx((0.25 + 5 + 3 * 2 + 0.5, 2 + 7 + 3 * 3 + 4), rel=1e-12)
+    # A single sample is data: a hundredth of every epoch.
+    found = budgets_by_rule(
+        world(fleet([profile(**changes, **costs)], [1])), 1, 4, 0, np.random.default_rng(0)
+    )
+    assert found == pytest.approx((0.75 + 0.11, 6 + 0.16), rel=1e-12)
     with pytest.raises(ConfigError, match="data"):
         budgets_by_rule(world(fleet([profile()], [0, 0])), 1, 4, 0, np.random.default_rng(0))
