@@ -227,8 +227,9 @@ def test_profiles_of_several_devices_are_not_scaled() -> None:
 
 
 def test_work_of_a_task_that_is_not_shipped_is_counted() -> None:
-    from device_agents.workloads import TASKS as ALL
     from harness.profiles.flops import count_task
+
+    from device_agents.workloads import TASKS as ALL
 
     shipped = {fact.name: fact for fact in reference_facts().tasks}
     assert work_of("mnist-lenet5").flop_per_sample == shipped["mnist-lenet5"].flop_per_sample
