@@ -70,7 +70,15 @@ TESTS = (
 )
 """Patterns of the files whose tests are asked."""
 
-DEVELOPMENT: tuple[tuple[int, int, str], ...] = ((1, 180, ""),)
+DEVELOPMENT: tuple[tuple[int, int, str], ...] = (
+    (1, 180, ""),
+    (2, 83, "power"),
+    (2, 103, "harness"),
+    (3, 310, "power"),
+    (4, 100, "harness/clock"),
+    (5, 153, "harness/clock"),
+    (6, 200, "harness/profiles"),
+)
 """Samples whose survivors tests were written after: seed, count and modules."""
 
 LIVE = (
