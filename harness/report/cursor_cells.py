@@ -85,7 +85,7 @@ def cursor_cells(recording: Recording, shown: Decimated, max_cells: int = MAX_CE
     factors = error_factors(recording.info.accuracy)
     ranges = len(recording.info.accuracy.current)
     return CursorCells(
-        edges_us * 1e-6,
+        edges_us.astype(np.float64) * 1e-6,
         (first_ns - recording.record.started_ns) * 1e-9,
         measured,
         low_w,

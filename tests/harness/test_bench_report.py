@@ -309,7 +309,7 @@ def hover_and_zoom(driver: WebDriver, place: Any, chart: dict[str, Any]) -> None
 
     middle = (band["start"] + band["end"]) / 2
     ActionChains(driver).move_to_element_with_offset(over, at(middle), 0).perform()
-    note = place.find_element(By.XPATH, "following-sibling::p").text
+    note = place.find_element(By.XPATH, "following-sibling::p[not(contains(@class, 'cursors'))]").text
     assert note == f"epoch 2: {band['note']}"
     assert re.search(r"[\d.]+ J, [\d.]+ W on average, [\d.]+ s", note)
     (
