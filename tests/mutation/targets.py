@@ -70,9 +70,6 @@ TESTS = (
 )
 """Patterns of the files whose tests are asked."""
 
-DEVELOPMENT: tuple[tuple[int, int, str], ...] = ((1, 180, ""),)
-"""Samples whose survivors tests were written after: seed, count and modules."""
-
 LIVE = (
     "tests/power/test_hvpm_*.py",
     "tests/power/test_lvpm_*.py",
