@@ -118,8 +118,8 @@ def page(samples: list[dict[str, Any]]) -> str:
             f" {facts['of_them_by_time_limit']} died by their time limit."
         ),
         (
-            f"{new['run']} of them were never tried while tests were written: {100 * new['killed_share']:.1f} % of those"
-            f" die ({new['killed']} of {new['run'] - new['equivalent']})."
+            f"{new['run']} of them were never tried while tests were written:"
+            f" {100 * new['killed_share']:.1f} % of those die ({new['killed']} of {new['run'] - new['equivalent']})."
         ),
         (
             "Tests without live parts that execute the changed statement are asked, if they take less than"
