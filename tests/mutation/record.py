@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutation.mutants import Mutant
-from tests.mutation.targets import MODULES, TESTS
+from tests.mutation.targets import DEVELOPMENT, MODULES, TESTS
 from tests.mutation.trial import LONGEST_TEST_S, MOST_TESTS_S
 from tests.mutation.worker import known_results, sampled
 
@@ -33,9 +33,10 @@ def publish(seed: int, count: int, development: Iterable[Path] = ()) -> None:
     Args:
         seed: Of the sample.
         count: Of its mutants.
-        development: Results of the samples before which tests were written.
+        development: Results of samples before which tests were written, beside those of `DEVELOPMENT`.
     """
     seen = {json.loads(line)["key"] for file in development for line in file.read_text().splitlines()}
+    seen |= {mutant.key for drawn in DEVELOPMENT for mutant in sampled(*drawn)}
     facts = summary(sampled(seed, count), known_results(), equivalent_reasons(), seen)
     facts = {"date": datetime.now(UTC).date().isoformat(), "seed": seed, **facts}
     results = Path("docs/results")
@@ -119,7 +120,8 @@ def page(samples: list[dict[str, Any]]) -> str:
         ),
         (
             f"{new['run']} of them were never tried while tests were written:"
-            f" {100 * new['killed_share']:.1f} % of those die ({new['killed']} of {new['run'] - new['equivalent']})."
+            f" {100 * new['killed_share']:.1f} % of those die ({new['killed']} of"
+            f" {new['run'] - new['equivalent']})."
         ),
         (
             "Tests without live parts that execute the changed statement are asked, if they take less than"

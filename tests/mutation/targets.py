@@ -70,6 +70,19 @@ TESTS = (
 )
 """Patterns of the files whose tests are asked."""
 
+DEVELOPMENT: tuple[tuple[int, int, str], ...] = (
+    (1, 180, ""),
+    (2, 83, "power"),
+    (2, 103, "harness"),
+    (3, 310, "power"),
+    (4, 100, "harness/clock"),
+    (5, 153, "harness/clock"),
+    (6, 200, "harness/profiles"),
+    (2, 250, "emulator/"),
+    (2, 150, "joulefleet/"),
+)
+"""Samples whose survivors tests were written after: seed, count and modules."""
+
 LIVE = (
     "tests/power/test_hvpm_*.py",
     "tests/power/test_lvpm_*.py",
