@@ -79,7 +79,7 @@ def learners_of(
     section = scenario.task
     if scenario.trainer.kind == SURROGATE:
         sizes = np.full(scenario.fleet.devices, section.samples_per_device, np.int64)
-        trainer = SurrogateTrainer(sizes, max(2, task.classes), seed)
+        trainer = SurrogateTrainer(sizes, task.classes, seed)
         return Learners(trainer, sizes, task.classes, None, {"data": None})
     from emulator.training.choose import open_trainer as on_this_machine
 

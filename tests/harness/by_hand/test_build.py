@@ -110,13 +110,14 @@ def test_rounds_of_unstated_length_are_as_long_as_the_longest(tmp_path: Path) ->
 
 def test_rounds_of_one_epoch_are_probes_alone_and_beside_loads(tmp_path: Path) -> None:
     captures = [
-        write(tmp_path / "n", one_round([1.0])),
+        write(tmp_path / "n", one_round([1.0]), background=Background(name="quiet")),
         write(tmp_path / "l", one_round([1.5], train_w=5.0, load_w=2.0), background=load(0.5)),
     ]
     found = build_profile(captures)
     note = "rounds of one epoch: later epochs are taken to cost what the probe does"
     assert found.notes.count(note) == 1
     assert found.epoch == found.probe
+    assert [level.name for level in found.load_levels] == ["quiet", "cpu-0.5"]
     assert [level.epoch.duration_s.mean for level in found.load_levels] == pytest.approx([1.0, 1.5])
     many = build_profile([write(tmp_path / "m", one_round([1.0, 0.5]))])
     assert note not in many.notes
@@ -125,7 +126,7 @@ def test_rounds_of_one_epoch_are_probes_alone_and_beside_loads(tmp_path: Path) -
 def test_levels_of_loads(tmp_path: Path) -> None:
     nameless = Background(name="", kind="cpu", cores=1, cpu_share=0.25, load=0.25)
     memory = Background(name="", kind="memory", cores=1, cpu_share=0.5, load=0.125)
-    captures = [write(tmp_path / "n", one_round([1.0, 0.8]))]
+    captures = [write(tmp_path / "n", one_round([1.0, 0.8]), background=Background(name=""))]
     for i, (background, seconds) in enumerate(((load(0.5), 1.5), (nameless, 1.2), (memory, 1.1))):
         round_ = one_round([9.0, seconds], train_w=5.0, load_w=2.0 + i)
         captures.append(write(tmp_path / f"l{i}", round_, background=background))
