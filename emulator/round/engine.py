@@ -96,6 +96,7 @@ class Engine:
         self._truth = Truth(world, selector.needs, label_histogram)
         self._truth.register(self.reported)
         self._profiled = selector.profiling is Profiling.NONE
+        self._asked: set[str] = set()
         self.round = 0
         self.clock_ns = 0
         self.began_ns: int | None = None
@@ -208,6 +209,7 @@ class Engine:
             "batteries": self.world.batteries.state_dict(),
             "motion": self.motion.state_dict(),
             "selector": self.selector.state_dict(),
+            "planned_by_rounds": bool(self._asked),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -222,6 +224,8 @@ class Engine:
         if "motion" in state:  # a run of an earlier version noted none
             self.motion.load_state_dict(state["motion"])
         self.selector.load_state_dict(state["selector"])
+        if state.get("planned_by_rounds", True):
+            self._asked.add("rounds")
 
     def _due_ns(self) -> int:
         """When the next round may begin; nobody is charged for the time until then."""
@@ -240,6 +244,7 @@ class Engine:
             local_epochs=self.rules.local_epochs,
             time_budget_s=budgets.time_s,
             energy_budget_j=budgets.energy_j,
+            asked=self._asked,
         ).restricted(self.selector.needs)
 
     def _probe(self, opened: OpenRound) -> None:
@@ -298,7 +303,7 @@ class Engine:
         chosen[work.places] = True
         probed = opened.probed is not None
         costs = round_costs(timeline.cost, chosen, (work.end_ns - opened.now_ns) * 1e-9, probed=probed)
-        gain = self.score.accuracy - before
+        gain = self.reward_rules.metric.gain(before, self.score.accuracy)
         judged = costs[self.reward_rules.accounting]
         outcome = RoundOutcome(
             round=opened.number,

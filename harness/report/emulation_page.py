@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from emulator import Accounting, Scenario
-from emulator.compare import BASELINE, load_emulations
+from emulator.compare import load_emulations
+from emulator.compare.titles import worded
 from emulator.experiments import Runs, Variant, VariantSummary, summary_of
-from emulator.experiments.render import basis
+from emulator.experiments.render import basis, headed
 from emulator.runs import FinishedRun, Floors, replay_of, span, week_of
 from emulator.selectors import shown_name
+from harness.report.answers import variant_answers
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
 from harness.report.page import Page, Section, Table, text_of
 from joulefleet.provenance import Origin
@@ -71,14 +72,15 @@ def emulation_page(path: Path) -> Page:
     return Page(
         title=f"Emulation {scenario.name}",
         lead=_lead(scenario, summary),
+        answers=variant_answers(summary),
         sections=[
             *([warnings_section(warnings)] if (warnings := [*warnings, *summary.warnings]) else []),
-            _costs(summary),
+            *variant_tables(summary, "Methods"),
+            variant_curves(summary),
             _world(loaded),
             *([_day(loaded)] if scenario.fleet.traces is not None else []),
-            *([_against_fedavg(summary)] if BASELINE in summary.runs and len(summary.runs) > 1 else []),
+            _costs(summary),
             *vanilla_sections(summary),
-            variant_curves(summary),
             _scenario(path, scenario),
             _provenance(summary),
         ],
@@ -109,8 +111,8 @@ def _costs(summary: VariantSummary) -> Section:
             shown_name(row.method),
             str(row.seeds),
             f"{row.finished:,} of {row.asked:,}",
-            row.accuracy.text(100),
-            row.best_accuracy.text(100),
+            row.accuracy.text(row.shown_times),
+            row.best_accuracy.text(row.shown_times),
             row.time_s.text(),
             row.calendar_s.text(1 / 3600),
             row.energy_j.text(),
@@ -127,8 +129,9 @@ def _costs(summary: VariantSummary) -> Section:
         ]
         for row in summary.rows
     ]
-    tables = [Table(TOTALS, totals, TOTALS_NOTE), Table(ROUNDS, rounds, ROUNDS_NOTE)]
-    return Section("Summary", f"{basis(summary)}.", tables=tables)
+    note = worded(TOTALS_NOTE, summary.metric)
+    tables = [Table(headed(TOTALS, summary), totals, note), Table(ROUNDS, rounds, ROUNDS_NOTE)]
+    return Section("What counts", f"{basis(summary)}.", tables=tables, folded=True)
 
 
 def _world(loaded: Sequence[FinishedRun]) -> Section:
@@ -200,10 +203,6 @@ def _decimals(value: float, digits: int) -> str:
 
 def _count(devices: int | None) -> str:
     return "unknown" if devices is None else f"{devices:,}"
-
-
-def _against_fedavg(summary: VariantSummary) -> Section:
-    return replace(variant_tables(summary), title="Against FedAvg")
 
 
 def _scenario(path: Path, scenario: Scenario) -> Section:

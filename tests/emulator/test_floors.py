@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emulator.round.budgets import LoneRounds, lone_rounds
-from emulator.runs.floors import Floors, floors, floors_of, ranked
+from emulator.runs.replay.floors import Floors, floors, floors_of, ranked
 from tests.emulator.worlds import engine, fleet, profile, world
 
 

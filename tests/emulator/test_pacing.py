@@ -11,7 +11,7 @@ from emulator.compare.metrics import run_metrics
 from emulator.fleet.motion import MOTION
 from emulator.round.outcome import Accounting, Fate, RoundOutcome
 from emulator.runs.fleet_inputs import clock_notes, conditions_of
-from emulator.runs.replayed import NOTHING, replay_of, span, week_of
+from emulator.runs.replay.happened import NOTHING, replay_of, span, week_of
 from emulator.scenario.load import load_scenario, preset_names, preset_text
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TracesSection
 from emulator.selectors.tifl import TiFL

@@ -1,4 +1,4 @@
-"""`look_ahead`: what the traces hold for the rounds that a scenario plans, before anything is trained.
+"""`foresee`: what the traces hold for the rounds that a scenario plans, before anything is trained.
 
 The rounds are taken to last as long as one of random devices without load. Who is chosen is not known, so
 shares are of all who would be eligible; batteries are as recorded, without what training takes.
@@ -6,22 +6,21 @@ shares are of all who would be eligible; batteries are as recorded, without what
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from emulator.fleet.motion import Motion
 from emulator.round.engine import Engine
-from emulator.runs.floors import Floors
-from emulator.runs.replayed import NOTHING, span
+from emulator.runs.replay.floors import floors_of
+from emulator.runs.replay.happened import NOTHING, span
 
 LOOKS = 50
 """Check-ins that are looked at, spread evenly over the planned ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Foreseen:
     """What is to be expected of the planned rounds.
 
     Attributes:
@@ -46,10 +45,6 @@ class Outlook:
     devices_changed: int
     devices_low: int
 
-    def facts(self) -> dict[str, Any]:
-        """As a record holds them."""
-        return asdict(self)
-
     def sentences(self, *, traces: bool) -> list[str]:
         """For people."""
         pace = f"one every {span(self.every_s)}" if self.every_s else "back to back"
@@ -73,9 +68,10 @@ class Outlook:
         return said
 
 
-def look_ahead(engine: Engine, floors: Floors) -> Outlook:
+def foresee(engine: Engine) -> Foreseen:
     """Look at the planned check-ins; the engine is not to be played afterwards."""
     rules, conditions, batteries = engine.rules, engine.world.conditions, engine.world.batteries
+    floors = floors_of(engine.world, rules)
     round_s = min(floors.random_s, rules.deadline_s or np.inf)
     step_s = max(round_s, rules.every_s)
     motion = Motion(len(engine.world.fleet))
@@ -93,7 +89,7 @@ def look_ahead(engine: Engine, floors: Floors) -> Outlook:
         leaving += int(np.count_nonzero(conditions.leaves_at(now_ns, ids) < now_ns + round_s * 1e9))
     seen = sum(counts)
     moved = motion.counts()
-    return Outlook(
+    return Foreseen(
         span_s=float(rules.rounds - 1) * step_s + round_s,
         round_s=round_s,
         every_s=rules.every_s,
