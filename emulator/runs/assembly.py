@@ -120,15 +120,15 @@ def assemble(
         "model_bytes": model_bytes,
         "energy": scenario.energy,
         "policy_sha256": chooser.policy_sha256,
-        "floors": floors_of(world, engine.rules).facts(),
         **_fleet_facts(fleet),
-        "behaviour": _behaviour_facts(world),
         "profiles_sha256": profiles_sha256(tuple(known)),
         **_trace_facts(scenario),
         "clock_notes": [] if scenario.fleet.traces is None else clock_notes(scenario.fleet.traces),
         **({} if foreign else accuracy_facts(scenario, chooser)),
         **_code_facts(chooser),
         **learners.facts,
+        "behaviour": _behaviour_facts(world),
+        "floors": floors_of(world, engine.rules).facts(),
     }
     return Assembly(engine, facts)
 
