@@ -1,7 +1,7 @@
 """How long an instrument takes to answer what the commands of ``joulefleet meter`` say to it.
 
-Commands run in real time, where a busy machine makes everything late. So their messages are said once more, one
-after the other, to a unit in simulated time: the firmware, or our emulator.
+Commands run in real time, where a busy machine makes everything late. So their messages are said once more,
+one after the other, to a unit in simulated time: the firmware, or our emulator.
 """
 
 from __future__ import annotations
