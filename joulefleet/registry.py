@@ -53,13 +53,17 @@ class Registry(Generic[T]):
         Raises:
             ConfigError: Another one has that name.
         """
+        self.check_free(name, source)
+        self.given[name] = thing, source
+
+    def check_free(self, name: str, source: str) -> None:
+        """Refuse a name that belongs to something else than what ``source`` gave before."""
         known = self.entries().get(name)
         if known is not None and (name not in self.given or known.source != source):
             raise ConfigError(
                 f"{source}: a {self.what} called {name!r} is there already, from {known.source}",
                 hint="give yours another name",
             )
-        self.given[name] = thing, source
 
     def entries(self) -> dict[str, Entry]:
         """All known names; a built-in one cannot be replaced by a plug-in."""

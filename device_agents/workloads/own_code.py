@@ -43,7 +43,7 @@ def module_of(code: OwnCode) -> ModuleType:
     Raises:
         Exception: Whatever the code raises; `blame` says where.
     """
-    key = code.module or code.sha256
+    key = code.module or f"{code.file} {code.sha256}"  # a copy elsewhere is blamed by its own name
     if key not in _loaded:
         _loaded[key] = importlib.import_module(code.module) if code.module else _run(code)
     return _loaded[key]

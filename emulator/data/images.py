@@ -136,8 +136,9 @@ def _from_torchvision(source: DataSource, name: str, *, train: bool) -> Split:
             str(source.folder), train=train, download=source.download
         )
     except (RuntimeError, OSError) as error:
+        why = f" and could not be fetched: {error}" if source.download else ", and was not to be fetched"
         raise StorageError(
-            f"{name} is not in {source.folder} and could not be fetched: {error}",
+            f"{name} is not in {source.folder}{why}",
             hint=f"put its files there, or name the folder that has them in {FOLDER_VARIABLE}",
         ) from error
     images = np.asarray(data.data)

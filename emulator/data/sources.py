@@ -106,10 +106,10 @@ DATA_SETS: Registry[Loader] = Registry(
 )
 
 
-def data_folder() -> Path:
-    """Where data sets are kept: ``JOULEFLEET_DATA``, else the user's cache."""
+def data_folder(*, make: bool = True) -> Path:
+    """Where data sets are kept: ``JOULEFLEET_DATA``, else the user's cache, which is made where asked."""
     named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else cache_folder() / "data"
+    return Path(named) if named else cache_folder(make=make) / "data"
 
 
 def load_data_set(name: str, *, seed: int = 0, folder: Path | None = None, download: bool = True) -> DataSet:
@@ -126,4 +126,4 @@ def load_data_set(name: str, *, seed: int = 0, folder: Path | None = None, downl
         StorageError: Its files are missing or damaged.
         MissingExtra: It comes inside a package that is not installed.
     """
-    return DATA_SETS.load(name)(DataSource(folder or data_folder(), download, seed))
+    return DATA_SETS.load(name)(DataSource(folder or data_folder(make=download), download, seed))

@@ -111,6 +111,10 @@ class PlanEntry(ClosedModel):
         """Inside the run."""
         return f"{self.variant}/{self.selector}_s{self.seed}"
 
+    @property
+    def settings(self) -> None:
+        """None: variants are scenarios of their own."""
+
 
 class ExperimentPlan(StoredRecord):
     """``experiment.json``: everything that an experiment runs, in order."""

@@ -66,14 +66,14 @@ def use_code(*paths: Path | str) -> GivenCode:
 def use_files(files: Iterable[OwnCode]) -> GivenCode:
     """The same with files that were read already, as on another node of a cluster."""
     found = GivenCode()
-    for code in files:
-        name = Path(code.file).name
-        known = found.files.get(name)
-        if known is not None and known.sha256 != code.sha256:
+    listed = list(files)
+    for code in listed:
+        known = found.files.setdefault(Path(code.file).name, code)
+        if known.sha256 != code.sha256:
             raise ConfigError(
                 f"{known.file} and {code.file}: two files of one name", hint="rename one of them"
             )
-        found.files[name] = code
+    for code in listed:
         _use(code, found)
     _given.files.update(found.files)
     _given.tasks.update(found.tasks)
@@ -102,6 +102,8 @@ def _use(code: OwnCode, found: GivenCode) -> None:
     with blaming(code):
         module = module_of(code)
     name = str(getattr(module, "name", Path(code.file).stem))
+    if hasattr(module, "data"):
+        ALL_TASKS.check_free(name, code.file)
     task = make_task(code, module, name)
     if task is not None:
         ALL_TASKS.give(name, task, code.file)

@@ -58,14 +58,14 @@ class _TaskMaker:
         arrays = self._data(DataSource(data_folder(), download=True, seed=0))
         data = data_set_of(self.name, arrays, DataSource(data_folder(), download=False, seed=0))
         x, y = data.inputs(data.train.x[:_TRIED]), data.train.y[:_TRIED]
-        tried = _Tried(self, x, y)
+        tried = _Tried(self, x, y, arrays.classes)
         vocabulary = arrays.tokens
         task = Task(
             name=self.name,
             model=self.name,
             data_set=self.name,
             input_shape=data.input_shape,
-            classes=tried.classes(arrays.classes),
+            classes=tried.classes,
             vocabulary=vocabulary,
             loss=tried.loss_name,
             metric=tried.metric,
@@ -128,7 +128,7 @@ class _TaskMaker:
 class _Tried:
     """The model, the loss and the metric on a few samples: what they give decides what kind of task it is."""
 
-    def __init__(self, maker: _TaskMaker, x: Any, y: Any) -> None:
+    def __init__(self, maker: _TaskMaker, x: Any, y: Any, classes: int) -> None:
         import torch
 
         self._maker, self._y = maker, torch.from_numpy(y)
@@ -150,11 +150,12 @@ class _Tried:
             "loss", LOSSES, "mse" if self._y.is_floating_point() else "cross_entropy"
         )
         self._check_shapes()
+        self.classes = self._told_apart(classes)
         losses = self._check_loss()
         self._check_gradients(model, losses)
         self._find_metric()
 
-    def classes(self, seen: int) -> int:
+    def _told_apart(self, seen: int) -> int:
         """As many as the model tells apart, where it does; at least those that occur."""
         if self._y.is_floating_point():
             return 0

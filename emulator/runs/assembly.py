@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from emulator.round.selector import Selector
 from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
 from emulator.runs.learners import Learners, learners_of, model_bytes_of, task_of
 from emulator.scenario.model import FleetSection, Scenario
+from emulator.selectors.parts.options import made_with
 from emulator.selectors.registry import SELECTORS
 from emulator.training.base import OpenTrainer
 from emulator.training.surrogate import SURROGATE
@@ -65,6 +65,11 @@ def assemble(
         open_trainer: Where training happens; on this machine by default. Results do not depend on it.
         learners: Instead of the scenario's data and trainer: clients of another framework.
     """
+    if scenario.sweep is not None:
+        raise ConfigError(
+            f"scenario {scenario.name!r} is a sweep, and this takes one scenario",
+            hint="`joulefleet emulate` plays all of its variants; leave [sweep] out for one",
+        )
     task = task_of(scenario.task)
     chooser = make_selector(scenario) if selector is None else selector
     known = profiles_of(scenario.fleet, task) if profiles is None else profiles
@@ -115,7 +120,7 @@ def assemble(
         **_fleet_facts(fleet),
         "profiles_sha256": profiles_sha256(tuple(known)),
         **_trace_facts(scenario),
-        **({} if foreign else _accuracy_facts(scenario, chooser)),
+        **({} if foreign else accuracy_facts(scenario, chooser)),
         **_code_facts(chooser),
         **learners.facts,
     }
@@ -125,17 +130,7 @@ def assemble(
 def make_selector(scenario: Scenario) -> Selector:
     """The selector that a scenario names, with its options."""
     section = scenario.selector
-    kind = SELECTORS.load(section.name)
-    # `object` takes no options, whatever its own signature says.
-    known = {} if kind.__init__ is object.__init__ else inspect.signature(kind).parameters
-    unknown = sorted(set(section.options) - set(known))
-    # A selector that passes further options on refuses unknown ones itself.
-    if unknown and all(option.kind is not option.VAR_KEYWORD for option in known.values()):
-        raise ConfigError(
-            f"selector {section.name!r} has no option {unknown[0]!r}",
-            hint=f"known: {', '.join(known) or 'none'}",
-        )
-    return kind(**section.options)
+    return made_with(section.name, SELECTORS.load(section.name), section.options)
 
 
 def rules_of(scenario: Scenario, task: Task) -> RoundRules:
@@ -173,7 +168,7 @@ def _plain(value: Any) -> Any:
         return type(value).__name__
 
 
-def _accuracy_facts(scenario: Scenario, selector: Selector) -> dict[str, Any]:
+def accuracy_facts(scenario: Scenario, selector: Selector) -> dict[str, Any]:
     """Whose accuracy a selector goes by, where it asks devices for one."""
     if "local_accuracy" not in selector.needs or scenario.trainer.kind == SURROGATE:
         return {}

@@ -64,7 +64,13 @@ def metric_of(scenario: Scenario) -> Metric:
 
 
 def learners_of(
-    scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrainer | None = None, *, labels: bool = True
+    scenario: Scenario,
+    task: Task,
+    seed: int,
+    open_trainer: OpenTrainer | None = None,
+    *,
+    labels: bool = True,
+    download: bool = True,
 ) -> Learners:
     """The data of a scenario, shared out by the seed, and who trains on it; arguments as in `assemble`.
 
@@ -73,11 +79,11 @@ def learners_of(
     section = scenario.task
     if scenario.trainer.kind == SURROGATE:
         sizes = np.full(scenario.fleet.devices, section.samples_per_device, np.int64)
-        trainer = SurrogateTrainer(sizes, max(2, task.classes), seed)
+        trainer = SurrogateTrainer(sizes, task.classes, seed)
         return Learners(trainer, sizes, task.classes, None, {"data": None})
     from emulator.training.choose import open_trainer as on_this_machine
 
-    data, partition = data_of(section, scenario.fleet.devices, seed)
+    data, partition = data_of(section, scenario.fleet.devices, seed, download=download)
     clients = ClientData(data, partition, seed, section.held_out)
     wanted = scenario.trainer
     real = (open_trainer or on_this_machine)(
@@ -110,11 +116,13 @@ def own_facts(task: Task) -> dict[str, Any]:
     return found
 
 
-def data_of(section: TaskSection, devices: int, seed: int) -> tuple[DataSet, Holdings]:
+def data_of(
+    section: TaskSection, devices: int, seed: int, *, download: bool = True
+) -> tuple[DataSet, Holdings]:
     """The data of a scenario as far as it uses them, and who has which."""
     from emulator.data.sources import load_data_set
 
-    loaded = load_data_set(section.data or task_of(section).data_set, seed=seed)
+    loaded = load_data_set(section.data or task_of(section).data_set, seed=seed, download=download)
     data = _cut(loaded, section, seed)
     return data, make_partition(section.partition, data.train, devices, seed, **section.options)
 

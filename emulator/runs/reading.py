@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.round.outcome import Accounting
-from emulator.runs.batch import INDEX, read_index, resuming
+from emulator.runs.opening import INDEX, read_index, resuming
 from emulator.runs.result import EmulationRecord, Result, run_of
 from emulator.runs.tables import KNOWN_COSTS, N_UNKNOWN
 from joulefleet.errors import DataQualityError

@@ -108,6 +108,7 @@ class RunLog:
         folder: Inside the run.
         resume_after: Keep the rounds up to this one and go on; ``None`` for a new log.
         on_bench: Whether costs may be unknown.
+        untested: Whether the last round that is kept was tested only because it was the last one then.
         metric: What the task is judged by.
     """
 
@@ -121,6 +122,7 @@ class RunLog:
         folder: str = "",
         resume_after: int | None = None,
         on_bench: bool = False,
+        untested: bool = False,
         metric: str = "accuracy",
     ) -> None:
         begun_before = resume_after is not None and not _has_bounds(run.subfolder(folder))
@@ -138,7 +140,7 @@ class RunLog:
         self._tables: dict[str, TableWriter] = {}
         for name, schema in schemas.items():
             if resume_after is not None:
-                cut_table(run.subfolder(folder), name, schema, resume_after)
+                cut_table(run.subfolder(folder), name, schema, resume_after, untested=untested)
             table = run.table(name, schema, folder=folder, resume=resume_after is not None)
             self._tables[name] = self._stack.enter_context(table)
 
@@ -268,7 +270,7 @@ def has_rounds(folder: Path, last_round: int) -> bool:
     )
 
 
-def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int) -> None:
+def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, untested: bool = False) -> None:
     """Make a table a stream of one batch per round again, up to and with ``last_round``."""
     stream = folder / (name + STREAM_SUFFIX)
     parquet = folder / (name + PARQUET_SUFFIX)
@@ -283,7 +285,11 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int) -> No
             starts = np.flatnonzero(np.diff(rounds, prepend=rounds[:1] - 1))
             for begin, end in zip(starts, [*starts[1:], len(rounds)], strict=True):
                 if rounds[begin] <= last_round:
-                    file.write(batch.slice(int(begin), int(end - begin)).serialize())
+                    part = batch.slice(int(begin), int(end - begin))
+                    if untested and name == "rounds" and rounds[begin] == last_round:
+                        place = part.schema.get_field_index("test_accuracy")
+                        part = part.set_column(place, part.schema.field(place), [math.nan])
+                    file.write(part.serialize())
         file.flush()
         os.fsync(file.fileno())
     publish(temporary, stream, replace=True)

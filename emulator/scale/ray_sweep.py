@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from device_agents.workloads import OwnCode
 from emulator.own_code.files import given_code, use_files
-from emulator.runs.batch import EmulationPlan, P, PlannedEmulation
 from emulator.runs.emulation import emulate
+from emulator.runs.planning import EmulationPlan, P, PlannedEmulation
 from emulator.runs.result import EMULATION_FILE, Result, is_finished, load_result
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import scratch_folder, write_atomic
@@ -71,7 +71,11 @@ def play_sweep(
 
 def unfinished(run: Run, index: EmulationPlan[P]) -> list[P]:
     """What a plan still has to do."""
-    return [planned for planned in index.planned if not is_finished(run.path / planned.folder)]
+    return [
+        planned
+        for planned in index.planned
+        if not is_finished(run.path / planned.folder, index.scenario_of(planned).protocol.rounds)
+    ]
 
 
 def _emulated(
@@ -91,7 +95,8 @@ def _emulated(
         folder = run.subfolder(planned.folder)
         _store(folder, before)
         alone = partial(_with_one_worker, open_trainer)
-        emulate(run, scenario, planned.seed, folder=planned.folder, open_trainer=alone)
+        swept = tuple(planned.settings or ())
+        emulate(run, scenario, planned.seed, folder=planned.folder, swept=swept, open_trainer=alone)
         return _files(folder)
 
 

@@ -198,9 +198,11 @@ class Scenario(StoredRecord):
         checkpoint_every: Rounds between checkpoints, which come at most once a second; 0 for none.
         code: Hash of each file of the user's own that the run executes, by its name. The files are not in it:
             whoever runs it again gives them (``--code``).
+        sweep: Variants: dotted keys of this file to lists of values, and ``selectors`` to a list of them.
+            `joulefleet emulate` runs every combination.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"code"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"code", "sweep"})
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
@@ -214,6 +216,7 @@ class Scenario(StoredRecord):
     reward: RewardSection = RewardSection()
     trainer: TrainerSection = TrainerSection()
     code: dict[str, Sha256] | None = None
+    sweep: dict[str, Any] | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

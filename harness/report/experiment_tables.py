@@ -9,7 +9,15 @@ from emulator import Accounting
 from emulator.compare import BASELINE
 from emulator.experiments import MethodRow, SweptQuantity, VariantSummary
 from emulator.experiments.behaviour import DROPPED, ENERGY_PARTS, Behaviour, behaviour
-from emulator.experiments.render import HEADER, LEGEND, TARGET_HEADER, basis, main_row, target_row
+from emulator.experiments.render import (
+    HEADER,
+    LEGEND,
+    TARGET_HEADER,
+    basis,
+    bounded_text,
+    main_row,
+    target_row,
+)
 from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
 from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
@@ -21,6 +29,10 @@ from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
 PAPER_COLUMNS = 3
+GOAL_HEADER = (
+    *("method", "accuracy %", "energy to target J", "time to target s", "reached"),
+    *("energy in all J", "time in all s", "finished"),
+)
 SHORT_HEADER = (
     "method",
     "seeds",
@@ -41,6 +53,20 @@ ENERGY_CAPTION = (
     "Energy of all devices in a whole run, mean over seeds. Waiting for the choice is shown here, but the "
     "paper's R_E and the other tables leave it out."
 )
+
+
+def goal_row(row: MethodRow) -> list[Cell]:
+    """What a method reached, and what it took."""
+    return [
+        shown_name(row.method),
+        row.accuracy.text(row.shown_times),
+        bounded_text(row.energy_to_target_j, row.reached, row.seeds),
+        bounded_text(row.time_to_target_s, row.reached, row.seeds),
+        f"{row.reached} of {row.seeds}",
+        row.energy_j.text(),
+        row.time_s.text(),
+        f"{row.finished / row.asked:.0%}" if row.asked else "-",
+    ]
 
 
 def main_cells(row: MethodRow) -> list[Cell]:

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from device_agents.workloads import Metric
 from emulator.compare.metrics import RunMetrics, final_accuracy, participations, run_metrics
 from emulator.compare.statistics import cliffs_delta, holm, interquartile_mean, permutation_p, smallest_p
 from emulator.compare.table import MetricCell, compare, finishing_counts, finishing_warnings
@@ -150,6 +151,18 @@ def test_who_was_asked_and_who_finished() -> None:
     assert participations(rounds([NAN, 0.5, 0.6], **fates)) == {"asked": 7, "finished": 0}
 
 
+ERROR, OWN = Metric("mae", higher_is_better=False), Metric("score")
+
+
+def test_of_an_error_less_is_better() -> None:
+    table = rounds([0.1, 5.0, 2.0, 3.0, NAN])
+    found = run_metrics(table, 2.0, Accounting.HONEST, ERROR)
+    assert (found.reached, found.rounds_to_target, found.best_accuracy) == (True, 2, 2.0)
+    assert not run_metrics(table, 1.9, Accounting.HONEST, ERROR).reached
+    more = run_metrics(table, 3.0, Accounting.HONEST, OWN)
+    assert (more.rounds_to_target, more.best_accuracy) == (1, 5.0)
+
+
 # Tables
 
 
@@ -220,6 +233,27 @@ def test_higher_is_better_for_accuracies_and_differences_stay_within_one() -> No
     assert (narrow.mean, narrow.low) == pytest.approx((0.2 / 3, 0.2 / 3 - half_width), rel=1e-5)
     time = compare(three_methods(), ["base"]).cells["other"]["time_s"].contrasts[0].difference
     assert time.high > 1.0
+
+
+def test_what_a_task_is_judged_by_decides_ranks_and_scales() -> None:
+    """Errors of 5, 6 and 7 against 6, 8 and 6: less is better, and no end of an interval is below 0."""
+    runs = {m: {s: replace(one, accuracy=10 * one.accuracy) for s, one in by_seed.items()}
+            for m, by_seed in three_methods().items()}  # fmt: skip
+    table = compare(runs, ["base"], judged_by=ERROR)
+    assert table.judged_by is ERROR
+    ranks = {m: cells["accuracy"].rank for m, cells in table.cells.items()}
+    assert ranks == pytest.approx({"base": (2 + 2 + 3) / 3, "other": (3 + 3 + 2) / 3, "third": 1.0})
+    mean, half_width = 20 / 3, T_2 * math.sqrt(4 / 3) / math.sqrt(3)
+    other = table.cells["other"]["accuracy"]
+    assert other.value.high == pytest.approx(mean * math.exp(half_width / mean), rel=1e-5)
+    assert other.contrasts[0].difference.high > 1.0
+    linear = compare(runs, ["base"], judged_by=OWN).cells["other"]["accuracy"]
+    assert linear.value.high == pytest.approx(mean + half_width, rel=1e-5)
+    assert linear.rank == pytest.approx((1 + 1 + 2) / 3)
+    cohorts = {m: {s: replace(one, classes_per_cohort=one.accuracy) for s, one in by_seed.items()}
+               for m, by_seed in runs.items()}  # fmt: skip
+    counted = compare(cohorts, ["base"], judged_by=ERROR).cells["third"]["classes_per_cohort"]
+    assert counted.rank == 3.0
 
 
 def test_named_pairs_have_tests_of_their_own() -> None:
