@@ -117,7 +117,7 @@ class Want(FromAgent):
 
     type: Literal["want"] = "want"
     job_id: JobId
-    name: Annotated[str, Field(pattern=r"^(model|shard|graph-[1-9][0-9]{0,5})$")]
+    name: Annotated[str, Field(pattern=r"^(model|shard|task|graph-[1-9][0-9]{0,5})$")]
     sha256: str
     size: int
 

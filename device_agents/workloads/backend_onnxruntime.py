@@ -55,7 +55,7 @@ class OnnxRuntimeTrainer(LocalTrainer):
         graphs: Mapping[int, Path | bytes],
         state: Mapping[str, NDArray[Any]],
         x: NDArray[Any],
-        y: NDArray[np.int64],
+        y: NDArray[Any],
         threads: int = 1,
     ) -> None:
         super().__init__(task, x, y)
@@ -76,7 +76,7 @@ class OnnxRuntimeTrainer(LocalTrainer):
             size: _BoundStep(session, size, self._generations, settings) for size, session in sessions.items()
         }
         self._x = np.ascontiguousarray(x, _dtype(first, "x"))
-        self._y = np.ascontiguousarray(y, np.int64)
+        self._y = np.ascontiguousarray(y, _dtype(first, "y"))
 
     def step(self, indices: NDArray[np.int64]) -> NDArray[Any]:
         """See `LocalTrainer`."""
@@ -111,10 +111,10 @@ class _BoundStep:
         settings: Arrays,
     ) -> None:
         shapes = {item.name: item.shape for item in session.get_inputs()}
-        if shapes["y"] != [size]:
-            raise ValueError(f"the step given for batches of {size} was exported for {shapes['y']}")
+        if shapes["y"][0] != size:
+            raise ValueError(f"the step given for batches of {size} was exported for {shapes['y'][:1]}")
         self.x = np.empty(shapes["x"], _dtype(session, "x"))
-        self.y = np.empty(size, np.int64)
+        self.y = np.empty(shapes["y"], _dtype(session, "y"))
         self.losses = np.empty(size, _dtype(session, "learning_rate"))
         self._session = session
         batch = {"x": self.x, "y": self.y, **settings}

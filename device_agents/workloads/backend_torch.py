@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: TID253 - this module is torch's side of a choice; import it when that is made
 
+from device_agents.workloads.losses import loss_of
 from device_agents.workloads.models import build, load_state, state_arrays
-from device_agents.workloads.tasks import cross_entropy
 from device_agents.workloads.trainer import LocalTrainer
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class TorchTrainer(LocalTrainer):
         task: Task,
         state: Mapping[str, NDArray[Any]],
         x: NDArray[Any],
-        y: NDArray[np.int64],
+        y: NDArray[Any],
         dtype: str = "float32",
     ) -> None:
         super().__init__(task, x, y)
@@ -46,13 +46,16 @@ class TorchTrainer(LocalTrainer):
         if not task.vocabulary:
             self._x = self._x.to(number)
         self._y = torch.from_numpy(y)
+        if self._y.is_floating_point():
+            self._y = self._y.to(number)
+        self._loss = loss_of(task)
         self._parameters = tuple(self._model.parameters())
         self._velocity = [torch.zeros_like(parameter) for parameter in self._parameters]
 
     def step(self, indices: NDArray[np.int64]) -> NDArray[Any]:
         """See `LocalTrainer`."""
         batch = torch.from_numpy(indices)
-        losses = cross_entropy(self._model(self._x[batch]), self._y[batch])
+        losses = self._loss(self._model(self._x[batch]), self._y[batch])
         gradients = torch.autograd.grad(losses.mean(), self._parameters)
         self._descend(gradients)
         return losses.detach().numpy()

@@ -62,7 +62,7 @@ class Batteries:
         ids = np.flatnonzero(self._modelled)
         self._debt_j[ids] = self._capacity_j(ids) * (1.0 - initial)
         self._since_ns = np.zeros(n, np.int64)
-        self._safe_ns = np.full(n if self.active else 0, NEVER_NS)
+        self._safe_ns = np.full(n, NEVER_NS)
         self._empty = np.empty(0, np.int64)
         self._look_ahead(np.flatnonzero(self._has_battery))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch import nn  # noqa: TID253
 
-from device_agents.workloads import build, cross_entropy
+from device_agents.workloads import build, loss_of, metric_sums
 from emulator.training.layout import Layout
 from emulator.training.local import LocalModel
 
@@ -27,6 +27,7 @@ class AutogradModel(LocalModel):
         with torch.random.fork_rng(devices=[]):
             self._model = build(task)
         self.layout = Layout.of(self._model)
+        self._loss = loss_of(task)
         # Where it wins: a step of ShuffleNet v2, which has grouped convolutions, takes 1/1.3 of the CPU time;
         # one of ResNet-18 or VGG-16 takes 1.1 times as much.
         self._channels_last = any(isinstance(m, nn.Conv2d) and m.groups > 1 for m in self._model.modules())
@@ -60,7 +61,7 @@ class AutogradModel(LocalModel):
             self._anchor = [torch.empty_like(value) for value in self._values]
             _copy_in(weights, self._anchor)
 
-    def take(self, x: NDArray[Any], y: NDArray[np.int64]) -> None:
+    def take(self, x: NDArray[Any], y: NDArray[Any]) -> None:
         """See `LocalModel`."""
         self._x, self._y = self._tensor(x), torch.from_numpy(y)
 
@@ -76,17 +77,17 @@ class AutogradModel(LocalModel):
             start += size
         return losses.numpy()
 
-    def score(self, x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.float32], int]:
+    def score(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """See `LocalModel`."""
         self._model.eval()
         labels = torch.from_numpy(y)
         with torch.inference_mode():
-            logits = self._model(self._tensor(x))
-            right = int((logits.argmax(1) == labels).sum())
-            return cross_entropy(logits, labels).numpy(), right
+            output = self._model(self._tensor(x))
+            losses = self._loss(output, labels)
+            return losses.numpy(), metric_sums(self.task, output, labels, losses).numpy()
 
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
-        losses = cross_entropy(self._model(x), y)
+        losses = self._loss(self._model(x), y)
         gradients = torch.autograd.grad(losses.mean(), self._parameters)
         with torch.no_grad():
             if self._proximal_mu:

@@ -55,7 +55,12 @@ def resolved(task: Task, data: DataSet, implementation: str) -> str:
 
 
 def best_for(task: Task) -> str:
-    """Stacked on a GPU and for very small models, else one client at a time on each core."""
+    """Stacked on a GPU and for very small models, else one client at a time on each core.
+
+    A model of the user's own is not stacked unasked: it may do what has no stacked form.
+    """
+    if task.code is not None:
+        return "cpu"
     import torch
 
     from device_agents.workloads import build

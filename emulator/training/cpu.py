@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emulator.training.local import LocalModel, LocalResult, run_epochs
+from emulator.training.local import LocalModel, LocalResult, blaming, run_epochs
 from emulator.training.pool import Pool, one_thread
 from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
 from joulefleet.errors import ConfigError
@@ -61,11 +61,12 @@ class CpuTrainer(TableTrainer):
 
     def _do(self, job: TrainJob | ScoreJob) -> LocalResult | Scored:
         """One job, in whatever process."""
-        if isinstance(job, TrainJob):
-            return self._train(job)
-        self._model.load(self.scored_weights(), None)
-        x, y = self.samples_of(job)
-        return Scored(len(y), *self._model.score_all(x, y))
+        with blaming(self.task.code):
+            if isinstance(job, TrainJob):
+                return self._train(job)
+            self._model.load(self.scored_weights(), None)
+            x, y = self.samples_of(job)
+            return Scored(len(y), *self._model.score_all(x, y))
 
     def _train(self, job: TrainJob) -> LocalResult:
         weights, velocity = self.state_of(job)

@@ -234,7 +234,8 @@ def _describe(error: BaseException) -> tuple[str, str, str, int]:
     if isinstance(error, JoulefleetError):
         return name, error.message, error.hint, error.exit_code
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
-        return "Interrupted", "interrupted", "", EXIT_INTERRUPTED
+        where = "; ".join(getattr(error, "__notes__", ()))  # and how to go on, where there is a run
+        return "Interrupted", f"interrupted{': ' * bool(where)}{where}", "", EXIT_INTERRUPTED
     if isinstance(error, click.ClickException):
         place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "joulefleet"
         hint = f"`{place} --help`" if isinstance(error, click.UsageError) else ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.report.colours import LineStyle
 from harness.results.decimate import min_max_indices
 from joulefleet.interval import Interval
 
@@ -31,6 +32,7 @@ class Series:
         half_width: Of each value, drawn as an error bar.
         low: Lower edge of a shaded ribbon around the line, e.g. the lowest of several runs.
         high: Its upper edge.
+        style: Colour and dashes; those of its place among the lines if None.
     """
 
     label: str
@@ -40,6 +42,7 @@ class Series:
     half_width: NDArray[np.float64] | None = None
     low: NDArray[np.float64] | None = None
     high: NDArray[np.float64] | None = None
+    style: LineStyle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Chart:
         origin: Provenance of the numbers, shown as a badge beside the title.
         bands: Stretches of the x axis with a name.
         max_points: Of each line.
+        cells: What two cursors need, see `harness.report.cursor_cells`; None for a chart without them.
     """
 
     title: str
@@ -74,6 +78,7 @@ class Chart:
     origin: str
     bands: Sequence[Band] = field(default_factory=tuple)
     max_points: int = MAX_POINTS
+    cells: Mapping[str, Any] | None = None
 
     def as_data(self) -> dict[str, Any]:
         """JSON for the page's script, at most ``max_points`` points a line."""
@@ -84,11 +89,14 @@ class Chart:
             "data": [plain_numbers(self.x[keep]), *(plain_numbers(s.values[keep]) for s in self.series)],
             "series": [_series(s, keep) for s in self.series],
             "bands": [{"start": b.start, "end": b.end, "label": b.label, "note": b.note} for b in self.bands],
+            **({} if self.cells is None else {"cells": self.cells}),
         }
 
 
 def _series(series: Series, keep: NDArray[np.int64]) -> dict[str, Any]:
-    data = {"label": series.label, "points": series.points, "line": series.line}
+    data: dict[str, Any] = {"label": series.label, "points": series.points, "line": series.line}
+    if series.style is not None:
+        data |= {"color": series.style.color, "dash": list(series.style.dash)}
     if series.half_width is not None:
         data["halfWidth"] = plain_numbers(series.half_width[keep])
     if series.low is not None and series.high is not None:
@@ -172,6 +180,55 @@ class DotPlot:
             for label, values in self.rows.items()
         ]
         return {"kind": "dots", "sources": list(self.sources), "rows": rows, "unit": self.unit}
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Two quantities of each method, with intervals; those that no other beats in both are joined.
+
+    Attributes:
+        title: Above the figure.
+        x_label: With its unit; less is better.
+        y_label: With its unit.
+        points: Name to the two values.
+        styles: Name to colour.
+        origin: Provenance, shown as a badge beside the title.
+        more_is_better: Of the second quantity.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    points: Mapping[str, tuple[Interval, Interval]]
+    styles: Mapping[str, LineStyle]
+    origin: str
+    more_is_better: bool = True
+
+    def front(self) -> list[str]:
+        """Methods that no other beats in both, from the cheapest on."""
+        found: list[str] = []
+        best = -np.inf
+        sign = 1 if self.more_is_better else -1
+        good = {name: (x.mean, sign * y.mean) for name, (x, y) in self.points.items()}
+        for name, (_, value) in sorted(good.items(), key=lambda one: (one[1][0], -one[1][1])):
+            if value > best:
+                found.append(name)
+                best = value
+        return found
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON for the page's script."""
+        points = [
+            {"label": name, "x": _ends(x), "y": _ends(y), "color": self.styles[name].color}
+            for name, (x, y) in self.points.items()
+        ]
+        return {
+            "kind": "scatter",
+            "points": points,
+            "front": self.front(),
+            "xLabel": self.x_label,
+            "yLabel": self.y_label,
+        }
 
 
 def _ends(interval: Interval) -> list[float | None]:

@@ -225,9 +225,11 @@ def test_profiles_of_one_device_share_its_part() -> None:
     assert counts(fleet(profiles, [100] * 8, mix={"phone": 0.5, "board": 0.5}), 3) == [2, 4, 2]
 
 
-@pytest.mark.parametrize("mix", [{"other": 1.0}, {"a": 0.0}])
-def test_a_mix_of_nothing_or_of_unknown_devices_is_refused(mix: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=r"fleet\.mix"):
+@pytest.mark.parametrize(
+    ("mix", "said"), [({"other": 1.0, "a": 1.0}, "names other,"), ({"a": 0.0}, "gives no device any share")]
+)
+def test_a_mix_of_nothing_or_of_unknown_devices_is_refused(mix: dict[str, float], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
         fleet([named("a"), named("b")], [100] * 3, mix=mix)
 
 
@@ -295,6 +297,18 @@ def test_work_that_ends_at_its_limit_is_done_and_a_nanosecond_earlier_it_is_not(
     assert done.total_j.tolist() == pytest.approx([10 / 7 * (4 + 3 * 1.5)], rel=1e-12)
     cut = worked([7.0], limit_s=23.0 - 1e-9, busy=busy)
     assert (cut.completed.tolist(), cut.end_ns.tolist()) == ([False], [23 * SECOND_NS - 1])
+
+
+def test_whoever_is_cut_short_stops_at_its_limit_and_not_a_nanosecond_later() -> None:
+    """Whatever the rounding: a thousand limits, at every one of them three times as slow."""
+    n = 1000
+    state = fleet([profile(curve=CURVE)], [100] * n)
+    limit_ns = 10 * SECOND_NS + np.arange(1, n + 1) * 1_234_567
+    work = Computation(np.arange(n), np.zeros(n, np.int16), np.full(n, 7.0), np.full(n, 1.0), np.zeros(n))
+    people = [user(f"u{i}", busy=[(5, 1000, 1.0)]) for i in range(n)]
+    found = compute(work, np.full(n, 10 * SECOND_NS), limit_ns, replay(people), state.costs.curves)
+    assert not found.completed.any()
+    assert found.end_ns.tolist() == limit_ns.tolist()
 
 
 def test_base_power_is_drawn_for_as_long_as_it_takes() -> None:
@@ -374,5 +388,10 @@ def test_a_budget_holds_every_stage_of_devices_with_data() -> None:
     place = world(fleet([profile(**changes, **costs)], [0, 100]))
     found = budgets_by_rule(place, 1, 4, 0, np.random.default_rng(0))
     assert found == pytest.approx((0.25 + 5 + 3 * 2 + 0.5, 2 + 7 + 3 * 3 + 4), rel=1e-12)
+    # A single sample is data: a hundredth of every epoch.
+    found = budgets_by_rule(
+        world(fleet([profile(**changes, **costs)], [1])), 1, 4, 0, np.random.default_rng(0)
+    )
+    assert found == pytest.approx((0.75 + 0.11, 6 + 0.16), rel=1e-12)
     with pytest.raises(ConfigError, match="data"):
         budgets_by_rule(world(fleet([profile()], [0, 0])), 1, 4, 0, np.random.default_rng(0))

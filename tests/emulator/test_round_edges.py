@@ -250,6 +250,23 @@ def test_one_of_three_batteries_ends_in_the_stage_and_one_at_its_end() -> None:
     assert cells.debts(3 * SECOND_NS, np.arange(3)).tolist() == pytest.approx([1.5, 3.0, 3.25], rel=1e-9)
 
 
+def test_only_who_ran_out_has_to_be_charged_before_it_is_back() -> None:
+    """3 J of 100: one had 2 % and is out, the other has 3 % left, less than a restart asks for, and stays."""
+    people = [user(n, battery=[(0, v), (86_400, v)], charging=[]) for n, v in {"a": 0.02, "b": 0.06}.items()]
+    line = line_of(people, phone={"battery": Battery(capacity_j=100, charge_w=5)})
+    line.first_epoch(TWO, "train")
+    line.end(TWO, Fate.FINISHED)
+    assert line.fates() == (Fate.BATTERY, Fate.FINISHED)
+    line.settle()
+    assert line._world.batteries.switched_off(2 * SECOND_NS, np.ones(2, bool)).tolist() == [0]
+
+
+def test_an_empty_battery_is_no_participant_from_the_beginning() -> None:
+    people = [user(n, battery=[(0, v), (86_400, v)], charging=[]) for n, v in {"a": 0.0, "b": 0.5}.items()]
+    line = line_of(people, phone={"battery": Battery(capacity_j=6, charge_w=5)})
+    assert line.under_way.tolist() == [False, True]
+
+
 def test_a_year_is_the_longest_stay() -> None:
     line = line_of(n=1)
     line.wait_until(400 * 86_400 * SECOND_NS, TWO[:1])

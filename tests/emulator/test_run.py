@@ -4,15 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 from emulator.compare.load import compare_emulations, method_name
 from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.batch import plan, play, read_index, run, run_all, start
+from emulator.runs.batch import plan, play, run, run_all, start
+from emulator.runs.opening import read_index
 from emulator.runs.result import load_result
 from emulator.runs.tables import METRIC_PREFIX
 from emulator.scenario.model import (
@@ -93,7 +92,7 @@ def test_selectors_add_columns_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_one_folder_each_and_an_index(tmp_path: Path) -> None:
-    index = plan(SMALL, ["fedavg", "oort", "fedavg"], [0, 1])
+    index = plan(SMALL, ["fedavg", "oort"], [0, 1, 0])
     assert [p.folder for p in index.planned] == ["fedavg_s0", "fedavg_s1", "oort_s0", "oort_s1"]
     with start(tmp_path, index, "# as written") as started:
         results = play(started, index)
@@ -112,26 +111,6 @@ def test_seeds_are_paired_across_selectors(tmp_path: Path) -> None:
         one, other = play(started, index)
     for fact in ("budgets", "profiles", "traces"):
         assert one.record.facts[fact] == other.record.facts[fact]
-
-
-@pytest.mark.parametrize("action", ["scores", "ids"])
-def test_the_environment_is_one(action: str) -> None:
-    name = "emulator.environment:joulefleet-emulator-v0"
-    env = gymnasium.make(name, scenario=SMALL, action=action)
-    check_env(env.unwrapped, skip_render_check=True)
-    observation, info = env.reset(seed=3)
-    assert observation["state"].shape == (6, 6)
-    assert observation["present"].sum() == len(info["candidates"]) == 6
-    rewards, done = [], False
-    while not done:
-        observation, reward, done, cut, info = env.step(env.action_space.sample())
-        rewards.append(reward)
-        assert not cut
-    assert len(rewards) == 3
-    assert info["round"] == 3
-    assert observation["present"].sum() == 0
-    assert set(info["costs"]) == {a.value for a in Accounting}
-    env.close()
 
 
 def test_the_environment_does_what_the_action_says() -> None:

@@ -308,7 +308,8 @@ def test_only_a_stream_with_its_end_and_nothing_after_is_closed(tmp_path: Path) 
 
 
 def test_tables_are_found_closed_or_open(tmp_path: Path) -> None:
-    written(tmp_path, [1]).abandon()
+    written(tmp_path, [1], [2, 3]).abandon()
+    assert table_rows(tmp_path / "t.arrows") == 3
     assert table_path(tmp_path, "t") == tmp_path / "t.arrows"
     written(tmp_path, [1], [2], name="u").close()
     assert table_path(tmp_path, "u") == tmp_path / "u.parquet"

@@ -70,7 +70,17 @@ TESTS = (
 )
 """Patterns of the files whose tests are asked."""
 
-DEVELOPMENT: tuple[tuple[int, int, str], ...] = ((1, 180, ""),)
+DEVELOPMENT: tuple[tuple[int, int, str], ...] = (
+    (1, 180, ""),
+    (2, 83, "power"),
+    (2, 103, "harness"),
+    (3, 310, "power"),
+    (4, 100, "harness/clock"),
+    (5, 153, "harness/clock"),
+    (6, 200, "harness/profiles"),
+    (2, 250, "emulator/"),
+    (2, 150, "joulefleet/"),
+)
 """Samples whose survivors tests were written after: seed, count and modules."""
 
 LIVE = (
@@ -82,11 +92,18 @@ LIVE = (
     "tests/power/test_stalls.py",
     "tests/power/test_streaming.py",
     "tests/power/test_*coverage*.py",
+    "tests/power/test_calibrat*.py",
+    "tests/power/test_*import*.py",
+    "tests/power/test_redecode.py",
+    "tests/power/test_safety.py",
+    "tests/power/test_selftest.py",
     "tests/power/test_documentation.py",
     "tests/harness/test_clock_live.py",
     "tests/emulator/test_data_sets.py",
     "tests/emulator/test_experiments_*.py",
     "tests/emulator/test_large_fleets.py",
+    "tests/emulator/test_more_rounds.py",
+    "tests/emulator/test_own_code.py",
     "tests/emulator/test_partition.py",
     "tests/emulator/test_policies.py",
     "tests/emulator/test_ray*.py",
@@ -94,9 +111,12 @@ LIVE = (
     "tests/emulator/test_run*.py",
     "tests/emulator/test_scenario_example.py",
     "tests/emulator/test_software.py",
+    "tests/emulator/test_sweeps.py",
     "tests/emulator/test_train_*.py",
     "tests/emulator/test_view_seam.py",
     "tests/emulator/test_vision.py",
+    "tests/joulefleet/test_class_names.py",
+    "tests/joulefleet/test_front_doors.py",
     "tests/emulator/test_documentation.py",
 )
 """But not these: live parts, or long computations about something else."""

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,6 +146,29 @@ def test_first_hardware_revision_has_half_the_voltage_step() -> None:
     blocks, meter, _ = record(options, 0.2)
     assert meter.info.facts["voltage_step_v"] == 62.5e-6
     assert joined(blocks, "voltage_v").mean() == pytest.approx(3.3, abs=VOLTAGE_STEP_V / 4)
+
+
+def test_an_emulator_that_is_late_itself_loses_nothing() -> None:
+    """0.3 s of samples at once are more than the kernel keeps of a port; a client that reads gets all."""
+    port = PtyPort()
+    client = os.open(port.path, os.O_RDONLY | os.O_NOCTTY)
+    received = bytearray()
+
+    def read() -> None:
+        while len(received) < 12_000:
+            received.extend(os.read(client, 1000))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    time.sleep(0.3)  # as long as a busy machine did not let the emulator run
+    port.write(bytes(12_000))
+    reader.join(5)
+    assert (len(received), port.discarded_bytes) == (12_000, 0)
+    for _ in range(3):  # nobody reads
+        port.write(bytes(8000))
+    assert port.discarded_bytes > 8000
+    os.close(client)
+    port.close()
 
 
 # Faults

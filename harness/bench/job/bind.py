@@ -97,6 +97,7 @@ def bind(evidence: JobEvidence) -> CaptureRecord:
         session=evidence.session,
         attempt=evidence.attempt,
         seed=order.seed,
+        task_sha256=None if order.task is None else order.task.sha256,
         throttled_epochs=heat.throttled_epochs,
         throttling_known=heat.throttling_known,
         temperature=heat.temperature,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Group, Output, root_option, share
+from harness.cli.own_code import code_option, given
 
 if TYPE_CHECKING:
     from harness.profiles.library import Stored
@@ -196,17 +197,26 @@ def import_(root: Path, files: tuple[Path, ...]) -> Output:
 @_root
 @click.argument("names", nargs=-1, required=True)
 @click.option("--task", help="Predict this task on the same device, e.g. cifar10-resnet18.")
+@code_option
 @click.option("--samples", type=click.IntRange(1), help="Predict this number of samples per epoch.")
 @click.option("--device", help="Predict this device; needs --score and --own-score.")
 @click.option("--score", type=float, help="Benchmark score of that device; higher is faster.")
 @click.option("--own-score", type=float, help="Score of the profile's own device in the same benchmark.")
 @click.option("--power-ratio", type=float, help="Power of that device while training over the profile's.")
-def scale(root: Path, names: tuple[str, ...], task: str | None, samples: int | None, **device: Any) -> Output:
+def scale(
+    root: Path,
+    names: tuple[str, ...],
+    task: str | None,
+    code: tuple[Path, ...],
+    samples: int | None,
+    **device: Any,
+) -> Output:
     """Predict what was not measured from profiles NAMES; the result says scaled, from what, and how wrong."""
     from harness.cli.profile.view import profile_lines
     from harness.profiles.library import PROFILES, find_profile, store
     from joulefleet.runstore import RunStore
 
+    given(code)
     predicted = _predict([find_profile(name, root).profile for name in names], task, samples, device)
     with RunStore(root).create("scale", kind="profiles") as run:
         stored = store(predicted, run.subfolder(PROFILES))

@@ -2,7 +2,8 @@
 (() => {
   "use strict";
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const strokes = figures.strokes;
+  const { strokes, colorOf } = figures;
+  const MOST_LINES = 6; // more at once cannot be told apart; the legend shows the others on a click
   const tints = ["rgba(11,110,143,.13)", "rgba(194,87,26,.13)", "rgba(91,140,42,.13)", "rgba(123,63,168,.13)"];
   const charts = JSON.parse(document.getElementById("charts").textContent);
 
@@ -67,6 +68,68 @@
     return note;
   };
 
+  // Two cursors, set by clicks: what lies between them, by the sums of measure_energy (see cursor_cells.py).
+  const between = (cells, a, b) => {
+    const parts = cells.sums.slice(a, b), seconds = cells.edges[b] - cells.edges[a];
+    if (parts.includes(null)) return null;
+    const total = parts[0].map((_, i) => parts.reduce((sum, part) => sum + part[i], 0));
+    const n = cells.ranges, joules = total[2 * n], charge = total[2 * n + 1];
+    const sensitivity = [...total, ...total.slice(n, 2 * n), charge];
+    const limits = cells.factors[0].map((_, k) => sensitivity.reduce((sum, s, i) => sum + s * cells.factors[i][k], 0));
+    const noise = 1.959963984540054 * Math.sqrt(cells.variance.slice(a, b).reduce((x, y) => x + y, 0));
+    const known = values => values.slice(a, b).filter(x => x != null);
+    return {
+      joules, half: Math.hypot(noise, ...limits), seconds, mean: joules / seconds,
+      low: Math.min(...known(cells.low)), high: Math.max(...known(cells.high)),
+    };
+  };
+  const spoken = (cells, a, b) => {
+    const from = cells.edges[a], to = cells.edges[b], found = between(cells, a, b);
+    const where = `${from.toFixed(6)} s to ${to.toFixed(6)} s after the first sample`;
+    if (!found) return `${where}: not known, samples are missing`;
+    const digits = Math.max(0, 1 - Math.floor(Math.log10(found.half || 1e-9)));
+    return `${where}: ${found.joules.toFixed(digits)} ± ${found.half.toFixed(digits)} J, mean ${shown(null, found.mean)} W, `
+      + `lowest ${shown(null, found.low)} W, highest ${shown(null, found.high)} W. `
+      + `The same: joulefleet meter show JOB --from ${from.toFixed(6)} --to ${to.toFixed(6)}`;
+  };
+  const cursorPlugin = (cells, place) => {
+    const note = document.createElement("p");
+    note.className = "note cursors";
+    note.textContent = "Click two places for the joules between them.";
+    place.after(note);
+    let set = [];
+    const nearest = x => {
+      let best = 0;
+      cells.edges.forEach((edge, i) => { if (Math.abs(edge - x) < Math.abs(cells.edges[best] - x)) best = i; });
+      return best;
+    };
+    const ready = u => {
+      let pressed = 0;
+      u.over.addEventListener("mousedown", event => { pressed = event.clientX; });
+      u.over.addEventListener("click", event => {
+        if (Math.abs(event.clientX - pressed) > 3) return; // it was a drag, which zooms
+        const x = u.posToVal(event.clientX - u.over.getBoundingClientRect().left, "x") - cells.first;
+        set = set.length === 2 ? [nearest(x)] : [...set, nearest(x)];
+        const [a, b] = [...set].sort((p, q) => p - q);
+        note.textContent = set.length === 2 && a < b ? spoken(cells, a, b) : "Click a second place.";
+        u.redraw();
+      });
+    };
+    const draw = u => {
+      const { ctx } = u, { top, height, left, width } = u.bbox;
+      ctx.save();
+      ctx.strokeStyle = css("--ink");
+      ctx.lineWidth = 1.5 * devicePixelRatio;
+      set.forEach(i => {
+        const x = u.valToPos(cells.edges[i] + cells.first, "x", true);
+        if (x < left || x > left + width) return;
+        ctx.beginPath(); ctx.moveTo(x, top); ctx.lineTo(x, top + height); ctx.stroke();
+      });
+      ctx.restore();
+    };
+    return { hooks: { ready, draw } };
+  };
+
   const errorBars = chart => {
     const draw = u => {
       const { ctx } = u;
@@ -77,7 +140,7 @@
         const value = u.data[k + 1][i];
         if (width == null || value == null) return;
         const x = u.valToPos(u.data[0][i], "x", true);
-        ctx.strokeStyle = strokes[k % strokes.length];
+        ctx.strokeStyle = colorOf(s, k);
         ctx.beginPath();
         ctx.moveTo(x, u.valToPos(value - width, "y", true));
         ctx.lineTo(x, u.valToPos(value + width, "y", true));
@@ -103,7 +166,7 @@
         known.reverse().forEach(i => ctx.lineTo(at(i), u.valToPos(s.low[i], "y", true)));
         ctx.closePath();
         ctx.globalAlpha = 0.1;
-        ctx.fillStyle = strokes[k % strokes.length];
+        ctx.fillStyle = colorOf(s, k);
         ctx.fill();
       });
       ctx.restore();
@@ -134,25 +197,32 @@
       document.documentElement.dataset.drawn = ++drawn;
       return;
     }
-    const axis = { stroke: css("--soft"), grid: { stroke: css("--line") }, ticks: { stroke: css("--line") } };
+    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") } };
     const hasBars = chart.series.some(s => s.halfWidth), hasRibbons = chart.series.some(s => s.low);
     const options = {
       width: place.clientWidth, height: 280,
       scales: { x: { time: false }, y: hasBars || hasRibbons ? { range: rangeWith(chart) } : {} },
       axes: [{ ...axis, label: chart.xLabel }, { ...axis, label: chart.yLabel, size: 60 }],
       series: [
-        { label: chart.xLabel, value: shown },
+        { label: chart.xLabel, value: shown }, // the style sheet keeps it out of the legend
         ...chart.series.map((s, i) => ({
-          label: s.label, value: shown, stroke: strokes[i % strokes.length], width: 1.5, points: { show: s.points },
-          ...(s.line ? {} : { paths: () => null }),
+          label: s.label, value: shown, stroke: colorOf(s, i), dash: s.dash, width: chart.bands.length ? 1.2 : 2.2, points: { show: s.points },
+          show: i < MOST_LINES, ...(s.line ? {} : { paths: () => null }),
         })),
       ],
       plugins: [
         ...(chart.bands.length ? [bandPlugin(chart.bands, bandNote(place))] : []), ...(hasBars ? [errorBars(chart)] : []),
-        ...(hasRibbons ? [ribbons(chart)] : []),
+        ...(hasRibbons ? [ribbons(chart)] : []), ...(chart.cells ? [cursorPlugin(chart.cells, place)] : []),
       ],
     };
     const plot = new uPlot(options, chart.data, place);
+    const hidden = chart.series.length - MOST_LINES;
+    if (hidden > 0) {
+      const note = document.createElement("p");
+      note.className = "note";
+      note.textContent = `${hidden} more lines: click a name to show or hide it.`;
+      place.after(note);
+    }
     // Folded away it has no width.
     const fit = () => place.clientWidth && plot.setSize({ width: place.clientWidth, height: 280 });
     addEventListener("resize", fit);
@@ -167,12 +237,12 @@
   const paperWidth = 640; // CSS pixels: A4 or Letter within Chromium's margins and ours
 
   let drawn = 0;
-  const folds = new Set();
-  for (const place of document.querySelectorAll(".chart")) {
-    const fold = place.closest("details:not([open])");
-    if (fold) folds.add(fold); else draw(place);
-  }
-  for (const fold of folds) {
-    fold.addEventListener("toggle", () => fold.querySelectorAll(".chart").forEach(draw), { once: true });
-  }
+  // What is folded away has no width: it is drawn when every fold around it is open, once.
+  const drawVisible = root => root.querySelectorAll(".chart:not([data-begun])").forEach(place => {
+    if (place.closest("details:not([open])")) return;
+    place.dataset.begun = "";
+    draw(place);
+  });
+  drawVisible(document);
+  document.querySelectorAll("details").forEach(fold => fold.addEventListener("toggle", () => drawVisible(fold)));
 })();

@@ -173,6 +173,12 @@ def test_a_flat_trace_with_a_pattern_in_it() -> None:
     assert found is not None
     assert expected is not None
     assert (found.lag_s, found.correlation, found.peak_to_sidelobe) == pytest.approx(expected, rel=1e-6)
+    # With less room there is nothing but the opposite beside it.
+    close_s = t_s[t_s < 0.9]
+    power = 2 + added_edges(RUN, 0.01, close_s - 0.1, 0.001)
+    peak = find_peak(Trace(0, 0.9, close_s, power, 0.001, averaged=True), RUN)
+    assert peak is not None
+    assert peak.peak_to_sidelobe == pytest.approx(peak.correlation * 1e9)
     flat = Trace(0, 1.0, t_s[:1000], np.full(1000, 2.0), 0.001, averaged=True)
     peak = find_peak(flat, RUN)
     assert peak is not None

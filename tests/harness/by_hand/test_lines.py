@@ -106,6 +106,7 @@ def test_the_shortest_of_each_half() -> None:
     assert fit.sync_uncertainty_s == pytest.approx(
         max(line.standard_s(pings[0].t_dev_ns), line.standard_s(pings[-1].t_dev_ns))
     )
+    assert fit_pings(pings[::-1]) == fit
     far = fit_pings(pings, also_ns=[100 * S])
     assert far.sync_uncertainty_s == pytest.approx(line.standard_s(100 * S))
     assert far.method == "ping"

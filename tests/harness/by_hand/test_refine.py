@@ -75,30 +75,24 @@ class Slow:
             found.append(flat.reshape(len(values), len(moves)))
         return found
 
-    def posterior(
-        self, shapes: list[tuple[float, float]], every: int
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        moves = np.arange(-90, 51)[::every]
+    def posterior(self, shapes: list[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray, float]:
+        moves = np.arange(-90, 51)
         templates = [self.templates(*shape, moves) for shape in shapes]
         n = [len(values) for values in self.pieces]
         pp = [float(p @ p) for p in self.power]
         tp = np.array([[p @ t for p, t in zip(self.power, ts, strict=True)] for ts in templates])
         tt = np.array([[((t - t.mean(axis=0)) ** 2).sum(axis=0) for t in ts] for ts in templates])
-        noise = [
-            min(
-                float((pp[k] - np.clip(tp[i, k], 0, None) ** 2 / np.maximum(tt[i, k], 1e-300)).min())
-                for i in range(len(shapes))
-            )
-            / n[k]
-            for k in range(len(n))
-        ]
-        weight = [1 / max(x, 0.25 * float(np.median(noise)) + 1e-300) for x in noise]
+        noise = []
+        for k in range(len(n)):
+            free = pp[k] - np.clip(tp[:, k], 0, None) ** 2 / np.maximum(tt[:, k], 1e-6)
+            noise.append(max(float(free.min()), 1e-6 * pp[k]) / n[k])
+        weight = [1 / max(x, 0.25 * float(np.median(noise))) for x in noise]
         steps = []
         for i in range(len(shapes)):
             a = sum(w * x for w, x in zip(weight, tp[i], strict=True))
-            b = sum(w * x for w, x in zip(weight, tt[i], strict=True))
-            best = int(np.argmax(np.clip(a, 0, None) ** 2 / np.maximum(b, 1e-300)))
-            steps.append(max(float(a[best]), 1e-300) / max(float(b[best]), 1e-300))
+            b = sum(w * np.maximum(x, 1e-6) for w, x in zip(weight, tt[i], strict=True))
+            best = int(np.argmax(np.clip(a, 0, None) ** 2 / b))
+            steps.append(max(float(a[best]), 1e-300) / float(b[best]))
         log = np.empty(tp.shape)
         for i, step in enumerate(steps):
             for k in range(len(n)):
@@ -144,12 +138,12 @@ def slow_refine(traces: list[Trace], runs: list[BurstRun], lags_s: list[float]) 
     bit_s = min(run.bit_s for run in runs)
     low_s, high_s = 0.01 * bit_s, min(bit_s, 0.05)
     coarse = [(t, share) for share in shares for t in np.geomspace(low_s, high_s, 10).tolist()]
-    evidence = sum(np.logaddexp.reduce(p.posterior(coarse, 2)[0], axis=(0, 2)) for p in parts)
+    evidence = sum(np.logaddexp.reduce(p.posterior(coarse)[0], axis=(0, 2)) for p in parts)
     likely = [tau for (tau, _), e in zip(coarse, evidence, strict=True) if e > max(evidence) - 10]
     step = (high_s / low_s) ** (1 / 9)
     ends = max(min(likely) / step, low_s), min(max(likely) * step, high_s)
     fine = [(t, share) for share in shares for t in np.geomspace(*ends, 13).tolist()]
-    found = [p.posterior(fine, 1) for p in parts]
+    found = [p.posterior(fine) for p in parts]
     # Everything at once: a probability of every scatter and shape, and offsets within each.
     total = sum(np.logaddexp.reduce(log, axis=2) for log, _, _ in found)
     weight = np.exp(total - np.logaddexp.reduce(total, axis=None))
@@ -184,6 +178,7 @@ def slow_refine(traces: list[Trace], runs: list[BurstRun], lags_s: list[float]) 
 def made(
     run: BurstRun, lag_s: float, *, seed: int, width_s: float = 0.004, tau_s: float = 0.006,
     noise: float = 0.15, averaged: bool = True, step_w: float = 1.3, memory: float = 0.0,
+    spike_w: float = 1.5,
 ) -> Trace:  # fmt: skip
     rng = np.random.default_rng(seed)
     length_s = 2.2
@@ -193,7 +188,7 @@ def made(
     for i in range(1, len(shaken)):
         shaken[i] += memory * shaken[i - 1]
     power += shaken
-    power += 1.5 * ((t_s > 0.62) & (t_s < 0.66))
+    power += spike_w * ((t_s > 0.62) & (t_s < 0.66))
     return Trace(0, length_s, t_s, power, width_s, averaged)
 
 
@@ -213,10 +208,10 @@ def check(traces: list[Trace], runs: list[BurstRun], lags_s: list[float]) -> tup
 
 
 def test_two_patterns_of_different_bits_share_a_regulator() -> None:
-    runs = [BurstRun(0, ORDER_4, late_ns=LATE), BurstRun(0, Pattern(order=3, bit_ns=50_000_000))]
-    traces = [made(runs[0], 0.4, seed=1), made(runs[1], 0.31, seed=2, width_s=0.005, step_w=0.9)]
-    found, _ = check(traces, runs, [0.403, 0.312])
-    assert found.offset_s == pytest.approx([0.4, 0.31], abs=0.003)  # type: ignore[attr-defined]
+    runs = [BurstRun(0, Pattern(order=3, bit_ns=50_000_000)), BurstRun(0, ORDER_4, late_ns=LATE)]
+    traces = [made(runs[0], 0.31, seed=2, width_s=0.005, step_w=0.9), made(runs[1], 0.4, seed=1)]
+    found, _ = check(traces, runs, [0.312, 0.403])
+    assert found.offset_s == pytest.approx([0.31, 0.4], abs=0.003)  # type: ignore[attr-defined]
     assert not found.at_limit  # type: ignore[attr-defined]
 
 
@@ -233,9 +228,53 @@ def test_noise_that_remembers_and_pieces_of_several_edges() -> None:
     check([made(few, 0.4, seed=5, width_s=0.02)], [few], [0.4])  # one piece of all
 
 
-def test_a_trace_without_noise_meets_the_floor() -> None:
+def test_time_constants_are_unlikely_from_a_ratio_of_22_000_on() -> None:
+    """Of this trace the third is 10.8 below the best in logarithms: exp(10) is the limit."""
     run = BurstRun(0, ORDER_4)
-    check([made(run, 0.4, seed=6, noise=0.0)], [run], [0.401])
+    check([made(run, 0.4, seed=30)], [run], [0.4])
+
+
+@pytest.mark.parametrize("seed", [21, 22, 23])
+def test_a_step_that_drowns_in_noise(seed: int) -> None:
+    """Where the template is flat, nothing is said about noise either."""
+    run = BurstRun(0, ORDER_4)
+    check([made(run, 0.4, seed=seed, noise=1.2)], [run], [0.398])
+
+
+def test_a_piece_of_which_nothing_was_recorded_is_none() -> None:
+    """The first run has four bits: what is left of it lies too long after its edge."""
+    run = BurstRun(0, ORDER_4)
+    whole = made(run, 0.4, seed=11)
+    kept = (whole.t_s < 0.38) | (whole.t_s > 0.445)
+    trace = Trace(0, whole.length_s, whole.t_s[kept], whole.power_w[kept], whole.width_s, averaged=True)
+    assert pieces_of(run, trace.t_s - 0.4)[1] == [1, 2, 1, 2, 1]  # of eight edges
+    check([trace], [run], [0.401])
+
+
+def test_a_trace_without_noise_meets_the_floor() -> None:
+    """Its lag and its time constant are on the grid, and the noise is a tenth of the floor."""
+    run = BurstRun(0, ORDER_4)
+    tau_s = 0.0004 * 100 ** (5 / 9)
+    check([made(run, 0.4, seed=6, noise=0.002, tau_s=tau_s, step_w=20.0)], [run], [0.4004])
+
+
+def test_a_likelihood_beyond_the_largest_number() -> None:
+    """A hundred exact values to a bit: logarithms differ by more than 709."""
+    run = BurstRun(0, Pattern(order=3, bit_ns=40_000_000))
+    found = refine(
+        [made(run, 0.4, seed=12, noise=0.0, width_s=0.0003, step_w=0.01, spike_w=0.0)], [run], [0.401]
+    )
+    assert found.offset_s.tolist() == pytest.approx([0.4], abs=3e-4)
+    assert found.tau_s == pytest.approx(0.006, rel=0.05)
+    assert np.isfinite(found.covariance_s2).all()
+
+
+def test_an_exact_trace_on_the_grid_is_no_division_by_zero() -> None:
+    run = BurstRun(0, ORDER_4)
+    tau_s = 0.0004 * 100 ** (5 / 9)
+    found = refine([made(run, 0.4, seed=6, noise=0.0, tau_s=tau_s, step_w=20.0)], [run], [0.4004])
+    assert found.offset_s.tolist() == pytest.approx([0.4], abs=2e-4)
+    assert found.step_w == pytest.approx((20.0,), rel=0.01)
 
 
 def test_a_slow_supply_and_a_lag_that_is_far_off_are_at_the_limit() -> None:
@@ -274,3 +313,17 @@ def test_pieces(per_bit: int) -> None:
         assert edges.tolist() == expected
         assert piece.max() == len(groups) - 1
         assert math.isclose(sum(edges), len(run.edges()[0]))
+        # Of the last edges nothing was recorded.
+        short = t_s[t_s < 0.7 * run.duration_s]
+        piece, edges = _cut(run, short)
+        groups, expected = pieces_of(run, short)
+        used = sorted(set(piece[piece >= 0].tolist()))
+        assert [np.flatnonzero(piece == k).tolist() for k in used] == groups
+        assert edges[used].tolist() == expected
+        # Exactly where a piece begins, where it ends, and where the pattern does.
+        edge_s = run.edges()[0]
+        exact = np.concatenate((edge_s - 0.35 * run.bit_s, edge_s + run.bit_s, [run.duration_s]))
+        t_s = np.sort(np.concatenate((t_s, exact)))
+        piece, _ = _cut(run, t_s)
+        groups, _ = pieces_of(run, t_s)
+        assert [np.flatnonzero(piece == k).tolist() for k in range(len(groups))] == groups
