@@ -121,7 +121,7 @@ class Choice(ClosedModel):
         ({"count": 0}, "f: count: is nothing"),
         (
             {"count": "some"},
-            "f: count: Input should be a valid integer, unable to parse string as an integer or: Input should",
+            "f: count: Input should be a valid integer, unable to parse string as an integer or: Input",
         ),
         ({"names": 3}, "f: names: Input should be 'all' or: Input should be a valid tuple, got 3"),
         ({"names": [1]}, "f: names: Input should be 'all', got [1]; names"),
