@@ -184,6 +184,9 @@ def test_nothing_was_run_or_all_was_out_of_the_recording(tmp_path: Path) -> None
     none = write(tmp_path / "none", [*one_round([0.5])[:2], *one_round([0.5])[-2:]], local_epochs=2)
     with pytest.raises(DataQualityError, match="no usable later epoch in none: none was run"):
         build_profile([none])
+    unstated = write(tmp_path / "unstated", [*one_round([0.5])[:2], *one_round([0.5])[-2:]], local_epochs=0)
+    with pytest.raises(DataQualityError, match="no usable probe epoch in unstated: none was run"):
+        build_profile([unstated])
     late = lasting(write(tmp_path / "late", one_round([1.0])), Phase.EPOCH, 60.0)
     other = lasting(write(tmp_path / "other", one_round([1.0])), Phase.EPOCH, 61.0)
     with pytest.raises(
