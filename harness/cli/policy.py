@@ -90,6 +90,11 @@ def train(
     own = given(code).tasks
     if own:  # the one that was given, unless one of several is named
         data = task = task if task in own else next(iter(own))
+        if not (own[task].has_labels and own[task].metric.share):
+            raise ConfigError(
+                f"task {task!r} has no classes or no accuracy, which policies are learnt with",
+                hint="train it on a task of classes",
+            )
     chosen = {"data": data, "task": task, "runs": runs, "rounds": rounds, "samples": samples}
     words = [f"--{name} {value}" for name, value in chosen.items() if value is not None]
     words += [f"--code {quote(str(path))}" for path in code]
