@@ -313,7 +313,8 @@ def test_garbage_without_a_newline_does_not_grow_memory() -> None:
 @given(st.binary(max_size=3000))
 @settings(max_examples=200, deadline=None)
 def test_no_bytes_crash_it(data: bytes) -> None:
-    decode(b"".join(run(3)) + data)
+    blocks = decode(b"".join(run(3)) + b"\n" + data)[0]
+    assert sum(len(block.ticks) for block in blocks) >= 3  # nor does it take back what was there
     decode(data)
 
 

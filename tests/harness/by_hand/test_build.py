@@ -212,6 +212,17 @@ def test_sizes_of_transfers(tmp_path: Path) -> None:
     assert mixed.download.bytes is None
 
 
+def test_every_transfer_of_a_capture_counts(tmp_path: Path) -> None:
+    """Downloads of 1.5 W for 0.4 s and of 3.5 W for 0.2 s."""
+    round_ = one_round([1.0, 0.5])
+    round_.insert(3, Stretch(3.5, 0.2, Phase.DOWNLOAD, extra={"bytes": 1000}))
+    found = build_profile([write(tmp_path / "c", round_)]).download
+    assert found is not None
+    assert (found.gross_j.n, found.duration_s.n) == (2, 2)
+    assert found.gross_j.mean == pytest.approx((0.6 + 0.7) / 2, rel=5e-3)
+    assert found.duration_s.mean == pytest.approx(0.3)
+
+
 def test_transfers_of_which_no_energy_is_known(tmp_path: Path) -> None:
     captures = [
         lasting(write(tmp_path / f"c{s:g}", one_round([1.0, 0.5])), Phase.UPLOAD, s) for s in (70.0, 60.0)
