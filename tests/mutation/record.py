@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,16 @@ def equivalent_reasons() -> dict[str, str]:
     return {one["key"]: one["why"] for one in judged}
 
 
-def publish(seed: int, count: int) -> None:
-    """Writes both, from the results so far that hold for the tree as it is; other samples stay in."""
-    seen = {mutant.key for drawn in DEVELOPMENT for mutant in sampled(*drawn)}
+def publish(seed: int, count: int, development: Iterable[Path] = ()) -> None:
+    """Writes both, from the results so far that hold for the tree as it is; other samples stay in.
+
+    Args:
+        seed: Of the sample.
+        count: Of its mutants.
+        development: Results of samples before which tests were written, beside those of `DEVELOPMENT`.
+    """
+    seen = {json.loads(line)["key"] for file in development for line in file.read_text().splitlines()}
+    seen |= {mutant.key for drawn in DEVELOPMENT for mutant in sampled(*drawn)}
     facts = summary(sampled(seed, count), known_results(), equivalent_reasons(), seen)
     facts = {"date": datetime.now(UTC).date().isoformat(), "seed": seed, **facts}
     results = Path("docs/results")
@@ -112,8 +119,9 @@ def page(samples: list[dict[str, Any]]) -> str:
             f" {facts['of_them_by_time_limit']} died by their time limit."
         ),
         (
-            f"{new['run']} of them were in no development sample: {100 * new['killed_share']:.1f} % of those"
-            f" die ({new['killed']} of {new['run'] - new['equivalent']})."
+            f"{new['run']} of them were never tried while tests were written:"
+            f" {100 * new['killed_share']:.1f} % of those die ({new['killed']} of"
+            f" {new['run'] - new['equivalent']})."
         ),
         (
             "Tests without live parts that execute the changed statement are asked, if they take less than"
