@@ -7,6 +7,7 @@ _NAMES = {
     "backend_onnxruntime": ("OnnxRuntimeTrainer",),
     "backend_torch": ("TorchTrainer",),
     "models": ("MODELS", "build", "initial_state", "load_state", "state_arrays"),
+    "random_operations": ("Generators",),
     "softmax": ("Softmax",),
     "tasks": ("TASKS", "Task", "batch_sizes", "cross_entropy", "find_task", "synthetic_shard"),
     "trainer": ("EpochResult", "LocalTrainer"),

@@ -78,6 +78,7 @@ def learners_of(
     facts = {
         "data": {"name": data.name, "note": data.note, "sha256": data.sha256()},
         "partition": partition.manifest(),
+        **({"trainer_note": note} if (note := getattr(real, "note", "")) else {}),
     }
     return Learners(real, sizes, data.classes, shares, facts)
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch import nn  # noqa: TID253
 
-from device_agents.workloads import build, cross_entropy
+from device_agents.workloads import MODELS, Generators, build, cross_entropy
 from emulator.training.layout import Layout
 from emulator.training.local import LocalModel
+from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from device_agents.workloads import Task
+    from emulator.training.local import Draws
 
 
 class AutogradModel(LocalModel):
@@ -24,8 +26,9 @@ class AutogradModel(LocalModel):
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        with torch.random.fork_rng(devices=[]):
+        with Generators().kept():
             self._model = build(task)
+        self._generators = Generators(self._model)
         self.layout = Layout.of(self._model)
         # Where it wins: a step of ShuffleNet v2, which has grouped convolutions, takes 1/1.3 of the CPU time;
         # one of ResNet-18 or VGG-16 takes 1.1 times as much.
@@ -39,6 +42,7 @@ class AutogradModel(LocalModel):
         self._velocity = [torch.zeros_like(value) for value in self._values]
         self._anchor: list[Tensor] = []
         self._proximal_mu = 0.0
+        self._known = task.model in MODELS  # ours draw from nothing that has no seed
 
     def load(self, weights: NDArray[np.float32], velocity: NDArray[np.float32] | None) -> None:
         """See `LocalModel`."""
@@ -64,26 +68,54 @@ class AutogradModel(LocalModel):
         """See `LocalModel`."""
         self._x, self._y = self._tensor(x), torch.from_numpy(y)
 
-    def epoch(self, order: NDArray[np.int64], sizes: list[int]) -> NDArray[np.float32]:
+    def epoch(self, order: NDArray[np.int64], sizes: list[int], draws: Draws) -> NDArray[np.float32]:
         """See `LocalModel`."""
         self._model.train()
         indices = torch.from_numpy(order)
         losses = torch.empty(sum(sizes))
         start = 0
-        for size in sizes:
+        if not self._known:
+            first = indices[: sizes[0]]
+            self._check_repeats(self._x[first], draws(0))
+        for number, size in enumerate(sizes):
+            self._generators.seed(draws(number))
             batch = indices[start : start + size]
             losses[start : start + size] = self._step(self._x[batch], self._y[batch])
             start += size
         return losses.numpy()
 
-    def score(self, x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.float32], int]:
+    def score(self, x: NDArray[Any], y: NDArray[np.int64], entropy: int) -> tuple[NDArray[np.float32], int]:
         """See `LocalModel`."""
         self._model.eval()
+        self._generators.seed(entropy)  # some draw in this mode, too
         labels = torch.from_numpy(y)
         with torch.inference_mode():
             logits = self._model(self._tensor(x))
             right = int((logits.argmax(1) == labels).sum())
             return cross_entropy(logits, labels).numpy(), right
+
+    def _check_repeats(self, x: Tensor, entropy: int) -> None:
+        """Once in the life of a process: the same step gives the same numbers, or nothing here could.
+
+        Raises:
+            ConfigError: The model draws from what no seed reaches.
+        """
+        buffers = [buffer.clone() for buffer in self._buffers]
+        found = []
+        for _ in range(2):
+            self._generators.seed(entropy)
+            with torch.no_grad():
+                found.append(self._model(x))
+                for buffer, before in zip(self._buffers, buffers, strict=True):
+                    buffer.copy_(before)
+        if not torch.equal(found[0].nan_to_num(), found[1].nan_to_num()):
+            raise ConfigError(
+                f"task {self.task.name!r}: its model gives other numbers for the same batch and seeds",
+                hint="draw from torch, numpy.random or random, or from a generator that is an attribute of "
+                "the module: these are seeded for every batch. A numpy.random.default_rng() made in the "
+                "forward pass cannot be, nor can what a module counts outside its buffers be undone",
+            )
+        self._known = True
 
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         losses = cross_entropy(self._model(x), y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulefleet.errors import ConfigError, MissingExtra
@@ -35,13 +36,23 @@ def open_trainer(
         ConfigError: The data does not fit the task, or a name is unknown.
         MissingExtra: torch is not installed.
     """
-    chosen = resolved(task, clients.data, implementation)
-    return _batched(task, clients) if chosen == "batched" else _cpu(task, clients, workers)
+    chosen = resolved(task, clients, implementation)
+    opened = _batched(task, clients) if chosen.name == "batched" else _cpu(task, clients, workers)
+    opened.note = chosen.note
+    return opened
 
 
-def resolved(task: Task, data: DataSet, implementation: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """An implementation; ``note`` says why, where it is not the one that was asked for."""
+
+    name: str
+    note: str = ""
+
+
+def resolved(task: Task, clients: ClientData, implementation: str) -> Resolved:
     """The implementation that a name stands for, for a task and its data; raises as `open_trainer`."""
-    _check_fit(task, data)
+    _check_fit(task, clients.data)
     if implementation not in IMPLEMENTATIONS:
         raise ConfigError(
             f"no training implementation called {implementation!r}",
@@ -51,17 +62,30 @@ def resolved(task: Task, data: DataSet, implementation: str) -> str:
         import torch  # noqa: F401 - whatever trains needs it
     except ModuleNotFoundError as error:
         raise MissingExtra("training needs torch", hint=install_hint("train")) from error
-    return best_for(task) if implementation == "auto" else implementation
+    chosen = best_for(task) if implementation == "auto" else implementation
+    reason = _not_stacked(task, clients) if chosen == "batched" else ""
+    return Resolved("cpu", f"cpu instead of batched: {reason}") if reason else Resolved(chosen)
+
+
+def _not_stacked(task: Task, clients: ClientData) -> str:
+    """Why this model's clients cannot share a stack, as a step of two of them shows; empty if they can."""
+    from emulator.training.batched import BatchedTrainer
+
+    count = min(len(clients.data.train), max(2, task.smallest_batch))
+    if count < max(1, task.smallest_batch):
+        return ""
+    x, y = clients.data.inputs(clients.data.train.x[:count]), clients.data.train.y[:count]
+    return BatchedTrainer(task, clients).why_not(x, y)
 
 
 def best_for(task: Task) -> str:
     """Stacked on a GPU and for very small models, else one client at a time on each core."""
     import torch
 
-    from device_agents.workloads import build
+    from device_agents.workloads import Generators, build
     from emulator.training.layout import Layout
 
-    with torch.random.fork_rng(devices=[]):
+    with Generators().kept():
         small = Layout.of(build(task)).trainable <= _SMALL
     return "batched" if small or torch.cuda.is_available() else "cpu"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,12 +12,13 @@ import numpy as np
 from device_agents.workloads import batch_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from device_agents.workloads import Task
     from emulator.training.layout import Layout
+
+Draws = Callable[[int], int]
+"""Entropy of the random operations in each batch of an epoch, or of what is scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +75,19 @@ class LocalModel(ABC):
         """The shard that the following epochs run on."""
 
     @abstractmethod
-    def epoch(self, order: NDArray[np.int64], sizes: list[int]) -> NDArray[np.float32]:
+    def epoch(self, order: NDArray[np.int64], sizes: list[int], draws: Draws) -> NDArray[np.float32]:
         """Batches of these sizes in this order; each sample's loss before the step that used it."""
 
     @abstractmethod
-    def score(self, x: NDArray[Any], y: NDArray[np.int64]) -> tuple[NDArray[np.float32], int]:
-        """Losses of some samples and the number of right answers, without training."""
+    def score(self, x: NDArray[Any], y: NDArray[np.int64], entropy: int) -> tuple[NDArray[np.float32], int]:
+        """Losses of some samples and the number of right answers, without training and without dropout."""
 
-    def score_all(self, x: NDArray[Any], y: NDArray[np.int64]) -> tuple[float, int]:
+    def score_all(self, x: NDArray[Any], y: NDArray[np.int64], draws: Draws) -> tuple[float, int]:
         """Sum of the losses and number of right answers over any number of samples."""
         loss, right = 0.0, 0
-        for start in range(0, len(y), self.scoring_batch):
+        for batch, start in enumerate(range(0, len(y), self.scoring_batch)):
             stop = start + self.scoring_batch
-            losses, hits = self.score(x[start:stop], y[start:stop])
+            losses, hits = self.score(x[start:stop], y[start:stop], draws(batch))
             loss += float(losses.sum(dtype=np.float64))
             right += hits
         return loss, right
@@ -96,6 +98,7 @@ def run_epochs(
     x: NDArray[Any],
     y: NDArray[np.int64],
     orders: Callable[[int], NDArray[np.int64]],
+    draws: Callable[[int], Draws],
     epochs: range,
 ) -> LocalResult:
     """Train the loaded model on one shard; nothing happens if it is too small for a step."""
@@ -103,5 +106,5 @@ def run_epochs(
     if not sizes or not epochs:
         return LocalResult()
     model.take(x, y)
-    losses = [model.epoch(orders(epoch), sizes) for epoch in epochs]
+    losses = [model.epoch(orders(epoch), sizes, draws(epoch)) for epoch in epochs]
     return LocalResult.of(losses[0], losses[-1])
