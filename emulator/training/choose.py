@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from emulator.training.client_data import ClientData
     from emulator.training.table import TableTrainer
 
-IMPLEMENTATIONS = ("auto", "cpu", "batched")
+BFLOAT16 = "cpu-bfloat16"
+IMPLEMENTATIONS = ("auto", "cpu", "batched", BFLOAT16)
 
 _SMALL = 10_000
 """Parameters up to which stacking wins on a CPU: calling torch costs more there than what it computes."""
@@ -37,7 +38,8 @@ def open_trainer(
         MissingExtra: torch is not installed.
     """
     chosen = resolved(task, clients, implementation)
-    opened = _batched(task, clients) if chosen.name == "batched" else _cpu(task, clients, workers)
+    stacked = chosen.name == "batched"
+    opened = _batched(task, clients) if stacked else _cpu(task, clients, workers, chosen.name)
     opened.note = chosen.note
     return opened
 
@@ -98,13 +100,31 @@ def _batched(task: Task, clients: ClientData) -> TableTrainer:
     return BatchedTrainer(task, clients, "cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _cpu(task: Task, clients: ClientData, workers: int | None) -> TableTrainer:
+def with_precision(implementation: str, precision: str) -> str:
+    """The name of an implementation that computes in this precision.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if precision == "float32":
+        return implementation
+    if implementation not in ("auto", "cpu", BFLOAT16):
+        raise ConfigError(
+            f"trainer.precision = {precision!r} goes with trainer.kind auto or cpu, not {implementation!r}"
+        )
+    return BFLOAT16
+
+
+def _cpu(task: Task, clients: ClientData, workers: int | None, name: str) -> TableTrainer:
     from emulator.training.autograd_model import AutogradModel
     from emulator.training.cpu import CpuTrainer
     from emulator.training.lenet5_model import LeNet5Model, fits
 
-    model = LeNet5Model(task) if fits(task) else AutogradModel(task)
-    return CpuTrainer(model, clients, len(os.sched_getaffinity(0)) if workers is None else workers)
+    half = name == BFLOAT16
+    model = LeNet5Model(task) if fits(task) and not half else AutogradModel(task, bfloat16=half)
+    opened = CpuTrainer(model, clients, len(os.sched_getaffinity(0)) if workers is None else workers)
+    opened.implementation = name
+    return opened
 
 
 def _check_fit(task: Task, data: DataSet) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from device_agents.workloads import Generators
+from emulator.training.heap import keep_freed_memory
 from emulator.training.local import LocalModel, LocalResult, run_epochs
 from emulator.training.pool import Pool, one_thread
 from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
@@ -33,6 +34,7 @@ class CpuTrainer(TableTrainer):
         if workers < 1:
             raise ConfigError(f"{workers} training workers: at least one is needed")
         super().__init__(model.task, model.layout, clients)
+        keep_freed_memory()
         self._model = model
         # A process of somebody else's pool may not have children; the results are the same without.
         alone = workers == 1 or multiprocessing.current_process().daemon
