@@ -13,7 +13,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +105,7 @@ def fleet(n: int) -> ServerView:
         energy_budget_j=1e4,
         eligible=rng.random(n) < 0.8,
         data_size=rng.integers(1, 1200, n),
-        **arrays,
+        **cast("dict[str, Any]", arrays),
     )
 
 

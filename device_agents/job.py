@@ -108,6 +108,7 @@ class Job(ClosedModel):
         model: Weights to start from; transferred and marked as the download phase.
         shard: Training data, cached on the device by its hash; without it, synthetic data of the right shape.
         graphs: Training step for ``onnxruntime``, one per batch size of the epoch, cached by their hashes.
+        task: A task of the user's own (`device_agents.workloads.tasks.pack_task`), with its file for torch.
     """
 
     workload: str = Field(min_length=1, max_length=64)
@@ -136,6 +137,7 @@ class Job(ClosedModel):
     model: BlobRef | None = None
     shard: BlobRef | None = None
     graphs: dict[int, BlobRef] = Field(default_factory=dict, max_length=8)
+    task: BlobRef | None = None
 
     @model_validator(mode="after")
     def _backend_has_what_it_needs(self) -> Self:
@@ -156,6 +158,6 @@ class Job(ClosedModel):
 
     def blob_refs(self) -> dict[str, BlobRef]:
         """Every blob the job names, as the wire calls them."""
-        named = {"model": self.model, "shard": self.shard}
+        named = {"model": self.model, "shard": self.shard, "task": self.task}
         graphs = {f"graph-{size}": ref for size, ref in self.graphs.items()}
         return {name: ref for name, ref in named.items() if ref is not None} | graphs

@@ -81,12 +81,17 @@ class FromAgent(ClosedModel):
 
 
 class Hello(FromAgent):
-    """The agent's first words."""
+    """The agent's first words.
+
+    Attributes:
+        modules: Versions of what backends need, as installed there.
+    """
 
     type: Literal["hello"] = "hello"
     version: int
     pid: int
     python: str = Field(max_length=64)
+    modules: dict[Name, Name] = Field(default_factory=dict, max_length=16)
     cpus: int | None = Field(default=None, ge=1, le=65_536)
     boot_id: str = Field(max_length=64)
     clock: Clocks
@@ -112,7 +117,7 @@ class Want(FromAgent):
 
     type: Literal["want"] = "want"
     job_id: JobId
-    name: Annotated[str, Field(pattern=r"^(model|shard|graph-[1-9][0-9]{0,5})$")]
+    name: Annotated[str, Field(pattern=r"^(model|shard|task|graph-[1-9][0-9]{0,5})$")]
     sha256: str
     size: int
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.evidence.capture import open_capture
 from harness.report.page import REPORT_FILE
+from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture, epoch_table
 from harness.rounds.record import FEDERATION, PROBING
 from harness.rounds.session import RunOutputs
@@ -20,6 +21,7 @@ from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
     from emulator.experiments import ExperimentResults
+    from harness.report.page import Page
 
 JUNIT_FILE = "junit.xml"
 RESULTS_FILE = "results.parquet"
@@ -51,12 +53,45 @@ def write_outputs(path: Path, *, partial: bool = False) -> tuple[Path, ...]:
         write_experiment(path, partial=partial)
         return (path / REPORT_FILE,)
     if kind == "emulation":
-        from harness.report.emulation_page import emulation_page
-
-        return (emulation_page(path).write(path / REPORT_FILE, replace=True),)
+        return (page_of(path).write(path / REPORT_FILE, replace=True),)
     if (path / REPORT_FILE).is_file():  # the demo's page was made with the demo
         return (path / REPORT_FILE,)
-    raise ConfigError(
+    raise _no_page(path, kind)
+
+
+def page_of(path: Path, *, partial: bool = False) -> Page:
+    """The page of a run as data, nothing written.
+
+    Args:
+        path: The run's folder.
+        partial: As for `write_outputs`.
+
+    Raises:
+        ConfigError: This kind of run has none.
+    """
+    run = read_run(path)
+    if run.kind == PROBING:
+        from harness.report.probing_page import probing_page
+
+        return probing_page(StoredRun(path))
+    if run.kind in ("bench", FEDERATION):
+        from harness.report.bench_page import bench_page
+
+        return bench_page(StoredRun(path))
+    if run.kind == "experiment":
+        from emulator.experiments import load_experiment
+        from harness.report.experiment_page import experiment_page
+
+        return experiment_page(load_experiment(path, partial=partial), run)
+    if run.kind == "emulation":
+        from harness.report.emulation_page import emulation_page
+
+        return emulation_page(path)
+    raise _no_page(path, run.kind)
+
+
+def _no_page(path: Path, kind: str) -> ConfigError:
+    return ConfigError(
         f"{path}: a run of kind {kind!r} has no page",
         hint="runs of bench, probing, emulate, experiment and the demo have one",
     )
@@ -65,18 +100,14 @@ def write_outputs(path: Path, *, partial: bool = False) -> tuple[Path, ...]:
 def _write_bench(path: Path) -> tuple[Path, ...]:
     """Page, test results, all epochs; and the epochs of a job that was killed before it wrote its own."""
     from harness.export.junit import write_junit
-    from harness.report.bench_page import bench_page
-    from harness.report.probing_page import probing_page
-    from harness.results.stored_run import StoredRun
 
     stored = StoredRun(path)
-    page = probing_page if stored.record.kind == PROBING else bench_page
     for job in stored.captures:
         if not (job.capture.folder / EPOCHS_FILE).exists():
             _write_epochs(job)
     write_junit(stored, path / JUNIT_FILE, replace=True)
     write_atomic(path / RESULTS_FILE, epoch_table(stored.captures).parquet(), replace=True)
-    page(stored).write(path / REPORT_FILE, replace=True)
+    page_of(path).write(path / REPORT_FILE, replace=True)
     return tuple(path / name for name in (REPORT_FILE, JUNIT_FILE, RESULTS_FILE))
 
 

@@ -1,7 +1,7 @@
 """Measure what federated learning costs on real devices, and replay it at scale. A notebook begins here.
 
 Measure: `open_meter`, `record`, `open_recording`, `measure_energy`, `build_profiles`, `load_profile`.
-Replay: `load_scenario`, `emulate`, `resume`, `compare`, `reference_fleet`, `import_traces`,
+Replay: `load_scenario`, `emulate`, `resume`, `load_results`, `compare`, `reference_fleet`, `import_traces`,
 `synthesise_traces`.
 Validate probing: `predict_savings`. Any stored run: `open_run`.
 

@@ -1,4 +1,4 @@
-from emulator import Scenario, Selector, load_scenario, resume
+from emulator import Scenario, Selector, load_results, load_scenario, resume
 from emulator import compare_emulations as compare
 from emulator import run_all as emulate
 from harness import build_run_profiles as build_profiles
@@ -23,7 +23,8 @@ __version__: str
 
 __all__ = [
     "DeviceProfile", "Interval", "JoulefleetError", "MeterConfig", "Origin", "Scenario", "Selector",
-    "TraceSet", "build_profiles", "compare", "emulate", "import_traces", "load_profile", "load_scenario",
+    "TraceSet", "build_profiles", "compare", "emulate", "import_traces", "load_profile", "load_results",
+    "load_scenario",
     "measure_energy", "open_meter", "open_recording", "open_run", "predict_savings", "record",
     "reference_fleet", "resume", "synthesise_traces",
 ]  # fmt: skip

@@ -91,13 +91,18 @@ def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
         return f"{where}: unknown key", hint
     if detail["type"] == "missing":
         return f"{where}: missing", ""
-    said = detail["msg"].removeprefix("Value error, ")
+    said = sentence(detail)
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         said = "should be a table with keys of its own"
     # A rule about several keys is given the whole table, which says nothing to the reader.
     if isinstance(detail["input"], dict):
         return f"{where}: {said}" if detail["loc"] else said, ""
     return f"{where}: {said}, got {detail['input']!r:.80}", ""
+
+
+def sentence(detail: ErrorDetails) -> str:
+    """What pydantic says of a value, without the words that it puts before a rule's own sentence."""
+    return detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
 def dotted(loc: Iterable[int | str]) -> str:
@@ -116,12 +121,13 @@ def known_keys(model: type[BaseModel], loc: Iterable[int | str]) -> set[str]:
             continue
         inner = [f.annotation for m in models if (f := m.model_fields.get(part)) is not None]
         # A part that is no field is a dict key or a union tag: the models stay as they are.
-        found = [found for annotation in inner for found in _models_in(annotation)]
+        found = [found for annotation in inner for found in models_in(annotation)]
         models = found or models
     return {field.alias or key for m in models for key, field in m.model_fields.items()}
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a value of this type may be."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [m for argument in get_args(annotation) for m in _models_in(argument)]
+    return [m for argument in get_args(annotation) for m in models_in(argument)]

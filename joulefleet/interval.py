@@ -133,7 +133,7 @@ def _ends(mean: float, half_width: float, scale: Scale) -> tuple[float, float]:
         if scale is Scale.LOG and mean > 0:
             factor = math.exp(half_width / mean)
             return mean / factor, mean * factor
-        if scale is Scale.SAVED and mean < 1:
+        if scale is Scale.SAVED:
             most, least = _ends(1 - mean, half_width, Scale.LOG)
             return 1 - least, 1 - most
         if scale is Scale.LOGIT:

@@ -272,11 +272,16 @@ def _remove_if_left(entry: os.DirEntry[str]) -> None:
         os.close(handle)
 
 
-def cache_folder() -> Path:
-    """Where things are kept between runs: the user's cache, or a place that can be written without a home."""
+def cache_folder(*, make: bool = True) -> Path:
+    """Where things are kept between runs: the user's cache, or a place that can be written without a home.
+
+    Without ``make`` it may not be there.
+    """
     named = os.environ.get("XDG_CACHE_HOME")
     with contextlib.suppress(OSError, RuntimeError):  # no home, or one that is read-only
         folder = (Path(named) if named else Path.home() / ".cache") / "joulefleet"
+        if not make:
+            return folder
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):
             return folder

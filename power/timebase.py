@@ -111,7 +111,7 @@ def _piecewise(x: NDArray[np.int64], xs: NDArray[np.int64], ys: NDArray[np.int64
     import numpy as np
 
     x = np.asarray(x, np.int64)
-    i = np.clip(np.searchsorted(xs, x, side="right") - 1, 0, len(xs) - 2)
+    i = np.clip(np.searchsorted(xs, x) - 1, 0, len(xs) - 2)
     slope = (ys[1:] - ys[:-1]) / (xs[1:] - xs[:-1])
     # Offsets from the knot stay small enough for float64 to be exact to the nanosecond for weeks.
     offset: NDArray[np.int64] = np.rint((x - xs[i]) * slope[i]).astype(np.int64)
@@ -160,7 +160,7 @@ class _Segment:
         # A slope that no clock has comes from the link: the line keeps a possible one, below all reads.
         tolerance = nominal_ns * tolerance_ppm * 1e-6
         slope = min(max(seen, nominal_ns - tolerance), nominal_ns + tolerance)
-        x0, y0 = min(self.hull, key=lambda point: point[1] - slope * (point[0] - self.hull[0][0]))
+        x0, y0 = min(self.hull, key=lambda point: point[1] - slope * (point[0] - x1))
         beyond_ns = y1 - y0 + seen * (mean - x1) - slope * (mean - x0) if slope != seen else 0.0
         return _Line(x0, y0, slope, max(0.0, beyond_ns))
 
@@ -179,7 +179,7 @@ class TimebaseFitter:
     ) -> None:
         self._nominal_ns = 1e9 / tick_hz
         self._tolerance_ppm = tolerance_ppm
-        self._segment_ticks = max(1, round(segment_s * tick_hz))
+        self._segment_ticks = round(segment_s * tick_hz)
         self._finished: list[_Line] = []  # of every segment but the last, so that a fit costs no more later
         self._segment: _Segment | None = None
         self._bounds: list[int] = []
@@ -199,7 +199,7 @@ class TimebaseFitter:
         segment.add(tick, arrival_ns)
         self._last_tick = tick
         # Each read of a short recording counts; of a long one, the last minutes are plenty.
-        if segment.n <= 64 or segment.n % 8 == 0:
+        if segment.n <= 100 or segment.n % 8 == 0:
             line = segment.line(self._nominal_ns, self._tolerance_ppm)
             self._delays_ns.append(max(0.0, arrival_ns - line.at(tick)))
 
@@ -234,6 +234,6 @@ class TimebaseFitter:
         return Timebase(
             ticks=tuple(ticks),
             host_ns=host_ns,
-            residual_ns=float(np.median(self._delays_ns)) if self._delays_ns else 0.0,
+            residual_ns=float(np.median(self._delays_ns)),
             beyond_ns=max(line.beyond_ns for line in lines),
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from device_agents.workloads.tasks import Task
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_SOURCES = ("onnx_export/*.py", "workloads/tasks.py", "workloads/models/*.py")
+_SOURCES = ("onnx_export/*.py", "workloads/tasks.py", "workloads/losses.py", "workloads/models/*.py")
 _DIGITS = 16
 
 
@@ -60,6 +60,8 @@ class GraphCache:
 
 def _model_source(task: Task) -> str:
     """Hash of the model's own module, which need not be one of ours."""
+    if task.code is not None:
+        return task.code.sha256
     spec = find_spec(MODELS.get(task.model, task.model).partition(":")[0])
     return file_sha256(Path(spec.origin)) if spec is not None and spec.origin else ""
 
@@ -86,6 +88,8 @@ def _key(task: Task, batch_size: int, dtype: str) -> str:
         "input_shape": task.input_shape,
         "classes": task.classes,
         "vocabulary": task.vocabulary,
+        "target_shape": task.target_shape,
+        "loss": task.loss,
         "batch_size": batch_size,
         "dtype": dtype,
         "torch": torch.__version__,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from device_agents.onnx_export.decompositions import table
 from device_agents.onnx_export.graph import OnnxGraph, Value
 from device_agents.onnx_export.ops import CONVERTERS, numpy_dtype
+from device_agents.workloads.losses import loss_of
 from device_agents.workloads.models import build
 from device_agents.workloads.random_operations import Generators
-from device_agents.workloads.tasks import cross_entropy
 from joulefleet.errors import ConfigError, JoulefleetError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def trace_step(task: Task, batch_size: int, dtype: str = "float32") -> TracedSte
     with Generators().kept(), _without_fused_lstm():
         model = build(task).to(getattr(torch, dtype))
         named = _example_inputs(model, task, batch_size, getattr(torch, dtype))
-        step, outputs = _functional_step(model)
+        step, outputs = _functional_step(model, loss_of(task))
         tracer = make_fx(
             functionalize(step, remove="mutations"), decomposition_table=table(), tracing_mode="fake"
         )
@@ -79,7 +79,7 @@ def _example_inputs(model: nn.Module, task: Task, batch_size: int, dtype: torch.
     kind = torch.int64 if task.vocabulary else dtype
     return {
         "x": torch.empty((batch_size, *task.input_shape), dtype=kind),
-        "y": torch.empty(batch_size, dtype=torch.int64),
+        "y": torch.empty((batch_size, *task.target_shape), dtype=torch.int64 if task.classes else dtype),
         "learning_rate": torch.empty((), dtype=dtype),
         "momentum": torch.empty((), dtype=dtype),
         **{f"state/{name}": value for name, value in model.state_dict().items()},
@@ -87,7 +87,9 @@ def _example_inputs(model: nn.Module, task: Task, batch_size: int, dtype: torch.
     }
 
 
-def _functional_step(model: nn.Module) -> tuple[Callable[..., list[Tensor]], tuple[str, ...]]:
+def _functional_step(
+    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor]
+) -> tuple[Callable[..., list[Tensor]], tuple[str, ...]]:
     """The step over the flat inputs of `_example_inputs`, and the names of its results."""
     from torch.func import functional_call, grad_and_value
 
@@ -102,7 +104,7 @@ def _functional_step(model: nn.Module) -> tuple[Callable[..., list[Tensor]], tup
         def mean_loss(parameters: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, dict[str, Tensor]]]:
             # Copies, because batch normalisation updates its running statistics in place.
             buffers = {name: value.clone() for name, value in state.items() if name not in parameters}
-            losses = cross_entropy(functional_call(model, {**parameters, **buffers}, (x,)), y)
+            losses = loss(functional_call(model, {**parameters, **buffers}, (x,)), y)
             return losses.mean(), (losses, buffers)
 
         gradients, (_, (losses, buffers)) = grad_and_value(mean_loss, has_aux=True)(parameters)

@@ -25,6 +25,7 @@ from device_agents.payload.job_run import JobRun
 from device_agents.payload.link.output import AgentOutput
 from device_agents.payload.link.streams import LATE, LOST, Reader, Sender
 from device_agents.payload.link.wire import MAX_BLOB_BYTES, MAX_COLLECT_BYTES, PROTOCOL_VERSION, encode
+from device_agents.payload.readiness_report import MODULES, module_version
 from device_agents.payload.state_folder import FILES, StateFolder, default_state
 from device_agents.payload.wake_lock import wake_lock
 
@@ -95,6 +96,7 @@ class Agent:
                 "version": PROTOCOL_VERSION,
                 "pid": os.getpid(),
                 "python": platform.python_version(),
+                "modules": {name: found for name in MODULES if (found := module_version(name))},
                 "cpus": usable_cpus(),
                 **self._context.now(),
             }

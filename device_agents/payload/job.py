@@ -113,6 +113,7 @@ class JobSpec:
     model: BlobSpec | None = _entry(_optional(_blob))
     shard: BlobSpec | None = _entry(_optional(_blob))
     graphs: dict[int, BlobSpec] = _entry(_graphs)
+    task: BlobSpec | None = _entry(_optional(_blob))
 
 
 def parse_job(message: dict[str, Any]) -> JobSpec:

@@ -131,6 +131,7 @@ class JobRun:
             model=self._folder.model if self._spec.model is not None else None,
             shard=self._cached("shard", self._spec.shard) if self._spec.shard is not None else None,
             graphs={size: self._cached(f"graph-{size}", ref) for size, ref in self._spec.graphs.items()},
+            task=self._cached("task", self._spec.task) if self._spec.task is not None else None,
         )
         import_backend(self._spec)
         trainer = self._context.interrupter.run(lambda: build_trainer(self._spec, files))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from device_agents.payload.job import JobSpec
+    from device_agents.workloads.tasks import Task
 
 Arrays = dict[str, "NDArray[Any]"]
 
@@ -26,11 +27,13 @@ class Files:
         model: Weights to start from; from the seed without it.
         shard: Arrays ``x`` and ``y``; synthetic data of the right shape without it.
         graphs: Training step for ``onnxruntime``, by batch size.
+        task: A task of the user's own, with its file where torch is to run it; else one of ours.
     """
 
     model: Path | None
     shard: Path | None
     graphs: dict[int, Path]
+    task: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -84,13 +87,35 @@ def build_trainer(spec: JobSpec, files: Files) -> JobTrainer:
     try:
         if spec.backend == "numpy":
             return SoftmaxTrainer(spec, model, shard)
-        return TaskTrainer(spec, model, shard, files.graphs)
+        return TaskTrainer(_task_of(spec, files), spec, model, shard, files.graphs)
     except (KeyError, RuntimeError, ValueError) as error:  # RuntimeError: torch's word for a wrong shape
         raise JobFault("bad_data", f"{spec.workload} with backend {spec.backend}: {error}") from error
 
 
+def _task_of(spec: JobSpec, files: Files) -> Task:
+    """One of ours, or what the host has sent, whose file is run here and now, not in the first epoch.
+
+    Raises:
+        JobFault: The user's file does not run on this device.
+    """
+    from device_agents.workloads.own_code import blame, module_of
+    from device_agents.workloads.tasks import find_task, unpack_task
+
+    if files.task is None:
+        return find_task(spec.workload)
+    task = unpack_task(files.task.read_bytes())
+    if task.code is not None:
+        try:
+            module_of(task.code)
+        except (Exception, SystemExit) as error:
+            raise JobFault("bad_job", f"{blame(task.code, error)} (on the device)") from error
+    return task
+
+
 def _check_workload(spec: JobSpec) -> None:
     """Before a backend is imported, which takes a phone many seconds."""
+    if spec.task is not None:
+        return
     from device_agents.workloads.tasks import TASKS
 
     known = ["softmax"] if spec.backend == "numpy" else list(TASKS)
@@ -156,16 +181,15 @@ class SoftmaxTrainer:
 
 
 class TaskTrainer:
-    """A task of `device_agents.workloads.tasks` on torch or onnxruntime."""
+    """A task on torch or onnxruntime."""
 
     def __init__(
-        self, spec: JobSpec, model: Arrays | None, shard: Arrays | None, graphs: dict[int, Path]
+        self, task: Task, spec: JobSpec, model: Arrays | None, shard: Arrays | None, graphs: dict[int, Path]
     ) -> None:
         import numpy as np
 
-        from device_agents.workloads.tasks import find_task, synthetic_shard
+        from device_agents.workloads.tasks import synthetic_shard
 
-        task = find_task(spec.workload)
         own = {"learning_rate": spec.learning_rate, "momentum": spec.momentum}
         changes: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
         if spec.batch_size:
@@ -176,7 +200,7 @@ class TaskTrainer:
             x, y = synthetic_shard(task, spec.samples, self._rng)
         else:
             # Copied, because torch wants arrays that it may write to.
-            x, y = np.array(shard["x"], task.input_dtype), np.array(shard["y"], np.int64)
+            x, y = np.array(shard["x"], task.input_dtype), np.array(shard["y"], task.target_dtype)
         if len(y) != spec.samples:
             raise ValueError(f"a shard of {len(y)} samples, not {spec.samples}")
         self.samples = spec.samples

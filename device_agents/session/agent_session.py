@@ -118,7 +118,7 @@ class AgentSession:
         Args:
             job: What to do.
             decide: Given the probe's report, whether the device goes on.
-            blobs: The bytes of what the job names: ``model``, ``shard``, ``graph-32``.
+            blobs: The bytes of what the job names: ``model``, ``shard``, ``task``, ``graph-32``.
             job_id: Name of the job on the device, for `attach` after a lost link; invented if not given.
 
         Raises:

@@ -6,10 +6,23 @@ Shipped to devices: Python 3.9, and nothing is imported before a name is used.
 _NAMES = {
     "backend_onnxruntime": ("OnnxRuntimeTrainer",),
     "backend_torch": ("TorchTrainer",),
+    "flops": ("Work", "count_task"),
+    "losses": (
+        "ACCURACY",
+        "LOSSES",
+        "METRICS",
+        "OWN",
+        "Metric",
+        "cross_entropy",
+        "loss_of",
+        "metric_sums",
+        "metric_value",
+    ),
     "models": ("MODELS", "build", "initial_state", "load_state", "state_arrays"),
+    "own_code": ("OwnCode", "blame", "module_of"),
     "random_operations": ("Generators",),
     "softmax": ("Softmax",),
-    "tasks": ("TASKS", "Task", "batch_sizes", "cross_entropy", "find_task", "synthetic_shard"),
+    "tasks": ("TASKS", "Task", "batch_sizes", "find_task", "pack_task", "synthetic_shard", "unpack_task"),
     "trainer": ("EpochResult", "LocalTrainer"),
 }
 __all__ = sorted(name for names in _NAMES.values() for name in names)  # noqa: PLE0605

@@ -61,7 +61,7 @@ class OnnxRuntimeTrainer(LocalTrainer):
         graphs: Mapping[int, Path | bytes],
         state: Mapping[str, NDArray[Any]],
         x: NDArray[Any],
-        y: NDArray[np.int64],
+        y: NDArray[Any],
         threads: int = 1,
         seed: int = 0,
     ) -> None:
@@ -86,7 +86,7 @@ class OnnxRuntimeTrainer(LocalTrainer):
         if any(item.name.startswith(_DRAW) for item in first.get_inputs()):
             self.random_operations = f"numpy, as inputs of the graph: {SEEDED}"
         self._x = np.ascontiguousarray(x, _dtype(first, "x"))
-        self._y = np.ascontiguousarray(y, np.int64)
+        self._y = np.ascontiguousarray(y, _dtype(first, "y"))
 
     def draw(self, entropy: int) -> None:
         """See `LocalTrainer`."""
@@ -126,10 +126,10 @@ class _BoundStep:
         settings: Arrays,
     ) -> None:
         shapes = {item.name: item.shape for item in session.get_inputs()}
-        if shapes["y"] != [size]:
-            raise ValueError(f"the step given for batches of {size} was exported for {shapes['y']}")
+        if shapes["y"][0] != size:
+            raise ValueError(f"the step given for batches of {size} was exported for {shapes['y'][:1]}")
         self.x = np.empty(shapes["x"], _dtype(session, "x"))
-        self.y = np.empty(size, np.int64)
+        self.y = np.empty(shapes["y"], _dtype(session, "y"))
         self.losses = np.empty(size, _dtype(session, "learning_rate"))
         self._session = session
         self._draws = {

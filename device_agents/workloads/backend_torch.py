@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: TID253 - this module is torch's side of a choice; import it when that is made
 
+from device_agents.workloads.losses import loss_of
 from device_agents.workloads.models import build, load_state, state_arrays
 from device_agents.workloads.random_operations import SEEDED, Generators
-from device_agents.workloads.tasks import cross_entropy
 from device_agents.workloads.trainer import LocalTrainer
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class TorchTrainer(LocalTrainer):
         task: Task,
         state: Mapping[str, NDArray[Any]],
         x: NDArray[Any],
-        y: NDArray[np.int64],
+        y: NDArray[Any],
         dtype: str = "float32",
         seed: int = 0,
     ) -> None:
@@ -51,6 +51,9 @@ class TorchTrainer(LocalTrainer):
         if not task.vocabulary:
             self._x = self._x.to(number)
         self._y = torch.from_numpy(y)
+        if self._y.is_floating_point():
+            self._y = self._y.to(number)
+        self._loss = loss_of(task)
         self._parameters = tuple(self._model.parameters())
         self._velocity = [torch.zeros_like(parameter) for parameter in self._parameters]
 
@@ -70,7 +73,7 @@ class TorchTrainer(LocalTrainer):
 
     def _take(self, indices: NDArray[np.int64]) -> None:
         batch = torch.from_numpy(indices)
-        losses = cross_entropy(self._model(self._x[batch]), self._y[batch])
+        losses = self._loss(self._model(self._x[batch]), self._y[batch])
         gradients = torch.autograd.grad(losses.mean(), self._parameters)
         self._descend(gradients)
         self._losses: NDArray[Any] = losses.detach().numpy()

@@ -6,16 +6,19 @@ Batch size, optimiser and epochs are those of the sister paper's published confi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from device_agents.workloads.losses import ACCURACY, Metric
+from device_agents.workloads.own_code import OwnCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
-    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Task:
         model: A key of `device_agents.workloads.models.MODELS`, or ``module:Class`` for one's own.
         data_set: The data set the task is named for; any data of the same shape costs the same work.
         input_shape: One sample, without the batch.
-        classes: Number of classes.
+        classes: Number of classes; 0 if the targets are real numbers.
         vocabulary: Inputs are token numbers below this; 0 if they are real numbers.
         options: Keyword arguments of the model beside ``classes``.
         smallest_batch: Batches with fewer samples are left out. Batch normalisation needs two: one value has
@@ -36,6 +39,12 @@ class Task:
         learning_rate: Of SGD.
         momentum: Of SGD; dampening 0, no Nesterov, no weight decay.
         local_epochs: l_ep, the probe epoch included.
+        loss: A key of `device_agents.workloads.losses.LOSSES`, or ``own``.
+        metric: How good a model is.
+        own_metric: Whether that is a function of the task's file.
+        target_shape: One target: nothing for a number or a class, the length for a sequence.
+        per_sample_loss: Whether the loss tells samples apart; if not, each has its batch's mean.
+        code: The file that a task of the user's own comes from.
     """
 
     name: str
@@ -50,11 +59,22 @@ class Task:
     learning_rate: float = 0.01
     momentum: float = 0.9
     local_epochs: int = 5
+    loss: str = "cross_entropy"
+    metric: Metric = ACCURACY
+    own_metric: bool = False
+    target_shape: tuple[int, ...] = ()
+    per_sample_loss: bool = True
+    code: OwnCode | None = None
 
     @property
     def input_dtype(self) -> str:
         """The numpy type of one sample in a float32 run."""
         return "int64" if self.vocabulary else "float32"
+
+    @property
+    def target_dtype(self) -> str:
+        """That of one target."""
+        return "int64" if self.classes else "float32"
 
 
 TASKS = {
@@ -93,23 +113,42 @@ def batch_sizes(task: Task, samples: int) -> list[int]:
     return [task.batch_size] * full + ([rest] if rest >= max(1, task.smallest_batch) else [])
 
 
-def synthetic_shard(
-    task: Task, samples: int, rng: np.random.Generator
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def synthetic_shard(task: Task, samples: int, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
     """Random data of the right shape: the same arithmetic as real data, but not always the same time.
 
     It teaches nothing. Where the time of a step hangs on the values, as with max-pooling, it takes longer.
     """
-    shape = (samples, *task.input_shape)
-    labels = rng.integers(0, task.classes, samples)
+    shape, targets = (samples, *task.input_shape), (samples, *task.target_shape)
+    labels: NDArray[Any]
+    if task.classes:
+        labels = rng.integers(0, task.classes, targets)
+    else:
+        labels = rng.standard_normal(targets, dtype=np.float32)
     if task.vocabulary:
         return rng.integers(0, task.vocabulary, shape), labels
     return rng.standard_normal(shape, dtype=np.float32), labels
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The loss of every task, per sample: (batch,) from logits (batch, classes).
+def pack_task(task: Task, *, with_code: bool) -> bytes:
+    """A task of the user's own as a device reads it; with its file where that is to be run there."""
+    fields = asdict(task)
+    if not with_code:
+        fields["code"] = None
+    return json.dumps(fields).encode()
 
-    Selectors need more than its mean (Oort ranks by the root mean square), so the caller takes the mean.
+
+def unpack_task(data: bytes) -> Task:
+    """What `pack_task` made.
+
+    Raises:
+        ValueError: It is none.
     """
-    return -logits.log_softmax(1).gather(1, labels.unsqueeze(1)).squeeze(1)
+    try:
+        fields = json.loads(data)
+        fields["metric"] = Metric(**fields["metric"])
+        fields["code"] = None if fields["code"] is None else OwnCode(**fields["code"])
+        for name in ("input_shape", "target_shape"):
+            fields[name] = tuple(fields[name])
+        return Task(**fields)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a task ({error})") from error

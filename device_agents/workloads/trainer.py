@@ -49,8 +49,8 @@ class LocalTrainer(ABC):
 
     random_operations = ""
 
-    def __init__(self, task: Task, x: NDArray[Any], y: NDArray[np.int64], seed: int = 0) -> None:
-        if x.shape != (len(y), *task.input_shape):
+    def __init__(self, task: Task, x: NDArray[Any], y: NDArray[Any], seed: int = 0) -> None:
+        if x.shape != (len(y), *task.input_shape) or y.shape[1:] != task.target_shape:
             raise ValueError(f"samples of shape {x.shape} and {len(y)} labels do not fit task {task.name!r}")
         if not batch_sizes(task, len(y)):
             raise ValueError(f"{len(y)} samples are too few for one step of task {task.name!r}")

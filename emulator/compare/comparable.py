@@ -1,8 +1,11 @@
-"""Whether runs may stand in one table: they differ in who chose and in the seed, and in nothing else."""
+"""Whether runs may stand in one table: they differ in who chose and in the seed, and in nothing else.
+
+Variants of a sweep may differ in the keys that were swept as well: these are part of their names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -15,10 +18,13 @@ if TYPE_CHECKING:
 EMULATED = "emulated"
 SHARED_BY_SEED = ("data", "partition", "traces", "profiles", "profiles_sha256")
 """What runs with the same seed rest on, whoever chooses."""
-SHARED_BY_METHOD = ("policy_sha256",)
+SHARED_BY_METHOD = ("policy_sha256", "selector_sha256")
 """What a method begins with, whatever the seed: otherwise it is two methods under one name."""
-SHARED_BY_ALL = ("trainer", "played")
+SHARED_BY_ALL = ("trainer", "played", "task")
 """What makes two worlds of one: another implementation of training, a bench instead of emulated devices."""
+
+WORLD = ("fleet", "task", "trainer")
+"""Sections of a scenario on which these facts depend."""
 
 
 def facts_of(record: EmulationRecord) -> dict[str, Any]:
@@ -43,9 +49,10 @@ def unequal(loaded: Sequence[FinishedRun]) -> list[str]:
 
 
 def _unequal_scenarios(loaded: Sequence[FinishedRun]) -> list[str]:
-    first = _deciding(loaded[0].record.scenario)
+    swept = {key for one in loaded for key in one.record.swept or ()}
+    first = _deciding(loaded[0].record.scenario, swept)
     for one in loaded[1:]:
-        other = _deciding(one.record.scenario)
+        other = _deciding(one.record.scenario, swept)
         if other != first:
             parts = [name for name in first if first[name] != other.get(name)]
             where = f"{loaded[0].path} and {one.path}"
@@ -53,16 +60,17 @@ def _unequal_scenarios(loaded: Sequence[FinishedRun]) -> list[str]:
     return []
 
 
-def _deciding(scenario: Scenario) -> dict[str, Any]:
+def _deciding(scenario: Scenario, swept: Collection[str]) -> dict[str, Any]:
     """What decides results, beside the method: no names, no numbers of processes, no places of files.
 
-    What was in the files is among the facts.
+    What was in the files is among the facts, what was swept in the method's name.
     """
     ignored: Any = {
         "name": True,
         "seeds": True,
         "selector": True,
         "checkpoint_every": True,
+        "code": True,
         "trainer": {"workers"},
     }
     found = scenario.model_dump(exclude=ignored)
@@ -71,17 +79,34 @@ def _deciding(scenario: Scenario) -> dict[str, Any]:
         fleet["profiles"] = [PurePath(name).name for name in fleet["profiles"]]
     if fleet["traces"] is not None:
         fleet["traces"]["source"] = PurePath(fleet["traces"]["source"]).name
+    for key in swept:
+        *tables, last = key.split(".")
+        inner: Any = found
+        for part in tables:
+            inner = inner.get(part) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner.pop(last, None)
     return found
 
 
 def _unequal_facts(loaded: Sequence[FinishedRun]) -> list[str]:
     """The same paths may hold other files, and the same names other policies."""
     found = [
-        *(_differs(loaded, fact, lambda _: "the runs") for fact in SHARED_BY_ALL),
+        *(_differs(loaded, fact, lambda one: f"the runs{_world(one)}") for fact in SHARED_BY_ALL),
         *(_differs(loaded, fact, lambda one: f"runs of {one.method}") for fact in SHARED_BY_METHOD),
-        *(_differs(loaded, fact, lambda one: f"runs with seed {one.seed}") for fact in SHARED_BY_SEED),
+        *(
+            _differs(loaded, fact, lambda one: f"runs with seed {one.seed}{_world(one)}")
+            for fact in SHARED_BY_SEED
+        ),
     ]
     return [one for one in found if one]
+
+
+def _world(one: FinishedRun) -> str:
+    """In which data, fleet or trainer a variant plays, if its sweep is about one of them."""
+    found = one.record.settings
+    parts = [f"{key} = {found[key]}" for key in found if key.partition(".")[0] in WORLD]
+    return f" with {', '.join(parts)}" if parts else ""
 
 
 def _differs(loaded: Sequence[FinishedRun], fact: str, group: Callable[[FinishedRun], str]) -> str:

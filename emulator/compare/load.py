@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from device_agents.workloads import ACCURACY, Metric
 from emulator.compare.comparable import EMULATED, facts_of, told_apart, unequal
-from emulator.compare.metrics import RunMetrics, classes_per_cohort, final_accuracy, run_metrics
+from emulator.compare.metrics import RunMetrics, best_of, classes_per_cohort, final_accuracy, run_metrics
 from emulator.compare.table import MethodComparison, Pair, compare
 from emulator.compare.titles import METRICS, SHOWN
 from emulator.round.outcome import Accounting
 from emulator.round.selector import Family
+from emulator.runs.opening import read_index
 from emulator.runs.reading import FinishedRun, checked_rounds, how_to_go_on
-from emulator.runs.result import EMULATION_FILE, Result, load_result, run_of
+from emulator.runs.result import EMULATION_FILE, Result, Results, load_result, run_of
 from emulator.runs.software import OTHER_SOFTWARE, mixed_software
-from emulator.selectors.neural.policy import POLICY_SUFFIX
 from emulator.selectors.registry import SELECTORS
-from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.errors import ConfigError, DataQualityError, StorageError
 from joulefleet.runstore.folder import check_folder
-from joulefleet.runstore.run import read_run
+from joulefleet.runstore.run import RunStatus, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,13 +39,34 @@ def find_emulations(paths: Sequence[Path]) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for path in paths:
-        inside = [record.parent for record in sorted(path.rglob(EMULATION_FILE))]
+        inside = _in_order(record.parent for record in path.rglob(EMULATION_FILE))
         if not inside:
             raise DataQualityError(f"{path}: no emulation here", hint="give folders of `joulefleet emulate`")
         for folder in inside:
             check_folder(folder)
         found.update(dict.fromkeys(inside))
     return list(found)
+
+
+def _in_order(folders: Iterable[Path]) -> list[Path]:
+    """Runs one after the other, each in the order of its plan: 5 stands before 10."""
+    places: dict[Path, dict[Path, int]] = {}
+
+    def place(folder: Path) -> tuple[str, int, str]:
+        run = run_of(folder) or folder
+        if run not in places:
+            places[run] = {run / name: number for number, name in enumerate(_planned(run))}
+        return str(run), places[run].get(folder, len(places[run])), str(folder)
+
+    return sorted(folders, key=place)
+
+
+def _planned(run: Path) -> list[str]:
+    """Folders of a run's plan; of one that has none, or that cannot be read, nothing."""
+    try:
+        return [one.folder for one in read_index(run).planned]
+    except (ConfigError, StorageError):
+        return []
 
 
 def load_emulations(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
@@ -62,10 +84,47 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]
         if result.record.ended_early:
             warnings.append(f"{path}: {result.record.ended_early}")
         loaded.append(FinishedRun(method_name(result), _rounds(result), result))
+    warnings += _half_runs(loaded)
     warnings += _software_notes(loaded)
     if not loaded:
         raise DataQualityError("none of these emulations is finished", hint="; ".join(warnings))
     return loaded, warnings
+
+
+def load_results(*paths: Path | str | Sequence[Path | str]) -> Results:
+    """Stored emulations of one or several runs as data frames, each row with its selector, seed and options.
+
+    Example:
+        >>> found = load_results("emulations/RUN", "emulations/OTHER")
+        >>> found.rounds.groupby(["method", "seed"])["energy_j_honest"].sum()
+
+    Args:
+        paths: Folders with emulations: runs, or folders of runs.
+
+    Returns:
+        Those that are finished; ``left_out`` names the others.
+
+    Raises:
+        DataQualityError: A folder holds none, or none is finished, or one is damaged.
+    """
+    given = [one for path in paths for one in ([path] if isinstance(path, Path | str) else path)]
+    if not given:
+        raise ConfigError("load_results: no folder is given", hint="e.g. load_results('emulations')")
+    for path in map(Path, given):
+        if not path.is_dir():
+            raise StorageError(f"{path}: no such folder", hint="give folders of `joulefleet emulate`")
+    loaded, warnings = load_emulations([Path(path) for path in given])
+    return Results(tuple(one.result for one in loaded), tuple(warnings))
+
+
+def _half_runs(loaded: Sequence[FinishedRun]) -> list[str]:
+    """Runs that were killed, or still go on: emulations that they never began leave no trace here."""
+    runs = dict.fromkeys(run for one in loaded if (run := run_of(one.path)))
+    return [
+        f"{run}: not at its end, methods or seeds may be missing; {how_to_go_on(run)}"
+        for run in runs
+        if read_run(run).status is not RunStatus.COMPLETE
+    ]
 
 
 def _software_notes(loaded: Sequence[FinishedRun]) -> list[str]:
@@ -92,19 +151,11 @@ def _rounds(result: Result) -> pd.DataFrame:
 
 
 def method_name(result: Result) -> str:
-    """The selector with the options that it was given, be it the scenario's or an object of one's own."""
-    record, section = result.record, result.record.scenario.selector
-    # Runs from before options were noted: those of the scenario are another selector's if an object played.
-    own = section.options if record.selector == section.name else {}
-    options = record.facts.get("selector_options", own)
-    if not isinstance(options, dict):
-        raise DataQualityError(f"{result.path}: its record has no options of a selector, but {options!r:.40}")
-    options = dict(options)
-    if str(options.get("policy", "")).endswith(POLICY_SUFFIX):  # what is in it counts, not where it lies
-        digest = record.facts.get("policy_sha256")
-        options["policy"] = Path(str(options["policy"])).name + (f":{str(digest)[:8]}" if digest else "")
-    listed = ", ".join(f"{name}={value}" for name, value in sorted(options.items()))
-    return record.selector + (f" ({listed})" if listed else "")
+    """What an emulation is called in tables."""
+    try:
+        return result.record.method
+    except DataQualityError as error:
+        raise DataQualityError(f"{result.path}: {error.message}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +210,8 @@ def compare_emulations(
 
     Args:
         paths: A folder with emulations, or several.
-        target: Accuracy to reach; by default what the baseline ends with on average, or the worst method
-            without one.
+        target: Accuracy, or what else the task is judged by, to reach; by default what the baseline ends with
+            on average, or the worst method without one.
         accounting: Whose probes count: ``honest``, ``selected_only`` or ``free``.
         pairs: Methods to test against each other besides.
         with_cohorts: Whether to count the classes of each cohort, which needs the data of the runs.
@@ -173,10 +224,11 @@ def compare_emulations(
     if accounting not in list(Accounting):
         raise ConfigError(f"no accounting {accounting!r}", hint=f"known: {', '.join(Accounting)}")
     accounting = Accounting(accounting)
-    if target is not None and not 0 <= target <= 1:
-        raise ConfigError(f"target {target}: an accuracy is between 0 and 1", hint="e.g. 0.8 for 80 %")
     folders = [paths] if isinstance(paths, Path | str) else paths
     found, warnings = load_emulations([Path(folder) for folder in folders])
+    metric = _judged_by(found)
+    if target is not None and metric.share and not 0 <= target <= 1:
+        raise ConfigError(f"target {target}: an accuracy is between 0 and 1", hint="e.g. 0.8 for 80 %")
     differ = unequal(found)
     if differ and not mixed:
         raise DataQualityError(
@@ -188,14 +240,16 @@ def compare_emulations(
     warnings += differ + twice
     after_the_fact = "" if target is not None else "; target taken from these runs, not fixed in advance"
     if target is None:
-        target = _default_target(loaded)
+        target = _default_target(loaded, metric)
     runs: dict[str, dict[int, RunMetrics]] = {}
     for one in loaded:
-        metrics = run_metrics(one.rounds, target, accounting)
+        metrics = run_metrics(one.rounds, target, accounting, metric)
         if with_cohorts:
             metrics = replace(metrics, classes_per_cohort=classes_per_cohort(one.result))
         runs.setdefault(one.method, {})[one.seed] = metrics
-    references = [name for name in (BASELINE, _best_heuristic(loaded)) if name]
+    references = [name for name in (BASELINE, _best_heuristic(loaded, metric)) if name]
+    if BASELINE not in runs and any(one.record.swept for one in loaded):
+        references[:0] = [loaded[0].method]  # of a sweep the first variant, as it was planned
     facts = [facts_of(one.record) for one in loaded]
     basis = sorted(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
@@ -203,7 +257,7 @@ def compare_emulations(
     played = sorted({str(f["played"]) for f in facts})
     gaps = sorted({gap for f in facts for gap in f.get("not_measured", ())})
     basis_text = f"{'; '.join([*basis, *gaps])}; {' and '.join(played)}{after_the_fact}"
-    table = compare(runs, references, warnings, pairs)
+    table = compare(runs, references, warnings, pairs, metric)
     return ComparedRuns(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
 
 
@@ -232,19 +286,30 @@ def _means(loaded: Sequence[FinishedRun]) -> dict[str, float]:
     return {method: float(np.mean(values)) for method, values in finals.items()}
 
 
-def _default_target(loaded: Sequence[FinishedRun]) -> float:
+def _judged_by(loaded: Sequence[FinishedRun]) -> Metric:
+    """The one metric of all runs: an error beside an accuracy is no comparison, whoever asks for it."""
+    found = {one.record.metric: one.path for one in loaded}
+    if len(found) > 1:
+        listed = ", ".join(f"{metric.name} ({path})" for metric, path in found.items())
+        raise DataQualityError(f"the runs are judged by different metrics: {listed}")
+    return next(iter(found))
+
+
+def _default_target(loaded: Sequence[FinishedRun], metric: Metric = ACCURACY) -> float:
     means = _means(loaded)
     if not means:
         raise DataQualityError("none of these runs was ever tested", hint="give an accuracy with `--target`")
-    return means.get(BASELINE, min(means.values()))
+    worst = min if metric.higher_is_better else max
+    return means.get(BASELINE, worst(means.values()))
 
 
-def _best_heuristic(loaded: Sequence[FinishedRun]) -> str:
-    """The heuristic with the highest mean accuracy here; picked after the fact, so it is hard to beat."""
+def _best_heuristic(loaded: Sequence[FinishedRun], metric: Metric) -> str:
+    """The heuristic with the best mean accuracy here; picked after the fact, so it is hard to beat."""
     known = SELECTORS.entries()
     means = {
         method: mean
         for method, mean in _means(loaded).items()
         if (name := method.partition(" ")[0]) in known and SELECTORS.load(name).family is Family.HEURISTIC
     }
-    return max(means, key=lambda m: means[m], default="")
+    best = best_of(metric, list(means.values())) if means else None
+    return next((method for method, mean in means.items() if mean == best), "")

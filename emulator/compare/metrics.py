@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from device_agents.workloads import ACCURACY, Metric
 from emulator.compare.titles import LAST_TESTED
 from emulator.round.outcome import Accounting, Fate
 from emulator.runs.tables import KNOWN_COSTS, N_UNKNOWN
@@ -30,7 +32,8 @@ class RunMetrics:
     """What one run of one method with one seed reached.
 
     Attributes:
-        accuracy: Mean test accuracy of the last ten rounds that were tested (`protocol.test_every`).
+        accuracy: Mean test accuracy, or whatever the task is judged by, of the last ten rounds that were
+            tested (`protocol.test_every`).
         best_accuracy: The best round's.
         time_to_target_s: Sum of R_T until the target was reached, without the time in which nobody was there;
             the run's whole sum if it never was.
@@ -75,7 +78,9 @@ def final_accuracy(rounds: pd.DataFrame) -> float:
     return float(known[-LAST_TESTED:].mean()) if len(known) else float("nan")
 
 
-def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> RunMetrics:
+def run_metrics(
+    rounds: pd.DataFrame, target: float, accounting: Accounting, metric: Metric = ACCURACY
+) -> RunMetrics:
     """Metrics of one run from its round table; round 0 (profiling) counts as cost."""
     rounds = rounds.sort_values("round")
     accuracy = rounds["test_accuracy"].to_numpy(float)
@@ -84,13 +89,14 @@ def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> 
     unknown = each_s[1] | each_j[1]
     played = rounds["round"].to_numpy() > 0
     # The model before the first round is nobody's achievement, and only methods that profile are tested then.
-    hits = np.flatnonzero((accuracy >= target) & played)
+    there = accuracy >= target if metric.higher_is_better else accuracy <= target
+    hits = np.flatnonzero(there & played)
     at = int(hits[0]) if len(hits) else len(rounds) - 1
     known = accuracy[played & ~np.isnan(accuracy)]
     count = max(1, int(played.sum()))
     return RunMetrics(
         accuracy=final_accuracy(rounds),
-        best_accuracy=float(known.max()) if len(known) else float("nan"),
+        best_accuracy=best_of(metric, known.tolist()) if len(known) else float("nan"),
         time_to_target_s=float(time_s[at]),
         energy_to_target_j=float(energy_j[at]),
         rounds_to_target=float(rounds["round"].to_numpy()[at]),
@@ -102,6 +108,11 @@ def run_metrics(rounds: pd.DataFrame, target: float, accounting: Accounting) -> 
         unknown=int(rounds[N_UNKNOWN].to_numpy()[unknown].sum()) if unknown.any() else 0,
         **participations(rounds),
     )
+
+
+def best_of(metric: Metric, values: Sequence[float]) -> float:
+    """The best of some values of a metric."""
+    return max(values) if metric.higher_is_better else min(values)
 
 
 def _known(rounds: pd.DataFrame, column: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -136,6 +147,11 @@ def classes_per_cohort(result: Result) -> float:
     if made is None:
         raise DataQualityError(f"{result.path}: trained on no data, so there are no classes to count")
     scenario = record.scenario
+    if "metric" in record.facts or scenario.code:
+        raise DataQualityError(
+            f"{result.path}: cohorts are counted for the classes of joulefleet's own tasks",
+            hint="leave --cohorts out",
+        )
     held, sha256 = _holdings(scenario.task.model_dump_json(), scenario.fleet.devices, record.seed)
     if sha256 != made["sha256"]:
         raise DataQualityError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emulator.compare.statistics import INTERVAL_NOTE, smallest_p
-from emulator.compare.titles import LOWER_BOUND, TITLES, TO_TARGET, WITHOUT_COSTS
+from emulator.compare.titles import LOWER_BOUND, TO_TARGET, WITHOUT_COSTS, called, target_text, title_of
 from emulator.selectors.registry import shown_name
 from joulefleet.printable import csv_text, markdown_text, printable
 
@@ -31,7 +31,7 @@ CSV_COLUMNS = [
 
 def rows(comparison: MethodComparison, metric: str) -> tuple[list[str], list[list[str]]]:
     """Header and one row per method, best mean rank first."""
-    _, scale, unit = TITLES[metric]
+    _, scale, unit = title_of(metric, comparison.judged_by)
     header = ["method", f"mean [95 %] {unit}".strip(), "n", "finished", "rank"]
     for reference in comparison.references:
         header += [f"vs {shown_name(reference)}", "p (Holm)", "delta"]
@@ -42,7 +42,7 @@ def rows(comparison: MethodComparison, metric: str) -> tuple[list[str], list[lis
 
 def pair_rows(comparison: MethodComparison, metric: str) -> tuple[list[str], list[list[str]]]:
     """Header and one row per named pair, in the order in which they were named."""
-    _, scale, unit = TITLES[metric]
+    _, scale, unit = title_of(metric, comparison.judged_by)
     found = comparison.pairs[metric]
     header = [
         "pair",
@@ -57,7 +57,7 @@ def pair_rows(comparison: MethodComparison, metric: str) -> tuple[list[str], lis
 
 def _tables(comparison: MethodComparison, metric: str) -> list[tuple[str, list[str], list[list[str]]]]:
     """Title, header and rows of what is shown of a metric."""
-    title = TITLES[metric][0]
+    title = title_of(metric, comparison.judged_by)[0]
     found = [(title, *rows(comparison, metric))]
     if comparison.pairs[metric]:
         found.append((f"{title}, named pairs", *pair_rows(comparison, metric)))
@@ -99,8 +99,9 @@ def notes(found: ComparedRuns) -> list[str]:
         "against each reference": len(table.cells) - 1 if table.references else 0,
         "of named pairs": len(table.pairs["accuracy"]),
     }
+    target = target_text(found.target, table.judged_by)
     return [
-        f"target {found.target:.1%}, accounting {found.accounting.value}, seeds {seeds}; {found.basis}",
+        f"target {target}, accounting {found.accounting.value}, seeds {seeds}; {found.basis}",
         INTERVAL_NOTE,
         FINISHED_NOTE,
         *(smallest_note(len(table.seeds), count, which) for which, count in tests.items() if count),
@@ -183,7 +184,9 @@ def as_csv(found: ComparedRuns, metrics: Sequence[str]) -> str:
             named = [c for (first, _), c in comparison.pairs[metric].items() if first == method]
             cell = by_metric[metric]
             end = [accounting, target, found.origins[method], cell.unknown, comparison.finished[method]]
-            lines += [[metric, method, *row, *end] for row in _csv_rows(cell, named)]
+            lines += [
+                [called(metric, comparison.judged_by), method, *row, *end] for row in _csv_rows(cell, named)
+            ]
     known = [[None if isinstance(v, float) and np.isnan(v) else v for v in line] for line in lines]
     return csv_text(CSV_COLUMNS, known)
 
@@ -214,6 +217,7 @@ def as_data(found: ComparedRuns) -> dict[str, Any]:
         return None if isinstance(value, float) and not np.isfinite(value) else value
 
     return {
+        "judged_by": asdict(comparison.judged_by),
         "target": found.target,
         "accounting": found.accounting.value,
         "basis": found.basis,

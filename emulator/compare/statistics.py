@@ -49,7 +49,6 @@ def permutation_p(differences: Values) -> float:
         (known,),
         statistic,
         permutation_type="samples",  # of a single sample: every pair may change its sign
-        vectorized=True,
         n_resamples=RESAMPLES,
         random_state=generator(0, "permutation", len(known)),
     )
@@ -64,7 +63,7 @@ def smallest_p(pairs: int, tests: int) -> float:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """P-values corrected for their number (Holm 1979), in the order given."""
-    order = np.argsort(p_values, kind="stable")
+    order = np.argsort(p_values)
     corrected = np.empty(len(p_values))
     highest = 0.0
     for rank, index in enumerate(order):

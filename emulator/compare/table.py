@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from device_agents.workloads import ACCURACY, Metric
 from emulator.compare.metrics import RunMetrics
 from emulator.compare.statistics import cliffs_delta, holm, interquartile_mean, permutation_p
-from emulator.compare.titles import METRICS, SCALES, TO_TARGET, WITHOUT_COSTS
+from emulator.compare.titles import METRICS, OF_THE_TASK, TO_TARGET, WITHOUT_COSTS, scale_of
 from joulefleet.errors import DataQualityError
 from joulefleet.interval import Interval, Scale, student_interval
 
@@ -21,7 +22,8 @@ LITTLE_FINISHED = 0.5
 """Below this share of finished participations a method is warned of, whatever the others did."""
 LESS_FINISHED = 0.1
 """And if it is so much less than that of the method that finished most."""
-HIGHER_IS_BETTER = frozenset({"accuracy", "best_accuracy", "classes_per_cohort"})
+HIGHER_IS_BETTER = frozenset({"classes_per_cohort"})
+"""Beside what the task is judged by, which says so itself."""
 
 Runs = Mapping[str, Mapping[int, RunMetrics]]
 """Method to seed to metrics."""
@@ -92,6 +94,7 @@ class MethodComparison:
         pairs: Metric to the contrasts of the pairs that were named, in their order.
         finished: Method to the share of participations that sent the update they were to send.
         warnings: What a reader has to know before believing any of it.
+        judged_by: What is called accuracy here, where the task has another metric.
     """
 
     seeds: tuple[int, ...]
@@ -100,10 +103,15 @@ class MethodComparison:
     pairs: Mapping[str, Mapping[Pair, Contrast]]
     finished: Mapping[str, float]
     warnings: tuple[str, ...]
+    judged_by: Metric = ACCURACY
 
 
 def compare(
-    runs: Runs, references: Sequence[str], warnings: Sequence[str] = (), pairs: Sequence[Pair] = ()
+    runs: Runs,
+    references: Sequence[str],
+    warnings: Sequence[str] = (),
+    pairs: Sequence[Pair] = (),
+    judged_by: Metric = ACCURACY,
 ) -> MethodComparison:
     """Put methods side by side.
 
@@ -112,6 +120,7 @@ def compare(
         references: Methods to compare with, those of them that are there.
         warnings: What is already known to be wrong with the runs.
         pairs: Methods to compare in pairs besides, corrected for the number of pairs.
+        judged_by: What is called accuracy in the runs.
 
     Raises:
         DataQualityError: There is nothing to compare, the methods have no seed in common, or a pair names a
@@ -134,17 +143,25 @@ def compare(
     cells: dict[str, dict[str, MetricCell]] = {method: {} for method in runs}
     tested = {}
     for metric in METRICS:
-        paired, ranks = _paired(runs, metric, common)
-        for method, cell in _column(runs, metric, paired, ranks, references).items():
+        higher = _higher_is_better(metric, judged_by)
+        paired, ranks = _paired(runs, metric, common, higher)
+        scale = scale_of(metric, judged_by)
+        for method, cell in _column(runs, metric, paired, ranks, references, scale).items():
             cells[method][metric] = cell
-        tested[metric] = _contrasts(paired, metric, pairs)
+        tested[metric] = _contrasts(paired, scale, pairs)
     counts = finishing_counts(runs)
     finished = {m: done / asked if asked else float("nan") for m, (done, asked) in counts.items()}
     told = (*warnings, *_warnings(runs, common))
-    return MethodComparison(tuple(common), references, cells, tested, finished, told)
+    return MethodComparison(tuple(common), references, cells, tested, finished, told, judged_by)
 
 
-def _paired(runs: Runs, metric: str, seeds: Sequence[int]) -> tuple[dict[str, Values], dict[str, float]]:
+def _higher_is_better(metric: str, judged_by: Metric) -> bool:
+    return judged_by.higher_is_better if metric in OF_THE_TASK else metric in HIGHER_IS_BETTER
+
+
+def _paired(
+    runs: Runs, metric: str, seeds: Sequence[int], higher: bool
+) -> tuple[dict[str, Values], dict[str, float]]:
     """Each method's values over the common seeds, as tests take them, and its mean rank.
 
     A method whose costs are not known in whole with one seed, or are of no work, is NaN with all of them: the
@@ -153,16 +170,16 @@ def _paired(runs: Runs, metric: str, seeds: Sequence[int]) -> tuple[dict[str, Va
     partly = {m for m, by_seed in runs.items() if any(_unranked(by_seed[s], metric) for s in seeds)}
     if partly:
         whole = {m: by_seed for m, by_seed in runs.items() if m not in partly}
-        paired, ranks = _paired(whole, metric, seeds) if whole else ({}, {})
+        paired, ranks = _paired(whole, metric, seeds, higher) if whole else ({}, {})
         nothing = np.full(len(seeds), np.nan)
         return paired | dict.fromkeys(partly, nothing), ranks | dict.fromkeys(partly, float("nan"))
     values = {m: np.array([getattr(by_seed[s], metric) for s in seeds]) for m, by_seed in runs.items()}
     if metric not in TO_TARGET:
-        return values, _ranks(values, metric)
+        return values, _ranks(values, higher)
     reached = {m: np.array([by_seed[s].reached for s in seeds]) for m, by_seed in runs.items()}
     # What one method does not know (NaN) must not take the others' values away.
     longest = np.fmax.reduce(list(values.values()))
-    ranks = _ranks({m: np.where(reached[m], values[m], np.inf) for m in runs}, metric)
+    ranks = _ranks({m: np.where(reached[m], values[m], np.inf) for m in runs}, higher)
     return {m: np.where(reached[m], values[m], longest) for m in runs}, ranks
 
 
@@ -172,16 +189,17 @@ def _column(
     paired: Mapping[str, Values],
     ranks: Mapping[str, float],
     references: Sequence[str],
+    scale: Scale,
 ) -> dict[str, MetricCell]:
     contrasts = {
-        r: _contrasts(paired, metric, [(method, r) for method in runs if method != r]) for r in references
+        r: _contrasts(paired, scale, [(method, r) for method in runs if method != r]) for r in references
     }
     column = {}
     for method, by_seed in runs.items():
         values = np.array([getattr(run, metric) for run in by_seed.values()])
         values = values[~np.isnan(values)]
         column[method] = MetricCell(
-            value=student_interval(values, SCALES[metric]),
+            value=student_interval(values, scale),
             middle=interquartile_mean(values),
             seeds=len(values),
             reached=sum(run.reached for run in by_seed.values()) if metric in TO_TARGET else None,
@@ -201,13 +219,13 @@ def _unranked(run: RunMetrics, metric: str) -> bool:
     return metric not in WITHOUT_COSTS and (run.unknown > 0 or run.finished_share == 0)
 
 
-def _difference(values: Values, metric: str) -> Interval:
+def _difference(values: Values, scale: Scale) -> Interval:
     """Differences have no scale but the linear one; of accuracies none is larger than 1."""
     found = student_interval(values)
-    return found.within(-1.0, 1.0) if SCALES[metric] is Scale.LOGIT else found
+    return found.within(-1.0, 1.0) if scale is Scale.LOGIT else found
 
 
-def _contrasts(paired: Mapping[str, Values], metric: str, pairs: Sequence[Pair]) -> dict[Pair, Contrast]:
+def _contrasts(paired: Mapping[str, Values], scale: Scale, pairs: Sequence[Pair]) -> dict[Pair, Contrast]:
     p_values = [permutation_p(paired[method] - paired[reference]) for method, reference in pairs]
     found = {}
     for (method, reference), p, p_holm in zip(pairs, p_values, holm(p_values), strict=True):
@@ -216,7 +234,7 @@ def _contrasts(paired: Mapping[str, Values], metric: str, pairs: Sequence[Pair])
         mean = float(base[both].mean()) if both.any() else float("nan")
         found[method, reference] = Contrast(
             reference=reference,
-            difference=_difference(values[both] - base[both], metric),
+            difference=_difference(values[both] - base[both], scale),
             ratio=float(values[both].mean()) / mean if both.any() and mean != 0 else float("nan"),
             p=p,
             p_holm=p_holm,
@@ -226,13 +244,13 @@ def _contrasts(paired: Mapping[str, Values], metric: str, pairs: Sequence[Pair])
     return found
 
 
-def _ranks(paired: Mapping[str, Values], metric: str) -> dict[str, float]:
+def _ranks(paired: Mapping[str, Values], higher: bool) -> dict[str, float]:
     """Mean rank over seeds, ties shared; what is not known is worst."""
     from scipy.stats import rankdata
 
     table = np.array(list(paired.values()))
-    table = np.where(np.isnan(table), -np.inf if metric in HIGHER_IS_BETTER else np.inf, table)
-    ranks = rankdata(-table if metric in HIGHER_IS_BETTER else table, axis=0).mean(axis=1)
+    table = np.where(np.isnan(table), -np.inf if higher else np.inf, table)
+    ranks = rankdata(-table if higher else table, axis=0).mean(axis=1)
     return dict(zip(paired, map(float, ranks), strict=True))
 
 
@@ -270,7 +288,7 @@ def finishing_warnings(counts: Mapping[str, tuple[int, int]]) -> list[str]:
         counts: Method to how many participations finished, and how many were to.
     """
     shares = {method: finished / asked for method, (finished, asked) in counts.items() if asked}
-    least = max(LITTLE_FINISHED, max(shares.values(), default=0.0) - LESS_FINISHED)
+    least = max([LITTLE_FINISHED, *(share - LESS_FINISHED for share in shares.values())])
     return [
         f"{method}: only {counts[method][0]:,} of {counts[method][1]:,} participations finished "
         f"({share:.0%}): "

@@ -1,4 +1,4 @@
-"""MNIST, Fashion-MNIST and CIFAR-10: their published files where present, else torchvision's download."""
+"""MNIST, Fashion-MNIST, CIFAR-10: published files where present, else torchvision. FEMNIST by writer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from emulator.data.model import DataSet, Split, halves, image_data_set
 from emulator.data.sources import FOLDER_VARIABLE, DataSource
-from joulefleet.budgets import ARRAY_BYTES
+from joulefleet.budgets import ARRAY_BYTES, npz_arrays
 from joulefleet.errors import DataQualityError, StorageError
 
 _IDX_UINT8 = 8  # the type byte of the idx header
@@ -41,6 +41,27 @@ def cifar10(source: DataSource) -> DataSet:
         train, held_out = (_from_torchvision(source, "CIFAR10", train=train) for train in (True, False))
     validation, test = halves(held_out, source.rng("cifar10"))
     return image_data_set("cifar10", 10, train, validation, test, note="CIFAR-10 (Krizhevsky 2009)")
+
+
+def femnist(source: DataSource) -> DataSet:
+    """Handwritten digits by who wrote them: a group per writer, as the file has it."""
+    names = ("femnist-subset/femnist_subset.npz", "femnist_subset.npz")
+    path = source.require("FEMNIST", *names)
+    try:
+        arrays = npz_arrays(path, ("x", "y", "client", "is_test"))
+        x, y, writer = arrays["x"], arrays["y"].astype(np.int64), arrays["client"].astype(np.int64)
+        held_out = arrays["is_test"].astype(bool)
+        if x.dtype != np.uint8 or x.shape != (len(y), 28, 28) or not len(y) == len(writer) == len(held_out):
+            raise ValueError(f"images of shape {x.shape} and {len(y)} labels")
+    except (OSError, ValueError, KeyError) as error:
+        raise DataQualityError(f"{path}: not the arrays x, y, client, is_test ({error})") from error
+    whole = Split(x[:, np.newaxis], y, writer)
+    train, rest = whole.take(np.flatnonzero(~held_out)), whole.take(np.flatnonzero(held_out))
+    validation, test = halves(rest, source.rng("femnist"))
+    note = (
+        "FEMNIST digits (Caldas et al. 2018), a subset by client; that each is one writer is the file's word"
+    )
+    return image_data_set("femnist", 10, train, validation, test, note=note)
 
 
 def _idx_data_set(source: DataSource, name: str, torchvision_name: str, *, note: str) -> DataSet:
@@ -115,8 +136,9 @@ def _from_torchvision(source: DataSource, name: str, *, train: bool) -> Split:
             str(source.folder), train=train, download=source.download
         )
     except (RuntimeError, OSError) as error:
+        why = f" and could not be fetched: {error}" if source.download else ", and was not to be fetched"
         raise StorageError(
-            f"{name} is not in {source.folder} and could not be fetched: {error}",
+            f"{name} is not in {source.folder}{why}",
             hint=f"put its files there, or name the folder that has them in {FOLDER_VARIABLE}",
         ) from error
     images = np.asarray(data.data)

@@ -14,7 +14,16 @@ Shards = list["NDArray[np.int64]"]
 
 
 def by_label(labels: NDArray[np.int64]) -> Shards:
-    """The sample numbers of each label that occurs."""
+    """The sample numbers of each label that occurs.
+
+    Raises:
+        ConfigError: The samples have no classes.
+    """
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise ConfigError(
+            "task.partition goes by classes, and the samples of this data have none",
+            hint='use "iid" or "quantity_skew", or "natural" where the data says whose samples are whose',
+        )
     order = np.argsort(labels, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
 

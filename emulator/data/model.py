@@ -14,16 +14,16 @@ from joulefleet.errors import DataQualityError
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Samples and their classes.
+    """Samples and their classes, or other targets.
 
     Attributes:
         x: One row per sample: uint8 images (channels first), float32 numbers or int64 tokens.
-        y: The class of each sample.
+        y: The class of each sample, or of each of its tokens (int64); or numbers to predict (float32).
         groups: To whom each sample belongs (a speaker, a writer), where the data says so.
     """
 
     x: NDArray[Any]
-    y: NDArray[np.int64]
+    y: NDArray[Any]
     groups: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class DataSet:
 
     Attributes:
         name: Registered name.
-        classes: Number of classes.
+        classes: Number of classes; 0 if the targets are numbers.
         train: What the devices share among them.
         validation: What the server has for itself; rewards come from it.
         test: For reports only; nothing is ever chosen or rewarded by it.
@@ -68,6 +68,11 @@ class DataSet:
         """One sample."""
         return tuple(self.train.x.shape[1:])
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether each sample is of one class, by which samples can be dealt out and counted."""
+        return bool(self.classes) and self.train.y.ndim == 1
+
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
         """Samples as a model takes them: images as normalised float32, anything else as it is."""
         if x.dtype != np.uint8:
@@ -92,16 +97,23 @@ class DataSet:
             raise DataQualityError(
                 f"{where}: {len(split.y)} labels do not fit samples of shape {split.x.shape}"
             )
+        if split.y.shape[1:] != self.train.y.shape[1:]:
+            raise DataQualityError(
+                f"{where}: targets of shape {split.y.shape}, to train {self.train.y.shape}"
+            )
         if split.x.dtype not in (np.uint8, np.float32, np.int64):
             raise DataQualityError(
                 f"{where}: samples are {split.x.dtype}",
                 hint="use uint8 images, float32 numbers or int64 tokens",
             )
-        if split.y.dtype != np.int64:
+        if split.y.dtype != (np.int64 if self.classes else np.float32):
             raise DataQualityError(
-                f"{where}: labels are {split.y.dtype}", hint="use int64, as in `y.astype('i8')`"
+                f"{where}: labels are {split.y.dtype}",
+                hint="use int64, as in `y.astype('i8')`; numbers to predict are float32, with 0 classes",
             )
-        if len(split.y) and (split.y.min() < 0 or split.y.max() >= self.classes):
+        if not self.classes and not np.isfinite(split.y).all():
+            raise DataQualityError(f"{where}: targets that are not finite")
+        if self.classes and len(split.y) and (split.y.min() < 0 or split.y.max() >= self.classes):
             raise DataQualityError(f"{where}: labels outside 0 to {self.classes - 1}")
         if split.x.dtype == np.float32 and not np.isfinite(split.x).all():
             raise DataQualityError(f"{where}: samples that are not finite")

@@ -78,6 +78,10 @@ DATA_SETS: Registry[Loader] = Registry(
             "emulator.data.images:fashionmnist",
             "60,000 + 10,000 articles of clothing of 28 x 28; downloaded when first used",
         ),
+        "femnist": (
+            "emulator.data.images:femnist",
+            "5,997 handwritten digits of 28 x 28 by writer; put femnist_subset.npz into the data folder",
+        ),
         "cifar10": (
             "emulator.data.images:cifar10",
             "50,000 + 10,000 colour images of 32 x 32; downloaded when first used",
@@ -102,10 +106,10 @@ DATA_SETS: Registry[Loader] = Registry(
 )
 
 
-def data_folder() -> Path:
-    """Where data sets are kept: ``JOULEFLEET_DATA``, else the user's cache."""
+def data_folder(*, make: bool = True) -> Path:
+    """Where data sets are kept: ``JOULEFLEET_DATA``, else the user's cache, which is made where asked."""
     named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else cache_folder() / "data"
+    return Path(named) if named else cache_folder(make=make) / "data"
 
 
 def load_data_set(name: str, *, seed: int = 0, folder: Path | None = None, download: bool = True) -> DataSet:
@@ -122,4 +126,4 @@ def load_data_set(name: str, *, seed: int = 0, folder: Path | None = None, downl
         StorageError: Its files are missing or damaged.
         MissingExtra: It comes inside a package that is not installed.
     """
-    return DATA_SETS.load(name)(DataSource(folder or data_folder(), download, seed))
+    return DATA_SETS.load(name)(DataSource(folder or data_folder(make=download), download, seed))

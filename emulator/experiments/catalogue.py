@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from emulator.experiments.plan import ExperimentPlan, Preset, VariantPlan, make_plan
+from emulator.experiments.plan import ExperimentPlan, Preset, VariantPlan, make_plan, with_own_code
+from emulator.own_code.files import GivenCode
 from joulefleet.registry import Registry
 
 EXPERIMENTS: Registry[Callable[[Preset], list[VariantPlan]]] = Registry(
@@ -41,13 +42,20 @@ EXPERIMENTS: Registry[Callable[[Preset], list[VariantPlan]]] = Registry(
 
 
 def plan_experiment(
-    name: str, preset: Preset, *, seeds: Sequence[int] | None = None, only: Sequence[str] = ()
+    name: str,
+    preset: Preset,
+    *,
+    seeds: Sequence[int] | None = None,
+    only: Sequence[str] = (),
+    given: GivenCode | None = None,
 ) -> ExperimentPlan:
-    """The plan of a named experiment; arguments as in `make_plan`.
+    """The plan of a named experiment; arguments as in `make_plan` and `with_own_code`.
 
     Raises:
         ConfigError: There is no such experiment or variant.
     """
     plans = EXPERIMENTS.load(name)(preset)
     question = EXPERIMENTS.entries()[name].summary
+    if given is not None:
+        plans = [with_own_code(one, given) for one in plans]
     return make_plan(name, preset, question, plans, seeds=seeds, only=only)

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from device_agents.workloads import find_task
+from device_agents.workloads import TASKS
 from emulator.experiments.plan import ExperimentPlan
 from emulator.round.selector import Probe, Profiling
 from emulator.scenario.model import Scenario
@@ -84,8 +84,10 @@ def client_epochs(scenario: Scenario, selector: str) -> float:
 def _two_cores_s(scenario: Scenario, epochs: float) -> float:
     """Of one run; NaN where it is not known."""
     name = scenario.task.name
-    data = scenario.task.data or find_task(name).data_set
-    if name not in SAMPLES_PER_CPU_S or data not in _TRAINING_SAMPLES:
+    if name not in SAMPLES_PER_CPU_S:
+        return math.nan
+    data = scenario.task.data or TASKS[name].data_set
+    if data not in _TRAINING_SAMPLES:
         return math.nan
     per_device = (scenario.task.train_samples or _TRAINING_SAMPLES[data]) / scenario.fleet.devices
     samples = float(scenario.task.options.get("samples_per_client", per_device))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from emulator.own_code.files import GivenCode
+from emulator.scenario.code import with_code
 from emulator.scenario.model import Scenario
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError
@@ -109,6 +111,10 @@ class PlanEntry(ClosedModel):
         """Inside the run."""
         return f"{self.variant}/{self.selector}_s{self.seed}"
 
+    @property
+    def settings(self) -> None:
+        """None: variants are scenarios of their own."""
+
 
 class ExperimentPlan(StoredRecord):
     """``experiment.json``: everything that an experiment runs, in order."""
@@ -192,6 +198,24 @@ class VariantPlan:
             for method, its_seeds in pairs
             for seed in its_seeds
         ]
+
+
+def with_own_code(plan: VariantPlan, given: GivenCode) -> VariantPlan:
+    """A variant played with the user's own task instead of its own, and by the user's selectors besides.
+
+    Args:
+        plan: The variant and who plays on it.
+        given: What the user's files offer.
+    """
+    variant = plan.variant
+    scenario = with_code(variant.scenario, given)
+    changes: dict[str, Any] = {"scenario": scenario}
+    if scenario.task.name != variant.scenario.task.name:
+        instead = f"task {scenario.task.name} instead of {variant.scenario.task.name}"
+        # Beside another task's numbers the paper's would mislead, and its target too.
+        changes |= {"reductions": (*variant.reductions, instead), "paper_task": "", "target": None}
+    methods = tuple(dict.fromkeys((*plan.methods, *given.selectors)))
+    return replace(plan, variant=variant.model_copy(update=changes), methods=methods)
 
 
 def make_plan(

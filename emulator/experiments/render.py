@@ -9,7 +9,7 @@ from typing import Any
 from emulator.compare.load import BASELINE
 from emulator.compare.render import aligned, piped, smallest_note
 from emulator.compare.statistics import INTERVAL_NOTE
-from emulator.compare.titles import LAST_TESTED
+from emulator.compare.titles import LAST_TESTED, target_text, worded
 from emulator.experiments.curves import CurveAxis, along
 from emulator.experiments.results import ExperimentResults
 from emulator.experiments.summary import MethodRow, VariantSummary, summarise
@@ -51,7 +51,7 @@ def main_row(row: MethodRow) -> list[str]:
     printed = (
         ["-"] * 3 if paper is None else [paper.accuracy_text, f"{paper.energy_percent:g}", f"{paper.speed:g}"]
     )
-    return [shown_name(row.method), str(row.seeds), row.accuracy.text(100), *ratios, *printed]
+    return [shown_name(row.method), str(row.seeds), row.accuracy.text(row.shown_times), *ratios, *printed]
 
 
 def target_row(row: MethodRow) -> list[str]:
@@ -65,10 +65,15 @@ def target_row(row: MethodRow) -> list[str]:
         *(bounded_text(value, row.reached, row.seeds) for value in to_target),
         row.time_s.text(),
         row.energy_j.text(),
-        row.best_accuracy.text(100),
-        "-" if against is None else against.accuracy.text(100),
+        row.best_accuracy.text(row.shown_times),
+        "-" if against is None else against.accuracy.text(row.shown_times),
         "-" if against is None or math.isnan(against.p_holm) else f"{against.p_holm:.3g}",
     ]
+
+
+def headed(header: Sequence[str], summary: VariantSummary) -> list[str]:
+    """A header with what the task is judged by."""
+    return [worded(name, summary.metric) for name in header]
 
 
 def bounded_text(value: Interval, reached: int, seeds: int) -> str:
@@ -90,8 +95,8 @@ def notes(summary: VariantSummary) -> list[str]:
         *(f"Warning: {text}" for text in summary.warnings),
         f"Unlike the paper: {summary.reductions}",
         *pair_notes(summary),
-        f"Target {summary.target:.2%}: {summary.target_note}",
-        LEGEND,
+        f"Target {target_text(summary.target, summary.metric, digits=2)}: {summary.target_note}",
+        worded(LEGEND, summary.metric),
         *([VANILLA_NOTE, VANILLA_PAPER] if summary.vanilla else []),
         basis(summary),
     ]
@@ -161,7 +166,11 @@ def across(results: ExperimentResults) -> list[tuple[str, list[str], list[list[s
 
     honest = Accounting.HONEST
     return [
-        ("All scenarios: accuracy %", header, table(lambda row: row.accuracy.text(100))),
+        (
+            worded("All scenarios: accuracy %", summaries[0].metric),
+            header,
+            table(lambda row: row.accuracy.text(row.shown_times)),
+        ),
         (
             "All scenarios: s per round, honest",
             header,
@@ -177,8 +186,8 @@ def across(results: ExperimentResults) -> list[tuple[str, list[str], list[list[s
 
 def _tables(summary: VariantSummary) -> list[tuple[Sequence[str], list[list[str]]]]:
     return [
-        (HEADER, [main_row(row) for row in summary.rows]),
-        (TARGET_HEADER, [target_row(row) for row in summary.rows]),
+        (headed(HEADER, summary), [main_row(row) for row in summary.rows]),
+        (headed(TARGET_HEADER, summary), [target_row(row) for row in summary.rows]),
         *([(VANILLA_HEADER, vanilla_rows(summary.vanilla))] if summary.vanilla else []),
     ]
 

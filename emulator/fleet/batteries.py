@@ -62,7 +62,7 @@ class Batteries:
         ids = np.flatnonzero(self._modelled)
         self._debt_j[ids] = self._capacity_j(ids) * (1.0 - initial)
         self._since_ns = np.zeros(n, np.int64)
-        self._safe_ns = np.full(n if self.active else 0, NEVER_NS)
+        self._safe_ns = np.full(n, NEVER_NS)
         self._empty = np.empty(0, np.int64)
         self._look_ahead(np.flatnonzero(self._has_battery))
 
@@ -71,7 +71,7 @@ class Batteries:
         if not self.active:
             return np.full(len(devices), np.nan)
         base = self._base(np.full(len(devices), t_ns), devices)
-        return np.clip(base - self.debts(t_ns, devices) / self._capacity_j(devices), 0.0, 1.0)
+        return np.maximum(base - self.debts(t_ns, devices) / self._capacity_j(devices), 0.0)
 
     def debts(self, t_ns: int, devices: Ids) -> Array:
         """What each owes, in joules."""
@@ -92,10 +92,6 @@ class Batteries:
         if not self.active:
             return self._empty
         doubtful = np.flatnonzero(devices & (self._safe_ns <= t_ns))
-        owed = self._debt_j[doubtful] / self._capacity_j(doubtful)
-        # Where levels are recorded a debt only falls without training: as it was last seen, it is the most.
-        least = self._base(np.full(len(doubtful), t_ns), doubtful) - owed
-        doubtful = doubtful[self._modelled[doubtful] | (least <= self._floor)]
         asked = np.union1d(self._empty, doubtful)
         needed = np.where(np.isin(asked, self._empty), self._restart, self._floor)
         self._empty = asked[self.level(t_ns, asked) <= needed]
@@ -140,18 +136,17 @@ class Batteries:
             return np.full(len(devices), NEVER_NS), debt_j
         cut = cut_at_chargers(self._conditions, devices, t_ns, energy_j)
         costs, profile = self._fleet.costs, self._fleet.profile[devices][:, None]
-        seconds = np.diff(cut.t_ns, axis=1) * 1e-9
+        seconds = np.diff(cut.t_ns) * 1e-9
         # Idling is in the recorded level, or in the model, already.
-        own_j = np.maximum(np.diff(cut.energy_j, axis=1) - costs.idle_within_w[profile] * seconds, 0.0)
+        own_j = np.maximum(np.diff(cut.energy_j) - costs.idle_within_w[profile] * seconds, 0.0)
         owed_j = run_up(debt_j, own_j + self._idle_w(devices[:, None], cut.plugged) * seconds)
         many = np.repeat(devices, cut.t_ns.shape[1])
         base = self._base(cut.t_ns.ravel(), many).reshape(cut.t_ns.shape)
         # Where the level is unknown for a while, the battery is not said to end.
         left = np.nan_to_num(base, nan=np.inf) - owed_j / self._capacity_j(devices)[:, None]
-        ends_ns, end_ns = self._crossing(cut.t_ns, left), cut.t_ns[:, -1]
-        if not (ends_ns < end_ns).any():
-            return ends_ns, owed_j[:, -1]
-        return ends_ns, between(cut.t_ns, owed_j, np.minimum(ends_ns, end_ns)[:, None])[:, 0]
+        ends_ns = self._crossing(cut.t_ns, left)
+        last_ns = np.minimum(ends_ns, cut.t_ns[:, -1])
+        return ends_ns, between(cut.t_ns, owed_j, last_ns[:, None])[:, 0]
 
     def set_debts(self, devices: Ids, debt_j: Array, t_ns: Times, ran_out: NDArray[np.bool_]) -> None:
         """What each owes when it was done, each at its own time; and who ran out."""
@@ -180,9 +175,8 @@ class Batteries:
         row = np.arange(len(left))
         before = np.maximum(first - 1, 0)
         high, low = left[row, before] - self._floor, left[row, first] - self._floor
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(first > 0, high / (high - low), 0.0)
-        share = np.nan_to_num(share, nan=1.0)  # unknown until then: it ends when it is known to be empty
+        with np.errstate(all="ignore"):  # who is below from the first moment on, between itself and itself
+            share = np.nan_to_num(high / (high - low), nan=1.0)  # unknown before: it ends when it is known
         gap_ns = t_ns[row, first] - t_ns[row, before]
         return np.where(below.any(1), t_ns[row, before] + (share * gap_ns).astype(np.int64), NEVER_NS)
 
@@ -215,8 +209,7 @@ class Batteries:
             going = (until_ns < t_ns) & self._changes(ids)
             ids, now_ns = ids[going], until_ns[going]
         self._since_ns[devices] = t_ns
-        if len(changing):
-            self._look_ahead(changing)
+        self._look_ahead(changing)
 
     def _look_ahead(self, devices: Ids) -> None:
         """Note until when each surely has something left, so that check-in asks only about the others.
@@ -229,6 +222,6 @@ class Batteries:
         off_charger = np.zeros(len(devices), bool)
         with np.errstate(all="ignore"):  # no battery, a level that was never read, no idle power
             spare_j = (full - self._floor) * self._capacity_j(devices) - self._debt_j[devices]
-            lasts_ns = np.clip(spare_j / self._idle_w(devices, off_charger) * 1e9, 0.0, _FOR_EVER_NS)
+            lasts_ns = np.fmin(spare_j / self._idle_w(devices, off_charger) * 1e9, _FOR_EVER_NS)
             safe_ns = np.where(spare_j > 0, self._since_ns[devices] + lasts_ns.astype(np.int64), 0)
         self._safe_ns[devices] = np.where(self._has_battery[devices], safe_ns, NEVER_NS)

@@ -41,7 +41,7 @@ def cut_at_chargers(conditions: Conditions, devices: Ids, t_ns: Times, energy_j:
     cuts_ns = np.column_stack(changes)
     all_ns = np.concatenate([t_ns, cuts_ns], axis=1)
     all_j = np.concatenate([energy_j, between(t_ns, energy_j, cuts_ns)], axis=1)
-    order = np.argsort(all_ns, axis=1, kind="stable")
+    order = np.argsort(all_ns, kind="stable")
     all_ns, all_j = np.take_along_axis(all_ns, order, axis=1), np.take_along_axis(all_j, order, axis=1)
     so_far = (cuts_ns[:, None, :] <= all_ns[:, :-1, None]).sum(2)
     return StageSegments(all_ns, all_j, plugged[:, None] ^ (so_far % 2 == 1))

@@ -17,8 +17,8 @@ Array = NDArray[np.float64]
 
 NEVER_S = 1e9
 """Stands for a transfer that never ends: no round is that long, and its nanoseconds are still integers."""
-PAUSES_S = tuple(2.0**i for i in range(26))
-"""Before each further try of a transfer that stalls: doubled each time, over a year in all."""
+LONGEST_PAUSE_S = 2.0**25
+"""Before the last try of a transfer that stalls: a second at first, doubled each time, over a year in all."""
 
 
 class TransferSource(StrEnum):
@@ -127,12 +127,10 @@ class Network:
         bps = recorded(t_ns, devices)
         if bps is None:
             return None
-        stalled_s = np.zeros(len(devices))
-        for pause_s in PAUSES_S:
-            still = np.flatnonzero(bps == 0)
-            if not len(still):
-                break
+        stalled_s, pause_s = np.zeros(len(devices)), 1.0
+        while pause_s <= LONGEST_PAUSE_S and (still := np.flatnonzero(bps == 0)).size:
             stalled_s[still] += pause_s
+            pause_s *= 2
             bps[still] = recorded(t_ns[still] + (stalled_s[still] * 1e9).astype(np.int64), devices[still])
         stalled_s[bps == 0] = NEVER_S
         return bps, stalled_s

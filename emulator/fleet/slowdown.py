@@ -84,28 +84,27 @@ def compute(
     column = np.arange(len(row)) - found.offset[row]
     slowdown, factor = curves.at(work.profile[row], found.cpu)
 
-    def table(values: NDArray[np.generic], rest: object) -> NDArray[np.generic]:
-        filled = np.full((len(count), int(count.max(initial=1))), rest, values.dtype)
+    def table(values: NDArray[np.generic]) -> NDArray[np.generic]:
+        filled = np.zeros((len(count), int(count.max())), values.dtype)
         filled[row, column] = values
         return filled
 
     # Row by row, so that nobody's result depends on who else is asked about.
-    possible_s = np.cumsum(table((found.end_ns - found.start_ns) * 1e-9 / slowdown, 0.0), axis=1)
+    possible_s = np.cumsum(table((found.end_ns - found.start_ns) * 1e-9 / slowdown), axis=1)
     # Who starts at its limit does nothing; its window is a nanosecond only because windows have a length.
     target_s = np.where(start_ns < limit_ns, work.duration_s, 0.0)[:, None]
     done_s = np.minimum(possible_s, target_s)
-    step_s = np.diff(done_s, axis=1, prepend=0.0)
-    begin_ns = table(found.start_ns, np.iinfo(np.int64).max)
-    spent_ns = np.ceil(step_s * table(slowdown, 1.0) * 1e9).astype(np.int64)
+    step_s = np.diff(done_s, prepend=0.0)
+    slowed_s = step_s * table(slowdown)
+    ends_ns = table(found.start_ns) + np.ceil(slowed_s * 1e9).astype(np.int64)
     # Beyond the end of the work (or of the window) every moment is that end.
-    t_ns = np.maximum.accumulate(np.where(step_s > 0, begin_ns + spent_ns, start_ns[:, None]), axis=1)
+    t_ns = np.maximum.accumulate(np.where(step_s > 0, ends_ns, start_ns[:, None]), axis=1)
     done = done_s[:, -1] >= work.duration_s * (1.0 - 1e-12)
     t_ns[~done, -1] = np.minimum(window_ns, limit_ns)[~done]
     with np.errstate(invalid="ignore", divide="ignore"):
         own_w = np.where(work.duration_s > 0, work.energy_j / work.duration_s - work.base_w, 0.0)
-    energy_j = np.cumsum(step_s * table(factor, 0.0), axis=1) * own_w[:, None]
-    if work.base_w.any():
-        energy_j += np.cumsum(step_s * table(slowdown, 0.0), axis=1) * work.base_w[:, None]
+    energy_j = np.cumsum(step_s * table(factor), axis=1) * own_w[:, None]
+    energy_j += np.cumsum(slowed_s, axis=1) * work.base_w[:, None]
     return Progress(t_ns, energy_j, done & (t_ns[:, -1] <= limit_ns))
 
 

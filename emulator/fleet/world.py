@@ -51,10 +51,8 @@ class World:
         """Who may train now, and who may not only because training has drained the battery."""
         eligible = self.conditions.eligible(now_ns)
         eligible[self.batteries.switched_off(now_ns, eligible)] = False
-        barred = np.empty(0, np.int64)
-        if self.conditions.asks_level:
-            drained = self.batteries.indebted(eligible)
-            level = self.batteries.level(now_ns, drained)
-            barred = drained[~self.conditions.eligible_at_level(now_ns, drained, level)]
-            eligible[barred] = False
+        drained = self.batteries.indebted(eligible & self.conditions.asks_level)
+        level = self.batteries.level(now_ns, drained)
+        barred = drained[~self.conditions.eligible_at_level(now_ns, drained, level)]
+        eligible[barred] = False
         return eligible, barred

@@ -93,6 +93,7 @@ class Engine:
         self._truth = Truth(world, selector.needs, label_histogram)
         self._truth.register(self.reported)
         self._profiled = selector.profiling is Profiling.NONE
+        self._asked: set[str] = set()
         self.round = 0
         self.clock_ns = 0
         self.eligible = 0
@@ -199,6 +200,7 @@ class Engine:
             "check_ins": self._truth.check_ins.copy(),
             "batteries": self.world.batteries.state_dict(),
             "selector": self.selector.state_dict(),
+            "planned_by_rounds": bool(self._asked),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -211,6 +213,8 @@ class Engine:
         self._truth.check_ins[...] = state["check_ins"]
         self.world.batteries.load_state_dict(state["batteries"])
         self.selector.load_state_dict(state["selector"])
+        if state.get("planned_by_rounds", True):
+            self._asked.add("rounds")
 
     def _view(self, number: int, now_ns: int, eligible: NDArray[np.bool_]) -> ServerView:
         budgets = self.reward_rules.budgets
@@ -223,6 +227,7 @@ class Engine:
             local_epochs=self.rules.local_epochs,
             time_budget_s=budgets.time_s,
             energy_budget_j=budgets.energy_j,
+            asked=self._asked,
         ).restricted(self.selector.needs)
 
     def _probe(self, opened: OpenRound) -> None:
@@ -280,7 +285,7 @@ class Engine:
         chosen[work.places] = True
         probed = opened.probed is not None
         costs = round_costs(timeline.cost, chosen, (work.end_ns - opened.now_ns) * 1e-9, probed=probed)
-        gain = self.score.accuracy - before
+        gain = self.reward_rules.metric.gain(before, self.score.accuracy)
         judged = costs[self.reward_rules.accounting]
         outcome = RoundOutcome(
             round=opened.number,

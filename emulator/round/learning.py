@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from emulator.round.rules import Aggregation
+from emulator.round.rules import Aggregate, Aggregation
 from emulator.round.view import Ids
 from emulator.training.base import LocalResults, Trainer
+from joulefleet.errors import ConfigError
 
 Array = NDArray[np.float64]
 
@@ -62,14 +63,29 @@ class RoundLearning:
             self.loss_rms[places] = np.where(results.finite, results.loss_rms, np.nan)
         return results.finite
 
-    def aggregate(self, places: Ids, sizes: Ids, how: Aggregation) -> NDArray[np.float32]:
+    def aggregate(self, places: Ids, sizes: Ids, how: Aggregation | Aggregate) -> NDArray[np.float32]:
         """The new global model; the old one if nobody has data."""
+        if not isinstance(how, Aggregation):
+            return self._combined(places[sizes > 0], sizes[sizes > 0], how)
         counted = sizes if how is Aggregation.BY_SIZE else (sizes > 0).astype(np.int64)
         with_data = counted > 0
         if not with_data.any():
             return self._weights
         places, counted = places[with_data], counted[with_data]
         return self._trainer.aggregate(self._devices[places], counted / counted.sum())
+
+    def _combined(self, places: Ids, sizes: Ids, how: Aggregate) -> NDArray[np.float32]:
+        if not len(places):
+            return self._weights
+        rows = self._trainer.weights(self._devices[places])
+        found = np.asarray(how(rows, sizes, self._weights.copy()))
+        if found.shape != self._weights.shape or found.dtype.kind != "f" or not np.isfinite(found).all():
+            raise ConfigError(
+                f"the aggregation {getattr(how, '__name__', how)!r} gave {found.dtype} of shape {found.shape}"
+                f"{', not all of it finite' if found.shape == self._weights.shape else ''}",
+                hint=f"one finite number per weight is needed: shape {self._weights.shape}",
+            )
+        return found.astype(np.float32)
 
     def rows(self, places: Ids) -> NDArray[np.float32]:
         """Uploaded weights, one row per participant; NaN for those who uploaded nothing."""

@@ -156,7 +156,9 @@ class RoundOutcome:
         reports: What they reported to the server.
         costs: R_T and R_E under every accounting.
         accuracy: Of the new global model on the server's validation split; NaN where it was not evaluated.
-        accuracy_gain: Against the model before, as a share; 0 for an empty round.
+            Where the task is judged by another metric, that.
+        accuracy_gain: Against the model before, as a share (`Metric.gain`), positive if it became better; 0
+            for an empty round.
         reward: Of the round under the scenario's accounting.
         global_weights: The new global model as a flat row, where a selector needs weights.
         known_costs: What is known of ``costs``, on a bench: lower bounds where somebody's is not known.

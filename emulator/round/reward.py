@@ -38,7 +38,8 @@ class Reward(Protocol):
         """The reward.
 
         Args:
-            gain: Change of the accuracy, in percentage points.
+            gain: Change of the accuracy, in percentage points. Of an error or a perplexity: by how many
+                percent of its value before it became less.
             cost: R_T and R_E.
             budgets: T, E and their exponents.
         """

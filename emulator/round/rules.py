@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from device_agents.workloads import ACCURACY, Metric
 from emulator.round.outcome import Accounting
 from emulator.round.reward import Budgets, Reward
 from joulefleet.errors import ConfigError
+from joulefleet.registry import Registry
 
 
 class Aggregation(StrEnum):
@@ -18,6 +23,34 @@ class Aggregation(StrEnum):
     """By training samples, as FedAvg does."""
     UNIFORM = "uniform"
     """All alike, as the appendix of the paper prints it; devices without data still count for nothing."""
+
+
+class Aggregate(Protocol):
+    """Makes a new global model out of updates, in any other way than by a weighted mean."""
+
+    def __call__(
+        self, weights: NDArray[np.float32], sizes: NDArray[np.int64], before: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """The new global weights.
+
+        Args:
+            weights: What the devices sent, one row each (parameters, then buffers), by their ids.
+            sizes: Training samples of each, none of them 0.
+            before: The global weights of before.
+        """
+
+
+AGGREGATIONS: Registry[Aggregation | Aggregate] = Registry(
+    what="aggregation",
+    group="joulefleet.aggregations",
+    builtin={
+        "by_size": (
+            "emulator.round.rules:Aggregation.BY_SIZE",
+            "Mean, weighted by training samples (FedAvg)",
+        ),
+        "uniform": ("emulator.round.rules:Aggregation.UNIFORM", "Mean of all who have data"),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +65,7 @@ class RoundRules:
         deadline_s: After so long a round is closed; ``None`` for never.
         probe_deadline_s: After so long probing is closed; ``None`` for never.
         over_commit: So many times K are told to train, and the round ends when K have finished.
-        aggregation: How updates are weighted.
+        aggregation: How updates are weighted, or what is done with them instead.
         batch_size: Samples per step.
         test_every: The test split is evaluated every so many rounds, and after the last; 0: only then.
     """
@@ -44,7 +77,7 @@ class RoundRules:
     deadline_s: float | None = None
     probe_deadline_s: float | None = None
     over_commit: float = 1.0
-    aggregation: Aggregation = Aggregation.BY_SIZE
+    aggregation: Aggregation | Aggregate = Aggregation.BY_SIZE
     batch_size: int = 32
     test_every: int = 0
 
@@ -71,9 +104,11 @@ class RewardRules:
         budgets: T, E, alpha and beta.
         accounting: Which R_T and R_E count.
         split: Whose accuracy counts; ``test`` only to show what learning on it would do (A17).
+        metric: What is called accuracy here, where the task has another one.
     """
 
     reward: Reward
     budgets: Budgets
     accounting: Accounting = Accounting.HONEST
     split: Literal["validation", "test"] = "validation"
+    metric: Metric = ACCURACY

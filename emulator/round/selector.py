@@ -76,6 +76,7 @@ class Selector:
         profiling: What every device does once.
         needs: Names of the `ServerView` fields it reads beside ``eligible`` and ``data_size``.
         needs_weights: Whether outcomes must carry the uploaded and the global weights.
+        needs_accuracy: Whether it counts with an accuracy from 0 to 1, which not every task has.
         privileged: Uses what no server could know; such oracles are shown as such everywhere.
         surrogate: Stands in for a method whose description was not published; shown as such everywhere.
         most_devices: The largest fleet that it can serve; ``None`` for any.
@@ -94,6 +95,7 @@ class Selector:
     profiling: ClassVar[Profiling] = Profiling.NONE
     needs: ClassVar[frozenset[str]] = frozenset()
     needs_weights: ClassVar[bool] = False
+    needs_accuracy: ClassVar[bool] = False
     privileged: ClassVar[bool] = False
     surrogate: ClassVar[bool] = False
     most_devices: ClassVar[int | None] = None

@@ -20,7 +20,7 @@ Places = NDArray[np.int64]
 
 FATES = tuple(Fate)
 _CODE = {fate: code for code, fate in enumerate(FATES)}
-_UNDER_WAY = -1
+_UNDER_WAY = len(FATES)
 
 CHUNK = 1 << 14
 """Devices whose work is integrated at a time: bounds the memory of a round with the whole fleet."""

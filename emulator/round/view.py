@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -34,7 +34,7 @@ class ServerView:
 
     Attributes:
         round: Number of the round that is about to start, from 1 on.
-        rounds: How many are planned.
+        rounds: How many are planned. Who reads it plans by it: what it has played is no part of a longer run.
         now_ns: Virtual time.
         k: Devices wanted per round.
         local_epochs: l_ep, the probe epoch included.
@@ -64,6 +64,7 @@ class ServerView:
         true_epoch_j: What one local epoch would cost now.
         true_comm_s: What download and upload would take now.
         true_comm_j: What download and upload would cost now.
+        asked: ``rounds`` once that was read; the engine keeps it from view to view.
     """
 
     round: int
@@ -96,6 +97,7 @@ class ServerView:
     true_epoch_j: NDArray[np.float64]
     true_comm_s: NDArray[np.float64]
     true_comm_j: NDArray[np.float64]
+    asked: set[str] = field(default_factory=set, repr=False)
 
     def __len__(self) -> int:
         return len(self.data_size)
@@ -112,7 +114,7 @@ class ServerView:
 
     def changed(self, **values: Any) -> Self:
         """A copy with other values in some fields."""
-        return type(self)(**{field.name: self._plain(field.name) for field in fields(self)} | values)
+        return type(self)(**{one.name: self._plain(one.name) for one in fields(self)} | values)
 
     def _plain(self, name: str) -> Any:
         return object.__getattribute__(self, name)
@@ -121,11 +123,15 @@ class ServerView:
 
         def __getattribute__(self, name: str) -> Any:
             value = object.__getattribute__(self, name)
+            if name == "rounds":
+                object.__getattribute__(self, "asked").add(name)
             if name in VIEW_FIELDS and not any(value.strides):  # one NaN for all: hidden
                 warnings.warn(f"{name!r} is not in the selector's `needs`: it reads NaN", stacklevel=2)
             return value
 
 
-SCALARS = frozenset({"round", "rounds", "now_ns", "k", "local_epochs", "time_budget_s", "energy_budget_j"})
-VIEW_FIELDS = frozenset(field.name for field in fields(ServerView)) - SCALARS
+SCALARS = frozenset(
+    {"round", "rounds", "now_ns", "k", "local_epochs", "time_budget_s", "energy_budget_j", "asked"}
+)
+VIEW_FIELDS = frozenset(one.name for one in fields(ServerView)) - SCALARS
 """Names of everything that is reported per device: what ``needs`` is made of."""

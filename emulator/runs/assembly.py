@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,22 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from device_agents.workloads import Task
+from device_agents.workloads import ACCURACY, Metric, Task
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import Conditions
 from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.state import FleetState, fleet_from_profiles
 from emulator.fleet.world import World
+from emulator.own_code.files import code_of
 from emulator.round.budgets import budgets_by_rule
 from emulator.round.engine import Engine
 from emulator.round.reward import REWARDS, Budgets
-from emulator.round.rules import RewardRules, RoundRules
+from emulator.round.rules import AGGREGATIONS, RewardRules, RoundRules
 from emulator.round.selector import Selector
 from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
 from emulator.runs.learners import Learners, learners_of, model_bytes_of, task_of
 from emulator.scenario.model import FleetSection, Scenario
+from emulator.selectors.parts.options import made_with
 from emulator.selectors.registry import SELECTORS
-from emulator.training.base import OpenTrainer, Trainer
+from emulator.training.base import OpenTrainer
 from emulator.training.surrogate import SURROGATE
 from joulefleet.errors import ConfigError
 from joulefleet.records import canonical_json
@@ -64,6 +65,11 @@ def assemble(
         open_trainer: Where training happens; on this machine by default. Results do not depend on it.
         learners: Instead of the scenario's data and trainer: clients of another framework.
     """
+    if scenario.sweep is not None:
+        raise ConfigError(
+            f"scenario {scenario.name!r} is a sweep, and this takes one scenario",
+            hint="`joulefleet emulate` plays all of its variants; leave [sweep] out for one",
+        )
     task = task_of(scenario.task)
     chooser = make_selector(scenario) if selector is None else selector
     known = profiles_of(scenario.fleet, task) if profiles is None else profiles
@@ -88,6 +94,7 @@ def assemble(
     reward_rules = reward_rules_of(
         scenario,
         lambda: budgets_by_rule(world, rounds.k, rounds.local_epochs, 0, generator(seed, "budgets")),
+        learners.metric,
     )
     engine = Engine(
         world,
@@ -99,7 +106,7 @@ def assemble(
         classes=learners.classes,
         label_histogram=learners.label_histogram,
     )
-    check_learnable(chooser, learners.trainer, labels_known=learners.label_histogram is not None)
+    check_learnable(chooser, learners)
     facts = {
         "seed": seed,
         "selector": chooser.name,
@@ -113,7 +120,8 @@ def assemble(
         **_fleet_facts(fleet),
         "profiles_sha256": profiles_sha256(tuple(known)),
         **_trace_facts(scenario),
-        **({} if foreign else _accuracy_facts(scenario, chooser)),
+        **({} if foreign else accuracy_facts(scenario, chooser)),
+        **_code_facts(chooser),
         **learners.facts,
     }
     return Assembly(engine, facts)
@@ -122,26 +130,19 @@ def assemble(
 def make_selector(scenario: Scenario) -> Selector:
     """The selector that a scenario names, with its options."""
     section = scenario.selector
-    kind = SELECTORS.load(section.name)
-    # `object` takes no options, whatever its own signature says.
-    known = {} if kind.__init__ is object.__init__ else inspect.signature(kind).parameters
-    unknown = sorted(set(section.options) - set(known))
-    # A selector that passes further options on refuses unknown ones itself.
-    if unknown and all(option.kind is not option.VAR_KEYWORD for option in known.values()):
-        raise ConfigError(
-            f"selector {section.name!r} has no option {unknown[0]!r}",
-            hint=f"known: {', '.join(known) or 'none'}",
-        )
-    return kind(**section.options)
+    return made_with(section.name, SELECTORS.load(section.name), section.options)
 
 
 def rules_of(scenario: Scenario, task: Task) -> RoundRules:
     """The rules of a scenario."""
-    settings = scenario.protocol.model_dump(exclude={"candidates"})
-    return RoundRules(**settings, candidates=scenario.candidates, batch_size=task.batch_size)
+    settings = scenario.protocol.model_dump(exclude={"candidates", "aggregation"})
+    how = AGGREGATIONS.load(scenario.protocol.aggregation)
+    return RoundRules(**settings, aggregation=how, candidates=scenario.candidates, batch_size=task.batch_size)
 
 
-def reward_rules_of(scenario: Scenario, by_rule: Callable[[], tuple[float, float]]) -> RewardRules:
+def reward_rules_of(
+    scenario: Scenario, by_rule: Callable[[], tuple[float, float]], metric: Metric = ACCURACY
+) -> RewardRules:
     """How rounds are judged; ``by_rule`` gives T and E where the scenario does not."""
     section = scenario.reward
     time_s, energy_j = section.time_budget_s, section.energy_budget_j
@@ -150,7 +151,7 @@ def reward_rules_of(scenario: Scenario, by_rule: Callable[[], tuple[float, float
         time_s, energy_j = time_s or rule_s, energy_j or rule_j
     scale = section.budget_scale
     budgets = Budgets(scale * time_s, scale * energy_j, section.alpha, section.beta)
-    return RewardRules(REWARDS.load(section.function), budgets, scenario.accounting, section.split)
+    return RewardRules(REWARDS.load(section.function), budgets, scenario.accounting, section.split, metric)
 
 
 @lru_cache(maxsize=8)
@@ -167,11 +168,16 @@ def _plain(value: Any) -> Any:
         return type(value).__name__
 
 
-def _accuracy_facts(scenario: Scenario, selector: Selector) -> dict[str, Any]:
+def accuracy_facts(scenario: Scenario, selector: Selector) -> dict[str, Any]:
     """Whose accuracy a selector goes by, where it asks devices for one."""
     if "local_accuracy" not in selector.needs or scenario.trainer.kind == SURROGATE:
         return {}
     return {"local_accuracy": "held-out samples" if scenario.task.held_out else TRAINING_SAMPLES}
+
+
+def _code_facts(selector: Selector) -> dict[str, Any]:
+    code = code_of(selector.name)
+    return {} if code is None else {"selector_sha256": code.sha256}
 
 
 def _fleet_facts(fleet: FleetState) -> dict[str, Any]:
@@ -209,16 +215,27 @@ def check_recorded(fleet: FleetSection, conditions: Conditions) -> None:
         )
 
 
-def check_learnable(selector: Selector, trainer: Trainer, *, labels_known: bool) -> None:
+def check_learnable(selector: Selector, learners: Learners) -> None:
     """Refuse methods that would choose by what is not there, and so at random.
 
     Raises:
-        ConfigError: The selector needs labels that nobody knows, or weights where nothing is trained.
+        ConfigError: The selector needs labels that nobody knows, or weights where nothing is trained; or the
+            task has no classes, no accuracy or no loss per sample, and the selector goes by these.
     """
+    trainer = learners.trainer
     lacking = {
-        "labels": "label_histogram" in selector.needs and not labels_known,
+        "labels": "label_histogram" in selector.needs and learners.label_histogram is None,
         "weights": selector.needs_weights and trainer.implementation == SURROGATE,
     }
+    unfit = {
+        "classes, and this task has none": "bias_delta" in selector.needs and not learners.classes,
+        f"an accuracy, and this task is judged by {learners.metric.name}": selector.needs_accuracy
+        and not learners.metric.share,
+        "a loss per sample, and the task's loss gives one for the whole batch": "loss_rms" in selector.needs
+        and not learners.loss_rms,
+    }
+    for what in (name for name, does in unfit.items() if does):
+        raise ConfigError(f"selector {selector.name!r} goes by {what}", hint="take another selector")
     for what in (name for name, lacks in lacking.items() if lacks):
         raise ConfigError(
             f"selector {selector.name!r} chooses by the devices' {what}, "

@@ -77,6 +77,16 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     return state
 
 
+def forget_if_planned(folder: Path) -> None:
+    """Before more rounds are played: drop a checkpoint that rests on how many there were to be.
+
+    Some selectors plan by that number. Their run would have been another one from its first round on.
+    """
+    state = load_checkpoint(folder)
+    if state is not None and state.get("planned_by_rounds", True):  # what does not say may
+        (folder / FOLDER / FILE).unlink()
+
+
 def _plain(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     """JSON for a value, its arrays put aside."""
     if isinstance(value, np.ndarray):

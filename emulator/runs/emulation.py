@@ -14,8 +14,8 @@ from emulator.round.engine import Engine
 from emulator.round.outcome import RoundOutcome
 from emulator.round.selector import Selector
 from emulator.runs.assembly import assemble
-from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
-from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result
+from emulator.runs.checkpoint import forget_if_planned, load_checkpoint, save_checkpoint
+from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result, tested_as
 from emulator.runs.tables import RunLog, has_rounds
 from emulator.scenario.model import Scenario
 from emulator.training.base import OpenTrainer
@@ -27,7 +27,7 @@ from power import DeviceProfile
 OnRound = Callable[[RoundOutcome], None]
 CHECKPOINT_PERIOD_S = 1.0
 """Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
-NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy")
+NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy", "task", "metric", "selector_sha256")
 """Facts that earlier versions did not note: a run begun by one goes on as before."""
 _log = logging.getLogger(__name__)
 
@@ -38,14 +38,20 @@ def emulate(
     seed: int,
     *,
     folder: str = "",
+    swept: tuple[str, ...] = (),
     selector: Selector | None = None,
     profiles: Sequence[DeviceProfile] | None = None,
     open_trainer: OpenTrainer | None = None,
     on_round: OnRound = lambda _: None,
 ) -> Result:
-    """Run or continue one (selector, seed) in a folder of a run; the last arguments as in `assemble`."""
+    """Run or continue one (selector, seed) in a folder of a run; the last arguments as in `assemble`.
+
+    One that is finished goes on if its scenario now has more rounds.
+    """
     path = run.subfolder(folder)
     known = read_record(path / EMULATION_FILE, EmulationRecord) if (path / EMULATION_FILE).exists() else None
+    if known is not None:
+        _check_scenario(path, known, scenario, seed)
     # What ``auto`` became decides the bits of the result, and may differ between machines.
     exact = scenario if known is None else _with_trainer(scenario, str(known.facts["trainer"]))
     assembly = assemble(exact, seed, selector=selector, profiles=profiles, open_trainer=open_trainer)
@@ -53,9 +59,13 @@ def emulate(
     try:
         if known is not None:
             _check_facts(path, known.facts, assembly.facts)
-        record = known or EmulationRecord(scenario=scenario, seed=seed, facts=assembly.facts)
-        if known is None:
-            write_record(path / EMULATION_FILE, record)
+            if known.scenario != scenario:
+                forget_if_planned(path)
+        record = EmulationRecord(
+            scenario=scenario, seed=seed, facts=(known or assembly).facts, swept=swept or None
+        )
+        if record != known:  # new, or finished until now
+            write_record(path / EMULATION_FILE, record, replace=True)
         resume_after = None if known is None else _continue(engine, path)
         with _opened_log(run, engine, folder, resume_after) as log:
             ended_early = _play(engine, log, path, scenario.checkpoint_every, on_round)
@@ -65,12 +75,30 @@ def emulate(
     record = record.model_copy(
         update={
             "rounds": engine.round,
-            "test_accuracy": None if math.isnan(accuracy) else accuracy,
+            **tested_as(record.metric, accuracy),
             "ended_early": ended_early,
         }
     )
     write_record(path / EMULATION_FILE, record, replace=True)
     return Result(path, record)
+
+
+def _check_scenario(path: Path, known: EmulationRecord, scenario: Scenario, seed: int) -> None:
+    """Notice a stored scenario that is not the run's; only rounds may have been added."""
+    stored, now = known.scenario.model_dump(mode="json"), scenario.model_dump(mode="json")
+    if stored["protocol"]["rounds"] < now["protocol"]["rounds"]:
+        stored["protocol"]["rounds"] = now["protocol"]["rounds"]
+    changed = [
+        f"{part}.{key}" if isinstance(now[part], dict) else part
+        for part in now
+        for key in (now[part] if isinstance(now[part], dict) else [""])
+        if (stored[part] != now[part] if not key else stored[part].get(key) != now[part][key])
+    ]
+    if changed or known.seed != seed:
+        raise ConfigError(
+            f"{path / EMULATION_FILE}: is of another scenario than its run ({', '.join(changed) or 'seed'})",
+            hint="it was edited: put it back as it was, or remove the folder, and the emulation begins again",
+        )
 
 
 def _check_facts(path: Path, begun: dict[str, Any], now: dict[str, Any]) -> None:
@@ -110,6 +138,9 @@ def _continue(engine: Engine, path: Path) -> int:
 
 
 def _opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None) -> RunLog:
+    every = engine.rules.test_every
+    # What was the last round, and so was tested, may be one among others now.
+    untested = bool(resume_after) and not (every and engine.round % every == 0) and not engine.done
     return RunLog(
         run,
         engine.world.fleet.origin,
@@ -117,6 +148,8 @@ def _opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None)
         metrics=sorted(engine.selector.metrics()),
         folder=folder,
         resume_after=resume_after,
+        untested=untested,
+        metric=engine.reward_rules.metric.name,
     )
 
 

@@ -11,17 +11,20 @@ from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from device_agents.workloads import Task
+from device_agents.workloads import Task, build, count_task
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
 from emulator.scenario.model import FleetSection, TracesSection
 from joulefleet.errors import ConfigError
 from joulefleet.records import read_record, scratch_folder
 from joulefleet.seeds import stream_entropy
 from power import DeviceProfile, load_profile
+from power.reference import Family, TaskFacts
 from traces import FleetRecipe, TraceFleet, TraceSet, open_flat
 from traces.replay import DAY_NS, FLAT_FILE, FlatRecord, FlatTraces, flatten, parse_policy
 
 MIXED = "mixed"
+REFERENCE_SAMPLES = 600
+"""On a device, of a task that is not one of ours; costs are per sample, so it decides the last batch only."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +147,7 @@ def profiles_of(fleet: FleetSection, task: Task) -> list[DeviceProfile]:
     if fleet.profiles == "reference":
         from power import reference_fleet
 
-        return list(reference_fleet(task.name))
+        return list(reference_fleet(task.name if task.code is None else _counted(task)))
     found = [load_profile(path) for name in fleet.profiles for path in _files(Path(name))]
     fitting = [profile for profile in found if profile.model == task.model]
     if not fitting:
@@ -154,6 +157,30 @@ def profiles_of(fleet: FleetSection, task: Task) -> list[DeviceProfile]:
             hint=f"`joulefleet profile scale PROFILE --task {task.name}` estimates one from another model's",
         )
     return fitting
+
+
+def _counted(task: Task) -> TaskFacts:
+    """What the reference phones' costs are computed from, of a task that is not one of ours."""
+    from torch import nn
+
+    work, model = count_task(task), build(task)
+    layers = list(model.modules())
+    family: Family = "convolution"
+    if any(isinstance(layer, nn.RNNBase) for layer in layers):
+        family = "recurrent"
+    elif any(getattr(layer, "groups", 1) > 1 for layer in layers if isinstance(layer, nn.Conv2d)):
+        family = "depthwise"
+    return TaskFacts(
+        model=task.model,
+        dataset=task.data_set,
+        family=family,
+        samples=REFERENCE_SAMPLES,
+        batch_size=task.batch_size,
+        local_epochs=task.local_epochs,
+        flop_per_sample=max(1.0, work.training_flop),
+        parameters=work.parameters,
+        bytes=work.bytes,
+    )
 
 
 def _files(path: Path) -> list[Path]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from device_agents.workloads import Task, find_task
+from device_agents.workloads import ACCURACY, Metric, Task
 from emulator.data.model import DataSet, Split
 from emulator.data.partition import Holdings, make_partition
 from emulator.fleet.network import TransferSource
+from emulator.own_code.find import find_task
 from emulator.scenario.model import Scenario, TaskSection
 from emulator.training.base import OpenTrainer, Trainer
 from emulator.training.client_data import ClientData
@@ -30,6 +31,8 @@ class Learners:
         classes: Number of classes.
         label_histogram: True share of each class on each device; ``None`` if unknown or not asked for.
         facts: For the manifest.
+        metric: How good a model is.
+        loss_rms: Whether devices can tell how their samples' losses spread.
     """
 
     trainer: Trainer
@@ -37,14 +40,16 @@ class Learners:
     classes: int
     label_histogram: NDArray[np.float64] | None
     facts: dict[str, Any]
+    metric: Metric = ACCURACY
+    loss_rms: bool = True
 
 
 def task_of(section: TaskSection) -> Task:
     """The task with the scenario's own settings."""
     try:
         task = find_task(section.name)
-    except ValueError as error:
-        raise ConfigError(f"task.name: {error}") from error
+    except ConfigError as error:
+        raise ConfigError(f"task.name: {error.message}", hint=error.hint) from error
     changes = {
         name: value
         for name in ("batch_size", "learning_rate", "momentum")
@@ -53,8 +58,19 @@ def task_of(section: TaskSection) -> Task:
     return replace(task, **changes)
 
 
+def metric_of(scenario: Scenario) -> Metric:
+    """What a scenario's models are judged by; where nothing is trained, an accuracy by a formula."""
+    return ACCURACY if scenario.trainer.kind == SURROGATE else task_of(scenario.task).metric
+
+
 def learners_of(
-    scenario: Scenario, task: Task, seed: int, open_trainer: OpenTrainer | None = None, *, labels: bool = True
+    scenario: Scenario,
+    task: Task,
+    seed: int,
+    open_trainer: OpenTrainer | None = None,
+    *,
+    labels: bool = True,
+    download: bool = True,
 ) -> Learners:
     """The data of a scenario, shared out by the seed, and who trains on it; arguments as in `assemble`.
 
@@ -68,7 +84,7 @@ def learners_of(
     from emulator.training.choose import open_trainer as on_this_machine
     from emulator.training.choose import with_precision
 
-    data, partition = data_of(section, scenario.fleet.devices, seed)
+    data, partition = data_of(section, scenario.fleet.devices, seed, download=download)
     clients = ClientData(data, partition, seed, section.held_out)
     wanted = scenario.trainer
     real = (open_trainer or on_this_machine)(
@@ -77,21 +93,41 @@ def learners_of(
         implementation=with_precision(wanted.kind, wanted.precision),
         workers=wanted.workers,
     )
-    shares = _label_shares(data, partition) if labels else None
+    shares = _label_shares(data, partition) if labels and data.has_labels else None
     sizes = partition.sizes - np.round(section.held_out * partition.sizes).astype(np.int64)
     facts = {
         "data": {"name": data.name, "note": data.note, "sha256": data.sha256()},
         "partition": partition.manifest(),
         **({"trainer_note": note} if (note := getattr(real, "note", "")) else {}),
     }
-    return Learners(real, sizes, data.classes, shares, facts)
+    return Learners(
+        real,
+        sizes,
+        data.classes if data.has_labels else 0,
+        shares,
+        {**facts, **own_facts(task)},
+        task.metric,
+        task.per_sample_loss,
+    )
 
 
-def data_of(section: TaskSection, devices: int, seed: int) -> tuple[DataSet, Holdings]:
+def own_facts(task: Task) -> dict[str, Any]:
+    """What a run says of a task that is not one of ours, or is not judged by its accuracy."""
+    found: dict[str, Any] = {}
+    if task.code is not None:
+        found["task"] = {"name": task.name, "sha256": task.code.sha256, "loss": task.loss}
+    if task.metric != ACCURACY:
+        found["metric"] = asdict(task.metric)
+    return found
+
+
+def data_of(
+    section: TaskSection, devices: int, seed: int, *, download: bool = True
+) -> tuple[DataSet, Holdings]:
     """The data of a scenario as far as it uses them, and who has which."""
     from emulator.data.sources import load_data_set
 
-    loaded = load_data_set(section.data or task_of(section).data_set, seed=seed)
+    loaded = load_data_set(section.data or task_of(section).data_set, seed=seed, download=download)
     data = _cut(loaded, section, seed)
     return data, make_partition(section.partition, data.train, devices, seed, **section.options)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emulator.round.outcome import Accounting
-from emulator.runs.batch import INDEX, read_index, resuming
+from emulator.runs.opening import INDEX, read_index, resuming
 from emulator.runs.result import EmulationRecord, Result, run_of
 from emulator.runs.tables import KNOWN_COSTS, N_UNKNOWN
 from joulefleet.errors import DataQualityError
@@ -77,11 +77,16 @@ def checked_rounds(result: Result) -> pd.DataFrame:
     """The rounds of a finished emulation in their order, once its tables were found whole.
 
     A run that ended early was tested in the end, even if its last round was not: that accuracy stands there.
+    Whatever the task is judged by is called accuracy from here on; `EmulationRecord.metric` says what it is.
 
     Raises:
         DataQualityError: A column or row is missing, or a cost or accuracy is no number.
     """
     rounds, clients = result.rounds, result.clients
+    named = result.record.metric.name
+    rounds = rounds.rename(
+        columns={named: "accuracy", f"{named}_gain": "accuracy_gain", f"test_{named}": "test_accuracy"}
+    )
     for name, table in (("rounds", rounds), ("clients", clients)):
         missing = [column for column in COLUMNS[name] if column not in table]
         if missing:
@@ -89,8 +94,8 @@ def checked_rounds(result: Result) -> pd.DataFrame:
     rounds = rounds.sort_values("round").reset_index(drop=True)
     _check_count(result, rounds)
     record = result.record
-    if record.ended_early and record.test_accuracy is not None and np.isnan(rounds["test_accuracy"].iloc[-1]):
-        rounds.loc[rounds.index[-1], "test_accuracy"] = record.test_accuracy
+    if record.ended_early and record.tested is not None and np.isnan(rounds["test_accuracy"].iloc[-1]):
+        rounds.loc[rounds.index[-1], "test_accuracy"] = record.tested
     _check_numbers(result.path, record, rounds)
     _check_clients(result.path, rounds, clients)
     return rounds
@@ -118,7 +123,7 @@ def _check_numbers(path: Path, record: EmulationRecord, rounds: pd.DataFrame) ->
     tested |= number == record.rounds
     accuracy = rounds["test_accuracy"].to_numpy(float)
     # Where nothing could be tested, not even in the end, there are costs alone.
-    if record.test_accuracy is not None and not np.isfinite(accuracy[tested]).all():
+    if record.tested is not None and not np.isfinite(accuracy[tested]).all():
         wrong.append("test_accuracy")
     if wrong:
         raise DataQualityError(

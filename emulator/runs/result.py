@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from device_agents.workloads import ACCURACY, Metric
 from emulator.scenario.model import Scenario
+from emulator.scenario.settings import setting
+from emulator.scenario.sweep import method_label
+from emulator.selectors.neural.policy import POLICY_SUFFIX
+from joulefleet.errors import DataQualityError
 from joulefleet.records import StoredRecord, read_record
 from joulefleet.runstore import read_table
 from joulefleet.runstore.run import RUN_FILE
@@ -15,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EMULATION_FILE = "emulation.json"
+METRIC_FLAGS = ("higher_is_better", "share", "relative")
 
 
 class EmulationRecord(StoredRecord):
@@ -26,7 +34,11 @@ class EmulationRecord(StoredRecord):
         rounds: How many were played; ``None`` while it runs.
         test_accuracy: Of the last model.
         ended_early: Why not all rounds were played, if so.
+        swept: Keys of the scenario in which the variants of its run differ.
+        test_metric: Of the last model, where the task is judged by another metric; the facts name it.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"swept", "test_metric"})
 
     scenario: Scenario
     seed: int
@@ -34,11 +46,61 @@ class EmulationRecord(StoredRecord):
     rounds: int | None = None
     test_accuracy: float | None = None
     ended_early: str = ""
+    swept: tuple[str, ...] | None = None
+    test_metric: float | None = None
+
+    @property
+    def metric(self) -> Metric:
+        """What its models are judged by."""
+        named = self.facts.get("metric")
+        if named is None:
+            return ACCURACY
+        try:
+            name, flags = str(named["name"]), {flag: bool(named.get(flag)) for flag in METRIC_FLAGS}
+            if not name.isidentifier():
+                raise ValueError(name)
+            return Metric(name, **flags)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DataQualityError(f"its record names no metric, but {named!r:.40}") from error
+
+    @property
+    def tested(self) -> float | None:
+        """What the last model reached, by the metric of the task."""
+        return self.test_accuracy if self.metric == ACCURACY else self.test_metric
 
     @property
     def selector(self) -> str:
         """Who chose."""
         return str(self.facts["selector"])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the selector was given, be it the scenario's or an object of one's own.
+
+        Raises:
+            DataQualityError: The record holds something else there.
+        """
+        section = self.scenario.selector
+        # Runs from before options were noted: the scenario's are another selector's if an object played.
+        own = section.options if self.selector == section.name else {}
+        options = self.facts.get("selector_options", own)
+        if not isinstance(options, dict):
+            raise DataQualityError(f"its record has no options of a selector, but {options!r:.40}")
+        return options
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Keys in which the variants of its run differ, and their values here."""
+        return {key: setting(self.scenario, key) for key in self.swept or ()}
+
+    @property
+    def method(self) -> str:
+        """What it is called in tables: the selector, its options, and the settings that vary."""
+        options = dict(self.options)
+        if str(options.get("policy", "")).endswith(POLICY_SUFFIX):  # what is in it counts, not where it lies
+            digest = self.facts.get("policy_sha256")
+            options["policy"] = Path(str(options["policy"])).name + (f":{str(digest)[:8]}" if digest else "")
+        return method_label(self.selector, options, self.settings)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,37 +141,87 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BatchResult:
+class Results:
+    """Several emulations as tables. Every row says which it is of.
+
+    The columns ``method``, ``selector`` and ``seed`` come first, then one for each option that a selector was
+    given (``selector.options.mode``) and for each setting that was swept (``protocol.k``); empty where an
+    emulation has none. Tables are read when they are asked for.
+
+    Attributes:
+        results: One per emulation, in the order of the plan.
+        left_out: What is not in here, and why.
+    """
+
+    results: tuple[Result, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def emulations(self) -> pd.DataFrame:
+        """One row per emulation: what it is, how far it came, where it is."""
+        import pandas as pd
+
+        rows = [
+            {
+                "rounds": one.record.rounds,
+                "test_accuracy": one.record.test_accuracy,
+                "ended_early": one.record.ended_early,
+                "path": str(one.path),
+            }
+            for one in self.results
+        ]
+        return self._labelled([pd.DataFrame([row]) for row in rows])
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row per emulation and round."""
+        return self._labelled([one.rounds for one in self.results])
+
+    @property
+    def clients(self) -> pd.DataFrame:
+        """One row per emulation, round and participant."""
+        return self._labelled([one.clients for one in self.results])
+
+    def _labelled(self, frames: list[pd.DataFrame]) -> pd.DataFrame:
+        import pandas as pd
+
+        labels = [_labels(one.record) for one in self.results]
+        names = list(dict.fromkeys(name for one in labels for name in one))
+        parts = []
+        for frame, mine in zip(frames, labels, strict=True):
+            # As objects: an option may be a number here and a word there, and nothing is not NaN.
+            columns = {name: pd.Series([mine.get(name)] * len(frame), dtype=object) for name in names}
+            parts.append(pd.concat([pd.DataFrame(columns), frame], axis=1))
+        joined = pd.concat(parts, ignore_index=True)
+        return joined.astype({name: joined[name].infer_objects().dtype for name in names})
+
+
+def _labels(record: EmulationRecord) -> dict[str, Any]:
+    """What tells the rows of one emulation from those of another."""
+    options = {f"selector.options.{name}": value for name, value in sorted(record.options.items())}
+    found = {"method": record.method, "selector": record.selector, "seed": record.seed}
+    # What is no plain value (a list, a table) would be no key of a grouping.
+    plain = {
+        name: value if isinstance(value, str | int | float | None) else json.dumps(value)
+        for name, value in {**options, **record.settings}.items()
+    }
+    return found | plain
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchResult(Results):
     """What a run of several selectors and seeds found.
 
     Attributes:
         path: The run folder, which ``open_run``, ``compare``, ``report`` and ``--resume`` take.
-        results: One per selector and seed, in the order in which they ran.
     """
 
-    path: Path
-    results: tuple[Result, ...]
+    path: Path = Path()
 
-    @property
-    def rounds(self) -> pd.DataFrame:
-        """One row per selector, seed and round."""
-        return self._joined("rounds")
 
-    @property
-    def clients(self) -> pd.DataFrame:
-        """One row per selector, seed, round and participant."""
-        return self._joined("clients")
-
-    def _joined(self, name: str) -> pd.DataFrame:
-        import pandas as pd
-
-        frames = []
-        for one in self.results:
-            frame: pd.DataFrame = getattr(one, name)
-            frame.insert(0, "selector", one.record.selector)
-            frame.insert(1, "seed", one.record.seed)
-            frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
+def tested_as(metric: Metric, value: float) -> dict[str, float | None]:
+    """What the last model reached, as fields of a record; ``None`` if that is not known."""
+    return {"test_accuracy" if metric == ACCURACY else "test_metric": value if math.isfinite(value) else None}
 
 
 def run_of(folder: Path) -> Path | None:
@@ -122,6 +234,9 @@ def load_result(path: Path) -> Result:
     return Result(path, read_record(path / EMULATION_FILE, EmulationRecord))
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether an emulation has come to its end."""
-    return (folder / EMULATION_FILE).is_file() and load_result(folder).record.rounds is not None
+def is_finished(folder: Path, rounds: int = 0) -> bool:
+    """Whether an emulation has come to its end; with ``rounds`` to that of at least so many planned ones."""
+    if not (folder / EMULATION_FILE).is_file():
+        return False
+    record = load_result(folder).record
+    return record.rounds is not None and record.scenario.protocol.rounds >= rounds

@@ -37,8 +37,10 @@ KNOWN_COSTS = {
 """Costs of a round to the columns of what is known of them."""
 
 
-def rounds_schema(metrics: Sequence[str], *, on_bench: bool = False) -> pa.Schema:
+def rounds_schema(metrics: Sequence[str], *, metric: str = "accuracy", on_bench: bool = False) -> pa.Schema:
     """One row per round; round 0 is what a method does once before the first.
+
+    Where a task is not judged by its accuracy, ``metric`` says by what, and the three columns have that name.
 
     On a bench the cost of a participant may be unknown. Then those of the round are null, ``n_unknown`` says
     of how many, and what is known of them, a lower bound, has columns of its own.
@@ -59,10 +61,10 @@ def rounds_schema(metrics: Sequence[str], *, on_bench: bool = False) -> pa.Schem
             ("wait_j", pa.float64()),
             ("energy_j", pa.float64()),
             ("loss", pa.float64()),
-            ("accuracy", pa.float64()),
-            ("accuracy_gain", pa.float64()),
+            (metric, pa.float64()),
+            (f"{metric}_gain", pa.float64()),
             ("reward", pa.float64()),
-            ("test_accuracy", pa.float64()),
+            (f"test_{metric}", pa.float64()),
             ("cost_origin", pa.string()),
             ("training", pa.string()),
             *((name, pa.int32() if name == N_UNKNOWN else pa.float64()) for name in bounds),
@@ -106,6 +108,8 @@ class RunLog:
         folder: Inside the run.
         resume_after: Keep the rounds up to this one and go on; ``None`` for a new log.
         on_bench: Whether costs may be unknown.
+        untested: Whether the last round that is kept was tested only because it was the last one then.
+        metric: What the task is judged by.
     """
 
     def __init__(
@@ -118,22 +122,25 @@ class RunLog:
         folder: str = "",
         resume_after: int | None = None,
         on_bench: bool = False,
+        untested: bool = False,
+        metric: str = "accuracy",
     ) -> None:
         begun_before = resume_after is not None and not _has_bounds(run.subfolder(folder))
         self._on_bench = on_bench = on_bench and not begun_before
         self._origin = origin
         self._training = training
         self._metrics = tuple(metrics)
+        self._metric = metric
         self._stack = ExitStack()
         schemas = {
             "clients": clients_schema(),
-            "rounds": rounds_schema(self._metrics, on_bench=on_bench),
+            "rounds": rounds_schema(self._metrics, metric=metric, on_bench=on_bench),
             "overhead": overhead_schema(),
         }
         self._tables: dict[str, TableWriter] = {}
         for name, schema in schemas.items():
             if resume_after is not None:
-                cut_table(run.subfolder(folder), name, schema, resume_after)
+                cut_table(run.subfolder(folder), name, schema, resume_after, untested=untested)
             table = run.table(name, schema, folder=folder, resume=resume_after is not None)
             self._tables[name] = self._stack.enter_context(table)
 
@@ -163,11 +170,11 @@ class RunLog:
         self._tables["clients"].append(_client_rows(outcome))
         self._tables["rounds"].append(
             {
-                **_round_row(outcome),
+                **_round_row(outcome, self._metric),
                 **(_bounds(outcome) if self._on_bench else {}),
                 "eligible": [eligible],
                 "loss": [loss],
-                "test_accuracy": [test_accuracy],
+                f"test_{self._metric}": [test_accuracy],
                 "cost_origin": [(origin or self._origin).value],
                 "training": [self._training],
                 **{METRIC_PREFIX + name: [float(metrics.get(name, np.nan))] for name in self._metrics},
@@ -207,7 +214,7 @@ def _client_rows(outcome: RoundOutcome) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(v) for v in columns.values()], schema=clients_schema())
 
 
-def _round_row(outcome: RoundOutcome) -> dict[str, list[Any]]:
+def _round_row(outcome: RoundOutcome, metric: str) -> dict[str, list[Any]]:
     known = outcome.known_costs or outcome.costs
     honest_ns = round(known[Accounting.HONEST].time_s * 1e9)
     return {
@@ -222,8 +229,8 @@ def _round_row(outcome: RoundOutcome) -> dict[str, list[Any]]:
         **{f"energy_j_{a.value}": [_or_null(outcome.costs[a].energy_j)] for a in Accounting},
         "wait_j": [_or_null(float(outcome.cost.wait_j.sum()))],
         "energy_j": [_or_null(outcome.energy_j)],
-        "accuracy": [outcome.accuracy],
-        "accuracy_gain": [outcome.accuracy_gain],
+        metric: [outcome.accuracy],
+        f"{metric}_gain": [outcome.accuracy_gain],
         "reward": [_or_null(outcome.reward)],
     }
 
@@ -263,7 +270,7 @@ def has_rounds(folder: Path, last_round: int) -> bool:
     )
 
 
-def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int) -> None:
+def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, untested: bool = False) -> None:
     """Make a table a stream of one batch per round again, up to and with ``last_round``."""
     stream = folder / (name + STREAM_SUFFIX)
     parquet = folder / (name + PARQUET_SUFFIX)
@@ -278,7 +285,11 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int) -> No
             starts = np.flatnonzero(np.diff(rounds, prepend=rounds[:1] - 1))
             for begin, end in zip(starts, [*starts[1:], len(rounds)], strict=True):
                 if rounds[begin] <= last_round:
-                    file.write(batch.slice(int(begin), int(end - begin)).serialize())
+                    part = batch.slice(int(begin), int(end - begin))
+                    if untested and name == "rounds" and rounds[begin] == last_round:
+                        place = part.schema.get_field_index("test_accuracy")
+                        part = part.set_column(place, part.schema.field(place), [math.nan])
+                    file.write(part.serialize())
         file.flush()
         os.fsync(file.fileno())
     publish(temporary, stream, replace=True)

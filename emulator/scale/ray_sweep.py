@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.runs.batch import EmulationPlan, P, PlannedEmulation
+from device_agents.workloads import OwnCode
+from emulator.own_code.files import given_code, use_files
 from emulator.runs.emulation import emulate
+from emulator.runs.planning import EmulationPlan, P, PlannedEmulation
 from emulator.runs.result import EMULATION_FILE, Result, is_finished, load_result
 from joulefleet.errors import JoulefleetError
 from joulefleet.records import scratch_folder, write_atomic
@@ -45,13 +47,14 @@ def play_sweep(
     """
     import ray
 
-    task = ray.remote(num_cpus=1, max_retries=RETRIES)(_emulated)
+    task: Any = ray.remote(num_cpus=1, max_retries=RETRIES)(_emulated)
+    own_code = tuple(given_code().files.values())
     under_way: dict[Any, tuple[Run, P]] = {}
     for run, index in sweep:
         for planned in unfinished(run, index):
             folder = run.subfolder(planned.folder)
             before = _files(folder) if (folder / EMULATION_FILE).exists() else {}
-            reference = task.remote(index.scenario_of(planned), planned, before)
+            reference = task.remote(index.scenario_of(planned), planned, before, own_code)
             under_way[reference] = run, planned
     total = len(under_way)
     try:
@@ -68,13 +71,23 @@ def play_sweep(
 
 def unfinished(run: Run, index: EmulationPlan[P]) -> list[P]:
     """What a plan still has to do."""
-    return [planned for planned in index.planned if not is_finished(run.path / planned.folder)]
+    return [
+        planned
+        for planned in index.planned
+        if not is_finished(run.path / planned.folder, index.scenario_of(planned).protocol.rounds)
+    ]
 
 
-def _emulated(scenario: Scenario, planned: PlannedEmulation, before: Mapping[str, bytes]) -> Files:
+def _emulated(
+    scenario: Scenario,
+    planned: PlannedEmulation,
+    before: Mapping[str, bytes],
+    own_code: Sequence[OwnCode] = (),
+) -> Files:
     """One emulation, from what there is of it to its end, somewhere on the cluster."""
     from emulator.training.choose import open_trainer
 
+    use_files(own_code)
     with (
         scratch_folder() as root,
         RunStore(root).create(scenario.name, kind="emulation", fingerprint="") as run,
@@ -82,7 +95,8 @@ def _emulated(scenario: Scenario, planned: PlannedEmulation, before: Mapping[str
         folder = run.subfolder(planned.folder)
         _store(folder, before)
         alone = partial(_with_one_worker, open_trainer)
-        emulate(run, scenario, planned.seed, folder=planned.folder, open_trainer=alone)
+        swept = tuple(planned.settings or ())
+        emulate(run, scenario, planned.seed, folder=planned.folder, swept=swept, open_trainer=alone)
         return _files(folder)
 
 

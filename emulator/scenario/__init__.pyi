@@ -1,4 +1,5 @@
-from emulator.scenario.load import preset_summaries, preset_text, scenario_text
+from emulator.scenario.code import check_code, with_code
+from emulator.scenario.load import preset_names, preset_summaries, preset_text, scenario_text
 from emulator.scenario.model import (
     BatterySection,
     FleetSection,
@@ -9,9 +10,11 @@ from emulator.scenario.model import (
     TracesSection,
     TrainerSection,
 )
+from emulator.scenario.settings import selectors_in, settings_in
+from emulator.scenario.sweep import method_label
 
 __all__ = [
     "BatterySection", "FleetSection", "ProtocolSection", "RewardSection", "SelectorSection",
-    "TaskSection", "TracesSection", "TrainerSection", "preset_summaries", "preset_text",
-    "scenario_text",
+    "TaskSection", "TracesSection", "TrainerSection", "check_code", "method_label", "preset_names",
+    "preset_summaries", "preset_text", "scenario_text", "selectors_in", "settings_in", "with_code",
 ]  # fmt: skip

@@ -63,6 +63,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     """
     # Not at the top: the presets are also listed, where nothing is played.
     from emulator.scenario.model import Scenario
+    from emulator.scenario.sweep import typed_sweep
     from joulefleet.config import load_toml, parse_toml
 
     name = str(name_or_path)
@@ -74,10 +75,14 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         raise ConfigError(
             f"no scenario file and no preset called {name!r}", hint=f"presets: {', '.join(preset_names())}"
         )
-    return _found_from(path.parent.resolve(), load_toml(path, Scenario))
+    folder, scenario = path.parent.resolve(), load_toml(path, Scenario)
+    try:
+        return found_from(folder, typed_sweep(scenario, folder))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", hint=error.hint) from error
 
 
-def _found_from(folder: Path, scenario: Scenario) -> Scenario:
+def found_from(folder: Path, scenario: Scenario) -> Scenario:
     """With the files it names found from a folder, wherever it is played or resumed."""
     from emulator.selectors.neural.policy import POLICY_SUFFIX
 

@@ -6,14 +6,14 @@ silent those of the sister paper's published configuration (FedGCS, IJCAI 2024),
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting
-from emulator.round.rules import Aggregation
 from joulefleet.config import ClosedModel
+from joulefleet.provenance import Sha256
 from joulefleet.records import StoredRecord
 from power.profile import EnergyKind
 
@@ -96,7 +96,7 @@ class TaskSection(ClosedModel):
     """What is learned.
 
     Attributes:
-        name: A task (`device_agents.workloads.tasks`): the model, and the data it is made for.
+        name: A task (`joulefleet list tasks`): the model, and the data it is made for.
         data: Another data set of the same shape.
         partition: Who has which samples (`emulator.data.partition`).
         options: Of the partition.
@@ -128,6 +128,7 @@ class ProtocolSection(ClosedModel):
     """The rounds; see `emulator.round.rules.RoundRules`.
 
     Attributes:
+        aggregation: A registered one (`emulator.round.rules`).
         candidates: M, for methods that probe; ``all`` is the paper's reading, three times K the default (A3).
     """
 
@@ -138,7 +139,7 @@ class ProtocolSection(ClosedModel):
     deadline_s: Positive | None = None
     probe_deadline_s: Positive | None = None
     over_commit: float = Field(default=1.0, ge=1, le=10)
-    aggregation: Aggregation = Aggregation.BY_SIZE
+    aggregation: str = "by_size"
     test_every: int = Field(default=1, ge=0)
 
 
@@ -198,7 +199,13 @@ class Scenario(StoredRecord):
         accounting: Which R_T and R_E enter the reward; all are logged.
         energy: Which energy is charged.
         checkpoint_every: Rounds between checkpoints, which come at most once a second; 0 for none.
+        code: Hash of each file of the user's own that the run executes, by its name. The files are not in it:
+            whoever runs it again gives them (``--code``).
+        sweep: Variants: dotted keys of this file to lists of values, and ``selectors`` to a list of them.
+            `joulefleet emulate` runs every combination.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"code", "sweep"})
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(0,), min_length=1)
@@ -211,6 +218,8 @@ class Scenario(StoredRecord):
     selector: SelectorSection = SelectorSection()
     reward: RewardSection = RewardSection()
     trainer: TrainerSection = TrainerSection()
+    code: dict[str, Sha256] | None = None
+    sweep: dict[str, Any] | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -44,6 +44,7 @@ class AutoFl(Selector):
 
     name: ClassVar[str] = "autofl"
     family: ClassVar[Family] = Family.LEARNING
+    needs_accuracy: ClassVar[bool] = True
     paper: ClassVar[str] = "Kim and Wu, MICRO 2021, arXiv 2107.08147"
     deviations: ClassVar[str] = "selection only, no processor choice; one shared table; relative energies"
     needs: ClassVar[frozenset[str]] = frozenset({"capability_s", "epoch_s", "comm_s", "epoch_j", "comm_j"})

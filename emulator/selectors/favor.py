@@ -52,6 +52,7 @@ class Favor(Selector):
 
     name: ClassVar[str] = "favor"
     family: ClassVar[Family] = Family.LEARNING
+    needs_accuracy: ClassVar[bool] = True
     paper: ClassVar[str] = "Wang et al., INFOCOM 2020"
     deviations: ClassVar[str] = "learns online unless given a policy of this task; Adam; no output softmax"
     profiling: ClassVar[Profiling] = Profiling.UPDATE

@@ -67,6 +67,7 @@ class FedMarl(Selector):
 
     name: ClassVar[str] = "fedmarl"
     family: ClassVar[Family] = Family.LEARNING
+    needs_accuracy: ClassVar[bool] = True
     paper: ClassVar[str] = "Zhang et al., AAAI 2022"
     deviations: ClassVar[str] = (
         "U, weights and history are not published; topk keeps K, native its own number"

@@ -47,6 +47,7 @@ class TiFL(Selector):
 
     name: ClassVar[str] = "tifl"
     family: ClassVar[Family] = Family.HEURISTIC
+    needs_accuracy: ClassVar[bool] = True
     paper: ClassVar[str] = "Chai et al., HPDC 2020, arXiv 2001.09249"
     deviations: ClassVar[str] = (
         "equal credits; tier accuracy from last reports, of training samples where none are held out; "

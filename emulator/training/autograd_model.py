@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch import nn  # noqa: TID253
 
-from device_agents.workloads import MODELS, Generators, build, cross_entropy
+from device_agents.workloads import MODELS, Generators, build, loss_of, metric_sums
 from emulator.training.layout import Layout
 from emulator.training.local import LocalModel
 from emulator.training.single_pixel import Part, replace_single_pixels
@@ -44,7 +44,8 @@ class AutogradModel(LocalModel):
             self._model = build(task)
         self.layout = Layout.of(self._model)
         self._generators = Generators(self._model)
-        self._known = task.model in MODELS  # ours draw from nothing that has no seed
+        self._known = task.code is None and task.model in MODELS  # ours draw from nothing that has no seed
+        self._loss = loss_of(task)
         # Where it wins: a step of ShuffleNet v2, which has grouped convolutions, takes 1/1.3 of the CPU time;
         # one of ResNet-18 or VGG-16 takes 1.1 times as much.
         self._channels_last = any(isinstance(m, nn.Conv2d) and m.groups > 1 for m in self._model.modules())
@@ -102,7 +103,7 @@ class AutogradModel(LocalModel):
             piece = whole[place.span].view(place.shape)
             yield piece if part is None else piece[part]
 
-    def take(self, x: NDArray[Any], y: NDArray[np.int64]) -> None:
+    def take(self, x: NDArray[Any], y: NDArray[Any]) -> None:
         """See `LocalModel`."""
         self._x, self._y = self._tensor(x), torch.from_numpy(y)
 
@@ -114,7 +115,7 @@ class AutogradModel(LocalModel):
         start = 0
         if not self._known:
             first = indices[: sizes[0]]
-            self._check_repeats(self._x[first], draws(0))
+            self._check_repeats(self._x[first], self._y[first], draws(0))
         for number, size in enumerate(sizes):
             self._generators.seed(draws(number))
             batch = indices[start : start + size]
@@ -122,17 +123,19 @@ class AutogradModel(LocalModel):
             start += size
         return losses.numpy()
 
-    def score(self, x: NDArray[Any], y: NDArray[np.int64], entropy: int) -> tuple[NDArray[np.float32], int]:
+    def score(
+        self, x: NDArray[Any], y: NDArray[Any], entropy: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """See `LocalModel`."""
         self._model.eval()
         self._generators.seed(entropy)  # some draw in this mode, too
         labels = torch.from_numpy(y)
         with torch.inference_mode():
-            logits = self._model(self._tensor(x))
-            right = int((logits.argmax(1) == labels).sum())
-            return cross_entropy(logits, labels).numpy(), right
+            output = self._model(self._tensor(x))
+            losses = self._loss(output, labels)
+            return losses.numpy(), metric_sums(self.task, output, labels, losses).numpy()
 
-    def _check_repeats(self, x: Tensor, entropy: int) -> None:
+    def _check_repeats(self, x: Tensor, y: Tensor, entropy: int) -> None:
         """Once in the life of a process: the same step gives the same numbers, or nothing here could.
 
         Raises:
@@ -143,10 +146,10 @@ class AutogradModel(LocalModel):
         for _ in range(2):
             self._generators.seed(entropy)
             with torch.no_grad():
-                found.append(self._model(x))
+                found.append(self._loss(self._model(x), y).nan_to_num())
                 for buffer, before in zip(self._buffers, buffers, strict=True):
                     buffer.copy_(before)
-        if not torch.equal(found[0].nan_to_num(), found[1].nan_to_num()):
+        if not torch.equal(*found):
             raise ConfigError(
                 f"task {self.task.name!r}: its model gives other numbers for the same batch and seeds",
                 hint="draw from torch, numpy.random or random, or from a generator that is an attribute of "
@@ -157,8 +160,8 @@ class AutogradModel(LocalModel):
 
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
-            logits = self._model(x)
-        losses = cross_entropy(logits.float() if self._bfloat16 else logits, y)
+            output = self._model(x)
+        losses = self._loss(output.float() if self._bfloat16 else output, y)
         gradients = torch.autograd.grad(losses.mean(), self._parameters)
         with torch.no_grad():
             for number, gradient in enumerate(gradients):

@@ -40,7 +40,7 @@ class LocalResults:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A model on a split: mean loss and share of right answers."""
+    """A model on a split: mean loss and the task's metric, which is the accuracy where it tells classes."""
 
     loss: float
     accuracy: float
@@ -77,7 +77,7 @@ class Trainer(Protocol):
         """Mean loss of ``weights`` on the first batch of the epoch that each client would train next."""
 
     def accuracy_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Accuracy of ``weights`` on each client's own held-out samples (on all of them, where none are)."""
+        """Metric of ``weights`` on each client's own held-out samples (on all of them, where none are)."""
 
     def evaluate(self, weights: NDArray[np.float32], split: str) -> Score:
         """Score of ``weights`` on the server's ``validation`` split (rewards) or ``test`` (reports only)."""

@@ -16,7 +16,7 @@ import numpy as np
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch.func import functional_call, grad, vmap  # noqa: TID253
 
-from device_agents.workloads import Generators, batch_sizes, build, cross_entropy
+from device_agents.workloads import Generators, batch_sizes, build, loss_of, metric_sums
 from emulator.training.layout import Layout, Place
 from emulator.training.local import LocalResult
 from emulator.training.pool import one_thread
@@ -50,6 +50,7 @@ class BatchedTrainer(TableTrainer):
             self._model = build(task).to(device)
         super().__init__(task, Layout.of(self._model), clients)
         self._device = torch.device(device)
+        self._loss = loss_of(task)
         self._gradients = vmap(grad(self._mean_loss, has_aux=True))
 
     def run_training(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
@@ -179,16 +180,17 @@ class BatchedTrainer(TableTrainer):
     def _mean_loss(
         self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
     ) -> tuple[Tensor, Tensor]:
-        losses = cross_entropy(functional_call(self._model, (parameters, buffers), (x,)), y)
+        losses = self._loss(functional_call(self._model, (parameters, buffers), (x,)), y)
         return losses.mean(), losses
 
-    def _score(self, state: dict[str, Tensor], x: NDArray[Any], y: NDArray[np.int64]) -> Scored:
+    def _score(self, state: dict[str, Tensor], x: NDArray[Any], y: NDArray[Any]) -> Scored:
         if not len(y):
-            return Scored(0, 0.0, 0)
+            return Scored(0, 0.0)
         labels = torch.from_numpy(y).to(self._device)
-        logits = functional_call(self._model, state, (self._tensor(x),))
-        loss = float(cross_entropy(logits, labels).double().sum())
-        return Scored(len(y), loss, int((logits.argmax(1) == labels).sum()))
+        output = functional_call(self._model, state, (self._tensor(x),))
+        losses = self._loss(output, labels)
+        sums = metric_sums(self.task, output, labels, losses)
+        return Scored(len(y), float(losses.double().sum()), tuple(sums.tolist()))
 
     def _shard(self, job: TrainJob) -> tuple[Tensor, Tensor]:
         x, y = self.clients.training(job.client)

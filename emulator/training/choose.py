@@ -81,7 +81,12 @@ def _not_stacked(task: Task, clients: ClientData) -> str:
 
 
 def best_for(task: Task) -> str:
-    """Stacked on a GPU and for very small models, else one client at a time on each core."""
+    """Stacked on a GPU and for very small models, else one client at a time on each core.
+
+    A model of the user's own is not stacked unasked: it may do what has no stacked form.
+    """
+    if task.code is not None:
+        return "cpu"
     import torch
 
     from device_agents.workloads import Generators, build

@@ -35,11 +35,11 @@ class ClientData:
         if not 0 <= self.held_out < 1:
             raise ConfigError(f"held_out is a share from 0 to below 1, got {self.held_out}")
 
-    def training(self, client: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def training(self, client: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """What the client trains on, as the model takes it."""
         return self._samples(self._divided(client)[0])
 
-    def scored(self, client: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def scored(self, client: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """What the client's accuracy is measured on: what it holds out, or everything if that is nothing."""
         trained, held_out = self._divided(client)
         return self._samples(held_out if len(held_out) else trained)
@@ -73,5 +73,5 @@ class ClientData:
         order = generator(self.seed, "held out", int(client)).permutation(len(shard))
         return shard[np.sort(order[count:])], shard[np.sort(order[:count])]
 
-    def _samples(self, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def _samples(self, indices: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
         return self.data.inputs(self.data.train.x[indices]), self.data.train.y[indices]

@@ -10,7 +10,7 @@ import numpy as np
 
 from device_agents.workloads import Generators
 from emulator.training.heap import keep_freed_memory
-from emulator.training.local import LocalModel, LocalResult, run_epochs
+from emulator.training.local import LocalModel, LocalResult, blaming, run_epochs
 from emulator.training.pool import Pool, one_thread
 from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
 from joulefleet.errors import ConfigError
@@ -64,11 +64,12 @@ class CpuTrainer(TableTrainer):
 
     def _do(self, job: TrainJob | ScoreJob) -> LocalResult | Scored:
         """One job, in whatever process."""
-        if isinstance(job, TrainJob):
-            return self._train(job)
-        self._model.load(self.scored_weights(), None)
-        x, y = self.samples_of(job)
-        return Scored(len(y), *self._model.score_all(x, y, self.scoring_draws_of(job)))
+        with blaming(self.task.code):
+            if isinstance(job, TrainJob):
+                return self._train(job)
+            self._model.load(self.scored_weights(), None)
+            x, y = self.samples_of(job)
+            return Scored(len(y), *self._model.score_all(x, y, self.scoring_draws_of(job)))
 
     def _train(self, job: TrainJob) -> LocalResult:
         weights, velocity = self.state_of(job)

@@ -43,7 +43,9 @@ _WINDOWS = 4
 
 def fits(task: Task) -> bool:
     """Whether the task is the one this file computes."""
-    return task.model == "lenet5" and task.input_shape == _INPUT_SHAPE and not task.options
+    return (
+        task.code is None and task.model == "lenet5" and task.input_shape == _INPUT_SHAPE and not task.options
+    )
 
 
 class LeNet5Model(LocalModel):
@@ -92,7 +94,7 @@ class LeNet5Model(LocalModel):
         with torch.inference_mode():
             self._anchor.copy_(torch.from_numpy(weights))
 
-    def take(self, x: NDArray[Any], y: NDArray[np.int64]) -> None:
+    def take(self, x: NDArray[Any], y: NDArray[Any]) -> None:
         """See `LocalModel`."""
         with torch.inference_mode():
             self._x, self._y = self._columns(x), torch.from_numpy(y)
@@ -113,16 +115,18 @@ class LeNet5Model(LocalModel):
                 start += size
             return losses.numpy()
 
-    def score(self, x: NDArray[Any], y: NDArray[np.int64], entropy: int) -> tuple[NDArray[np.float32], int]:
+    def score(
+        self, x: NDArray[Any], y: NDArray[Any], entropy: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """See `LocalModel`."""
         with torch.inference_mode():
             labels = torch.from_numpy(y)
             # Always the same shape: tensors are kept for every batch size that occurs.
             columns = torch.nn.functional.pad(self._columns(x), (0, self.scoring_batch - len(y)))
             logits = self._forward(self._batch(self.scoring_batch), columns, 0)[:, : len(y)]
-            right = int((logits.argmax(0) == labels).sum())
+            right = (logits.argmax(0) == labels).sum().double().reshape(1)
             losses = -logits.log_softmax(0).gather(0, labels.unsqueeze(0)).squeeze(0)
-            return losses.numpy(), right
+            return losses.numpy(), right.numpy()
 
     def _columns(self, x: NDArray[Any]) -> Tensor:
         """Padded images, one column each."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from device_agents.workloads import batch_sizes
+from device_agents.workloads import OwnCode, batch_sizes, blame
+from joulefleet.errors import ConfigError, JoulefleetError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,6 +21,19 @@ if TYPE_CHECKING:
 
 Draws = Callable[[int], int]
 """Entropy of the random operations in each batch of an epoch, or of what is scored."""
+
+
+@contextmanager
+def blaming(code: OwnCode | None) -> Iterator[None]:
+    """What goes wrong in the user's own code as an error of ours that names its file and line."""
+    try:
+        yield
+    except JoulefleetError:
+        raise
+    except (Exception, SystemExit) as error:
+        if code is None:
+            raise
+        raise ConfigError(blame(code, error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +86,7 @@ class LocalModel(ABC):
         """Pull towards these weights in all following steps: the gradient gets ``mu (w - weights)``."""
 
     @abstractmethod
-    def take(self, x: NDArray[Any], y: NDArray[np.int64]) -> None:
+    def take(self, x: NDArray[Any], y: NDArray[Any]) -> None:
         """The shard that the following epochs run on."""
 
     @abstractmethod
@@ -79,24 +94,27 @@ class LocalModel(ABC):
         """Batches of these sizes in this order; each sample's loss before the step that used it."""
 
     @abstractmethod
-    def score(self, x: NDArray[Any], y: NDArray[np.int64], entropy: int) -> tuple[NDArray[np.float32], int]:
-        """Losses of some samples and the number of right answers, without training and without dropout."""
+    def score(
+        self, x: NDArray[Any], y: NDArray[Any], entropy: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Losses of some samples and what they add to the task's metric: no training, no dropout."""
 
-    def score_all(self, x: NDArray[Any], y: NDArray[np.int64], draws: Draws) -> tuple[float, int]:
-        """Sum of the losses and number of right answers over any number of samples."""
-        loss, right = 0.0, 0
+    def score_all(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> tuple[float, tuple[float, ...]]:
+        """Sum of the losses and sums of the metric over any number of samples."""
+        loss: float = 0.0
+        total: NDArray[np.float64] | None = None
         for batch, start in enumerate(range(0, len(y), self.scoring_batch)):
             stop = start + self.scoring_batch
-            losses, hits = self.score(x[start:stop], y[start:stop], draws(batch))
+            losses, sums = self.score(x[start:stop], y[start:stop], draws(batch))
             loss += float(losses.sum(dtype=np.float64))
-            right += hits
-        return loss, right
+            total = sums if total is None else total + sums
+        return loss, () if total is None else tuple(total.tolist())
 
 
 def run_epochs(
     model: LocalModel,
     x: NDArray[Any],
-    y: NDArray[np.int64],
+    y: NDArray[Any],
     orders: Callable[[int], NDArray[np.int64]],
     draws: Callable[[int], Draws],
     epochs: range,

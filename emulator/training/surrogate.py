@@ -31,7 +31,7 @@ class SurrogateTrainer:
 
     def __init__(self, data_size: NDArray[np.int64], classes: int, seed: int) -> None:
         self._share = data_size / max(1, int(data_size.sum()))
-        self._classes = classes
+        self._classes = max(2, classes)  # a task that predicts numbers has none to guess among
         self._factor = np.exp(generator(seed, "surrogate loss").normal(0.0, SPREAD, len(data_size)))
         self._weights = self.initial()
 

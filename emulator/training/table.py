@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from device_agents.workloads import initial_state
+from device_agents.workloads import initial_state, metric_value
 from emulator.training.base import LocalResults, Score, weighted_sum
+from emulator.training.local import blaming
 from emulator.training.rows import SharedRows, memory_bytes
 from joulefleet.errors import ConfigError
 from joulefleet.seeds import torch_seed
@@ -62,7 +63,7 @@ class Scored:
 
     samples: int
     loss_sum: float
-    right: int
+    metric_sums: tuple[float, ...] = ()
 
 
 class TableTrainer(ABC):
@@ -118,7 +119,8 @@ class TableTrainer(ABC):
     def train(self, clients: NDArray[np.int64], epochs: NDArray[np.int64]) -> LocalResults:
         """See `Trainer`."""
         jobs = self._jobs([int(client) for client in clients], [int(count) for count in epochs])
-        results = self.run_training(jobs)
+        with blaming(self.task.code):
+            results = self.run_training(jobs)
         self._done.update({job.client: job.epochs.stop for job in jobs})
         return LocalResults(
             loss=np.array([result.loss for result in results]),
@@ -157,7 +159,7 @@ class TableTrainer(ABC):
     def accuracy_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """See `Trainer`."""
         scored = self.score(weights, [ScoreJob("scored", int(client)) for client in clients])
-        return np.array([one.right / one.samples if one.samples else np.nan for one in scored])
+        return np.array([metric_value(self.task, one.samples, one.metric_sums) for one in scored])
 
     def evaluate(self, weights: NDArray[np.float32], split: str) -> Score:
         """See `Trainer`."""
@@ -168,9 +170,9 @@ class TableTrainer(ABC):
         samples = sum(one.samples for one in scored)
         if not samples:
             return Score(np.nan, np.nan)
-        return Score(
-            sum(one.loss_sum for one in scored) / samples, sum(one.right for one in scored) / samples
-        )
+        sums = tuple(map(sum, zip(*(one.metric_sums for one in scored if one.samples), strict=True)))
+        loss = sum(one.loss_sum for one in scored) / samples
+        return Score(loss, metric_value(self.task, samples, sums))
 
     def bias_of(self, weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """See `Trainer`."""
@@ -179,7 +181,8 @@ class TableTrainer(ABC):
     def score(self, weights: NDArray[np.float32], jobs: Sequence[ScoreJob]) -> list[Scored]:
         """Score weights on each job's samples."""
         self._put(_SCORED, weights)
-        return self.run_scoring(jobs)
+        with blaming(self.task.code):
+            return self.run_scoring(jobs)
 
     def restart(self, clients: Sequence[int]) -> None:
         """Have clients begin this round again, at its global weights."""
@@ -218,7 +221,7 @@ class TableTrainer(ABC):
         """Likewise of a scoring job: the same samples meet the same draws, whatever the weights."""
         return self.clients.scoring_draws(job.part, job.client, job.start)
 
-    def samples_of(self, job: ScoreJob) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def samples_of(self, job: ScoreJob) -> tuple[NDArray[Any], NDArray[Any]]:
         """What a scoring job is about."""
         if job.part == "batch":
             x, y = self.clients.training(job.client)

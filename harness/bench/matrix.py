@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.bench.plan import Plan, PlannedLoad
@@ -135,11 +135,11 @@ def _matches(job: BenchJob, wanted: str) -> bool:
     return fnmatch.fnmatchcase(job.name, wanted)
 
 
-def fingerprint(plan: Plan, inventory: Inventory) -> str:
+def fingerprint(plan: Plan, inventory: Inventory, code: Mapping[str, str] | None = None) -> str:
     """Hash of what decides the results: the plan, and of its devices all but how they are reached.
 
     An instrument that was unplugged may come back at another port, a phone at another address. What it is
-    (kind, serial number, channel, limits) must be the same.
+    (kind, serial number, channel, limits) must be the same. So must the user's own code, by its hashes.
     """
     devices = {}
     for name in plan_devices(plan, inventory):
@@ -147,5 +147,5 @@ def fingerprint(plan: Plan, inventory: Inventory) -> str:
         meter = inventory.meter_of(name)
         facts = device.model_dump(mode="json", exclude={*REACHED_BY, "meter", "shared_meter"})
         devices[name] = {**facts, "meter": meter and meter.model_dump(mode="json", exclude={"port"})}
-    content = {"plan": hashed_content(plan), "devices": devices}
+    content = {"plan": hashed_content(plan), "devices": devices, **({"code": dict(code)} if code else {})}
     return hashlib.sha256(canonical_json(content)).hexdigest()

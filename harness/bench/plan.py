@@ -261,7 +261,13 @@ def check_pair(model: str, backend: str) -> None:
     from device_agents.workloads import TASKS
 
     if model != "softmax" and model not in TASKS:
-        raise ValueError(f"models: no model {model!r}; {nearest(model, [*TASKS, 'softmax'])}")
+        from emulator.own_code import ALL_TASKS
+
+        if model not in (known := ALL_TASKS.entries()):
+            raise ValueError(
+                f"models: no model {model!r}; {nearest(model, [*known, 'softmax'])}; "
+                "one of your own is given with `--code FILE`"
+            )
     if (model == "softmax") != (backend == "numpy"):
         raise ValueError(
             f"backends: {backend!r} does not train {model!r}; numpy trains softmax and nothing else"

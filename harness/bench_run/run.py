@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from emulator.own_code import use_code
 from harness.bench.job.workload import Workloads
 from harness.bench.journal import JOURNAL, job_histories, tell
 from harness.bench.matrix import BenchJob, choose, expand, fingerprint
@@ -42,26 +43,33 @@ class BenchFiles(RunFiles):
 
     Attributes:
         jobs: All jobs of the plan.
+        own_code: The files of the user's own that it was given.
     """
 
     plan: Plan
     jobs: tuple[BenchJob, ...]
+    own_code: tuple[Path, ...] = ()
 
 
-def read_bench_files(plan_path: Path, inventory_path: Path) -> BenchFiles:
-    """Read and check a plan and its inventory; touches nothing else."""
+def read_bench_files(plan_path: Path, inventory_path: Path, code: Sequence[Path] = ()) -> BenchFiles:
+    """Read and check a plan, its inventory and the user's own code; touches nothing else."""
+    own = use_code(*code).files if code else {}
     plan, inventory = load_plan(plan_path), load_inventory(inventory_path)
     return BenchFiles(
         kind=KIND,
         name=plan.name,
         config=texts({PLAN_FILE: plan_path, INVENTORY_FILE: inventory_path}),
-        words=("bench", "run", str(plan_path), "--inventory", str(inventory_path)),
-        fingerprint=fingerprint(plan, inventory),
+        words=(
+            *("bench", "run", str(plan_path), "--inventory", str(inventory_path)),
+            *(word for path in code for word in ("--code", str(path))),
+        ),
+        fingerprint=fingerprint(plan, inventory, {name: one.sha256 for name, one in own.items()}),
         bench_plan=plan,
         inventory_path=inventory_path,
         inventory=inventory,
         plan=plan,
         jobs=expand(plan, inventory),
+        own_code=tuple(code),
     )
 
 

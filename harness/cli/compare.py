@@ -14,8 +14,8 @@ from harness.cli.frame import Command, Document, Output
 @click.argument(
     "runs", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
-@click.option("--target", type=click.FloatRange(0, 1),
-              help="Accuracy to reach; by default what FedAvg ends with.")  # fmt: skip
+@click.option("--target", type=float,
+              help="Accuracy (0 to 1), or error, to reach; by default what FedAvg ends with.")  # fmt: skip
 @click.option("--accounting", type=click.Choice(["honest", "selected_only", "free"]), default="honest",
               show_default=True, help="Whose probes count.")  # fmt: skip
 @click.option("--metric", "metrics", multiple=True, type=click.Choice(METRICS),

@@ -6,12 +6,16 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from dataclasses import asdict
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.frame import Callback, Command, Output, columns, root_option
+from harness.cli.own_code import code_option, given
+from harness.cli.terminal import echo
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
@@ -19,6 +23,10 @@ if TYPE_CHECKING:
     from emulator.runs import BatchEntry, BatchIndex
     from emulator.scale import Cluster
     from harness.demo.run import Advance
+
+
+LISTED = 20
+"""Variants that a dry run names."""
 
 
 def engine_options(command: Callback) -> Callback:
@@ -77,27 +85,32 @@ class Seeds(click.ParamType[tuple[int, ...]]):
 
 @click.command("emulate", cls=Command)
 @click.argument("scenario", required=False)
-@click.option(
-    "--selector",
-    "selectors",
-    metavar="A,B",
-    help="Instead of the scenario's own; with their default options.",
-)
+@click.option("--selector", "selectors", multiple=True, metavar="A,B:OPTION=VALUE",
+              help="Instead of the scenario's own; may be repeated, also with other options.")  # fmt: skip
+@click.option("--set", "settings", multiple=True, metavar="KEY=A,B",
+              help="Other values of a key of the scenario, such as protocol.k=5,10; may be repeated: every "
+              "combination is run.")  # fmt: skip
 @click.option("--seeds", type=Seeds(), metavar="0-9", help="Instead of the scenario's own.")
+@code_option
 @engine_options
 @click.option("--resume", "resumed", type=click.Path(path_type=Path, file_okay=False, exists=True),
               metavar="DIR", help="Continue a run that was interrupted.")  # fmt: skip
+@click.option("--more-rounds", type=click.IntRange(min=1), metavar="N",
+              help="With --resume: play N more rounds of a complete run.")  # fmt: skip
 @click.option("--accept-other-software", is_flag=True,
               help="With --resume: although code or packages have changed; comparisons say so.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and train nothing.")
 @root_option("Where the run goes.", Path("emulations"))
 def emulate(
     scenario: str | None,
-    selectors: str | None,
+    selectors: tuple[str, ...],
+    settings: tuple[str, ...],
     seeds: tuple[int, ...] | None,
+    code: tuple[Path, ...],
     engine: str,
     ray_address: str | None,
     resumed: Path | None,
+    more_rounds: int | None,
     accept_other_software: bool,
     dry_run: bool,
     root: Path,
@@ -109,19 +122,21 @@ def emulate(
     check_engine(engine, ray_address)
     if (scenario is None) == (resumed is None):
         raise click.UsageError("give a SCENARIO, or --resume DIR (which knows its own).")
+    if more_rounds and resumed is None:
+        raise click.UsageError("--more-rounds extends a complete run: name it with --resume DIR.")
     if resumed is not None:
-        if selectors or seeds or dry_run:
+        if selectors or settings or seeds or dry_run:
             raise click.UsageError("--resume continues what was started; it takes no other choice.")
-        return _continued(resumed, ray_cluster(engine, ray_address), accept_other_software)
+        given(code)
+        opened = ray_cluster(engine, ray_address)
+        return _continued(resumed, opened, accept_other_software, more_rounds or 0)
     from emulator import load_scenario
-    from emulator.runs import make_selector, plan, start
-    from emulator.scenario import scenario_text
+    from emulator.runs import check_selectors, plan, start
+    from emulator.scenario import scenario_text, selectors_in, settings_in, with_code
 
-    found = load_scenario(str(scenario))
-    names = [name.strip() for name in selectors.split(",")] if selectors else [found.selector.name]
-    index = plan(found, names, seeds or found.seeds)
-    for planned in index.planned:  # a misspelt name or option is found now, not after hours
-        make_selector(index.scenario_of(planned))
+    found = with_code(load_scenario(str(scenario)), given(code))
+    index = plan(found, selectors_in(selectors) if selectors else None, seeds, settings_in(settings))
+    check_selectors(index)
     if dry_run:
         return _dry_run(index)
     # The cluster first: if there is none, no run is left behind.
@@ -129,32 +144,42 @@ def emulate(
         return _played(run, index, cluster)
 
 
-def _continued(path: Path, opened: AbstractContextManager[Cluster | None], accept: bool) -> Output:
+def _continued(
+    path: Path, opened: AbstractContextManager[Cluster | None], accept: bool, more_rounds: int
+) -> Output:
     from emulator.runs import reopen
 
     with opened as cluster:
-        run, index = reopen(path, accept_other_software=accept)
+        run, index = reopen(path, accept_other_software=accept, more_rounds=more_rounds)
         with run:
             return _played(run, index, cluster)
 
 
 def _played(run: Any, index: BatchIndex, cluster: Cluster | None) -> Output:
-    from emulator.runs import play
+    from emulator.compare.titles import value_text
+    from emulator.runs import metric_of, play, resuming, stoppable, stopped
     from harness.cli.progress import progress
 
-    rounds = index.scenario.protocol.rounds
-    with progress("emulating", rounds * len(index.planned)) as advance:
+    rounds = {one.folder: index.scenario_of(one).protocol.rounds for one in index.planned}
+    before = dict(zip(rounds, accumulate(rounds.values(), initial=0), strict=False))
+    echo(f"{index.size}, {sum(rounds.values()):,} rounds", err=True)
+    echo(f"into {run.path}; should it stop, `{resuming(run.path, index)}` goes on", err=True)
+    with (
+        stoppable(stopped(run.path, index)),
+        progress("emulating", sum(rounds.values())) as advance,
+    ):
 
         def on_round(planned: BatchEntry, outcome: RoundOutcome) -> None:
-            done = index.planned.index(planned) * rounds + outcome.round
-            where = f"{planned.selector} seed {planned.seed} round {outcome.round}"
+            done = before[planned.folder] + outcome.round
+            where = f"{index.label(planned)} seed {planned.seed} round {outcome.round}"
             use = f"; {cluster.describe()}" if cluster else ""
-            advance(done, f"{where}, validation {outcome.accuracy:.1%}{use}")
+            reached = value_text(outcome.accuracy, metric_of(index.scenario_of(planned)))
+            advance(done, f"{where}, validation {reached}{use}")
 
         if cluster is None:
             results = play(run, index, on_round)
         else:
-            results = _played_on_ray(run, index, cluster, on_round, advance)
+            results = _played_on_ray(run, index, cluster, on_round, advance, rounds)
         use = None if cluster is None else cluster.use()
     summary = summarised(results)
     warnings = finishing_warnings(summary)
@@ -173,18 +198,21 @@ def _played_on_ray(
     cluster: Cluster,
     on_round: Callable[[BatchEntry, RoundOutcome], None],
     advance: Advance,
+    rounds: dict[str, int],
 ) -> list[Result]:
     """One emulation per processor where there are enough of them, else each one's clients spread over all."""
     from emulator.runs import play
     from emulator.scale import open_ray_trainer, play_sweep, unfinished
 
-    if len(unfinished(run, index)) < cluster.cpus():
+    left = {one.folder for one in unfinished(run, index)}
+    if len(left) < cluster.cpus():
         return play(run, index, on_round, open_ray_trainer)
+    played = sum(count for folder, count in rounds.items() if folder not in left)
 
     def on_done(planned: BatchEntry, done: int, total: int) -> None:
-        before = len(index.planned) - total
-        note = f"{planned.selector} seed {planned.seed} finished; {cluster.describe()}"
-        advance((before + done) * index.scenario.protocol.rounds, note)
+        nonlocal played
+        played += rounds[planned.folder]
+        advance(played, f"{index.label(planned)} seed {planned.seed} finished; {cluster.describe()}")
 
     (results,) = play_sweep([(run, index)], on_done)
     return results
@@ -207,12 +235,17 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
             {
                 "origin": Origin.EMULATED.value,
                 "folder": result.path.name,
+                "method": result.record.method,
                 "selector": result.record.selector,
+                "options": result.record.options,
+                "settings": result.record.settings,
                 "privileged": facts["privileged"],
                 "seed": result.record.seed,
                 "rounds": result.record.rounds,
                 "ended_early": result.record.ended_early,
                 "test_accuracy": result.record.test_accuracy,
+                "metric": asdict(result.record.metric),
+                "test_metric": result.record.tested,
                 "training": facts["trainer"],
                 "virtual_time_s": float(rounds["duration_ns"].sum()) * 1e-9,
                 "energy_j": energy_j,
@@ -230,22 +263,25 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
 
 def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
     """Means over the seeds of each selector, and what they rest on."""
+    from device_agents.workloads import Metric
+    from emulator.compare.titles import value_text
     from emulator.selectors import shown_name
 
+    metric = Metric(**summary[0]["metric"])
     right = (
-        *("seeds", "rounds", "finished", "test accuracy", "time (s)"),
+        *("seeds", "rounds", "finished", f"test {metric.name}", "time (s)"),
         *("energy (J)", "selected_only (J)", "waiting (J)", "reward"),
     )
     rows = []
-    for selector in dict.fromkeys(line["selector"] for line in summary):
-        lines = [line for line in summary if line["selector"] == selector]
-        accuracy = _mean([line["test_accuracy"] for line in lines])
+    for method in dict.fromkeys(line["method"] for line in summary):
+        lines = [line for line in summary if line["method"] == method]
+        tested = _mean([line["test_metric"] for line in lines])
         row = [
-            shown_name(selector),
+            shown_name(method),
             str(len(lines)),
             " to ".join(map(str, sorted({line["rounds"] for line in lines}))),
             _finished(lines),
-            "unknown" if accuracy is None else f"{accuracy:.1%}",
+            "unknown" if tested is None else value_text(tested, Metric(**lines[0]["metric"])),
             rounded(_mean([line["virtual_time_s"] for line in lines])),
             rounded(_mean([line["energy_j"]["honest"] for line in lines])),
             rounded(_mean([line["energy_j"]["selected_only"] for line in lines])),
@@ -273,8 +309,8 @@ def finishing_warnings(summary: list[dict[str, Any]]) -> list[str]:
 
     counts: dict[str, tuple[int, int]] = {}
     for line in summary:
-        finished, asked = counts.get(line["selector"], (0, 0))
-        counts[line["selector"]] = finished + line["finished"], asked + line["asked"]
+        finished, asked = counts.get(line["method"], (0, 0))
+        counts[line["method"]] = finished + line["finished"], asked + line["asked"]
     return warnings_of(counts)
 
 
@@ -285,8 +321,11 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
     made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
     unmeasured = sorted({what for line in summary for what in line["not_measured"]})
     early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
+    judged = summary[0]["metric"]
+    better = "" if judged["higher_is_better"] else " (less is better)"
     return [
-        "means   over seeds: final test accuracy, virtual time, energy with all probes (honest), and with",
+        f"means   over seeds: final test {judged['name']}{better}, virtual time,",
+        "        energy with all probes (honest), and with",
         "        those of the chosen devices only (selected_only), both without waiting for the choice;",
         "        finished: devices that sent the update they were asked for, of all seeds",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
@@ -301,34 +340,40 @@ def _mean(values: list[Any]) -> Any:
 
 
 def _dry_run(index: BatchIndex) -> Output:
-    from emulator.runs import assemble
+    from emulator.runs import look_ahead
 
     planned = index.planned[0]
     scenario = index.scenario_of(planned)
-    assembly = assemble(scenario, planned.seed)
-    engine = assembly.engine
-    engine.trainer.close()
-    eligible = int(engine.world.conditions.eligible(0).sum())
-    names = [f"{one.selector} seed {one.seed}" for one in index.planned]
+    ahead = look_ahead(scenario, planned.seed)
+    facts, protocol, origin = ahead.facts, scenario.protocol, ahead.facts["cost_origin"]
+    names = [f"{index.label(one)} seed {one.seed}" for one in index.planned]
     data = {
         "emulations": names,
         "scenario": scenario.model_dump(mode="json"),
-        "eligible_at_start": eligible,
-        "facts": assembly.facts,
+        "eligible_at_start": ahead.eligible,
+        "facts": facts,
+        "missing": ahead.missing or None,
     }
-
-    facts, protocol, origin = assembly.facts, scenario.protocol, assembly.facts["cost_origin"]
-    budgets, accuracy = facts["budgets"], facts.get("local_accuracy")
+    accuracy, limits = facts.get("local_accuracy"), "not known before the data are at hand"
+    if "budgets" in facts:
+        known = facts["budgets"]
+        limits = f"T = {known['time_s']:.4g} s, E = {known['energy_j']:.4g} J per round [{origin}]"
+        limits += f" for seed {planned.seed}"
     fleet = f"{scenario.fleet.devices:,} devices of {len(facts['profiles'])} profiles [{origin}]"
     rounds = f"{protocol.rounds} of {protocol.k} clients from {scenario.candidates} candidates"
     notes = [*facts["not_measured"], *([f"local accuracy of {accuracy}"] if accuracy else [])]
-    limits = f"T = {budgets['time_s']:.4g} s, E = {budgets['energy_j']:.4g} J per round [{origin}]"
+    variants = list(dict.fromkeys(index.label(one) for one in index.planned))
+    more = [f"            ... and {len(variants) - LISTED:,} more"] if len(variants) > LISTED else []
     lines = [
-        f"would run   {', '.join(names)}",
-        f"fleet       {fleet}, {facts['energy']} energy; {eligible:,} eligible at the start",
+        f"would run   {index.size}",
+        *(f"            {name}" for name in variants[:LISTED]),
+        *more,
+        *(["of the first:"] if len(variants) > 1 else []),
+        f"fleet       {fleet}, {facts['energy']} energy; {ahead.eligible:,} eligible at the start",
         f"rounds      {rounds}, {protocol.local_epochs} local epochs",
-        f"budgets     {limits} for seed {planned.seed}",
+        f"budgets     {limits}",
         f"training    {facts['trainer']}",
+        *([f"data        {ahead.missing} now"] if ahead.missing else []),
         *(f"note        {note}" for note in notes),
     ]
     return Output(data, lines)

@@ -9,6 +9,7 @@ import click
 
 from harness.cli.emulate import Seeds, check_engine, engine_options, ray_cluster
 from harness.cli.frame import Document, Group, Output, root_option
+from harness.cli.own_code import code_option, given
 from harness.cli.terminal import echo
 from joulefleet.printable import printable
 
@@ -62,6 +63,7 @@ def list_experiments() -> Output:
               help="Take equal scenarios with equal seeds from this run; may be repeated.")  # fmt: skip
 @click.option("--accept-other-software", is_flag=True,
               help="Resume or reuse although code or packages have changed; the tables say so.")  # fmt: skip
+@code_option
 @engine_options
 @click.option("--dry-run", is_flag=True, help="Show what would be run and how long it takes.")
 @root_option("Where the run goes.", ROOT)
@@ -73,17 +75,21 @@ def run_experiment(
     resumed: bool,
     reuse: tuple[str, ...],
     accept_other_software: bool,
+    code: tuple[Path, ...],
     engine: str,
     ray_address: str | None,
     dry_run: bool,
     root: Path,
 ) -> Output:
-    """Run experiment NAME (`joulefleet experiment list`) and write its tables and page."""
+    """Run experiment NAME (`joulefleet experiment list`) and write its tables and page.
+
+    A task given with --code takes the place of every scenario's, and selectors are played besides.
+    """
     from emulator.experiments import Preset, check_donors, plan_experiment, runner, take_over
     from joulefleet.runstore import find_run
 
     check_engine(engine, ray_address)
-    plan = plan_experiment(name, Preset(preset), seeds=seeds, only=variants)
+    plan = plan_experiment(name, Preset(preset), seeds=seeds, only=variants, given=given(code))
     if dry_run:
         runner.check_methods(plan)
         return _dry_run(plan)

@@ -134,6 +134,19 @@ def _curves(name: str, run: StoredRun, out: Path) -> list[dict[str, Any]]:
 _WRITERS = {"csv": _csv, "parquet": _parquet, "perfetto": _perfetto, "junit": _junit}
 
 
+@click.command("figures", cls=Command)
+@run_argument
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="A folder.")
+@click.option("--partial", is_flag=True, help="Of an unfinished experiment: go on without what is missing.")
+def figures(run: Path, out: Path, partial: bool) -> Output:
+    """Write every figure of RUN's page as SVG and PDF, for a paper."""
+    from harness.outputs import page_of
+    from harness.report.paper_figures import write_figures
+
+    written = write_figures(page_of(run, partial=partial), out)
+    return Output([str(path) for path in written], f"{len(written)} files in {out}")
+
+
 @click.command("report", cls=Command)
 @run_argument
 @click.option("--partial", is_flag=True, help="Of an unfinished experiment: go on without what is missing.")

@@ -27,6 +27,9 @@ from harness.cli.terminal import block, echo, forget_output
 from joulefleet.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, JoulefleetError
 from joulefleet.printable import PrintableFormatter, printable
 
+LARGEST_SHARE = 10.0
+"""Of what is said in percent: 1000 % is a typing error."""
+
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
@@ -119,6 +122,17 @@ def inventory_option(text: str = "File that lists the devices.") -> Callable[[Ca
     kind = click.Path(path_type=Path, dir_okay=False)
     default = Path("devices.toml")
     return click.option("--inventory", type=kind, default=default, show_default=True, help=text)
+
+
+def share(text: str) -> float:
+    """``5%`` or ``0.05``, as a type of options."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither 5% nor 0.05") from None
+    if not 0 <= value < LARGEST_SHARE:
+        raise click.BadParameter(f"{text!r} is no share from 0 to {LARGEST_SHARE:.0%}")
+    return value
 
 
 def _flag(names: list[str], text: str) -> click.Option:
@@ -220,7 +234,8 @@ def _describe(error: BaseException) -> tuple[str, str, str, int]:
     if isinstance(error, JoulefleetError):
         return name, error.message, error.hint, error.exit_code
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
-        return "Interrupted", "interrupted", "", EXIT_INTERRUPTED
+        where = "; ".join(getattr(error, "__notes__", ()))  # and how to go on, where there is a run
+        return "Interrupted", f"interrupted{': ' * bool(where)}{where}", "", EXIT_INTERRUPTED
     if isinstance(error, click.ClickException):
         place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "joulefleet"
         hint = f"`{place} --help`" if isinstance(error, click.UsageError) else ""

@@ -67,8 +67,9 @@ def scenarios(name: str | None) -> Output:
 def tasks() -> Output:
     """Tasks, a scenario's `task.name`: the model, and the data that it is made for."""
     from device_agents.workloads import TASKS
+    from emulator.own_code import ALL_TASKS
 
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         task.name: {
             "model": task.model,
             "data_set": task.data_set,
@@ -83,7 +84,15 @@ def tasks() -> Output:
         size = " x ".join(map(str, task.input_shape)) + (" tokens" if task.vocabulary else "")
         what = f"{task.model} on {task.data_set}: samples of {size} in {task.classes} classes"
         lines.append(f"{name:<26} {what}")
-    return Output(rows, [*lines, "`joulefleet list data` says where the data comes from"])
+    for name, entry in ALL_TASKS.entries().items():
+        if name not in TASKS:  # not run for a list
+            rows[name] = {"source": entry.source, "target": entry.target}
+            lines.append(f"{name:<26} {entry.target}  {_dim(entry.source, brackets=True)}")
+    notes = [
+        "`joulefleet list data` says where the data comes from",
+        "a task of your own is given with `--code FILE` (docs/learning.md)",
+    ]
+    return Output(rows, [*lines, *notes])
 
 
 @list_group.command("data")

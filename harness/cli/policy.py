@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Group, Output
+from harness.cli.own_code import code_option, given
 from harness.cli.terminal import echo
 from joulefleet.errors import ConfigError
 
@@ -43,6 +44,7 @@ def show(name: str | None) -> Output:
               help="The policy (.safetensors); never overwritten.")  # fmt: skip
 @click.option("--data", default="mnist", show_default=True, help="Data set to learn on.")
 @click.option("--task", default="mnist-lenet5", show_default=True, help="Model and settings.")
+@code_option
 @click.option("--experts", default="harmony_like,oort,fedmarl", show_default=True,
               help="Whom fedrank imitates.")  # fmt: skip
 @click.option("--fedmarl-policy", default=PACKAGED_FEDMARL, show_default=True,
@@ -59,6 +61,7 @@ def train(
     out: Path,
     data: str,
     task: str,
+    code: tuple[Path, ...],
     experts: str,
     fedmarl_policy: str,
     runs: int | None,
@@ -84,8 +87,12 @@ def train(
     from harness.cli.progress import progress
 
     names = tuple(name.strip() for name in experts.split(","))
-    given = {"data": data, "task": task, "runs": runs, "rounds": rounds, "samples": samples}
-    words = [f"--{name} {value}" for name, value in given.items() if value is not None]
+    own = given(code).tasks
+    if own:  # the one that was given, unless one of several is named
+        data = task = task if task in own else next(iter(own))
+    chosen = {"data": data, "task": task, "runs": runs, "rounds": rounds, "samples": samples}
+    words = [f"--{name} {value}" for name, value in chosen.items() if value is not None]
+    words += [f"--code {quote(str(path))}" for path in code]
     if kind == "fedrank":
         words += [f"--experts {','.join(names)}", f"--loss {loss}"]
         words += [] if fedmarl_policy == PACKAGED_FEDMARL else [f"--fedmarl-policy {quote(fedmarl_policy)}"]

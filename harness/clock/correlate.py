@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.ndimage import uniform_filter1d
-from scipy.signal import correlate
 from scipy.special import bdtrc
 
 from harness.clock.pattern import BurstRun, response
@@ -108,7 +107,7 @@ class Peak:
     @property
     def by_chance(self) -> float:
         """Probability of that many right edges if each were a toss: whatever the loads, however large."""
-        return float(bdtrc(self.right_edges - 1, self.edges, 0.5)) if self.right_edges else 1.0
+        return float(bdtrc(self.right_edges - 1, self.edges, 0.5))
 
 
 def find_peak(trace: Trace, run: BurstRun) -> Peak | None:
@@ -170,12 +169,12 @@ def _normalised(
     filled: float,
 ) -> NDArray[np.float64]:
     """Correlation coefficient at every lag; not a number where too little was recorded."""
-    match = correlate(q, template, mode="valid", method="fft")
-    of_template = correlate(weight, template**2, mode="valid", method="fft")
-    covered = correlate(weight, np.ones(len(template)), mode="valid", method="fft")
-    of_trace = correlate(q**2, np.ones(len(template)), mode="valid", method="fft")
-    scale = np.sqrt(np.maximum(of_template, 0.0) * np.maximum(of_trace, 0.0))
+    # Not by FFT, which leaves something where there is nothing: flat stretches have no correlation.
+    ones = np.ones(len(template))
+    of_template = np.correlate(weight, template**2, mode="valid")
+    scale = np.sqrt(of_template * np.correlate(q**2, ones, mode="valid"))
+    match = np.correlate(q, template, mode="valid")
+    score = np.divide(match, scale, out=np.zeros(len(match)), where=scale > 0)
     # A slow meter fills only some of the cells.
-    enough = covered >= MIN_COVERAGE * filled * len(template)
-    score = np.divide(match, scale, out=np.zeros(len(match)), where=scale > 1e-9 * float(np.max(scale)))
+    enough = np.correlate(weight, ones, mode="valid") >= MIN_COVERAGE * filled * len(template)
     return np.where(enough, score, np.nan)

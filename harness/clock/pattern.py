@@ -141,9 +141,7 @@ def _antiderivative(
     tau_s: float,
 ) -> NDArray[np.float64]:
     """Integral of the lagged load up to each time."""
-    k = np.searchsorted(edge_s, t_s, side="right") - 1
-    begun = k >= 0
-    k = np.maximum(k, 0)
-    x_s = np.where(begun, t_s - edge_s[k], 0.0)
+    k = np.maximum(np.searchsorted(edge_s, t_s) - 1, 0)
+    x_s = np.maximum(t_s - edge_s[k], 0.0)  # nothing before the first edge
     tail = (level[k] - target[k]) * tau_s * -np.expm1(-x_s / tau_s)
-    return np.where(begun, area[k] + target[k] * x_s + tail, 0.0)
+    return np.asarray(area[k] + target[k] * x_s + tail)

@@ -36,8 +36,8 @@ MAX_TAU_S = 0.05
 TRUSTED_TAU_BITS = 0.6
 """Beyond, no bit reaches its level, and the size of the step, tau and the offset look alike."""
 
-COARSE_TAUS, COARSE_STEPS = 10, 2
-"""First a few time constants and every second offset, ..."""
+COARSE_TAUS = 10
+"""First a few time constants, ..."""
 
 FINE_TAUS = 13
 """... then as many around the likely ones."""
@@ -101,9 +101,7 @@ def refine(traces: Sequence[Trace], runs: Sequence[BurstRun], lags_s: Sequence[f
     bit_s = min(run.bit_s for run in runs)
     low_s, high_s = TAU_BITS[0] * bit_s, min(TAU_BITS[1] * bit_s, MAX_TAU_S)
     coarse = _shapes(low_s, high_s, COARSE_TAUS, shares)
-    evidence = sum(
-        np.logaddexp.reduce(piece.posterior(coarse, COARSE_STEPS).log, axis=(0, 2)) for piece in pieces
-    )
+    evidence = sum(np.logaddexp.reduce(piece.posterior(coarse).log, axis=(0, 2)) for piece in pieces)
     likely_s = [
         shape.tau_s for shape, log in zip(coarse, evidence, strict=True) if log > max(evidence) - UNLIKELY
     ]
@@ -190,9 +188,9 @@ class _Pieces:
         self._power_w = self._power_w - np.repeat(mean, self._n)
         self._pp = np.add.reduceat(self._power_w**2, self._starts)
 
-    def posterior(self, shapes: Sequence[_Shape], every: int = 1) -> _Posterior:
-        """How likely each scatter, shape and offset is; of the offsets only every so many."""
-        sums = [self._sums(shape, every) for shape in shapes]
+    def posterior(self, shapes: Sequence[_Shape]) -> _Posterior:
+        """How likely each scatter, shape and offset is."""
+        sums = [self._sums(shape) for shape in shapes]
         tp, tt = (np.stack(part) for part in zip(*sums, strict=True))  # shape, piece, offset
         step_w = self._steps(tp, tt)
         squares = self._pp[:, None] + step_w[:, None, None] * (step_w[:, None, None] * tt - 2 * tp)
@@ -200,36 +198,36 @@ class _Pieces:
         squares = np.maximum(squares, floor[:, None, None] * self._n[:, None])
         log = -0.5 * (self._n[:, None] - 1) * np.log(squares)
         best = int(np.argmax(log.sum(axis=1).max(axis=1)))
-        log /= self._dependence(shapes[best], float(step_w[best]), every * np.argmax(log[best], axis=1))
+        log /= self._dependence(shapes[best], float(step_w[best]), np.argmax(log[best], axis=1))
         log -= log.max(axis=(0, 2), keepdims=True)
-        offset_s = np.asarray(self._lag_s + self._moves[::every] * self._step_s, np.float64)
+        offset_s = np.asarray(self._lag_s + self._moves * self._step_s, np.float64)
         return _Posterior(self._without_jitter(np.exp(log), offset_s), offset_s, float(step_w[best]))
 
-    def _template(self, shape: _Shape, every: int) -> NDArray[np.float64]:
-        """The pattern at each time of the trace, for every so many offsets."""
+    def _template(self, shape: _Shape) -> NDArray[np.float64]:
+        """The pattern at each time of the trace, for every offset."""
         step_s = self._step_s / TABLE_STEPS
-        first_s = self._t_s[0] - (self._moves[-1] + 1) * self._step_s
+        row = np.rint((self._t_s - self._t_s[0]) / step_s).astype(np.int64)
         n_table = TABLE_STEPS * (len(self._moves) - 1) + 1
-        count = round((self._t_s[-1] - self._t_s[0]) / step_s) + n_table + TABLE_STEPS
-        grid_s = first_s + np.arange(count) * step_s
+        first_s = self._t_s[0] - self._moves[-1] * self._step_s
+        grid_s = first_s + np.arange(row[-1] + n_table) * step_s
         table = response(self._run, shape.tau_s, grid_s, shape.share * self._width_s)
         # Each time has its row of the table, which is read from its end: the smallest offset comes first.
-        row = np.rint((self._t_s - first_s) / step_s).astype(np.int64) - TABLE_STEPS * self._moves[-1]
-        return np.asarray(sliding_window_view(table, n_table)[:, :: -TABLE_STEPS * every][row])
+        return np.asarray(sliding_window_view(table, n_table)[:, ::-TABLE_STEPS][row])
 
-    def _sums(self, shape: _Shape, every: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _sums(self, shape: _Shape) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Template times power and template squared, by piece and offset, both about their means."""
-        template = self._template(shape, every)
+        template = self._template(shape)
         tp, tt = np.empty((2, len(self._n), template.shape[1]))
         for k, (start, n) in enumerate(zip(self._starts, self._n, strict=True)):
             part = template[start : start + n]
+            part = part - part.mean(axis=0)
             tp[k] = self._power_w[start : start + n] @ part
-            tt[k] = np.einsum("ij,ij->j", part, part) - part.sum(axis=0) ** 2 / n
+            tt[k] = np.einsum("ij,ij->j", part, part)
         return tp, tt
 
     def _dependence(self, shape: _Shape, step_w: float, move: NDArray[np.int64]) -> float:
         """How many values of the trace count as one, because its noise is not white."""
-        template = self._template(shape, 1)[np.arange(len(self._t_s)), np.repeat(move, self._n)]
+        template = self._template(shape)[np.arange(len(self._t_s)), np.repeat(move, self._n)]
         rest = self._power_w - step_w * template
         rest -= np.repeat(np.add.reduceat(rest, self._starts) / self._n, self._n)
         variance = np.add.reduceat(rest**2, self._starts) / self._n
@@ -246,14 +244,15 @@ class _Pieces:
 
     def _steps(self, tp: NDArray[np.float64], tt: NDArray[np.float64]) -> NDArray[np.float64]:
         """Extra power of a burst for each shape, from the pieces that follow the pattern."""
-        free = self._pp[:, None] - np.maximum(tp, 0.0) ** 2 / np.maximum(tt, _TINY)
-        noise = free.min(axis=(0, 2)) / self._n
-        weight = 1.0 / np.maximum(noise, 0.25 * np.median(noise) + _TINY)
-        all_tp, all_tt = (np.einsum("k,ikx->ix", weight, part) for part in (tp, tt))
-        gain = np.maximum(all_tp, 0.0) ** 2 / np.maximum(all_tt, _TINY)
-        best = np.argmax(gain, axis=1)[:, None]
+        # A template that is flat there shows nothing but its own rounding.
+        free = self._pp[:, None] - np.maximum(tp, 0.0) ** 2 / np.maximum(tt, _FLOOR**2)
+        # Of an exact trace rounding leaves less than nothing.
+        noise = np.maximum(free.min(axis=(0, 2)), _FLOOR**2 * self._pp) / self._n
+        weight = np.reciprocal(np.maximum(noise, 0.25 * np.median(noise)))
+        all_tp, all_tt = (np.einsum("k,ikx->ix", weight, part) for part in (tp, np.maximum(tt, _FLOOR**2)))
+        best = np.argmax(np.maximum(all_tp, 0.0) ** 2 / all_tt, axis=1)[:, None]
         chosen = [np.take_along_axis(part, best, axis=1)[:, 0] for part in (all_tp, all_tt)]
-        step_w: NDArray[np.float64] = np.maximum(chosen[0], _TINY) / np.maximum(chosen[1], _TINY)
+        step_w: NDArray[np.float64] = np.maximum(chosen[0], _TINY) / chosen[1]
         return step_w
 
     def _without_jitter(

@@ -11,6 +11,7 @@ from emulator.experiments import PAPER_SAVING, summarise
 from harness.demo.local_bench import DEVICES
 from harness.demo.outcome import LOOK, NEXT, DemoResult, commands
 from harness.probing.formula import COUNTED
+from harness.report.answers import profile_answers, variant_answers
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
 from harness.report.page import Cell, Number, Page, Section, Table
@@ -41,6 +42,7 @@ def demo_page(result: DemoResult, bench: StoredRun, run: RunRecord) -> Page:
             "emulated Monsoons read the power that their processor time stands for. Nothing here is about a "
             "real device, and every number says so. With hardware the same commands measure."
         ),
+        answers=_answers(result, profiles),
         sections=[
             _bench(bench, profiles),
             replace(profile_section(profiles), title="Act 1: the profiles"),
@@ -50,6 +52,19 @@ def demo_page(result: DemoResult, bench: StoredRun, run: RunRecord) -> Page:
         ],
         facts=_facts(result, bench, run),
     )
+
+
+def _answers(result: DemoResult, profiles: Sequence[DeviceProfile]) -> list[str]:
+    """One for each act."""
+    (summary,) = summarise(result.results)
+    honest = result.replayed.savings[Accounting.HONEST]
+    saved = (
+        f"Probing: stopping most candidates after the first epoch saves {honest.time.text(100)} % of the "
+        f"time and {honest.energy.text(100)} % of the energy of rounds in which all train on, every probe "
+        "counted."
+    )
+    first, *_ = profile_answers(profiles)
+    return [f"Bench: {first}", f"Replay: {variant_answers(summary)[0]}", saved]
 
 
 def _bench(bench: StoredRun, profiles: Sequence[DeviceProfile]) -> Section:
@@ -103,7 +118,6 @@ def _shown_first(job: JobCapture) -> tuple[bool, str, str]:
 
 def _replay(result: DemoResult) -> list[Section]:
     (summary,) = summarise(result.results)
-    tables = variant_tables(summary)
     scenario = summary.variant.scenario
     fleet, task, rules = scenario.fleet, scenario.task, scenario.protocol
     text = (
@@ -114,11 +128,8 @@ def _replay(result: DemoResult) -> list[Section]:
         f"round; FedRank probes {rules.candidates} to choose them. "
         + " ".join(f"Note: {warning}." for warning in result.results.warnings)
     )
-    curves = variant_curves(summary)
-    return [
-        replace(tables, title="Act 2: replay", text=f"{text} {tables.text}"),
-        replace(curves, title="Act 2: curves"),
-    ]
+    first, rest = variant_tables(summary, "Act 2: replay")
+    return [replace(first, text=text), replace(variant_curves(summary), title="Act 2: curves"), rest]
 
 
 def _probing(result: DemoResult) -> Section:

@@ -141,9 +141,13 @@ class CaptureRecord(StoredRecord):
         recording_sha256: Hash of ``recording.json``, which in turn hashes the samples.
         markers_sha256: Hash of ``markers.jsonl``.
         telemetry_sha256: Hash of ``telemetry.parquet``; None if there is none.
+        task_sha256: Hash of what the device was sent of a task of the user's own, its file included where
+            that was run there; None for one of ours.
     """
 
-    LATER = frozenset({"threads", "epochs_cpu_s", "host_times", "session", "random_operations"})
+    LATER = frozenset(
+        {"threads", "epochs_cpu_s", "host_times", "session", "random_operations", "task_sha256"}
+    )
 
     capture_id: str
     device: DeviceFacts
@@ -175,6 +179,7 @@ class CaptureRecord(StoredRecord):
     recording_sha256: Sha256
     markers_sha256: Sha256
     telemetry_sha256: Sha256 | None = None
+    task_sha256: Sha256 | None = None
     findings: tuple[Finding, ...] = ()
 
 

@@ -101,8 +101,9 @@ def _emulations(run: StoredRun) -> Iterator[Curves]:
         record = result.record
         inside = file.parent.relative_to(run.path).as_posix()
         settings = {
+            "method": record.method,
             "seed": record.seed,
-            **record.scenario.model_dump(mode="json", exclude={"seeds", "schema_version"}),
+            **record.scenario.model_dump(mode="json", exclude={"seeds", "schema_version", "sweep"}),
         }
         yield Curves(
             name=f"{record.selector}_s{record.seed}".replace("/", "_") if inside == "." else inside,

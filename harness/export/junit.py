@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 from harness.bench.job.failures import FAILED, AttemptRecord
 from harness.bench.journal import JOURNAL
+from harness.results.gate import GateCheck, Outcome
 from harness.results.overview import JobLine
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
@@ -27,10 +28,47 @@ SKIPPED = {
 
 def write_junit(run: StoredRun, out: Path, *, replace: bool = False) -> None:
     """Store the results of a run's jobs as JUnit XML."""
-    root = junit(run)
+    _write(junit(run), out, replace=replace)
+
+
+def write_gate_junit(checks: Sequence[GateCheck], max_increase: float, out: Path) -> None:
+    """Store what `harness.results.gate` found: a test case per quantity, skipped where it cannot be told."""
+    root = ET.Element("testsuites", {"name": "joulefleet"})
+    suite = ET.SubElement(root, "testsuite", {"name": f"limit +{max_increase * 100:.3g} %"})
+    for check in checks:
+        case = ET.SubElement(
+            suite, "testcase", {"classname": _text(check.label), "name": _text(check.place), "time": "0.000"}
+        )
+        said = _text(_ratio(check))
+        if check.outcome is Outcome.FAILED:
+            ET.SubElement(case, "failure", {"type": "Increase", "message": said})
+        elif check.outcome is Outcome.NOT_MEASURED:
+            ET.SubElement(case, "error", {"type": "NotMeasured", "message": _text(check.reason)})
+        elif check.outcome is Outcome.CANNOT_TELL:
+            ET.SubElement(case, "skipped", {"message": _text(f"cannot tell: {said}; {check.reason}")})
+        else:
+            ET.SubElement(case, "system-out").text = said
+    _count(root, suite, len(checks), 0.0)
+    _write(root, out, replace=True)
+
+
+def _ratio(check: GateCheck) -> str:
+    return "" if check.change is None else f"{check.change.ratio.text()} times what it was"
+
+
+def _write(root: ET.Element, out: Path, *, replace: bool) -> None:
     ET.indent(root)
     data = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     write_atomic(out, data + b"\n", replace=replace)
+
+
+def _count(root: ET.Element, suite: ET.Element, tests: int, seconds: float) -> None:
+    for element in (root, suite):
+        element.set("tests", str(tests))
+        element.set("failures", str(len(suite.findall("testcase/failure"))))
+        element.set("errors", str(len(suite.findall("testcase/error"))))
+        element.set("skipped", str(len(suite.findall("testcase/skipped"))))
+        element.set("time", f"{seconds:.3f}")
 
 
 def junit(run: StoredRun) -> ET.Element:
@@ -48,12 +86,7 @@ def junit(run: StoredRun) -> ET.Element:
         _add_outcome(case, job, _problem(run, job, captures.get(job.name)), attempts)
         if job.name in captures:
             ET.SubElement(case, "system-out").text = _text(_result(captures[job.name], attempts))
-    for element in (root, suite):
-        element.set("tests", str(len(run.job_lines)))
-        element.set("failures", str(len(suite.findall("testcase/failure"))))
-        element.set("errors", "0")
-        element.set("skipped", str(len(suite.findall("testcase/skipped"))))
-        element.set("time", f"{sum(seconds.values()):.3f}")
+    _count(root, suite, len(run.job_lines), sum(seconds.values()))
     return root
 
 

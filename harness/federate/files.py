@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from emulator import Probe, Profiling, Scenario, Selector, load_scenario
+from emulator.own_code import use_code
 from emulator.round import PRIVILEGED_FIELDS
 from emulator.runs import make_selector
-from emulator.scenario import FleetSection, scenario_text
+from emulator.scenario import FleetSection, scenario_text, with_code
 from emulator.training import SURROGATE
 from harness.bench.matrix import fingerprint as bench_fingerprint
 from harness.bench.matrix import plan_devices
@@ -136,13 +138,14 @@ def read_federate_files(
     selector: str | None = None,
     seed: int | None = None,
     rounds: int | None = None,
+    code: Sequence[Path] = (),
 ) -> FederateFiles:
     """Read and check a scenario, the settings and the inventory; touches nothing else.
 
     Raises:
         ConfigError: They do not fit each other, or ask for what a bench does not do.
     """
-    given = load_scenario(scenario_name)
+    given = with_code(load_scenario(scenario_name), use_code(*code))
     if selector is not None and selector != given.selector.name:
         section = given.selector.model_copy(update={"name": selector, "options": {}})
         given = given.model_copy(update={"selector": section})
@@ -163,6 +166,7 @@ def read_federate_files(
     options = [] if settings_path is None else ["--settings", str(settings_path)]
     options += ["--selector", scenario.selector.name, "--seed", str(seed)]
     options += ["--rounds", str(scenario.protocol.rounds)]
+    options += [word for path in code for word in ("--code", str(path))]
     return FederateFiles(
         kind=FEDERATION,
         name=scenario.name,

@@ -11,7 +11,7 @@ import numpy as np
 from device_agents.workloads import Task, batch_sizes
 from emulator import Trainer
 from emulator.training import LocalResults, Score, weighted_sum
-from harness.bench.job.workload import Workload, default_cache
+from harness.bench.job.workload import Workload, default_cache, own_task
 from joulefleet.errors import ConfigError, JoulefleetError
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class FleetData:
 
         self.task = task
         self._layout = trainer.layout
+        self._own_task = own_task(task, backend)
         self._like = {name: array.dtype for name, array in initial_state(task, 0).items()}
         self._prepared = [
             _prepare(task, trainer, i, backend, cache or default_cache()) for i in range(devices)
@@ -77,14 +78,14 @@ class FleetData:
         """Everything that a device is sent."""
         mine = self._prepared[device]
         data_set = self.task.data_set
-        return Workload(data_set, self.task.batch_size, model, mine.graphs, shard=mine.shard)
+        return Workload(data_set, self.task.batch_size, model, mine.graphs, mine.shard, self._own_task)
 
 
 def _prepare(task: Task, trainer: TableTrainer, device: int, backend: str, cache: Path) -> _Prepared:
     from device_agents import pack_arrays
 
     x, y = trainer.clients.training(device)
-    shard = pack_arrays({"x": np.asarray(x, task.input_dtype), "y": np.asarray(y, np.int64)})
+    shard = pack_arrays({"x": np.asarray(x, task.input_dtype), "y": np.asarray(y, task.target_dtype)})
     graphs: dict[int, bytes] = {}
     if backend == "onnxruntime" and batch_sizes(task, len(y)):
         from device_agents import GraphCache

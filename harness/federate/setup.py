@@ -20,6 +20,7 @@ from harness.federate.settings import FederateSettings
 from harness.rounds.record import REGISTRATION, FederatedRoundRecord, PartRecord
 from harness.rounds.round import RoundJob
 from harness.rounds.server import Choose, RoundServer
+from joulefleet.errors import ConfigError
 from joulefleet.seeds import torch_seed
 
 if TYPE_CHECKING:
@@ -66,6 +67,11 @@ class FederationSetup:
         """
         scenario, seed = files.scenario, files.seed
         task = task_of(scenario.task)
+        if not task.metric.share:
+            raise ConfigError(
+                f"task {task.name!r} is judged by {task.metric.name}, and rounds on the bench by an accuracy",
+                hint="`joulefleet bench run` measures what it costs, `joulefleet emulate` plays its rounds",
+            )
         learners = learners_of(scenario, task, seed)
         trainer = cast("TableTrainer", learners.trainer)  # the surrogate, which has no data, was refused
         backend = files.settings.backend

@@ -42,10 +42,20 @@ def export_profiles(profiles: Sequence[DeviceProfile], target: Path) -> list[Pat
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"{target}: {error.strerror or error}") from error
-    paths = [target / f"{file_stem(profile)}.json" for profile in profiles]
-    for profile, path in zip(profiles, paths, strict=True):
+    named = {target / f"{name}.json": profile for name, profile in _names(profiles).items()}
+    for path, profile in named.items():
         save_profile(profile, path)
-    return paths
+    return list(named)
+
+
+def _names(profiles: Sequence[DeviceProfile]) -> dict[str, DeviceProfile]:
+    """File names: the label, and the id where several have it. One that is there twice is written once."""
+    stems = [file_stem(profile) for profile in profiles]
+    named = {}
+    for stem, profile in zip(stems, profiles, strict=True):
+        several = stems.count(stem) > 1
+        named[f"{stem}_{Stored(profile, None).id}" if several else stem] = profile
+    return named
 
 
 def import_profile(path: Path, folder: Path) -> Stored:

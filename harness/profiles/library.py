@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,9 @@ EARLIER = "earlier"
 """Folder within `PROFILES` for those that a later one, of more captures of the run, has replaced."""
 
 RUN_ID = re.compile(r"[0-9a-f]{8}")
+RUN_TIME = "%Y%m%dT%H%M%SZ"
+"""How the name of a run begins."""
+ID_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,25 @@ class Stored:
 
     profile: DeviceProfile
     path: Path | None
+
+    @property
+    def id(self) -> str:
+        """What tells it from every other profile, also of the same device and task."""
+        return str(self.profile.content_sha256 or self.profile.sealed().content_sha256)[:ID_LENGTH]
+
+    @property
+    def run(self) -> str:
+        """Name of the run that it lies in; empty if it is in none."""
+        inside = self.path is not None and self.path.parent.name == PROFILES
+        return self.path.resolve().parent.parent.name if inside and self.path is not None else ""
+
+    @property
+    def created_utc(self) -> datetime | None:
+        """When that run began; None if that is not known."""
+        try:
+            return datetime.strptime(self.run.partition("_")[0], RUN_TIME).replace(tzinfo=UTC)
+        except ValueError:
+            return None
 
     @property
     def place(self) -> str:
@@ -198,7 +221,7 @@ def recalibrated(captures: Sequence[Capture], calibration: MeterCalibration, dev
 def store(profile: DeviceProfile, folder: Path) -> Stored:
     """Store a profile under a name of its own; storing it twice is storing it once."""
     sealed = profile.sealed()
-    path = folder / f"{file_stem(sealed)}_{str(sealed.content_sha256)[:8]}.json"
+    path = folder / f"{file_stem(sealed)}_{str(sealed.content_sha256)[:ID_LENGTH]}.json"
     if not path.exists():
         save_profile(sealed, path)
     return Stored(sealed, path)
@@ -283,7 +306,7 @@ def stored_profiles(root: Path) -> list[Stored]:
 
 
 def find_profile(name: str, root: Path) -> Stored:
-    """A profile by its file, or by its label or a part of it; runs come before the reference fleet.
+    """A profile by its file, its id, its label or a part of it; runs come before the reference fleet.
 
     Raises:
         ConfigError: None or several match.
@@ -292,17 +315,20 @@ def find_profile(name: str, root: Path) -> Stored:
     if path.suffix == ".json" and path.exists():
         return read(path)
     for candidates in (stored_profiles(root), [Stored(profile, None) for profile in reference_fleet()]):
-        exact = [found for found in candidates if found.profile.label == name]
+        exact = [found for found in candidates if name in (found.profile.label, found.id)]
         matches = exact or [found for found in candidates if name.lower() in found.profile.label.lower()]
         if len(matches) == 1:
             return matches[0]
         if matches:
             same = len({found.profile.label for found in matches}) == 1
-            listed = ", ".join(found.place if same else found.profile.label for found in matches[:5])
+            listed = ", ".join(
+                f"{found.id} ({found.run or found.place})" if same else found.profile.label
+                for found in matches[:5]
+            )
             more = f" and {len(matches) - 5} more" if len(matches) > 5 else ""
             raise ConfigError(
                 f"{name!r} fits {len(matches)} profiles: {listed}{more}",
-                hint="name more of the label, or the file (`joulefleet profile list`)",
+                hint="name more of the label, or the id (`joulefleet profile list`)",
             )
     near = difflib.get_close_matches(name, [profile.label for profile in reference_fleet()], n=1, cutoff=0.3)
     hint = f"did you mean {near[0]!r}? " if near else ""

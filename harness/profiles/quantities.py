@@ -22,6 +22,7 @@ from power.energy import (
     combined_half_width_j,
     gross_energy,
     net_energy,
+    unit_half_width_j,
 )
 from power.profile import Quantity, quantity_from_sessions
 
@@ -45,7 +46,8 @@ def energy(found: Sequence[InSession], *, net: bool, between: float | None = Non
     budget = net_energy(recordings) if net else gross_energy(recordings)
     shared = {name: part for name, part in budget.parts.items() if name != "repeats"}
     values_j = [(session, _values_j(recording, net=net)) for session, recording in used]
-    return _quantity(values_j, combined_half_width_j(shared), between)
+    found_j = _quantity(values_j, combined_half_width_j(shared), between)
+    return found_j.model_copy(update={"instrument_half_width_95": unit_half_width_j(recordings, net=net)})
 
 
 def power(found: Sequence[InSession], *, between: float | None = None) -> Quantity:
@@ -56,12 +58,14 @@ def power(found: Sequence[InSession], *, between: float | None = None) -> Quanti
     shared = {name: part for name, part in budget.parts.items() if name != "repeats"}
     mean_s = float(np.mean([_durations_s(recording).mean() for recording in recordings]))
     systematic_w = combined_half_width_j(shared) / mean_s
+    instrument_w = {"instrument_half_width_95": unit_half_width_j(recordings, net=False) / mean_s}
     if len(used) > 1:
         means_w = [(session, np.array([_mean_power_w(recording)])) for session, recording in used]
-        return _quantity(means_w, systematic_w, between)
+        return _quantity(means_w, systematic_w, between).model_copy(update=instrument_w)
     ((session, recording),) = used
     windows = _quantity([(session, _powers_w(recording))], systematic_w, between)
-    return windows.model_copy(update={"mean": _mean_power_w(recording)})  # long windows count more
+    mean_w = {"mean": _mean_power_w(recording)}  # long windows count more
+    return windows.model_copy(update=mean_w | instrument_w)
 
 
 def duration(

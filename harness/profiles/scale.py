@@ -1,11 +1,11 @@
 """Profiles of what was not measured: another task, another number of samples, another device.
 
 Another task on the same device
-    Time is taken as proportional to arithmetic (`harness.profiles.flops`) times samples, power as unchanged,
-    transfers as proportional to the size of the model. The template is the measured profile whose arithmetic
-    per sample is nearest. How wrong that is comes from the profiles given: each is predicted from the others
-    by the same rule and compared with its own numbers (leave one out, from three profiles on). With fewer,
-    the same error among published training times is used (`power.reference`).
+    Time is taken as proportional to arithmetic (`device_agents/workloads/flops.py`) times samples, power as
+    unchanged, transfers as proportional to the size of the model. The template is the measured profile whose
+    arithmetic per sample is nearest. How wrong that is comes from the profiles given: each is predicted from
+    the others by the same rule and compared with its own numbers (leave one out, from three profiles on).
+    With fewer, the same error among published training times is used (`power.reference`).
 The same task with another number of samples
     Time and energy are proportional to samples, up to one batch.
 Another device
@@ -26,6 +26,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from device_agents.workloads import TASKS
 from joulefleet.errors import ConfigError
 from joulefleet.interval import NORMAL_95
 from joulefleet.provenance import Origin, weakest
@@ -65,15 +66,15 @@ def work_of(task: str) -> TaskWork:
     known = {fact.name: fact for fact in reference_facts().tasks}
     if task in known:
         return TaskWork(known[task].flop_per_sample, known[task].bytes)
-    from device_agents.workloads import TASKS
-    from harness.profiles.flops import count_task
+    from device_agents.workloads import count_task
+    from emulator.own_code import ALL_TASKS, find_task
 
-    if task not in TASKS:
+    if task not in (others := ALL_TASKS.entries()):
         raise ConfigError(
             f"the arithmetic of {task!r} is not known, so nothing can be scaled by it",
-            hint=f"known tasks: {', '.join(sorted({*known, *TASKS}))}",
+            hint=f"known tasks: {', '.join(sorted({*known, *others}))}; yours is given with `--code FILE`",
         )
-    work = count_task(TASKS[task])
+    work = count_task(find_task(task))
     return TaskWork(work.training_flop, work.bytes)
 
 
@@ -97,7 +98,8 @@ def scale_task(profiles: Sequence[DeviceProfile], task: str, samples: int | None
     old = work_of(template.task)
     arithmetic = work.flop_per_sample * samples / (old.flop_per_sample * template.samples)
     time_sd, power_sd, why = _task_errors(profiles)
-    dataset, _, model = task.partition("-")
+    # A task of one's own has one name, which is that of its model and of its data.
+    dataset, model = task.split("-", 1) if task in TASKS else (task, task)
     basis = (
         f"scaled from {template.label} ({template.origin.value}) by {arithmetic:.4g} times the arithmetic; "
         f"error of time a factor {_factor(time_sd):.3g}, of power {_factor(power_sd):.3g} (95 %), {why}"

@@ -28,6 +28,12 @@ MAX_JOBS = 200
 
 MAX_HOLES = 500
 
+TELEMETRY = {
+    "temperature_c": ("Temperature", "°C", 1.0),
+    "cpu_freq_hz": ("Clock frequency of the processor", "GHz", 1e-9),
+}
+"""Quantity of the telemetry to its title, unit and factor."""
+
 
 def job_folds(jobs: Sequence[JobCapture], *, page_points: int | None = None, opened: int = 1) -> list[Fold]:
     """The charts of each job; the first ``opened`` are to be seen at once. `PAGE_POINTS` by default."""
@@ -42,10 +48,35 @@ def _fold(job: JobCapture, points: int, *, is_open: bool) -> Fold:
     known_j = [energy.energy_j for energy in epochs if energy.energy_j is not None]
     which = "them" if len(known_j) == len(epochs) else f"the {len(known_j)} whose energy is known"
     note = f"{len(epochs)} epochs, {sum(known_j):.4g} J in {which}, {record.info.kind} [{job.origin.value}]"
-    charts = [power_chart(job, points)]
-    if job.capture.record.pings:
-        charts.append(clock_chart(job))
-    return Fold(job.job, note, charts, is_open)
+    return Fold(job.job, note, [power_chart(job, points), *telemetry_charts(job)], is_open)
+
+
+def clock_folds(jobs: Sequence[JobCapture]) -> list[Fold]:
+    """What every clock exchange of a job says."""
+    asked = [job for job in jobs[:MAX_JOBS] if job.capture.record.pings]
+    return [Fold(job.job, "clock exchanges", [clock_chart(job)]) for job in asked]
+
+
+def telemetry_charts(job: JobCapture) -> list[Chart]:
+    """Temperature and clock frequency as the device says, below the power and on the same axis."""
+    table = job.capture.telemetry()
+    if table is None or not table.num_rows:
+        return []
+    clock, recording = job.capture.record.clock, job.capture.recording
+    host_ns = np.array([clock.to_host_ns(t_ns) for t_ns in table["t_dev_ns"].to_pylist()], np.float64)
+    x = (host_ns - recording.record.started_ns) * 1e-9
+    found = []
+    for kind, (title, unit, scale) in TELEMETRY.items():
+        series = [
+            Series(name.partition("[")[2].rstrip("]") or title, values * scale)
+            for name in table.column_names
+            if name.partition("[")[0] == kind
+            and np.isfinite(values := table[name].to_numpy().astype(np.float64)).any()
+        ]
+        if series:
+            axis = "time since the recording began (s)"
+            found.append(Chart(title, axis, unit, x, series, job.origin.value))
+    return found
 
 
 def power_chart(job: JobCapture, max_points: int) -> Chart:

@@ -11,6 +11,7 @@ import numpy as np
 
 from emulator import Accounting
 from emulator.runs import KNOWN_COSTS, N_UNKNOWN
+from harness.report.answers import profile_answers
 from harness.report.bench_sections import (
     capped,
     clock_section,
@@ -39,14 +40,15 @@ def bench_page(run: StoredRun) -> Page:
     return Page(
         title=f"{record.name}: {record.kind} run {record.run_id}",
         lead=_lead(run, epochs),
+        answers=profile_answers(run.device_profiles),
         sections=[
             *([rounds_section(run.path)] if record.kind == FEDERATION else []),
-            jobs_section(run),
-            profile_section(run.device_profiles),
             traces_section(run.captures),
+            profile_section(run.device_profiles),
+            findings_section(run),
+            jobs_section(run),
             _epochs(epochs),
             clock_section(run.captures),
-            findings_section(run),
             provenance_section(run.captures),
             configuration_section(run.path),
         ],
@@ -67,7 +69,7 @@ def _epochs(rows: Sequence[Row]) -> Section:
         [_epoch(row) for row in rows],
         "Gross energy with the 95 % interval of that one window; net is minus idle power.",
     )
-    return Section("Epochs", tables=[table])
+    return Section("Epochs", tables=[table], folded=True)
 
 
 def _epoch(row: Row) -> list[Cell]:

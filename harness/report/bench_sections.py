@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.bench.matrix import REACHED_BY
 from harness.evidence.clock_fit import BurstSeen
 from harness.inventory import load_inventory
-from harness.report.bench_charts import MAX_JOBS, job_folds
+from harness.report.bench_charts import MAX_JOBS, clock_folds, job_folds
 from harness.report.page import Cell, Section, Table, text_of
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
@@ -62,13 +62,13 @@ def jobs_section(run: StoredRun) -> Section:
 
 
 def traces_section(jobs: Sequence[JobCapture]) -> Section:
-    """Power and clock exchanges of each job, to be unfolded."""
+    """Power and telemetry of each job, to be unfolded."""
     text = "A band is a phase between two markers of the device; its name is shown where there is room."
     if not jobs:
         text = "No job has finished."
     if len(jobs) > MAX_JOBS:
         text += f" The first {MAX_JOBS} of {len(jobs)} jobs; `joulefleet export --format perfetto` has all."
-    return Section("Power and clock by job", text, folds=job_folds(jobs))
+    return Section("Power by job", text, folds=job_folds(jobs))
 
 
 def clock_section(jobs: Sequence[JobCapture]) -> Section:
@@ -89,7 +89,7 @@ def clock_section(jobs: Sequence[JobCapture]) -> Section:
             *("from the exchanges", "residual", "verdict"),
         ]
         tables.append(capped(headers, bursts))
-    return Section("Clock", text, tables=tables)
+    return Section("Clock", text, tables=tables, folds=clock_folds(jobs), folded=True)
 
 
 def _clock_row(job: JobCapture) -> list[Cell]:
@@ -153,7 +153,7 @@ def provenance_section(jobs: Sequence[JobCapture]) -> Section:
         "calibration, or accuracy assumed",
         "files, sha256",
     ]
-    return Section("Provenance", text, tables=[capped(headers, [_source(job) for job in jobs])])
+    return Section("Provenance", text, tables=[capped(headers, [_source(job) for job in jobs])], folded=True)
 
 
 def _source(job: JobCapture) -> list[Cell]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.report.colours import LineStyle
 from harness.results.decimate import min_max_indices
 from joulefleet.interval import Interval
 
@@ -31,6 +32,7 @@ class Series:
         half_width: Of each value, drawn as an error bar.
         low: Lower edge of a shaded ribbon around the line, e.g. the lowest of several runs.
         high: Its upper edge.
+        style: Colour and dashes; those of its place among the lines if None.
     """
 
     label: str
@@ -40,6 +42,7 @@ class Series:
     half_width: NDArray[np.float64] | None = None
     low: NDArray[np.float64] | None = None
     high: NDArray[np.float64] | None = None
+    style: LineStyle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,9 @@ class Chart:
 
 
 def _series(series: Series, keep: NDArray[np.int64]) -> dict[str, Any]:
-    data = {"label": series.label, "points": series.points, "line": series.line}
+    data: dict[str, Any] = {"label": series.label, "points": series.points, "line": series.line}
+    if series.style is not None:
+        data |= {"color": series.style.color, "dash": list(series.style.dash)}
     if series.half_width is not None:
         data["halfWidth"] = plain_numbers(series.half_width[keep])
     if series.low is not None and series.high is not None:
@@ -172,6 +177,55 @@ class DotPlot:
             for label, values in self.rows.items()
         ]
         return {"kind": "dots", "sources": list(self.sources), "rows": rows, "unit": self.unit}
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Two quantities of each method, with intervals; those that no other beats in both are joined.
+
+    Attributes:
+        title: Above the figure.
+        x_label: With its unit; less is better.
+        y_label: With its unit.
+        points: Name to the two values.
+        styles: Name to colour.
+        origin: Provenance, shown as a badge beside the title.
+        more_is_better: Of the second quantity.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    points: Mapping[str, tuple[Interval, Interval]]
+    styles: Mapping[str, LineStyle]
+    origin: str
+    more_is_better: bool = True
+
+    def front(self) -> list[str]:
+        """Methods that no other beats in both, from the cheapest on."""
+        found: list[str] = []
+        best = -np.inf
+        sign = 1 if self.more_is_better else -1
+        good = {name: (x.mean, sign * y.mean) for name, (x, y) in self.points.items()}
+        for name, (_, value) in sorted(good.items(), key=lambda one: (one[1][0], -one[1][1])):
+            if value > best:
+                found.append(name)
+                best = value
+        return found
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON for the page's script."""
+        points = [
+            {"label": name, "x": _ends(x), "y": _ends(y), "color": self.styles[name].color}
+            for name, (x, y) in self.points.items()
+        ]
+        return {
+            "kind": "scatter",
+            "points": points,
+            "front": self.front(),
+            "xLabel": self.x_label,
+            "yLabel": self.y_label,
+        }
 
 
 def _ends(interval: Interval) -> list[float | None]:

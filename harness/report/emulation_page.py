@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from emulator import Accounting, Scenario
-from emulator.compare import BASELINE, load_emulations
+from emulator.compare import load_emulations
+from emulator.compare.titles import worded
 from emulator.experiments import Runs, Variant, VariantSummary, summary_of
-from emulator.experiments.render import basis
+from emulator.experiments.render import basis, headed
 from emulator.runs import FinishedRun
 from emulator.selectors import shown_name
+from harness.report.answers import variant_answers
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
 from harness.report.page import Page, Section, Table, text_of
 from joulefleet.provenance import Origin
@@ -54,12 +55,13 @@ def emulation_page(path: Path) -> Page:
     return Page(
         title=f"Emulation {scenario.name}",
         lead=_lead(scenario, summary),
+        answers=variant_answers(summary),
         sections=[
             *([warnings_section(warnings)] if (warnings := [*warnings, *summary.warnings]) else []),
-            _costs(summary),
-            *([_against_fedavg(summary)] if BASELINE in summary.runs and len(summary.runs) > 1 else []),
-            *vanilla_sections(summary),
+            *variant_tables(summary, "Methods"),
             variant_curves(summary),
+            _costs(summary),
+            *vanilla_sections(summary),
             _scenario(path, scenario),
             _provenance(summary),
         ],
@@ -90,8 +92,8 @@ def _costs(summary: VariantSummary) -> Section:
             shown_name(row.method),
             str(row.seeds),
             f"{row.finished:,} of {row.asked:,}",
-            row.accuracy.text(100),
-            row.best_accuracy.text(100),
+            row.accuracy.text(row.shown_times),
+            row.best_accuracy.text(row.shown_times),
             row.time_s.text(),
             row.energy_j.text(),
             Origin.EMULATED,
@@ -107,12 +109,9 @@ def _costs(summary: VariantSummary) -> Section:
         ]
         for row in summary.rows
     ]
-    tables = [Table(TOTALS, totals, TOTALS_NOTE), Table(ROUNDS, rounds, ROUNDS_NOTE)]
-    return Section("Summary", f"{basis(summary)}.", tables=tables)
-
-
-def _against_fedavg(summary: VariantSummary) -> Section:
-    return replace(variant_tables(summary), title="Against FedAvg")
+    note = worded(TOTALS_NOTE, summary.metric)
+    tables = [Table(headed(TOTALS, summary), totals, note), Table(ROUNDS, rounds, ROUNDS_NOTE)]
+    return Section("What counts", f"{basis(summary)}.", tables=tables, folded=True)
 
 
 def _scenario(path: Path, scenario: Scenario) -> Section:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from device_agents.workloads import Metric
 from emulator import Accounting
 from emulator.experiments import MethodRow, Runs, VariantSummary
 from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
 from emulator.experiments.curves import CurveAxis, MethodCurves, along
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.selectors import shown_name
-from harness.report.charts import Chart, HeatMap, Series, StackedBars
+from harness.report.charts import Chart, DotPlot, HeatMap, Scatter, Series, StackedBars
+from harness.report.colours import method_style
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
@@ -59,13 +61,14 @@ class SweepPoint:
         return self.summary.vanilla.get(self.row.method)
 
 
-def accuracy_charts(runs: Runs) -> list[Chart]:
-    """Test accuracy against rounds, time and energy."""
+def accuracy_charts(runs: Runs, metric: Metric) -> list[Chart]:
+    """Test accuracy, or what else the task is judged by, against rounds, time and energy."""
     found = []
+    y_label, times = ("accuracy (%)", 100.0) if metric.share else (metric.name, 1.0)
     for axis, (title, label) in AXES.items():
         curves = along(runs, "test_accuracy", axis)
         if curves is not None:
-            found.append(_chart(curves, f"Test accuracy against {title}", label, "accuracy (%)", 100.0))
+            found.append(_chart(curves, f"Test {metric.name} against {title}", label, y_label, times))
     return found
 
 
@@ -81,10 +84,55 @@ def learning_charts(runs: Runs) -> list[Chart]:
 
 def _chart(curves: MethodCurves, title: str, x_label: str, y_label: str, scale: float) -> Chart:
     series = [
-        Series(shown_name(method), curve.mean * scale, low=curve.low * scale, high=curve.high * scale)
+        Series(
+            shown_name(method),
+            curve.mean * scale,
+            low=curve.low * scale,
+            high=curve.high * scale,
+            style=method_style(method),
+        )
         for method, curve in curves.methods.items()
     ]
     return Chart(f"{title}; bands hold all seeds", x_label, y_label, curves.x, series, EMULATED)
+
+
+def cost_scatter(rows: Sequence[MethodRow], metric: Metric) -> Scatter:
+    """Accuracy against energy: methods on the dashed line are beaten by no other in both."""
+    points = {shown_name(row.method): (row.energy_j, row.accuracy.times(row.shown_times)) for row in rows}
+    name = metric.name.capitalize()
+    return Scatter(
+        f"{name} against energy of the whole run; the dashed line joins what no other method beats in both",
+        "energy of all devices without waiting (J), every probe counted",
+        f"test {metric.name}" + " (%)" * metric.share,
+        points,
+        {shown_name(row.method): method_style(row.method) for row in rows},
+        EMULATED,
+        metric.higher_is_better,
+    )
+
+
+def forest(rows: Sequence[MethodRow]) -> DotPlot | None:
+    """Paired differences from FedAvg; None if nothing is compared with it."""
+    compared = {shown_name(row.method): row.against for row in rows if row.against is not None}
+    if not compared:
+        return None
+    honest = Accounting.HONEST
+    dots = {
+        name: [_less_one(against.energy[honest]), _slower(against.speed[honest])]
+        for name, against in compared.items()
+    }
+    title = "A round against FedAvg's, paired by seed: left of zero is less"
+    return DotPlot(title, ("energy", "time"), dots, "%", EMULATED)
+
+
+def _less_one(ratio: Interval) -> Interval:
+    mean, low, high = (100 * (end - 1) for end in (ratio.mean, ratio.low, ratio.high))
+    return Interval(mean, low, high)
+
+
+def _slower(speed: Interval) -> Interval:
+    """Time over FedAvg's, from how many times as fast it is."""
+    return _less_one(Interval(1 / speed.mean, 1 / speed.high, 1 / speed.low))
 
 
 def selection_map(runs: Runs) -> HeatMap:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from emulator.experiments import ExperimentResults, VariantSummary, summarise, switches_of
+from emulator.compare.titles import target_text, worded
+from emulator.experiments import ExperimentResults, MethodRow, VariantSummary, summarise, switches_of
 from emulator.experiments.behaviour import behaviour
 from emulator.experiments.render import (
     HEADER,
@@ -12,6 +13,7 @@ from emulator.experiments.render import (
     TARGET_HEADER,
     across,
     basis,
+    headed,
     main_row,
     pair_notes,
     target_row,
@@ -21,20 +23,33 @@ from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla import vanilla_rows
 from emulator.selectors import shown_name
-from harness.report.experiment_charts import accuracy_charts, energy_bars, learning_charts, selection_map
+from harness.report.answers import variant_answers
+from harness.report.experiment_charts import (
+    accuracy_charts,
+    cost_scatter,
+    energy_bars,
+    forest,
+    learning_charts,
+    selection_map,
+)
 from harness.report.experiment_tables import (
+    GOAL_HEADER,
     PAPER_COLUMNS,
     SHORT_HEADER,
     SHORT_NOTE,
     dropped_table,
     energy_table,
     fairness_table,
+    goal_row,
     short_cells,
     sweep_sections,
 )
-from harness.report.page import Fold, Page, Section, Table
+from harness.report.page import Figure, Fold, Page, Section, Table
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunRecord
+
+MOST_ANSWERED = 4
+"""Scenarios that the first lines have room for."""
 
 
 def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
@@ -45,13 +60,20 @@ def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
     sections = [warnings_section(warnings)] if warnings else []
     for summary in summaries:
         if summary.variant.swept is None:
-            sections += [variant_tables(summary), *vanilla_sections(summary), variant_curves(summary)]
+            sections += [*variant_tables(summary), variant_curves(summary), *vanilla_sections(summary)]
     sections += sweep_sections(summaries)
+    answers = [
+        f"{one.variant.title}: {answer}" if len(summaries) > 1 else answer
+        for one in summaries[:MOST_ANSWERED]
+        if one.variant.swept is None
+        for answer in variant_answers(one)
+    ]
     sections += _across(results)
     sections.append(_reading(summaries))
     return Page(
         title=f"Experiment {plan.name}",
         lead=f"{plan.question}. Preset {plan.preset.value}; emulated on a virtual clock.",
+        answers=answers,
         sections=sections,
         facts={
             "run": run.run_id,
@@ -66,31 +88,54 @@ def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
 
 def warnings_section(warnings: Sequence[str]) -> Section:
     """What a reader has to know first."""
-    rows = [[warning] for warning in warnings]
-    return Section("Before you read on", tables=[Table(["warning"], rows)])
+    return Section("Before you read on", " ".join(f"{warning}." for warning in warnings))
 
 
-def variant_tables(summary: VariantSummary) -> Section:
-    """What every method reached and took, beside the paper's numbers where there are some."""
+def variant_tables(summary: VariantSummary, title: str = "") -> list[Section]:
+    """What every method reached and took; folded away, each number beside the paper's and FedAvg's."""
+    title = title or summary.variant.title
+    rows = sorted(summary.rows, key=_by_result)
+    best = {0} if rows[0].reached == rows[0].seeds and len(rows) > 1 else set()
+    goal = target_text(summary.target, summary.metric, 2)
+    costs = Table(
+        [*headed(GOAL_HEADER, summary), "here"],
+        [[*goal_row(row), Origin.EMULATED] for row in rows],
+        f"Best first, by the energy to {goal} ({summary.target_note}).",
+        best,
+    )
+    compared = forest(rows)
+    figures: list[Figure] = [cost_scatter(rows, summary.metric), *([compared] if compared else [])]
+    how = f"{worded(LEGEND, summary.metric)}. {basis(summary)}."
+    first = Section(title, charts=figures, tables=[costs], small_print=how)
+    return [first, _every_number(summary, rows, title)]
+
+
+def _by_result(row: MethodRow) -> tuple[int, float]:
+    """Methods that reach the target more often first, then those that need less for it."""
+    return (row.seeds - row.reached, row.energy_to_target_j.mean)
+
+
+def _every_number(summary: VariantSummary, rows: Sequence[MethodRow], title: str) -> Section:
     reduced = " ".join(
         f"{note}." for note in (f"Unlike the paper: {summary.reductions}", *pair_notes(summary))
     )
-    beside_paper = Table(SHORT_HEADER, [short_cells(row) for row in summary.rows], f"{SHORT_NOTE} {reduced}")
-    printed = any(row.paper for row in summary.rows)
+    short = [short_cells(row) for row in rows]
+    printed = any(row.paper for row in rows)
     return Section(
-        summary.variant.title,
-        f"{LEGEND}. {basis(summary)}.",
+        f"{title}: every number",
+        reduced,
+        folded=True,
         tables=[
-            *([beside_paper] if printed else []),
+            *([Table(headed(SHORT_HEADER, summary), short, SHORT_NOTE)] if printed else []),
             Table(
-                [*HEADER[:-PAPER_COLUMNS], "here"],
-                [[*main_row(row)[:-PAPER_COLUMNS], Origin.EMULATED] for row in summary.rows],
-                f"{'The same' if printed else 'Means'} with 95 % intervals. {reduced}",
+                [*headed(HEADER[:-PAPER_COLUMNS], summary), "here"],
+                [[*main_row(row)[:-PAPER_COLUMNS], Origin.EMULATED] for row in rows],
+                f"{'The same' if printed else 'Means'} with 95 % intervals.",
             ),
             Table(
-                [*TARGET_HEADER, "here"],
-                [[*target_row(row), Origin.EMULATED] for row in summary.rows],
-                f"Target {summary.target:.2%}: {summary.target_note}. {reduced}",
+                [*headed(TARGET_HEADER, summary), "here"],
+                [[*target_row(row), Origin.EMULATED] for row in rows],
+                f"Target {target_text(summary.target, summary.metric, 2)}: {summary.target_note}.",
             ),
         ],
     )
@@ -111,9 +156,12 @@ def variant_curves(summary: VariantSummary) -> Section:
     return Section(
         f"{summary.variant.title}: curves",
         f"Unlike the paper: {summary.reductions}. Click a name below a chart to hide its line.",
-        charts=[*accuracy_charts(runs), selection_map(runs), energy_bars(found)],
+        charts=[*accuracy_charts(runs, summary.metric), energy_bars(found)],
         tables=[energy_table("method", found), fairness_table(found), dropped_table(found)],
-        folds=[Fold("Reward and loss", "of the rounds and of the learned selectors", learning_charts(runs))],
+        folds=[
+            Fold("Who was chosen", "and how often", [selection_map(runs)]),
+            Fold("Reward and loss", "of the rounds and of the learned selectors", learning_charts(runs)),
+        ],
     )
 
 
@@ -138,6 +186,7 @@ def _reading(summaries: Sequence[VariantSummary]) -> Section:
         "How the paper was read",
         "Where the paper is silent or can be read in several ways, this is what was run. Items are those of "
         "the selector notes.",
+        folded=True,
         tables=[Table(["item", "what the paper leaves open", "setting here"], rows)],
     )
 

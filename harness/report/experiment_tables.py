@@ -9,7 +9,15 @@ from emulator import Accounting
 from emulator.compare import BASELINE
 from emulator.experiments import MethodRow, SweptQuantity, VariantSummary
 from emulator.experiments.behaviour import DROPPED, ENERGY_PARTS, Behaviour, behaviour
-from emulator.experiments.render import HEADER, LEGEND, TARGET_HEADER, basis, main_row, target_row
+from emulator.experiments.render import (
+    HEADER,
+    LEGEND,
+    TARGET_HEADER,
+    basis,
+    bounded_text,
+    main_row,
+    target_row,
+)
 from emulator.experiments.vanilla import HEADER as VANILLA_HEADER
 from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
@@ -21,6 +29,10 @@ from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
 PAPER_COLUMNS = 3
+GOAL_HEADER = (
+    *("method", "accuracy %", "energy to target J", "time to target s", "reached"),
+    *("energy in all J", "time in all s", "finished"),
+)
 SHORT_HEADER = (
     "method",
     "seeds",
@@ -43,6 +55,20 @@ ENERGY_CAPTION = (
 )
 
 
+def goal_row(row: MethodRow) -> list[Cell]:
+    """What a method reached, and what it took."""
+    return [
+        shown_name(row.method),
+        row.accuracy.text(row.shown_times),
+        bounded_text(row.energy_to_target_j, row.reached, row.seeds),
+        bounded_text(row.time_to_target_s, row.reached, row.seeds),
+        f"{row.reached} of {row.seeds}",
+        row.energy_j.text(),
+        row.time_s.text(),
+        f"{row.finished / row.asked:.0%}" if row.asked else "-",
+    ]
+
+
 def main_cells(row: MethodRow) -> list[Cell]:
     """Accuracy, energy and speed with intervals, the paper's, and badges."""
     cells = main_row(row)
@@ -57,7 +83,13 @@ def short_cells(row: MethodRow) -> list[Cell]:
         energy = _means(row.against.energy, 100)
         speed = _means(row.against.speed, 1)
     full = main_cells(row)
-    return [*full[:2], f"{100 * row.accuracy.mean:.4g}", energy, speed, *full[-PAPER_COLUMNS - 2 :]]
+    return [
+        *full[:2],
+        f"{row.shown_times * row.accuracy.mean:.4g}",
+        energy,
+        speed,
+        *full[-PAPER_COLUMNS - 2 :],
+    ]
 
 
 def _means(ratios: Mapping[Accounting, Interval], scale: float) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.charts import Chart, DotPlot, HeatMap, StackedBars
+from harness.report.charts import Chart, DotPlot, HeatMap, Scatter, StackedBars
 from joulefleet import __version__
 from joulefleet.budgets import RECORD_BYTES, OverBudget, read_bounded
 from joulefleet.errors import StorageError
@@ -20,12 +21,17 @@ from joulefleet.records import write_atomic
 from joulefleet.rounding import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from jinja2 import Template
+    from markupsafe import Markup
 
 
 REPORT_FILE = "report.html"
+WITH_INTERVAL = re.compile(
+    r"(?P<mean>[-+>= \d.,e]+) (?P<interval>(\[[-+ \d.,e]+\]|\([-+\d.,e]+ and [-+\d.,e]+\))( \(\d+/\d+\))?)"
+)
+"""As `Interval.text` writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +88,41 @@ class ErrorBar:
         return round(low, 2), round(mean, 2), round(high, 2)
 
 
-Figure = Chart | DotPlot | HeatMap | StackedBars
+Figure = Chart | DotPlot | HeatMap | Scatter | StackedBars
 Cell = str | Number | ErrorBar | Origin
 """An origin is shown as a badge: for rows whose numbers share it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text and numbers."""
+    """Rows of text and numbers. A column of one origin alone is shown once, above the table.
+
+    Attributes:
+        headers: Of the columns.
+        rows: Their cells.
+        caption: Above the table.
+        best: Numbers of the rows that are marked.
+    """
 
     headers: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
+    best: Container[int] = ()
+
+    def shown(self) -> tuple[Table, list[tuple[str, Origin]]]:
+        """The table without columns that say the same origin in every row, and what they say."""
+        common = {
+            i: row[i]
+            for row in self.rows[:1]
+            for i in range(len(row))
+            if isinstance(row[i], Origin) and all(other[i] == row[i] for other in self.rows)
+        }
+        if not common:
+            return self, []
+        headers = [header for i, header in enumerate(self.headers) if i not in common]
+        rows = [[cell for i, cell in enumerate(row) if i not in common] for row in self.rows]
+        said = [(self.headers[i], origin) for i, origin in common.items() if isinstance(origin, Origin)]
+        return replace(self, headers=headers, rows=rows), said
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +137,12 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and what stands below it, in order: text, key numbers, charts, tables, folds, files."""
+    """A heading and what stands below it, in order: text, key numbers, charts, tables, folds, files.
+
+    Attributes:
+        small_print: How to read it, folded away below the text.
+        folded: Whether all of it is folded away: for those who want to know exactly.
+    """
 
     title: str
     text: str = ""
@@ -117,6 +151,8 @@ class Section:
     tables: Sequence[Table] = ()
     folds: Sequence[Fold] = ()
     files: Sequence[tuple[str, str]] = ()
+    small_print: str = ""
+    folded: bool = False
 
     def all_charts(self) -> list[Figure]:
         """In the order in which they stand on the page."""
@@ -125,12 +161,20 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One report."""
+    """One report: the answer, then the figure that shows it, then the rest.
+
+    Attributes:
+        title: Of the page.
+        lead: What was done, in small below the answers.
+        answers: What was found, a sentence each, with its uncertainty.
+        facts: How it was made.
+    """
 
     title: str
     lead: str
     sections: Sequence[Section]
     facts: dict[str, str] = field(default_factory=dict)
+    answers: Sequence[str] = ()
 
     def html(self) -> str:
         """The whole page as one self-contained document."""
@@ -163,6 +207,16 @@ def _seen(value: Any) -> Any:
     return printable(value, keep="\n\t") if is_text else value
 
 
+def _cell_text(text: str) -> str | Markup:
+    """An interval stands below its mean, in small: columns stay narrow."""
+    from markupsafe import Markup
+
+    found = WITH_INTERVAL.fullmatch(text)
+    if found is None:
+        return text
+    return Markup('{}<span class="interval">{}</span>').format(found["mean"], found["interval"])
+
+
 def text_of(path: Path) -> str:
     """A file that somebody wrote, to be shown: bytes that are no text show as such.
 
@@ -190,4 +244,5 @@ def _template() -> Template:
         trim_blocks=True,
         finalize=_seen,
     )
+    environment.filters["cell"] = _cell_text
     return environment.get_template("page.html")

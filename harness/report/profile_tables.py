@@ -27,7 +27,7 @@ def profile_section(profiles: Sequence[DeviceProfile]) -> Section:
     if not profiles:
         return Section("Profiles", "No profile could be built; the findings say why.")
     rows = profile_table(profiles).rows
-    text = (
+    how = (
         "An interval is the 95 % one: scatter between repetitions and sessions, instrument, clock, noise and "
         "baseline together. With one repetition it is about that measurement only; with fewer than three "
         "sessions (*) the spread between days is not in it. Gross is everything the device drew; net is "
@@ -39,13 +39,19 @@ def profile_section(profiles: Sequence[DeviceProfile]) -> Section:
         for i, profile in enumerate(curves)
     ]
     tables = [_epochs(rows), _phases(rows), _powers(rows), *_notes(profiles)]
-    return Section("Profiles", text, tables=tables, folds=folds)
+    return Section("Profiles", tables=tables, folds=folds, small_print=how)
 
 
 def _notes(profiles: Sequence[DeviceProfile]) -> list[Table]:
     """What a reader of the numbers should know."""
-    lines: list[Sequence[Cell]] = [[profile.label, note] for profile in profiles for note in profile.notes]
-    return [Table(["profile", "note"], lines, caption="What to know about them")] if lines else []
+    about: dict[str, list[str]] = {}
+    for profile in profiles:
+        for note in profile.notes:
+            about.setdefault(note, []).append(profile.label)
+    lines: list[Sequence[Cell]] = [
+        [note, "all" if len(labels) == len(profiles) else ", ".join(labels)] for note, labels in about.items()
+    ]
+    return [Table(["note", "profiles"], lines, caption="What to know about them")] if lines else []
 
 
 def _epochs(rows: Sequence[Row]) -> Table:

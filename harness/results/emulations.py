@@ -72,12 +72,13 @@ def emulation_tables(run: Path) -> tuple[JoinedTable, ...]:
 
 
 def _labelled(run: Path, folder: Path, name: str) -> pa.Table:
-    """One table of one emulation, behind the columns ``emulation``, ``selector`` and ``seed``."""
+    """One table of one emulation, behind ``emulation``, ``method``, ``selector`` and ``seed``."""
     import pyarrow as pa
 
     record = read_record(folder / EMULATION_FILE, EmulationRecord)
     table = read_table(folder, name)
-    labels = {"emulation": folder.relative_to(run).as_posix(), "selector": record.selector}
+    inside = folder.relative_to(run).as_posix()
+    labels = {"emulation": inside, "method": record.method, "selector": record.selector}
     columns = [pa.array([label] * len(table), pa.string()) for label in labels.values()]
     columns.append(pa.array([record.seed] * len(table), pa.int64()))
     names = [*labels, "seed", *table.column_names]

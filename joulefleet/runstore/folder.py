@@ -65,7 +65,7 @@ def open_plain(path: Path, flags: int, mode: int = 0o644) -> int:
         # Without O_NONBLOCK a named pipe would wait for its other end.
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
-        if path.is_symlink() or _is_odd(path):
+        if _is_odd(path):
             raise _odd(path.parent, path) from error
         raise
     facts = os.fstat(fd)

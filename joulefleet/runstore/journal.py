@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,6 @@ from joulefleet.budgets import RECORD_BYTES, parse_json
 from joulefleet.errors import StorageError
 from joulefleet.records import canonical_json, storage_error
 from joulefleet.runstore.folder import open_plain
-
-_TAIL_BYTES = 1 << 16
 
 
 class AppendOnlyFile:
@@ -94,18 +93,15 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
 def cut_torn_line(path: Path) -> int:
     """Cut an unfinished last line off, keeping its bytes in ``<name>.torn``. Returns the bytes cut."""
     with os.fdopen(open_plain(path, os.O_RDWR), "rb+") as file:
-        size = file.seek(0, os.SEEK_END)
-        torn = b""
-        at = size
-        while at and b"\n" not in torn:
-            at = max(0, at - _TAIL_BYTES)
-            file.seek(at)
-            torn = file.read(min(_TAIL_BYTES, size - at - len(torn))) + torn
-        torn = torn[torn.rfind(b"\n") + 1 :]
+        if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
+            return 0
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as lines:
+            whole = lines.rfind(b"\n") + 1
+            torn = lines[whole:]
         if not torn:
             return 0
         kept = path.with_name(path.name + ".torn")
         kept.unlink(missing_ok=True)  # whatever it is or leads to
         kept.write_bytes(torn)
-        file.truncate(size - len(torn))
+        file.truncate(whole)
     return len(torn)

@@ -98,7 +98,7 @@ class Run:
         log = path / "run.log"
         if log.exists():  # found now, not in the middle of the work by the first line that is logged
             os.close(open_plain(log, os.O_RDONLY))
-        self._log = _RunLogHandler(log, encoding="utf-8", delay=True)
+        self._log = _RunLogHandler(log, delay=True)
         self._log.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def __enter__(self) -> Run:

@@ -88,8 +88,13 @@ class RunStore:
             lock = RunLock(hidden)
         return Run(path, record, lock)
 
-    def resume(self, path: Path, *, fingerprint: str) -> Run:
+    def resume(self, path: Path, *, fingerprint: str, complete: bool = False) -> Run:
         """Take a run up again that was killed, interrupted, salvaged or failed.
+
+        Args:
+            path: Its folder.
+            fingerprint: Of what is to be run.
+            complete: Whether it may be complete: more is added to it.
 
         Raises:
             ConfigError: Its fingerprint differs: something that decides the result has changed.
@@ -102,7 +107,7 @@ class RunStore:
                 f"against {fingerprint[:12]})",
                 hint="start a new run, or restore the configuration kept in its config/ folder",
             )
-        if record.status is RunStatus.COMPLETE:
+        if record.status is RunStatus.COMPLETE and not complete:
             raise StorageError(f"{path}: is complete, nothing to resume")
         lock = RunLock(path)
         record = record.model_copy(update={"status": RunStatus.RUNNING, "ended_utc": None, "error": ""})

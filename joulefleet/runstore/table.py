@@ -139,7 +139,8 @@ def _column(values: Any, kind: pa.DataType) -> pa.Array:
     target = np.dtype(kind.to_pandas_dtype())
     data = np.asarray(values)
     if data.dtype != target and not (isinstance(values, list) and data.dtype.kind in ("i", target.kind)):
-        return pa.array(values, kind)  # which refuses a cast that loses something
+        # Which refuses a cast that loses something; of a list it would make whole numbers out of any.
+        return pa.array(data, kind, mask=None if valid is None else ~valid)
     bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(
         kind, len(data), [bitmap, pa.py_buffer(np.ascontiguousarray(values, target))]
@@ -421,21 +422,15 @@ def read_table(directory: Path, name: str) -> pa.Table:
     import pyarrow.parquet as pq
 
     path = table_path(directory, name)
-    try:
-        batches, held = [], 0
-        for batch in iter_batches(path):
-            batches.append(batch)
-            held += batch.nbytes
-            if held > TABLE_BYTES:
-                raise StorageError(f"{path}: takes more than {TABLE_BYTES >> 30} GB unpacked")
-        if batches:
-            return pa.Table.from_batches(batches)
-        schema = pq.read_schema(path) if path.suffix == PARQUET_SUFFIX else stream_schema(path)
-    except pa.ArrowException as error:
-        raise StorageError(
-            f"{path}: is damaged ({error})",
-            hint="restore it from a copy, or make the run anew",
-        ) from error
+    batches, held = [], 0
+    for batch in iter_batches(path):
+        batches.append(batch)
+        held += batch.nbytes
+        if held > TABLE_BYTES:
+            raise StorageError(f"{path}: takes more than {TABLE_BYTES >> 30} GB unpacked")
+    if batches:
+        return pa.Table.from_batches(batches)
+    schema = pq.read_schema(path) if path.suffix == PARQUET_SUFFIX else stream_schema(path)
     return (schema or pa.schema([])).empty_table()
 
 

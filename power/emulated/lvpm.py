@@ -296,8 +296,8 @@ class EmulatedLvpm(Emulator):
             self._over_current = True
         elif fault.kind is FaultKind.RECALIBRATE:
             self._converter.drift()
-            self._calibrate(run, 1)
-            self._calibrate(run, 1)
+            for _ in range(4):  # zero and reference, and both again: one alone may be damage
+                self._calibrate(run, 1)
         elif fault.kind is FaultKind.STALL:
             self._lose(run, round(fault.amount * self._rate_hz))
         else:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import time
 import tty
+from typing import Final
+
+PATIENCE_MAX_S: Final = 1.0
 
 
 class PtyPort:
     """The instrument's end of a pty.
 
-    Writing never blocks: what the client did not take in time is lost, as on a real wire, and counted.
+    What the client does not take in time is lost, as on a real wire, and counted. Time is given for what an
+    instrument would have sent bit by bit and an emulator on a busy machine sends at once.
 
     Attributes:
         path: What a client opens, e.g. ``/dev/pts/3``.
@@ -26,14 +31,20 @@ class PtyPort:
         os.set_blocking(self._master, False)
         self.path = os.ttyname(self._slave)
         self.discarded_bytes = 0
+        self._written_s = time.monotonic()
 
     def write(self, data: bytes) -> None:
-        """Send bytes; those that do not fit are discarded and counted."""
-        try:
-            written = os.write(self._master, data)
-        except BlockingIOError:
-            written = 0
-        self.discarded_bytes += len(data) - written
+        """Send bytes; those for which there is no room after as long as nothing was sent are discarded."""
+        now_s = time.monotonic()
+        until_s = now_s + min(now_s - self._written_s, PATIENCE_MAX_S)
+        while data:
+            with contextlib.suppress(BlockingIOError):
+                data = data[os.write(self._master, data) :]
+            if not data or time.monotonic() >= until_s:
+                break
+            time.sleep(0.001)
+        self.discarded_bytes += len(data)
+        self._written_s = time.monotonic()
 
     def read(self, timeout_s: float = 0.0) -> bytes:
         """Bytes from the client, or ``b""`` after the timeout."""

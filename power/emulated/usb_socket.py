@@ -143,6 +143,8 @@ class UsbSocketServer:
                 return
             self._closed = True
             ends = [self._listener, *(host.end for host in self._hosts)]
+            for host in self._hosts:
+                host.gone = True  # now, not when its thread looks: no read takes another packet to lose it
         for end in ends:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits on it

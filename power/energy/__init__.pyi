@@ -13,6 +13,7 @@ from power.energy.uncertainty import (
     gross_energy,
     idle_energy,
     net_energy,
+    unit_half_width_j,
 )
 from power.energy.windows import DEFAULT_POLICY, GapPolicy, Window, WindowEnergy
 
@@ -21,4 +22,5 @@ __all__ = [
     "MeasuredRecording", "MeasuredWindow", "RecordedEnergy", "UncertaintyPart", "Window", "WindowEnergy",
     "combined_half_width_j", "error_factors", "error_sensitivities", "gross_energy", "idle_energy",
     "integrate", "integrate_recording", "measure_baseline", "measure_energy", "measure_windows", "net_energy",
+    "unit_half_width_j",
 ]  # fmt: skip

@@ -85,7 +85,7 @@ class EnergyIndex:
         whole: NDArray[np.float64] = sums * (self._ns_per_tick * 1e-9)
         for i in np.flatnonzero(~self._straight):
             x_ns, values = self._line(self.recording.block(int(i)))
-            whole[:, i] = np.trapezoid(values, x_ns, axis=1) * 1e-9
+            whole[:, i] = np.trapezoid(values, x_ns) * 1e-9
         return whole
 
     def _line(self, block: SampleBlock) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -144,7 +144,7 @@ class EnergyIndex:
     def _up_to(
         self, t_ns: NDArray[np.int64], batch: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Integral up to each time, and how many samples of its batch lie before it."""
+        """Integral up to each of these increasing times, and how many samples of its batch lie before it."""
         integrals = self._before[:, batch]
         rows = np.zeros(len(t_ns), np.int64)
         after = t_ns >= self.last_ns[batch]
@@ -153,7 +153,6 @@ class EnergyIndex:
         rows[after] = self._index["rows"][batch[after]] - at_last
         self._add_between(integrals, t_ns, batch, after & (batch < len(self.first_ns) - 1))
         inside = np.flatnonzero(~after & (t_ns > self.first_ns[batch]))
-        inside = inside[np.argsort(batch[inside], kind="stable")]
         even = self._even[batch[inside]]
         for some, method in ((inside[even], self._inside_even), (inside[~even], self._inside)):
             if len(some):
@@ -195,7 +194,7 @@ class EnergyIndex:
         row, before = self._even_row(t_ns, batch)
         upper = 2 * row >= self._index["rows"][batch]
         sums, left, right = np.empty((3, len(self.channels.names), len(t_ns)))
-        loaded = -1
+        loaded = None
         for i, (b, j, is_upper) in enumerate(zip(batch.tolist(), row.tolist(), upper.tolist(), strict=True)):
             if b != loaded:
                 current_a, voltage_v = self.recording.values(b)
@@ -247,5 +246,5 @@ class EnergyIndex:
 def _lies_on_one_line(recording: Recording) -> NDArray[np.bool_]:
     """Whether each batch lies within one linear part of the timebase."""
     knots = np.asarray(recording.record.timebase.ticks[1:-1])
-    first = np.searchsorted(knots, recording.index["first_tick"], side="right")
-    return np.asarray(first == np.searchsorted(knots, recording.index["last_tick"], side="left"))
+    first = np.searchsorted(knots, recording.index["first_tick"])
+    return np.asarray(first == np.searchsorted(knots, recording.index["last_tick"]))

@@ -120,9 +120,7 @@ class _Intake:
         low = np.searchsorted(t_ns, self._starts[at])
         high = np.maximum(np.searchsorted(t_ns, self._ends[at]), low)
         some, none_before = high > low, self._sums.n_samples[at] == 0
-        self._sums.first_index[at] = np.where(
-            some & none_before, first_index + low, self._sums.first_index[at]
-        )
+        self._sums.first_index[at] = np.where(none_before, first_index + low, self._sums.first_index[at])
         self._sums.last_index[at] = np.where(some, first_index + high - 1, self._sums.last_index[at])
         self._sums.n_samples[at] += high - low
 

@@ -146,14 +146,12 @@ def _bridging_j(index: EnergyIndex, window: Window) -> float:
     """
     low = int(np.searchsorted(index.last_ns, window.start_ns, side="right"))
     high = int(np.searchsorted(index.first_ns, window.end_ns))
-    joins = slice(max(low - 1, 0), max(high, low))
-    inside = (index.lost[joins] > 0) & (index.between_ns[joins] > 0)
-    inside &= (index.last_ns[:-1][joins] < window.end_ns) & (index.first_ns[1:][joins] > window.start_ns)
-    lost, gap_s = index.lost[joins][inside], index.between_ns[joins][inside] * 1e-9
+    inside = (index.last_ns[:-1] < window.end_ns) & (index.first_ns[1:] > window.start_ns) & (index.lost > 0)
+    lost, gap_s = index.lost[inside], index.between_ns[inside] * 1e-9
     rows = index.recording.index["rows"]
     batches = sorted(range(low, max(high, low + 1)), key=lambda b: -int(rows[b]))[:POOL_BATCHES]
     pool = [index.power_w(int(index.first_ns[b]), int(index.last_ns[b]) + 1) for b in batches]
-    averages = index.recording.record.info.hold_ns > 0
+    averages = bool(index.recording.record.info.hold_ns)
     variance = 0.0
     for k in np.unique(lost).tolist():
         variance += _bridging_j2(pool, k, gap_s[lost == k], averages=averages)
@@ -189,8 +187,8 @@ def _errors(power_w: NDArray[np.float64], lost: int, *, averages: bool) -> NDArr
     """
     line = (power_w[lost + 1 :] + power_w[: -lost - 1]) / 2
     if averages:
-        before = np.concatenate(([0.0], np.cumsum(power_w)))
-        missing: NDArray[np.float64] = line - (before[lost + 1 : -1] - before[1 : -lost - 1]) / lost
+        up_to = np.cumsum(power_w)
+        missing: NDArray[np.float64] = line - (up_to[lost:-1] - up_to[: -lost - 1]) / lost
         return missing
     whole = np.concatenate(([0.0], np.cumsum((power_w[1:] + power_w[:-1]) / 2)))
     errors: NDArray[np.float64] = line - (whole[lost + 1 :] - whole[: -lost - 1]) / (lost + 1)

@@ -84,8 +84,7 @@ def slow_noise(series: Sequence[PowerSeries]) -> SlowNoise:
     for _ in range(_ITERATIONS):
         weight = count / (2 * expected**2)
         parts, variances = _non_negative_fit(design, allan, weight)
-        # A floor: where the fit expects nothing, the weight would be infinite.
-        expected = np.maximum(design @ parts, 1e-6 * allan.max())
+        expected = design @ parts
     # A chi-square of n degrees of freedom has the relative variance 2 / n.
     white, flicker = (
         Variance(float(x), max(1.0, 2 * float(x) ** 2 / float(v))) if x > 0 else Variance(0.0)

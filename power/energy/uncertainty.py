@@ -159,6 +159,15 @@ def net_energy(recordings: Sequence[MeasuredRecording]) -> EnergyBudget:
     return _interval(recordings, net=True)
 
 
+def unit_half_width_j(recordings: Sequence[MeasuredRecording], *, net: bool) -> float:
+    """Gain and offset errors alone: what all readings of one unit share, so that ratios do not have it.
+
+    Not its steps: another load lies elsewhere between two of them.
+    """
+    views = [_View(recording, net=net) for recording in recordings if recording.windows]
+    return NORMAL_95 * _instrument_j(views, steps=False)
+
+
 def combined_half_width_j(parts: Mapping[str, UncertaintyPart]) -> float:
     """Half width of the 95 % interval that several parts make."""
     return math.hypot(*(part.half_width_j for part in parts.values()))
@@ -197,7 +206,7 @@ def _interval(recordings: Sequence[MeasuredRecording], *, net: bool) -> EnergyBu
     )
 
 
-def _instrument_j(views: Sequence[_View]) -> float:
+def _instrument_j(views: Sequence[_View], *, steps: bool = True) -> float:
     """Standard uncertainty from gain, offset and rounding errors that are the same in all windows.
 
     Recordings with the same accuracy statement are taken to share one instrument.
@@ -205,7 +214,10 @@ def _instrument_j(views: Sequence[_View]) -> float:
     variance = 0.0
     for accuracy in dict.fromkeys(view.accuracy for view in views):  # in order: a set's varies by process
         sensitivity = sum(view.sensitivity for view in views if view.accuracy == accuracy) / len(views)
-        variance += float(np.sum((sensitivity @ error_factors(accuracy) / NORMAL_95) ** 2))
+        factors = error_factors(accuracy)
+        if not steps:
+            factors = factors[:, : accuracy.scale_factors().shape[1]]
+        variance += float(np.sum((sensitivity @ factors / NORMAL_95) ** 2))
     return math.sqrt(variance)
 
 
@@ -324,8 +336,11 @@ def _notes(views: Sequence[_View], repetitions: np.ndarray, *, n: int, net: bool
 
 
 def _resemble_neighbours(values: np.ndarray) -> bool:
-    """Whether the first autocorrelation is above what independent values show in 97.5 % of cases."""
+    """Whether the first autocorrelation is above what independent values show in 97.5 % of cases.
+
+    Of fewer than eight values it never is: seven reach 0.71 at most, and 0.74 are needed.
+    """
     off = values - values.mean()
-    if len(values) < 8 or not off.any():
+    if not off.any():
         return False
     return float(off[1:] @ off[:-1] / (off @ off)) > NORMAL_95 / math.sqrt(len(values))

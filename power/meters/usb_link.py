@@ -17,6 +17,7 @@ from joulefleet.errors import (
     MissingExtra,
 )
 from joulefleet.install_hint import install_hint
+from power.meters.interrupts import without_interrupt
 from power.wire.hvpm_control import EMULATED_MAKER
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class UsbDeviceInfo:
 
 def scan_usb(wanted: UsbId, port: str = "") -> list[UsbDeviceInfo]:
     """The devices with these ids, without disturbing whoever uses them."""
+    return without_interrupt(lambda: _scan(wanted, port))
+
+
+def _scan(wanted: UsbId, port: str) -> list[UsbDeviceInfo]:
     with contextlib.closing(_context(wanted, port)) as context:
         return [
             UsbDeviceInfo(_location(device), opened.serial, opened.problem.message if opened.problem else "")
@@ -84,17 +89,25 @@ class UsbLink:
 
     def __init__(self, wanted: UsbId, *, serial: str = "", port: str = "") -> None:
         self._id = wanted
-        self._closed = False
+        self._closed = True
         self._queue: BulkQueue | None = None
+        try:
+            without_interrupt(lambda: self._open(wanted, serial, port))
+        except KeyboardInterrupt:  # it may be open by now
+            self.close()
+            raise
+
+    def _open(self, wanted: UsbId, serial: str, port: str) -> None:
         self._context = _context(wanted, port)
         try:
             device, self._handle, self.serial = _find(self._context, wanted, serial)
             by_address = port.startswith(EMULATED_PREFIX)
             self.location = port if by_address else _location(device)
             self.emulated = by_address or _maker(self._handle) == EMULATED_MAKER
+            self._closed = False
             self._call(self._claim)
         except BaseException:
-            self._context.close()
+            self._close()
             raise
 
     def control_read(self, request_type: int, request: int, value: int, index: int, length: int) -> bytes:
@@ -113,22 +126,27 @@ class UsbLink:
         """Keep so many reads of a bulk endpoint under way; the queue ends the one before it."""
         from power.meters.usb_queue import BulkQueue
 
+        def replace() -> BulkQueue:  # as one: transfers that nobody knows of would take the packets
+            self._end_queue()
+            self._queue = BulkQueue(
+                self._context,
+                self._handle,
+                endpoint=endpoint,
+                size=size,
+                transfers=transfers,
+                error=lambda error: usb_error(self._id, self.location, error),
+            )
+            return self._queue
+
         self._require_open()
-        self._end_queue()
-        self._queue = BulkQueue(
-            self._context,
-            self._handle,
-            endpoint=endpoint,
-            size=size,
-            transfers=transfers,
-            error=lambda error: usb_error(self._id, self.location, error),
-        )
-        return self._queue
+        return without_interrupt(replace)
 
     def close(self) -> None:
         """Release the device; nothing is sent to it. May be called twice."""
-        if self._closed:
-            return
+        if not self._closed:
+            without_interrupt(self._close)  # also a second Ctrl-C, while the first one closes it
+
+    def _close(self) -> None:
         self._closed = True
         try:
             self._end_queue()
@@ -143,11 +161,9 @@ class UsbLink:
     def _call(self, call: Callable[[], T]) -> T:
         import usb1
 
-        from power.meters.usb_queue import without_interrupt
-
         self._require_open()
         try:
-            return without_interrupt(call) if self._queue is not None else call()
+            return without_interrupt(call)
         except (usb1.USBError, ValueError) as error:
             raise usb_error(self._id, self.location, error) from error
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import FrameType
-from typing import Final, TypeVar
+from typing import Final
 
 import usb1  # noqa: TID253 - this module is imported only where libusb1 is wanted
+
+from power.meters.interrupts import without_interrupt
 
 PACKETS_MAX: Final = 4096
 """Packets that may wait for `BulkQueue.read`. While there are more, no transfer is started again: it is the
@@ -39,8 +38,6 @@ _ERRORS: Final = {
     usb1.TRANSFER_OVERFLOW: usb1.USBErrorOverflow,
     usb1.TRANSFER_TIMED_OUT: usb1.USBErrorTimeout,
 }
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +89,9 @@ class BulkQueue:
             MeterDisconnected: The device is gone; everything that came before has been returned.
             MeterProtocolError: The endpoint stalled, or sent more than fits.
         """
+        return without_interrupt(lambda: self._read(timeout_s))
+
+    def _read(self, timeout_s: float) -> list[bytes]:
         deadline = time.monotonic() + timeout_s
         if self._flowing and not self._packets:
             time.sleep(GATHER_S)
@@ -110,6 +110,9 @@ class BulkQueue:
 
     def close(self) -> None:
         """Cancel what is under way and wait for it; nothing is left behind. May be called twice."""
+        without_interrupt(self._close)
+
+    def _close(self) -> None:
         self._closing = True
         for transfer in self._transfers:
             # One that ended a moment ago cannot be cancelled, nor one whose device is gone; they end.
@@ -126,11 +129,12 @@ class BulkQueue:
 
     def _handle_events(self, timeout_s: float) -> None:
         try:
-            without_interrupt(lambda: self._context.handleEventsTimeout(timeout_s))
+            self._context.handleEventsTimeout(timeout_s)
         except usb1.USBErrorInterrupted:
             pass  # a signal, whose handler has run
         except usb1.USBError as error:
-            raise self._error(error) from error
+            # Its turn comes behind the packets that were handed over before it.
+            self._failure = self._failure or self._error(error)
 
     def _submit(self, transfer: usb1.USBTransfer) -> None:
         """A transfer that cannot be started fails in its turn: those before it may hold data."""
@@ -170,22 +174,3 @@ class BulkQueue:
                 self._failure = outcome
             elif outcome:
                 self._packets.append(outcome)
-
-
-def without_interrupt(call: Callable[[], T]) -> T:
-    """Do something that handles libusb's events; Ctrl-C meanwhile comes afterwards.
-
-    Python raises KeyboardInterrupt wherever the main thread is. In a callback of libusb it would be lost, and
-    with it the transfer, for whose end python-libusb1 would then wait forever.
-    """
-    usual = signal.getsignal(signal.SIGINT)
-    if not callable(usual) or threading.current_thread() is not threading.main_thread():
-        return call()
-    pressed: list[FrameType | None] = []
-    signal.signal(signal.SIGINT, lambda _, frame: pressed.append(frame))
-    try:
-        return call()
-    finally:
-        signal.signal(signal.SIGINT, usual)
-        if pressed:
-            usual(signal.SIGINT, pressed[0])

@@ -232,8 +232,8 @@ class DeviceProfile(StoredRecord):
 
     @property
     def task(self) -> str:
-        """``dataset-model``, as tasks are called, e.g. ``mnist-lenet5``."""
-        return f"{self.dataset}-{self.model}"
+        """``dataset-model``, as tasks are called, e.g. ``mnist-lenet5``; of one's own its one name."""
+        return self.model if self.model == self.dataset else f"{self.dataset}-{self.model}"
 
     def slowdown_at(self, load: ArrayLike) -> NDArray[np.float64]:
         """Duration of an epoch beside a background load, relative to none; 1 if that was not measured."""

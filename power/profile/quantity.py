@@ -48,9 +48,11 @@ class Quantity(ClosedModel):
         session_sd: Standard deviation between sessions, beyond that of repetitions; None if it is neither
             measured nor stated. Then the interval does not contain it.
         session_sd_from: Whether three or more sessions showed it, or somebody stated it.
+        instrument_half_width_95: The part of the interval that is the instrument's own: the same in all that
+            one unit measures, so that it cancels in ratios. None if it is not known apart.
     """
 
-    LATER = frozenset({"sessions", "session_sd", "session_sd_from"})
+    LATER = frozenset({"sessions", "session_sd", "session_sd_from", "instrument_half_width_95"})
 
     mean: float
     n: int = Field(default=0, ge=0)
@@ -60,6 +62,7 @@ class Quantity(ClosedModel):
     sessions: int | None = Field(default=None, ge=1)
     session_sd: float | None = Field(default=None, ge=0)
     session_sd_from: Literal["measured", "stated"] | None = None
+    instrument_half_width_95: float | None = Field(default=None, ge=0)
 
     @property
     def interval(self) -> Interval:

@@ -131,8 +131,8 @@ class TaskFacts(ClosedModel):
 
     @property
     def name(self) -> str:
-        """The task's name, e.g. ``mnist-lenet5``."""
-        return f"{self.dataset}-{self.model}"
+        """The task's name, e.g. ``mnist-lenet5``; of one's own its one name."""
+        return self.model if self.model == self.dataset else f"{self.dataset}-{self.model}"
 
 
 class PhoneFacts(ClosedModel):

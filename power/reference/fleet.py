@@ -41,7 +41,7 @@ BASIS = (
 
 
 @cache
-def reference_fleet(task: str | None = None) -> tuple[DeviceProfile, ...]:
+def reference_fleet(task: str | TaskFacts | None = None) -> tuple[DeviceProfile, ...]:
     """Profiles of the reference phones, slowest first; computed from published facts (``literature``).
 
     Example:
@@ -49,13 +49,17 @@ def reference_fleet(task: str | None = None) -> tuple[DeviceProfile, ...]:
         >>> [phone.label for phone in phones[:3]]
 
     Args:
-        task: E.g. ``mnist-lenet5``; all tasks if None, one after the other.
+        task: E.g. ``mnist-lenet5``, or the facts of a task of one's own; all tasks if None, one after the
+            other.
 
     Raises:
         ConfigError: The fleet does not have this task.
     """
     facts = reference_facts()
-    tasks = [found for found in facts.tasks if task in (None, found.name)]
+    if isinstance(task, TaskFacts):
+        tasks = [task]
+    else:
+        tasks = [found for found in facts.tasks if task in (None, found.name)]
     if not tasks:
         known = ", ".join(found.name for found in facts.tasks)
         raise ConfigError(f"the reference fleet has no task {task!r}", hint=f"it has {known}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from power.model import Finding, FindingLog, Severity
 from power.wire.decoder import Decoded
-from power.wire.lvpm_calibration import Calibration
+from power.wire.lvpm_calibration import Calibration, Change
 from power.wire.lvpm_frames import (
     COARSE_REFERENCE_A,
     DATA,
@@ -28,7 +28,7 @@ from power.wire.lvpm_frames import (
     samples_in,
 )
 from power.wire.lvpm_held import LOST_MODULUS, HeldNote, HeldPiece, SampleCount
-from power.wire.lvpm_sync import count_good, equal_frames, find_chain
+from power.wire.lvpm_sync import count_following, count_good, equal_frames, find_chain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,8 +45,10 @@ class LvpmDecoder:
     The tick is the sample's number, counted from the first sample packet, lost ones included. Losses show in
     two places: a byte of each packet counts the samples that the instrument had no room for before it, and
     the sequence number skips where whole packets did not arrive; such a packet is taken to have held as many
-    samples as its neighbours. The rows of a calibration in the stream take the place of samples, so a block
-    ends there, but nothing was lost. (Firmware 20 does it so, see ``docs/power.md``.)
+    samples as its neighbours. A skip is believed once the packet behind it is followed by its successor, a
+    calibration unlike those before once the next one agrees: an 8-bit sum lets damage through. The rows of a
+    calibration in the stream take the place of samples, so a block ends there, but nothing was lost.
+    (Firmware 20 does it so, see ``docs/power.md``.)
 
     Both counters turn, so a loss may be larger than they show. Then reads stay late by as much: from the
     first late one on samples are held back until it is clear how many turns there were (0.2 s); these are
@@ -72,6 +74,7 @@ class LvpmDecoder:
         self._findings = FindingLog()
         self._rest = b""
         self._in_sync = True
+        self._jumped = False  # whether a number that does not follow is all that speaks against sync
         self._skipped_bytes = 0  # since the last sample packet
         self._sequence: int | None = None
         self._packet_samples = 0
@@ -102,7 +105,7 @@ class LvpmDecoder:
             return []
         buffer = np.frombuffer(self._rest + data, np.uint8)
         index_before = self._count.next_index
-        position = self._walk(buffer)
+        position = self._walk(buffer, arrival_ns)
         self._rest = buffer[position:].tobytes()
         if self._count.next_index > index_before and self._packet_samples:
             self._count.check(arrival_ns, SEQUENCE_MODULUS * self._packet_samples)
@@ -113,30 +116,58 @@ class LvpmDecoder:
         """See `power.wire.decoder.Decoder`."""
         return self._count.take(self._findings, over=True)
 
-    def _walk(self, buffer: Bytes) -> int:
+    def _walk(self, buffer: Bytes, arrival_ns: int) -> int:
         """Take all frames that are complete; returns where the first incomplete one starts."""
         position = 0
         while position < len(buffer):
+            believed = False
             if not self._in_sync:
-                found, self._in_sync = find_chain(buffer, position)
-                self._skipped_bytes += found - position
-                position = found
-                if not self._in_sync:
+                position, believed = self._find(buffer, position)  # two packets that follow each other
+                if not believed:
                     break
-                self._note("resync", Severity.WARNING, "the packet boundaries were lost and found again")
             rows = equal_frames(buffer, position)
             if not len(rows):
                 break
+            size = rows.shape[1]
             good = count_good(rows)
-            self._take(rows[:good])
-            position += good * rows.shape[1]
-            if good < len(rows):
+            if believed and not self._in_time(rows[0], len(buffer) - position, arrival_ns):
+                message = "a packet that tells of a loss without time for it was left out"
+                self._note("odd_packet", Severity.WARNING, message)
+                self._in_sync, self._jumped = False, True
+                self._skipped_bytes += size
+                position += size
+                continue
+            follow = count_following(rows[:good], self._sequence, believed=believed)
+            self._take(rows[:follow])
+            position += follow * size
+            if follow < good:
+                self._in_sync, self._jumped = False, True
+            elif good < len(rows):
                 self._note("bad_checksum", Severity.WARNING, "a packet with a wrong checksum was left out")
                 self._in_sync = False
                 self._count.silent = True  # bytes are missing, so whole turns may be
                 self._skipped_bytes += 1
                 position += 1
         return position
+
+    def _find(self, buffer: Bytes, position: int) -> tuple[int, bool]:
+        """Where packets begin again, and True; or where to go on when there are more bytes."""
+        found, self._in_sync = find_chain(buffer, position)
+        self._skipped_bytes += found - position
+        self._jumped &= found == position
+        if self._in_sync:
+            if not self._jumped:
+                self._note("resync", Severity.WARNING, "the packet boundaries were lost and found again")
+            self._jumped = False
+        return found, self._in_sync
+
+    def _in_time(self, frame: Bytes, size_bytes: int, arrival_ns: int) -> bool:
+        """Whether a sample packet's number and count leave time for the losses that they tell of."""
+        if self._sequence is None or not self._started:
+            return True
+        skipped = (int(frame[1]) - self._sequence - 1) % SEQUENCE_MODULUS
+        arrived = size_bytes // len(frame) * samples_in(len(frame) - 1)
+        return self._count.allows(skipped * self._packet_samples + int(frame[4]), arrived, arrival_ns)
 
     def _take(self, rows: Bytes) -> None:
         """Frames of one length with good checksums."""
@@ -165,6 +196,7 @@ class LvpmDecoder:
 
     def _take_sample_packets(self, packets: NDArray[Any], samples: int) -> None:
         reserved = (packets["flags"] & FLAGS_RESERVED != 0) | (packets["type"] > REFERENCE_CALIBRATION)
+        reserved |= (packets["type"] != DATA) & (samples % 2 == 1)  # a calibration has pairs of rows
         kind = np.where(reserved, _NOT_A_SAMPLE_PACKET, packets["type"])
         sequence: Bytes = packets["flags"] % SEQUENCE_MODULUS
         jump = (sequence[1:] - sequence[:-1]) % SEQUENCE_MODULUS != 1  # 256 is a multiple: wrapping is fine
@@ -198,7 +230,11 @@ class LvpmDecoder:
     def _take_calibration(self, kind: int, readings: NDArray[Any]) -> None:
         self._heard["calibration packets"] += len(readings)
         for packet in readings:
-            if self._calibration.add(kind, packet):
+            change = self._calibration.add(kind, packet)
+            if change is Change.DOUBTED:
+                message = "a calibration unlike those before: not used unless the next one agrees"
+                self._note("odd_calibration", Severity.WARNING, message)
+            elif change is Change.CONFIRMED:
                 self._note("recalibrated", Severity.INFO, "the instrument's own calibration changed")
         if self._started:
             self._count.next_index += readings.size

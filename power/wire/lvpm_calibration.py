@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,50 @@ COARSE_NOISE_A = 2e-3
 `power.meters.monsoon_lvpm.accuracy`."""
 
 
+class Change(IntEnum):
+    """What a calibration packet does to the calibration."""
+
+    NONE = 0
+    DOUBTED = 1
+    """It is unlike those before and not used: damage passes an 8-bit sum. The next of its kind decides."""
+    CONFIRMED = 2
+    """It agrees with a doubted one: a new calibration."""
+
+
+@dataclass(slots=True)
+class _Readings:
+    """The last readings of one kind.
+
+    Attributes:
+        window: Those that count.
+        doubted: Those of the last packet, if they were unlike the others.
+    """
+
+    window: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    doubted: list[int] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        return sum(self.window) / len(self.window)
+
+    def add(self, readings: list[int], noise: float) -> Change:
+        """Take over a packet's readings; ``noise`` is the largest change in counts that is none."""
+        if not readings:
+            return Change.NONE
+        if not self.window or all(abs(one - self.mean) <= noise for one in readings):
+            self.window.extend(readings)
+            self.doubted = []
+            return Change.NONE
+        before, self.doubted = self.doubted, readings
+        both = [*before, *readings]
+        if not before or max(both) - min(both) > noise:
+            return Change.DOUBTED
+        self.window.clear()
+        self.window.extend(both)
+        self.doubted = []
+        return Change.CONFIRMED
+
+
 @dataclass(slots=True)
 class LvpmRangeCalibration:
     """One measuring range.
@@ -33,37 +78,30 @@ class LvpmRangeCalibration:
 
     reference_a: float
     noise_a: float
-    _zero: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    _reference: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    _zero: _Readings = field(default_factory=_Readings)
+    _reference: _Readings = field(default_factory=_Readings)
+    _last_scale_a: float = 0.0
 
-    def add(self, readings: NDArray[np.int16], *, zero: bool) -> bool:
-        """Take over readings; True if they start a new calibration."""
-        window = self._zero if zero else self._reference
-        restarted = False
-        for reading in readings.tolist():
-            # Without a scale yet there is nothing to tell noise from change by; the first readings count.
-            if window and self.scale_a and abs(reading - _mean(window)) * abs(self.scale_a) > self.noise_a:
-                window.clear()
-                restarted = True
-            window.append(reading)
-        return restarted
+    def add(self, readings: NDArray[np.int16], *, zero: bool) -> Change:
+        """Take over the readings of one packet."""
+        kept = self._zero if zero else self._reference
+        # Without a scale yet there is nothing to tell noise from change by; the first readings count.
+        self._last_scale_a = abs(self.scale_a) or self._last_scale_a
+        noise = self.noise_a / self._last_scale_a if self._last_scale_a else float("inf")
+        return kept.add(readings.tolist(), noise)
 
     @property
     def zero(self) -> float:
         """The reading at no current."""
-        return _mean(self._zero)
+        return self._zero.mean
 
     @property
     def scale_a(self) -> float:
         """Amperes per count; 0 while unknown."""
-        if not self._zero or not self._reference:
+        if not self._zero.window or not self._reference.window:
             return 0.0
-        span = _mean(self._reference) - _mean(self._zero)
+        span = self._reference.mean - self._zero.mean
         return self.reference_a / span if span else 0.0
-
-
-def _mean(window: deque[int]) -> float:
-    return sum(window) / len(window)
 
 
 @dataclass(slots=True)
@@ -86,16 +124,12 @@ class Calibration:
         """Whether currents can be computed."""
         return bool(self.fine.scale_a and self.coarse.scale_a)
 
-    def add(self, kind: int, main: NDArray[np.int16]) -> bool:
-        """Take over a calibration packet: even readings are fine, odd ones coarse.
-
-        Returns:
-            Whether it starts a new calibration.
-        """
+    def add(self, kind: int, main: NDArray[np.int16]) -> Change:
+        """Take over a calibration packet: even readings are fine, odd ones coarse."""
         zero = kind == ZERO_CALIBRATION
         fine = self.fine.add(main[0::2], zero=zero)
         coarse = self.coarse.add(main[1::2], zero=zero)
-        return fine or coarse
+        return max(fine, coarse)
 
     def current_a(self, main: NDArray[Any]) -> NDArray[np.float64]:
         """Current of raw readings: bit 0 names the range (1 is coarse) and is cleared, not shifted out."""

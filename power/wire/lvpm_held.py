@@ -16,6 +16,7 @@ from power.wire.lvpm_elapsed import (
     GIVEN_UP_NS,
     JUDGED_NS,
     SILENT_NS,
+    TOLERANCE,
     TRACELESS_NS,
     UNSETTLED,
     ElapsedCheck,
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
     from power.model import FindingLog
 
+
+EARLY = 15
+"""Samples, 3 ms: by so much the floor of the delay may be wrong."""
 
 LOST_MODULUS = 256
 """After so many samples a packet's count of lost ones is back at 0."""
@@ -148,6 +152,7 @@ class SampleCount:
         self._arrival_ns = 0
         self._sequence_turn = 0
         self._in_doubt = False  # whether a loss was given up
+        self._link_is_late = False  # whether reads were seen to stay late where nothing was lost
 
     def lose(self, samples: int, turn: int = 0) -> None:
         """Samples are missing here; a counter that shows it is back at 0 after ``turn`` of them."""
@@ -170,6 +175,16 @@ class SampleCount:
         if over and self._watch is not None:
             self._settle(self._watch, over=True)
         return [] if self._watch is not None else self.held.release(log)
+
+    def allows(self, samples: int, arrived: int, arrival_ns: int) -> bool:
+        """Whether there was time to lose so many samples here, if ``arrived`` more have come by then.
+
+        A read can be late, never early. Half of them is left for one that is late.
+        """
+        if not self._elapsed.known or not samples:
+            return True
+        behind = self._elapsed.behind(self.next_index + samples + arrived, arrival_ns)
+        return behind >= -max(EARLY, samples / 2)
 
     def check(self, arrival_ns: int, sequence_turn: int) -> None:
         """Whether the samples counted so far are as many as there should be by now.
@@ -207,6 +222,10 @@ class SampleCount:
         place, missing, certain = self._hidden(watch)
         patience_ns = self._arrival_ns - watch.since_ns
         judged_ns = JUDGED_NS if self.held.losses else TRACELESS_NS
+        if not self.held.losses and watch.lowest < self._one_turn:
+            # No read is early: a whole turn would show in every one of them. It is the link that is late.
+            self._link_is_late |= patience_ns >= TRACELESS_NS
+            missing, certain = (0, True) if self._link_is_late else (missing, certain)
         certain = certain and (not missing or patience_ns >= judged_ns)
         if not certain and patience_ns < GIVEN_UP_NS and not over:
             return
@@ -227,6 +246,8 @@ class SampleCount:
             self._sure_index = self.next_index
         elif self._elapsed.behind(self.next_index, self._arrival_ns) <= self._late:
             self._be_sure(self._arrival_ns)
+        elif not missing:
+            self._sure_index, self.silent = self.next_index, False
 
     def _hidden(self, watch: _Watch) -> tuple[int | None, int, bool]:
         """Where samples are missing, as far as it is known, how many, and whether that number is certain."""
@@ -241,6 +262,11 @@ class SampleCount:
     def _late(self) -> float:
         """Samples by which a read must be behind to hide a turn of either counter."""
         return UNSETTLED * min(LOST_MODULUS, self._sequence_turn)
+
+    @property
+    def _one_turn(self) -> float:
+        """Samples by which every read is behind if a turn of either counter is missing."""
+        return (1 - TOLERANCE) * min(LOST_MODULUS, self._sequence_turn)
 
 
 def _unplaced(first_index: int, last_index: int, missing: int) -> HeldNote:

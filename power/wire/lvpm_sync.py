@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from power.wire.lvpm_frames import FLAGS_RESERVED, REFERENCE_CALIBRATION, SEQUENCE_MODULUS
+from power.wire.lvpm_frames import (
+    DATA,
+    FLAGS_RESERVED,
+    REFERENCE_CALIBRATION,
+    SEQUENCE_MODULUS,
+    STATUS_STRUCT,
+    STATUS_TYPE,
+    samples_in,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +29,7 @@ SEARCH_BYTES = 1024
 
 _LONGEST_FRAME = 256
 _SHORTEST_LENGTH = 14  # one sample
+_STATUS_LENGTH = STATUS_STRUCT.size + 1
 
 _REJECTED, _UNKNOWN, _VALID = 0, 1, 2
 
@@ -42,11 +51,37 @@ def count_good(rows: Bytes) -> int:
     return int(bad[0]) if len(bad) else len(rows)
 
 
+def count_following(rows: Bytes, sequence: int | None, *, believed: bool) -> int:
+    """How many rows from the first on neither skip a number nor tell of losses; of other packets all.
+
+    Args:
+        rows: Frames of one length with right checksums.
+        sequence: Of the sample packet before them, if there was one.
+        believed: Whether the first may.
+    """
+    samples = samples_in(rows.shape[1] - 1)
+    if not samples or not len(rows):
+        return len(rows)
+    ours = ((rows[:, 1] & FLAGS_RESERVED) == 0) & (rows[:, 2] <= REFERENCE_CALIBRATION)
+    ours &= (rows[:, 2] == DATA) | (samples % 2 == 0)
+    at = np.flatnonzero(ours)
+    if not len(at):
+        return len(rows)
+    number = rows[at, 1].astype(np.int16)
+    before = np.concatenate([number[:1] - 1 if sequence is None else [sequence], number[:-1]])
+    tells = ((number - before - 1) % SEQUENCE_MODULUS != 0) | (rows[at, 4] != 0)
+    if believed and at[0] == 0:
+        tells[0] = False
+    found = at[tells]
+    return int(found[0]) if len(found) else len(rows)
+
+
 def find_chain(data: Bytes, start: int) -> tuple[int, bool]:
     """The first place from ``start`` on where two sample packets with successive numbers follow.
 
-    Two checksums, two plausible headers and the sequence together match random bytes about once in 10^13
-    places; one frame alone would match once in a million, too often for a day of samples.
+    A status packet may take the place of the second: it ends a stream. Two checksums, two plausible headers
+    and the sequence together match random bytes about once in 10^13 places; one frame alone would match once
+    in a million, too often for a day of samples.
 
     Returns:
         The position, and True; or the first position that needs more bytes to be judged, and False.
@@ -70,6 +105,7 @@ def _chain_states(window: Bytes, places: NDArray[np.int64]) -> Bytes:
     number = window[np.where(numbered, second + 1, 0)].astype(np.int16)
     successive = (number - window[first + 1] - 1) % SEQUENCE_MODULUS == 0
     following[numbered & ~successive] = _REJECTED
+    following = np.maximum(following, _status_states(window, second, total))
     states[states == _VALID] = following
     return states
 
@@ -89,7 +125,26 @@ def _frame_states(window: Bytes, places: NDArray[np.int64], total: NDArray[np.in
     )
     implausible = (places < n) & ((length % 8 != 6) | (length < _SHORTEST_LENGTH))
     implausible |= ((flags & FLAGS_RESERVED) != 0) | (kind > REFERENCE_CALIBRATION)
-    whole = places + length < n
+    implausible |= (kind != DATA) & (length % 16 != 6)  # a calibration has pairs of rows
+    return _sum_states(window, places, length, implausible, total)
+
+
+def _status_states(window: Bytes, places: NDArray[np.int64], total: NDArray[np.int64]) -> Bytes:
+    """The same of status packets."""
+    n = len(window)
+    length, kind = (np.where(places + i < n, window[np.minimum(places + i, n - 1)], 0) for i in range(2))
+    implausible = (places < n) & (length != _STATUS_LENGTH) | (places + 1 < n) & (kind != STATUS_TYPE)
+    return _sum_states(window, places, length, implausible, total)
+
+
+def _sum_states(
+    window: Bytes,
+    places: NDArray[np.int64],
+    length: NDArray[Any],
+    implausible: NDArray[np.bool_],
+    total: NDArray[np.int64],
+) -> Bytes:
+    whole = places + length < len(window)
     end = np.where(whole, places + length, 0)
     found = (total[end] - total[np.where(whole, places, 0)]) & 0xFF
     states = np.where(found == window[end], _VALID, _REJECTED).astype(np.uint8)

@@ -46,9 +46,9 @@ def test_the_recipe_for_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (program,) = re.findall(r"```python\n(.*?)```", ON_DISK, re.DOTALL)
     found: dict[str, Any] = {}
     exec(program, found)  # the page's own words
-    assert len(found["results"]) == 4
+    assert len(found["found"].results) == 4
     curves = found["curves"]
-    assert set(curves.index.get_level_values("selector")) == {"fedavg", "tifl"}
+    assert set(curves.index.get_level_values("method")) == {"fedavg", "tifl"}
     own = [result.rounds for result in played if result.record.selector == "tifl"]
     expected = sum(table["time_s_honest"].sum() for table in own) / 2
     assert curves.loc[("tifl", 2), "time_s"] == pytest.approx(expected)

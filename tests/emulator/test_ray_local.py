@@ -10,7 +10,8 @@ import pytest
 
 from device_agents.workloads.tasks import TASKS, Task
 from emulator.round.outcome import RoundOutcome
-from emulator.runs.batch import BatchEntry, plan, play, start
+from emulator.runs.batch import plan, play, start
+from emulator.runs.planning import BatchEntry
 from emulator.scale import actor_pool
 from emulator.scale.cluster import Cluster, connected
 from emulator.scale.ray_sweep import play_sweep

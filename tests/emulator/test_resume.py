@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from emulator.runs import emulation
-from emulator.runs.batch import plan, play, read_index, reopen, run, start
+from emulator.runs.batch import plan, play, reopen, run, start
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.emulation import NOTED_LATER
+from emulator.runs.opening import read_index
 from emulator.runs.tables import has_rounds
 from emulator.scenario.model import Scenario
 from joulefleet.config import parse_toml

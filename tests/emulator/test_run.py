@@ -12,7 +12,8 @@ from gymnasium.utils.env_checker import check_env
 from emulator.compare.load import compare_emulations, method_name
 from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting, Fate
-from emulator.runs.batch import plan, play, read_index, run, run_all, start
+from emulator.runs.batch import plan, play, run, run_all, start
+from emulator.runs.opening import read_index
 from emulator.runs.result import load_result
 from emulator.runs.tables import METRIC_PREFIX
 from emulator.scenario.model import (
@@ -93,7 +94,7 @@ def test_selectors_add_columns_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_one_folder_each_and_an_index(tmp_path: Path) -> None:
-    index = plan(SMALL, ["fedavg", "oort", "fedavg"], [0, 1])
+    index = plan(SMALL, ["fedavg", "oort"], [0, 1, 0])
     assert [p.folder for p in index.planned] == ["fedavg_s0", "fedavg_s1", "oort_s0", "oort_s1"]
     with start(tmp_path, index, "# as written") as started:
         results = play(started, index)

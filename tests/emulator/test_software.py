@@ -109,7 +109,9 @@ for name, module in sorted(sys.modules.items()):
         print(name.replace(".", "/") + ".py")
 """
 DECIDE_NOTHING = {
-    "emulator/runs/batch.py": "plans, and reads back",
+    "emulator/runs/batch.py": "plays what is planned",
+    "emulator/runs/opening.py": "opens folders",
+    "emulator/runs/planning.py": "says what is played; the scenario of each emulation is stored with it",
     "emulator/runs/result.py": "reads back",
     "emulator/runs/software.py": "is this very hash",
     "traces/quality/checks.py": "refuses traces, never changes one",

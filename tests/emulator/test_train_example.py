@@ -1,4 +1,4 @@
-"""The example of a task of one's own, and a data set of one's own as a package brings it."""
+"""A data set of one's own as a package brings it."""
 
 import os
 import re
@@ -9,33 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from emulator.compare.load import compare_emulations
 from emulator.runs.result import load_result
 from tests.conftest import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "learning.md").read_text(encoding="utf-8")
-HOW_TO = PAGE[PAGE.index("### Your own data set") : PAGE.index("### Your own model")]
-
-
-def test_the_example_of_an_own_task_is_short_learns_and_can_be_compared(tmp_path: Path) -> None:
-    example = REPOSITORY / "examples" / "own_task.py"
-    lines = [line for line in example.read_text().splitlines() if line.strip()]
-    assert len(lines) < 40
-    done = subprocess.run(
-        [sys.executable, str(example), str(tmp_path)], capture_output=True, text=True, cwd=REPOSITORY
-    )
-    assert done.returncode == 0, done.stderr
-    accuracies = [float(found) for found in re.findall(r"accuracy ([\d.]+)", done.stdout)]
-    assert len(accuracies) == 2
-    assert min(accuracies) > 0.95
-    # By a process that knows neither the model nor the data.
-    assert set(compare_emulations([tmp_path]).comparison.cells) == {"fedavg", "oort"}
+HOW_TO = PAGE[PAGE.index("### A data set for a built-in task") : PAGE.index("## Partitions")]
 
 
 def test_a_data_set_of_another_package_is_found_and_trained_on(tmp_path: Path) -> None:
     """The page's own words, as a package that lies on the path."""
     (program,) = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)
-    points, task = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
+    points, task = re.findall(r"```toml \w+\n(.*?)```", HOW_TO, re.DOTALL)
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "data.py").write_text(program)
     about = tmp_path / "my_package-1.0.dist-info"

@@ -109,7 +109,7 @@ def test_a_stated_spread_has_a_source(week: list[Path], capsys: pytest.CaptureFi
         (["--between-sessions", "much", "--source", "x"], 2),
         (["--between-sessions", "300%", "--source", "x"], 3),
         (["--between-sessions", "0", "--source", "x"], 3),
-        (["--between-sessions", "nan", "--source", "x"], 3),
+        (["--between-sessions", "nan", "--source", "x"], 2),
     ],
 )
 def test_a_spread_that_cannot_be_is_refused(

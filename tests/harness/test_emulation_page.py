@@ -17,7 +17,7 @@ from harness.report.charts import HeatMap
 from harness.report.emulation_page import emulation_page
 from harness.report.experiment_charts import MAX_CELLS
 from harness.report.page import Page, Section
-from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls
+from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls, wait_until_drawn
 
 DEVICES = 20
 SMALL = Scenario(
@@ -55,8 +55,8 @@ def section(page: Page, title: str) -> Section:
 def test_every_part_is_on_the_page(emulated: Path) -> None:
     page = emulation_page(emulated)
     assert headings(page) == [
-        "Summary", "Against FedAvg", "small: what early exit saves", "small: curves", "Scenario",
-        "Provenance",
+        "Methods", "Methods: every number", "small: curves", "What counts", "small: what early exit saves",
+        "Scenario", "Provenance",
     ]  # fmt: skip
     titles = [chart.title for chart in section(page, "small: curves").all_charts()]
     for words in (
@@ -73,7 +73,7 @@ def test_every_part_is_on_the_page(emulated: Path) -> None:
 
 
 def test_the_summary_holds_what_the_rounds_say(emulated: Path) -> None:
-    totals, rounds = section(emulation_page(emulated), "Summary").tables
+    totals, rounds = section(emulation_page(emulated), "What counts").tables
     folders = [emulated / f"fedrank_s{seed}" for seed in (0, 1)]
     energy_j = np.array([_rounds(folder, "energy_j_honest") for folder in folders])
     assert [row[0] for row in totals.rows] == list(METHODS)
@@ -93,8 +93,9 @@ def test_one_selector_with_one_seed_has_a_page(tmp_path: Path, capsys: pytest.Ca
     assert joulefleet(["report", str(result.run_path)]) == 0
     assert "report.html" in capsys.readouterr().out
     page = emulation_page(result.run_path)
-    assert headings(page) == ["Summary", "small: curves", "Scenario", "Provenance"]
-    assert (result.run_path / "report.html").read_text().count("<h2>") == 5  # and how it was made
+    curves = ["small: curves", "What counts"]
+    assert headings(page) == ["Methods", "Methods: every number", *curves, "Scenario", "Provenance"]
+    assert (result.run_path / "report.html").read_text().count("<h2>") == 7  # and how it was made
 
 
 def test_what_is_not_finished_is_named_and_left_out(
@@ -135,8 +136,10 @@ def test_chromium_draws_and_prints_it(emulated: Path, require_program: Callable[
         require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
     ) as driver:
         open_page(driver, emulated / "report.html")
-        assert drawn(driver) == 3 + 2
-        cells = "return document.querySelectorAll('.heat:not(.stack) .cells i').length"
+        assert drawn(driver) == 2 + 3 + 1, "accuracy against energy, differences; curves; bars"
+        driver.execute_script("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+        wait_until_drawn(driver, 2 + 3 + 1 + 1 + 2)
+        cells = "return document.querySelectorAll('.heat:not(.stack):not(.dots) .cells i').length"
         assert driver.execute_script(cells) == len(METHODS) * DEVICES
         assert console_errors(driver) == []
         assert {url.split(":")[0] for url in requested_urls(driver)} <= {"file", "data", "chrome"}
@@ -144,6 +147,7 @@ def test_chromium_draws_and_prints_it(emulated: Path, require_program: Callable[
         # The scale of the heat map is on paper, and so is the name of what is folded.
         scale = driver.find_element("xpath", "//p[starts-with(text(), 'light: 0, dark:')]")
         assert scale.is_displayed()
+        driver.execute_script("document.querySelectorAll('details').forEach(fold => { fold.open = false; })")
         assert driver.execute_script(PRINTED, "details:not([open]) summary") != "none"
         said = "return getComputedStyle(document.querySelector('summary'), '::after').content"
         assert "open it on the screen to print it" in driver.execute_script(said)

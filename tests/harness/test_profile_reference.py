@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from device_agents.workloads import count_task
 from device_agents.workloads.tasks import TASKS
-from harness.profiles.flops import count_task
 from harness.profiles.reference_fleet.__main__ import compute_facts, tasks
 from power.reference import reference_facts
 

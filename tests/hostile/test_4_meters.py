@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from power.wire.decoder import Decoded
 from power.wire.hvpm import HvpmDecoder
@@ -28,6 +29,7 @@ UNHARMED = (
     450  # packets in the beginning: a calibration or header, and the half second in which the pace is learned
 )
 APART = 12  # packets between two damages: more than any decoder needs to find back
+CALIBRATED_EVERY = 200  # packets, of an LVPM: far more often than it does, so that damage meets calibrations
 LONGEST = 3  # packets that one damage spans; counters of four bits tell losses up to 15
 
 
@@ -46,11 +48,12 @@ class Stream:
 
     packets: list[bytes]
     truth: Truth
-    packet_ns: int
+    row_ns: int
+    rows: list[int]
 
     def portion(self, data: bytes, packets: int) -> Portion:
         """Bytes that are there when so many packets were sent."""
-        return Portion(data, packets * self.packet_ns)
+        return Portion(data, self.row_ns * sum(self.rows[:packets]))
 
 
 def lvpm(rng: Rng) -> Stream:
@@ -61,10 +64,16 @@ def lvpm(rng: Rng) -> Stream:
             rng.integers(20_000, 36_000, (PACKETS, 7)), strict=True,
         )
     ]  # fmt: skip
-    packets = [lvpm_reference.zero_packet(0), lvpm_reference.reference_packet(1)]
-    packets += [lvpm_reference.packet(2 + i, 0, samples) for i, samples in enumerate(rows)]
+    packets: list[bytes] = []
+    for samples in rows:
+        if len(packets) % CALIBRATED_EVERY < 2:
+            make = lvpm_reference.reference_packet if len(packets) % 2 else lvpm_reference.zero_packet
+            packets.append(make(len(packets)))
+        else:
+            packets.append(lvpm_reference.packet(len(packets), 0, samples))
     slow = lvpm_reference.decode_slowly(b"".join(packets))
-    return Stream(packets, Truth({number: (amps, volts) for number, amps, volts in slow.samples}), 1_400_000)
+    truth = Truth({number: (amps, volts) for number, amps, volts in slow.samples})
+    return Stream(packets, truth, 200_000, [(len(one) - 7) // 8 for one in packets])
 
 
 def hvpm(rng: Rng) -> Stream:
@@ -74,7 +83,8 @@ def hvpm(rng: Rng) -> Stream:
     maker.add(PACKETS - UNHARMED)
     maker.finish()
     slow = hvpm_streams.SlowDecoder("hv").decode(maker.data)
-    return Stream(maker.packets, Truth({tick: (amps, volts) for tick, amps, volts, _ in slow}), 600_000)
+    truth = Truth({tick: (amps, volts) for tick, amps, volts, _ in slow})
+    return Stream(maker.packets, truth, 200_000, [3] * len(maker.packets))
 
 
 def ina219(rng: Rng) -> Stream:
@@ -82,7 +92,7 @@ def ina219(rng: Rng) -> Stream:
     for i in range(PACKETS):
         shunt_v, bus_v = ((i * 7919) % 60_001 - 30_000) * 10e-6, (i * 13) % 6000 * 4e-3
         truth[i] = (shunt_v / ina219_runs.SHUNT_OHM, bus_v)
-    return Stream(ina219_runs.run(PACKETS), Truth(truth), ina219_runs.PERIOD_US * 1000)
+    return Stream(ina219_runs.run(PACKETS), Truth(truth), ina219_runs.PERIOD_US * 1000, [1] * PACKETS)
 
 
 # Damages: what happens to the bytes of a few packets.
@@ -197,10 +207,19 @@ METERS = {
 }
 FULL = {"lvpm": 400_000, "hvpm": 200_000, "ina219": 400_000}
 BATCH = 10_000
+FINE_REFERENCE_A, FINE_NOISE_A, COARSE_NOISE_A = 0.0332, 100e-6, 2e-3
 UNSEEN = 56
 """Samples: half a turn of the sequence number of seven-sample packets, 11 ms. Less looks like a late read."""
+MISTAKEN = 5
+"""Samples: a lost packet counts as one of data. An LVPM's calibration is that much shorter."""
 SAMPLES = {"lvpm": 7, "hvpm": 3, "ina219": 1}
 """Of a packet."""
+
+
+def mistaken(meter: str, data: bytes, stream: Stream) -> int:
+    """By how many samples lost calibrations may move what follows them."""
+    short = [one for one in stream.packets if len(one) < 30] if meter == "lvpm" else []
+    return sum(MISTAKEN * max(0, count - data.count(one)) for one, count in Counter(short).items())
 
 
 def decoded(
@@ -229,17 +248,32 @@ def test_a_sample_that_is_delivered_is_one_that_was_sent(
             hit += packets
             decoder = new_decoder()
             other, shifts = compare(decoded(decoder, portions), stream.truth, counts)
-            strangers = strangers_in(b"".join(one.data for one in portions), stream) if other or shifts else 0
+            data = b"".join(one.data for one in portions)
+            strangers = strangers_in(data, stream) if other or shifts else 0
             assert other <= SAMPLES[meter] * strangers, "a sample that was never sent"
-            assert not shifts or strangers, "a sample at another time than its own"
+            allowed = mistaken(meter, data, stream) if shifts else 0
+            assert max(shifts, default=0) <= allowed or strangers, "a sample at another time than its own"
             told = {finding.code for finding in decoder.findings} & {"surplus", "unplaced_gap"}
-            assert told or max(shifts, default=0) <= UNSEEN, "a large shift, and nothing says so"
+            assert told or max(shifts, default=0) <= UNSEEN + allowed, "a large shift, and nothing says so"
+            counts["streams"] += 1
+            counts["samples 1 ms late per lost calibration"] += sum(one <= allowed for one in shifts)
+            counts["largest shift, samples"] = max(counts["largest shift, samples"], *shifts, 0)
             counts["samples never sent, under a right checksum"] += other
-            counts["samples at a wrong time after a header with a right checksum"] += len(shifts)
+            counts["samples at a wrong time"] += sum(one > allowed for one in shifts)
         counts["mutated packets"] += hit
     assert counts["samples as sent"] > 0.6 * (counts["samples as sent"] + counts["samples counted as lost"])
     for name, value in batches.facts().items():
         record_property(name, value)
+
+
+def within_noise(sent: NDArray[np.float64], found: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether an LVPM's current is off by no more than a calibration that is not doubted may move it.
+
+    Zero and reference may each be off by 100 uA in the fine range and 2 mA in the coarse one, which is what
+    the driver states as its offset error.
+    """
+    noise_a = np.where(sent[0] < FINE_REFERENCE_A, 2 * FINE_NOISE_A, 2.5 * COARSE_NOISE_A)
+    return (abs(sent[0] - found[0]) <= noise_a) & (abs(sent[1] - found[1]) <= 1e-9)
 
 
 def compare(parts: list[Decoded], truth: Truth, counts: Counter[str]) -> tuple[int, list[int]]:
@@ -256,7 +290,9 @@ def compare(parts: list[Decoded], truth: Truth, counts: Counter[str]) -> tuple[i
     place = np.searchsorted(truth.number, number).clip(max=len(truth.number) - 1)
     as_sent = (truth.number[place] == number) & (abs(truth.values[:, place] - found) <= 1e-9).all(axis=0)
     counts["samples as sent"] += int(as_sent.sum())
-    wrong = zip(number[~as_sent].tolist(), found[:, ~as_sent].T.tolist(), strict=True)
+    near = ~as_sent & (truth.number[place] == number) & within_noise(truth.values[:, place], found)
+    counts["samples within the noise of a damaged calibration"] += int(near.sum())
+    wrong = zip(number[~as_sent & ~near].tolist(), found[:, ~as_sent & ~near].T.tolist(), strict=True)
     sent = [(i, truth.known.get((round(amps, 9), round(volts, 9)))) for i, (amps, volts) in wrong]
     shifts = [abs(i - known) for i, known in sent if known is not None]
     return len(sent) - len(shifts), shifts

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from emulator.runs.batch import read_index
+from emulator.runs.opening import read_index
 from emulator.runs.reading import how_to_go_on
 from harness import cli
 from harness.evidence.capture import salvage

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from joulefleet.runstore import RunStore
 from tests.campaign import Batches
 from tests.conftest import FULL_COUNTS
 from tests.hostile.mortal import Ended, Mortal
-from tests.hostile.writing_commands import BENCH, COMMANDS, Results, Writing, keep
+from tests.hostile.writing_commands import BENCH, COMMANDS, Results, Writing, emulations, keep
 
 Kept = tuple[Mortal, Path]
+HALF = ("not at its end", "no emulation here", "none of these emulations is finished")
 A_FEW = ("traces synth", "profile build", "export csv", "emulate")
 
 
@@ -78,6 +80,7 @@ def test_killed_at_random_moments(
         found = command.results(place)
         assert found.items() <= whole.items(), f"half a result looks whole, {where}"
         untouched(place, inputs, command)
+        half_is_named(mortal, command, place, found != whole)
         goes_on(mortal, command, place, found, whole, where)
         assert leftovers(place) == stays, where
         untouched(place, inputs, command)
@@ -88,11 +91,23 @@ def test_killed_at_random_moments(
         record_property(fact, value)
 
 
+def half_is_named(mortal: Mortal, command: Writing, place: Path, half: bool) -> None:
+    """Nobody compares a part of a run without being told."""
+    runs = RunStore(place / "runs").list() if command.results is emulations and half else []
+    for run in runs:
+        compared = mortal.run(["compare", str(run.path)], place)
+        assert compared.code in (0, 6), compared.err
+        told = " ".join((compared.out + compared.err).split())
+        assert any(words in told for words in HALF), told
+
+
 def goes_on(
     mortal: Mortal, command: Writing, place: Path, found: Results, whole: Results, where: str
 ) -> None:
     """The same command, or its resume, comes to the result of one that nobody killed."""
     again = call(mortal, command.again(place), place)
+    if again.code and "(no " in again.err and not found:  # killed before it had a plan: begun anew
+        again = call(mortal, command.arguments.split(), place)
     if found != whole:
         assert again.code == 0, f"{where}: {again.err}"
     assert "Traceback" not in again.err

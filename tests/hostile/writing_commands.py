@@ -137,6 +137,7 @@ COMMANDS = {
     "export perfetto": Writing(f"export {BENCH} --format perfetto --out made", file("made"), ("runs",)),
     "export junit": Writing(f"export {BENCH} --format junit --out made.xml", file("made.xml"), ("runs",)),
     "report": Writing(f"report {BENCH}", page, ("runs",)),
+    "compare": Writing("compare emulated", folder("emulated"), ("emulated",)),
     "emulate": Writing(EMULATE, emulations, ("small.toml",), "emulate --resume {run}"),
     "experiment": Writing(EXPERIMENT, emulations, (), EXPERIMENT + " --resume"),
 }
@@ -147,5 +148,6 @@ def keep(place: Path, command: Callable[[list[str], Path], object]) -> None:
     place.mkdir()
     (place / "small.toml").write_text(SCENARIO)
     stored_bench(place / "runs")
+    command([*EMULATE.split()[:-1], "emulated"], place)
     command(["traces", "synth", "--users", "5", "--days", "2", "--out", "set"], place)
     command(["traces", "export", "set", "--out", "csv"], place)

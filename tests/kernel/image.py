@@ -30,7 +30,6 @@ RECIPE = Path(__file__).parent / "recipe"
 VARIABLE = "JOULEFLEET_GUEST_CACHE"
 
 SUITE = "bookworm"
-MIRROR = "http://deb.debian.org/debian"
 GUEST_PYTHON = "3.11"  # of this suite; the wheels are for it, whatever runs the tests
 PACKAGES = (
     "python3,kmod,udev,usbip,libusb-1.0-0,iproute2,i2c-tools,busybox-static,cpio,"
@@ -188,11 +187,11 @@ def _build_debian(folder: Path) -> None:
             '--aptopt=APT::Install-Recommends "false"',
             f"--include={PACKAGES}",
             *(f"--customize-hook={hook}" for hook in hooks),
-            *(SUITE, str(tar), MIRROR),
+            *(SUITE, str(tar)),  # from mmdebstrap's own default mirror
         ],
         DEBIAN_S,
         folder,
-        hint=f"is {MIRROR} reachable from here?",
+        hint="is a Debian mirror reachable from here?",
     )
     root.mkdir()
     # Whoever runs this owns the files, also in the guest, where it does not matter; devices come from udev.

@@ -20,8 +20,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make mutate", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300, help="mutants in the sample")
-    parser.add_argument("--only", help="modules whose path begins so")
+    parser.add_argument("--only", default="", metavar="PREFIX", help="of modules whose path begins so")
     parser.add_argument("--publish", action="store_true", help="write docs/results/mutation.*, run nothing")
+    parser.add_argument(
+        "--seen", type=Path, nargs="*", default=[], metavar="RESULTS",
+        help="with --publish: results.jsonl of development samples, whose mutants are no surprise",
+    )  # fmt: skip
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here:
@@ -30,8 +34,9 @@ def main() -> None:
     if asked.publish:
         from tests.mutation.record import publish
 
+        seen = [path.resolve() for path in asked.seen]
         os.chdir(REPOSITORY)
-        publish(asked.seed, asked.count)
+        publish(asked.seed, asked.count, seen)
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:

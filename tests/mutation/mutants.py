@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 _COMPARE: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -56,6 +56,8 @@ class Mutant:
         was: The code there.
         now: What it becomes.
         number: How many changes of this function, from and to the same, come before it.
+        lines: First and last of the statement that holds it, of a compound one those of its head: who
+            executes none of them cannot notice.
     """
 
     module: str
@@ -64,6 +66,7 @@ class Mutant:
     was: str
     now: str
     number: int = 0
+    lines: tuple[int, int] = (0, 0)
     apply: Callable[[], ast.Module] = field(compare=False, repr=False, default=lambda: ast.Module([], []))
 
     @property
@@ -78,18 +81,18 @@ def mutants_of(root: Path, module: str) -> list[Mutant]:
     tree = ast.parse((root / module).read_text())
     found: list[Mutant] = []
     seen: dict[str, int] = {}
-    for place, function, whole, changed in _walk(tree, (), None):
+    for place, function, whole, changed, lines in _walk(tree, (), None):
         was, now = ast.unparse(whole).strip(), ast.unparse(changed(copy.deepcopy(whole))).strip() or "pass"
         was, now = (" ".join(text.split())[:160] for text in (was, now))
-        new = Mutant(module, function, whole.lineno, was, now, apply=_applied(tree, place, changed))
+        new = Mutant(module, function, whole.lineno, was, now, 0, lines, _applied(tree, place, changed))
         number = seen.get(new.key, 0)
         seen[new.key] = number + 1
-        found.append(Mutant(module, function, new.line, was, now, number, new.apply))
+        found.append(replace(new, number=number))
     return found
 
 
 _Change = Callable[[ast.AST], ast.AST]
-_Found = tuple[Place, str | None, ast.AST, _Change]
+_Found = tuple[Place, str | None, ast.AST, _Change, tuple[int, int]]
 
 
 def _applied(tree: ast.Module, place: Place, change: _Change) -> Callable[[], ast.Module]:
@@ -108,10 +111,14 @@ def _applied(tree: ast.Module, place: Place, change: _Change) -> Callable[[], as
     return apply
 
 
-def _walk(node: ast.AST, place: Place, function: str | None, inside: str = "") -> Iterator[_Found]:
+def _walk(
+    node: ast.AST, place: Place, function: str | None, inside: str = "", lines: tuple[int, int] = (0, 0)
+) -> Iterator[_Found]:
+    if isinstance(node, ast.stmt):
+        lines = _lines(node)
     if isinstance(node, ast.expr | ast.stmt):
         for change in _changes(node):
-            yield place, function, node, change
+            yield place, function, node, change, lines
     for name, i, child in _children(node):
         here, below, into = (*place, (name, i)), function, inside
         if isinstance(child, ast.ClassDef):
@@ -119,7 +126,13 @@ def _walk(node: ast.AST, place: Place, function: str | None, inside: str = "") -
         elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and function is None:
             yield from _function(child, here, f"{inside}{child.name}")
             continue
-        yield from _walk(child, here, below, into)
+        yield from _walk(child, here, below, into, lines)
+
+
+def _lines(statement: ast.stmt) -> tuple[int, int]:
+    last = statement.end_lineno or statement.lineno
+    body = getattr(statement, "body", None)
+    return statement.lineno, max(statement.lineno, body[0].lineno - 1) if body else last
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, place: Place, name: str) -> Iterator[_Found]:

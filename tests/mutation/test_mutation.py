@@ -10,7 +10,9 @@ from pathlib import Path
 
 from tests.mutation.mutants import mutants_of
 from tests.mutation.record import page, summary
-from tests.mutation.targets import MODULES, TESTS
+from tests.mutation.targets import LIVE, MODULES, TESTS
+from tests.mutation.trial import Reached
+from tests.mutation.worker import asked_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -118,11 +120,37 @@ def test_equivalent_mutants_do_not_count_and_what_was_not_run_is_said(tmp_path: 
     counts = {name: facts[name] for name in ("sampled", "run", "killed", "survived", "equivalent")}
     assert counts == {"sampled": 5, "run": 4, "killed": 2, "survived": 1, "equivalent": 1}
     assert facts["killed_share"] == 0.6667
-    text = page({"seed": 1, "date": "today", **facts})
+    assert facts["never_seen_before"]["run"] == 4
+    seen = summary(sample, known, {sample[2].key: "nobody can tell"}, {sample[0].key})["never_seen_before"]
+    assert seen == {"run": 3, "killed": 1, "survived": 1, "equivalent": 1, "killed_share": 0.5}
+    text = page([{"seed": 1, "date": "today", **facts}])
     assert "4 of 5 run" in text
     assert "not reached" in text
     assert "nobody can tell" in text
 
 
 def test_what_is_mutated_and_asked_is_there() -> None:
-    assert [name for name in (*MODULES, *TESTS) if not (REPOSITORY / name).exists()] == []
+    assert [name for name in (*MODULES, *TESTS, *LIVE) if not list(REPOSITORY.glob(name))] == []
+
+
+def test_who_executes_the_changed_statement_is_asked_and_near_ones_first(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text(MODULE)
+    found = {mutant.key.partition(": ")[2]: mutant for mutant in mutants_of(tmp_path, "module.py")}
+    limit, raised = found["10 -> 11"], found["raise ValueError(f'nothing of {LIMIT + 1}') -> pass"]
+    assert (limit.lines, raised.lines, found["not values -> values"].lines) == ((3, 3), (9, 9), (8, 8))
+    reached = {
+        "a.py::far": Reached(
+            passed=True, cpu_s=1.0, lines={"module.py": [8, 9], "other.py": list(range(98))}
+        ),
+        "a.py::near": Reached(passed=True, cpu_s=2.0, lines={"module.py": [8, 9]}),
+        "a.py::beside": Reached(passed=True, cpu_s=0.1, lines={"module.py": [8, 10]}),
+        "a.py::long": Reached(passed=True, cpu_s=10.5, lines={"module.py": [8, 9]}),
+        "b.py::elsewhere": Reached(passed=True, cpu_s=0.1, lines={"other.py": [9]}),
+        "a.py::fails": Reached(passed=False, cpu_s=0.1, lines={"module.py": [9]}),
+    }
+    near, far, beside = ("a.py::near", 2.0), ("a.py::far", 1.0), ("a.py::beside", 0.1)
+    assert asked_for(raised, reached) == ([near, far], 1)
+    assert asked_for(raised, reached, "a.py::far") == ([far, near], 1)
+    # A constant may be looked at without any function being entered, but by tests of the same file.
+    reached["a.py::looks"] = Reached(passed=True, cpu_s=0.01, lines={})
+    assert asked_for(limit, reached) == ([("a.py::looks", 0.01), beside, near, far], 1)

@@ -13,9 +13,11 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,8 +30,8 @@ import pytest
 
 from tests.mutation.mutants import Mutant
 
-MOST_TESTS_S = 8.0
-"""Seconds of a processor for one mutant: cheap tests first, those beyond this are not asked."""
+LONGEST_TEST_S, MOST_TESTS_S = 10.0, 30.0
+"""Seconds of a processor: tests that take longer are not asked, nor are tests beyond so many for a mutant."""
 
 
 @dataclass(slots=True)
@@ -39,12 +41,22 @@ class Reached:
     Attributes:
         passed: Those that fail without any mutant say nothing.
         cpu_s: Seconds of a processor.
-        functions: Of the mutated modules, as ``module::function``.
+        lines: Of each mutated module, those that it executed.
     """
 
     passed: bool
     cpu_s: float
-    functions: list[str] = field(default_factory=list)
+    lines: dict[str, list[int]] = field(default_factory=dict)
+
+    def executes(self, mutant: Mutant) -> bool:
+        """Whether it can notice; what is evaluated on import, all of the module's tests may."""
+        first, last = mutant.lines if mutant.function else (0, sys.maxsize)
+        return any(first <= line <= last for line in self.lines.get(mutant.module, ()))
+
+    def distance(self, module: str) -> float:
+        """Small for a cheap test that does little elsewhere."""
+        everywhere = 1 + sum(map(len, self.lines.values()))
+        return self.cpu_s * everywhere / max(1, len(self.lines.get(module, ())))
 
 
 class Loop:
@@ -85,29 +97,33 @@ def collect(tests: list[str], body: Callable[[Loop], None]) -> None:
 
 
 def reach(loop: Loop, modules: set[str], write: Callable[[str, Reached], None]) -> None:
-    """Runs every test once and tells which functions of the modules it entered."""
-    root, entered = f"{Path.cwd()}/", set[CodeType]()
+    """Runs every test once and tells which lines of the modules it executed."""
+    lines: dict[str, set[int]] = {f"{Path.cwd()}/{module}": set() for module in modules}
 
-    def on_call(frame: Any, _event: str, _arg: object) -> None:
-        entered.add(frame.f_code)
+    def on_call(frame: Any, _event: str, _arg: object) -> Any:
+        if (executed := lines.get(frame.f_code.co_filename)) is None or frame.f_code.co_name == "<module>":
+            return None
+
+        def on_line(frame: Any, _event: str, _arg: object) -> Any:
+            executed.add(frame.f_lineno)
+            return on_line
+
+        return on_line(frame, "", None)
 
     for item in loop.items.values():
-        entered.clear()
+        for executed in lines.values():
+            executed.clear()
         start_s = sum(os.times()[:4])
-        threading.settrace(on_call)  # type: ignore[arg-type]
-        sys.settrace(on_call)  # type: ignore[arg-type]
+        threading.settrace(on_call)
+        sys.settrace(on_call)
         try:
             passed = loop.passes(item, None)
         finally:
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
-        names = {(code.co_filename.removeprefix(root), _outermost(code)) for code in entered}
-        found = sorted(f"{module}::{name}" for module, name in names if module in modules)
-        write(item.nodeid, Reached(passed, sum(os.times()[:4]) - start_s, found))
-
-
-def _outermost(code: CodeType) -> str:
-    return code.co_qualname.split(".<locals>")[0]
+        found = {module: sorted(lines[f"{Path.cwd()}/{module}"]) for module in sorted(modules)}
+        reached = {module: executed for module, executed in found.items() if executed}
+        write(item.nodeid, Reached(passed, round(sum(os.times()[:4]) - start_s, 3), reached))
 
 
 Timed = list[tuple[str, float]]
@@ -126,15 +142,23 @@ def try_in_fork(loop: Loop, mutant: Mutant | None, tests: Timed) -> tuple[str, s
 
 
 def _run(loop: Loop, tests: Timed, say: Callable[[str], object]) -> None:
-    """Runs tests until one fails or takes far longer than it should."""
+    """Runs tests until one fails or takes far longer than it should; in folders that nobody else has used."""
+    scratch = Path("../scratch").resolve()
+    shutil.rmtree(scratch, ignore_errors=True)
+    for variable in ("HOME", "TMPDIR", "XDG_CACHE_HOME"):
+        (scratch / variable).mkdir(parents=True)
+        os.environ[variable] = str(scratch / variable)
+    tempfile.tempdir = None
     for name, cpu_s in tests:
         say(f"{name}\ttimeout\n")  # what holds if this process ends now
         signal.setitimer(signal.ITIMER_PROF, 5.0 + 4.0 * cpu_s)
+        signal.setitimer(signal.ITIMER_REAL, 60.0 + 30.0 * cpu_s)  # one that waits for ever
         try:
             passed = name in loop.items and loop.passes(loop.items[name], None)
         except BaseException:  # whatever a mutant lets out
             passed = False
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        for clock in (signal.ITIMER_PROF, signal.ITIMER_REAL):
+            signal.setitimer(clock, 0.0)
         if not passed:
             say(f"{name}\tkilled\n")
             return
@@ -215,7 +239,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def try_in_new_process(mutant: Mutant | None, tests: Timed) -> tuple[str, str | None]:
     """As `try_in_fork`, with everything imported anew, from a mutated file."""
-    command = [sys.executable, "-m", "tests.mutation.trial", json.dumps(tests)]
+    Path("../asked").write_text(json.dumps(tests))  # more than fits on a command line
+    command = [sys.executable, "-m", "tests.mutation.trial"]
     cpu_s = 120.0 + 4.0 * sum(cpu_s for _, cpu_s in tests)
     said = Path("../said")
     said.write_text("\tkilled\n")  # what holds if nothing can be imported any more
@@ -260,4 +285,4 @@ def _main(tests: Timed) -> None:
 
 
 if __name__ == "__main__":
-    _main([(name, cpu_s) for name, cpu_s in json.loads(sys.argv[1])])
+    _main([(name, cpu_s) for name, cpu_s in json.loads(Path("../asked").read_text())])

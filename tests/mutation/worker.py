@@ -6,27 +6,34 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tests.mutation import trial
 from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.targets import MODULES, TESTS
+from tests.mutation.targets import LIVE, MODULES, TESTS
 
 FOLDER = Path(os.environ.get("JOULEFLEET_MUTATION", "/var/tmp/joulefleet-mutation"))
 """Outside the tree: the scratch copy, and what is known."""
+
+ASKED = tuple(os.environ.get("JOULEFLEET_MUTATION_TESTS", "tests/").split(","))
+"""How paths of test files begin that may be asked: fewer are faster while tests are being written."""
 
 RESULTS = FOLDER / "results.jsonl"
 REACH = FOLDER / "reach.json"
 
 
-def sampled(seed: int, count: int, only: str | None = None) -> list[Mutant]:
-    """By a hash of seed and mutant: a change of one module does not draw the others anew."""
-    found = [mutant for module in MODULES for mutant in mutants_of(Path.cwd(), module)]
+def sampled(seed: int, count: int, only: str = "") -> list[Mutant]:
+    """By a hash of seed and mutant: a change of one module does not draw the others anew.
+
+    With ``only`` of the modules whose path begins so.
+    """
+    modules = [module for module in MODULES if module.startswith(only)]
+    found = [mutant for module in modules for mutant in mutants_of(Path.cwd(), module)]
     found.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())
-    return [mutant for mutant in found[:count] if not only or mutant.module.startswith(only)]
+    return found[:count]
 
 
 def digest(paths: Iterable[Path]) -> str:
@@ -39,56 +46,88 @@ def digest(paths: Iterable[Path]) -> str:
 
 def test_files() -> list[str]:
     """All that are asked."""
-    found = [
-        path
-        for name in TESTS
-        for path in ([Path(name)] if name.endswith(".py") else Path(name).glob("test_*.py"))
-    ]
-    return sorted(str(path) for path in found if path.exists())
+    here = Path()
+    left_out = {path for pattern in LIVE for path in here.glob(pattern)}
+    found = {str(path) for pattern in TESTS for path in here.glob(pattern) if path not in left_out}
+    return sorted(path for path in found if path.startswith(ASKED))
 
 
 def known_results(*, retry: bool = False) -> dict[str, dict[str, Any]]:
-    """The last of each mutant, where its module is the same.
+    """The last of each mutant, where its module is the same and so is the test that it died of.
 
     With ``retry`` without those that survived tests which have changed since.
     """
-    tests, modules = digest(map(Path, test_files())), {module: digest([Path(module)]) for module in MODULES}
+    tests, modules = (
+        digest(_with_helpers(test_files())),
+        {module: digest([Path(module)]) for module in MODULES},
+    )
+    witnesses = {file: digest(_with_helpers([file])) for file in test_files()}
     known = {}
-    for line in RESULTS.read_text().splitlines() if RESULTS.exists() else []:
-        result = json.loads(line)
+    for result in stored_results():
         holds = modules.get(result["module"]) == result["module_hash"]
-        if holds and not (retry and result["outcome"] == "survived" and result["tests_hash"] != tests):
+        if result["outcome"] == "survived":
+            holds &= not retry or result["tests_hash"] == tests
+        else:
+            holds &= witnesses.get(_file(result["test"])) == result["test_hash"]
+        if holds:
             known[result["key"]] = result
         else:
             known.pop(result["key"], None)
     return known
 
 
-def run(seed: int, count: int, only: str | None = None) -> None:
+def stored_results() -> Iterator[dict[str, Any]]:
+    """All that was ever found, also of code that has changed since."""
+    yield from map(json.loads, RESULTS.read_text().splitlines() if RESULTS.exists() else [])
+
+
+def _file(test: str | None) -> str:
+    return (test or "").partition("::")[0]
+
+
+def _with_helpers(files: Iterable[str]) -> set[Path]:
+    """Test files and what lies beside them for them to use."""
+    return {
+        path
+        for file in files
+        for path in (Path(file), *Path(file).parent.glob("*.py"))
+        if path == Path(file) or not path.name.startswith("test_")
+    }
+
+
+def run(seed: int, count: int, only: str = "") -> None:
     """Tries what is not known yet."""
     known = known_results(retry=True)
-    todo = [mutant for mutant in sampled(seed, count, only) if mutant.key not in known]
-    print(f"{count - len(todo)} of {count} known, {len(todo)} to try", flush=True)
+    sample = sampled(seed, count, only)
+    todo = [mutant for mutant in sample if mutant.key not in known]
+    print(f"{len(sample) - len(todo)} of {len(sample)} known, {len(todo)} to try", flush=True)
     if todo:
         trial.collect(test_files(), lambda loop: _try_all(loop, todo))
 
 
 def _try_all(loop: trial.Loop, todo: list[Mutant]) -> None:
     reached = _reached(loop)
-    tests_hash = digest(map(Path, test_files()))
     hashes = {module: digest([Path(module)]) for module in MODULES}
+    facts = {"tests_hash": digest(_with_helpers(test_files()))}
+    witness = {
+        result["key"]: result["test"] for result in stored_results() if result["outcome"] != "survived"
+    }
     for number, mutant in enumerate(todo, 1):
         start_s = time.monotonic()
-        outcome, test = _try(loop, mutant, _tests_for(mutant, reached))
+        tests, left_out = asked_for(mutant, reached, witness.get(mutant.key))
+        outcome, test = _try(loop, mutant, tests)
         result = {
             "key": mutant.key,
             "module": mutant.module,
             "line": mutant.line,
             "outcome": outcome,
             "test": test,
+            "asked": len(tests),
+            "not_asked": left_out,
             "seconds": round(time.monotonic() - start_s, 1),
             "module_hash": hashes[mutant.module],
-            "tests_hash": tests_hash,
+            "test_hash": digest(_with_helpers([_file(test)])) if outcome != "survived" and test else "",
+            **facts,
         }
         with RESULTS.open("a") as file:
             file.write(json.dumps(result) + "\n")
@@ -124,22 +163,28 @@ def _confirmed(
     return outcome, test
 
 
-def _tests_for(mutant: Mutant, reached: dict[str, trial.Reached]) -> trial.Timed:
-    """Those that enter the function, cheap ones first; on import, all of the module's."""
+def asked_for(
+    mutant: Mutant, reached: dict[str, trial.Reached], witness: str | None = None
+) -> tuple[trial.Timed, int]:
+    """Those that execute the changed statement, cheap and near ones first, and how many are not asked.
 
-    def hit(functions: list[str]) -> bool:
-        if mutant.function is None:
-            return any(name.startswith(f"{mutant.module}::") for name in functions)
-        return f"{mutant.module}::{mutant.function}" in functions
-
-    found = sorted((r.cpu_s, name) for name, r in reached.items() if r.passed and hit(r.functions))
+    Args:
+        mutant: What is evaluated on import, all tests of the files with tests of its module may notice.
+        reached: What each test executes.
+        witness: A test that noticed it in another state of the tree; it is asked first.
+    """
+    found = {name: r for name, r in reached.items() if r.passed and r.executes(mutant)}
+    if mutant.function is None:  # a table or a default may be looked at without a function being entered
+        files = {_file(name) for name in found}
+        found = {name: r for name, r in reached.items() if r.passed and _file(name) in files}
+    order = sorted(found, key=lambda name: (name != witness, found[name].distance(mutant.module), name))
     taken, total_s = [], 0.0
-    for cpu_s, name in found:
-        total_s += cpu_s
-        if total_s > trial.MOST_TESTS_S and taken:
-            break
-        taken.append((name, cpu_s))
-    return taken
+    for name in order:
+        cpu_s = found[name].cpu_s
+        if cpu_s <= trial.LONGEST_TEST_S and total_s + cpu_s <= trial.MOST_TESTS_S:
+            total_s += cpu_s
+            taken.append((name, cpu_s))
+    return taken, len(found) - len(taken)
 
 
 def _reached(loop: trial.Loop) -> dict[str, trial.Reached]:
@@ -155,8 +200,8 @@ def _reached(loop: trial.Loop) -> dict[str, trial.Reached]:
 
 
 def _state(file: str, tests: dict[str, Any]) -> str:
-    reached = {name.partition("::")[0] for facts in tests.values() for name in facts["functions"]}
-    return digest(Path(name) for name in (file, *reached) if Path(name).exists())
+    reached = {Path(name) for facts in tests.values() for name in facts["lines"]}
+    return digest(_with_helpers([file]) | {path for path in reached if path.exists()})
 
 
 def _measured(loop: trial.Loop, file: str) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class SlowDecoder:
         self.windows: dict[str, deque[int]] = {
             name: deque(maxlen=5) for name in ("fine1", "fine2", "coarse1", "coarse2")
         }
+        self.doubted: dict[str, list[int]] = {}
+        self.last_scale = {"fine": 0.0, "coarse": 0.0}
         self.sequence: int | None = None
         self.packet_samples = 0
         self.index = 0
@@ -81,8 +83,9 @@ class SlowDecoder:
 
     def run(self) -> SlowResult:
         at = 0
-        in_sync = True
+        in_sync, jumped = True, False
         while at < len(self.data):
+            believed = not in_sync
             if not in_sync:
                 verdict = self.chain_at(at)
                 if verdict == "unknown":
@@ -90,9 +93,10 @@ class SlowDecoder:
                 if verdict == "no":
                     at += 1
                     self.skipped += 1
+                    jumped = False
                     continue
-                in_sync = True
-                self.result.seen["resync"] += 1
+                self.result.seen["resync"] += not jumped
+                in_sync, jumped = True, False
             length = self.data[at]
             if at + length + 1 > len(self.data):
                 break
@@ -105,10 +109,27 @@ class SlowDecoder:
                 at += 1
                 self.skipped += 1
                 continue
+            elif not believed and self.tells_of_losses(whole[1:-1]):
+                in_sync, jumped = False, True
+                continue
             else:
                 self.take(whole[1:-1])
             at += length + 1
+        self.result.seen += Counter()  # without zeros
         return self.result
+
+    def is_sample_packet(self, body: bytes) -> bool:
+        count, rest = divmod(len(body) - 5, 8)
+        if rest or count < 1 or body[0] >= 64 or body[1] > 2:
+            return False
+        return body[1] == 0 or count % 2 == 0
+
+    def tells_of_losses(self, body: bytes) -> bool:
+        """Whether more than one packet has to say so."""
+        if not self.is_sample_packet(body):
+            return False
+        skips = self.sequence is not None and (body[0] - self.sequence - 1) % 16 != 0
+        return skips or body[3] != 0
 
     def frame_at(self, at: int) -> str:
         header = self.data[at : at + 3]
@@ -118,7 +139,7 @@ class SlowDecoder:
             return "no"
         if len(header) > 1 and header[1] >= 64:
             return "no"
-        if len(header) > 2 and header[2] > 2:
+        if len(header) > 2 and (header[2] > 2 or (header[2] > 0 and header[0] % 16 != 6)):
             return "no"
         whole = self.data[at : at + header[0] + 1]
         if len(whole) < header[0] + 1:
@@ -130,6 +151,11 @@ class SlowDecoder:
         if first != "yes":
             return first
         following = at + self.data[at] + 1
+        if self.data[following : following + 1] == b"\x3b":  # a status ends the stream
+            whole = self.data[following : following + 60]
+            if whole[1:2] not in (b"", b"\x10"):
+                return "no"
+            return "unknown" if len(whole) < 60 else "yes" if sum(whole[:-1]) % 256 == whole[-1] else "no"
         if following + 1 < len(self.data):
             expected = (self.data[at + 1] + 1) % 16
             if self.data[following + 1] % 16 != expected:
@@ -139,11 +165,11 @@ class SlowDecoder:
     def take(self, body: bytes) -> None:
         if len(body) == 58 and body[0] == 0x10:
             return
-        count, rest = divmod(len(body) - 5, 8)
-        if rest or count < 1 or body[0] >= 64 or body[1] > 2:
+        if not self.is_sample_packet(body):
             self.result.seen["unknown_packet"] += 1
             self.skipped += len(body) + 2
             return
+        count = (len(body) - 5) // 8
         self.count_lost(body[0] % 16, count, len(body) + 2)
         if self.result.samples:
             self.pending_loss += body[3]
@@ -158,8 +184,8 @@ class SlowDecoder:
             for main, _, _, voltage in rows:
                 self.sample(main, voltage)
         else:
-            for i, row in enumerate(rows):
-                self.calibrate("coarse" if i % 2 else "fine", str(body[1]), row[0])
+            for i, name in enumerate(("fine", "coarse")):
+                self.calibrate(name, str(body[1]), [row[0] for row in rows[i::2]])
             if self.result.samples:
                 self.index += count
 
@@ -182,14 +208,21 @@ class SlowDecoder:
         span = self.mean(name + "2") - self.mean(name + "1")
         return {"fine": 0.0332, "coarse": 2.88}[name] / span if span else 0.0
 
-    def calibrate(self, name: str, kind: str, reading: int) -> None:
+    def calibrate(self, name: str, kind: str, readings: list[int]) -> None:
+        """Of one packet and range."""
         window = self.windows[name + kind]
+        scale = self.last_scale[name] = self.scale(name) or self.last_scale[name]
         limit_a = {"fine": 100e-6, "coarse": 2e-3}[name]
-        scale = self.scale(name)
-        if window and scale and abs(reading - self.mean(name + kind)) * abs(scale) > limit_a:
+        doubted = self.doubted.pop(name + kind, [])
+        if not window or all(abs(r - self.mean(name + kind)) * abs(scale) <= limit_a for r in readings):
+            window.extend(readings)
+            return
+        both = doubted + readings
+        if doubted and (max(both) - min(both)) * abs(scale) <= limit_a:
             window.clear()
-            self.result.seen["recalibrated_readings"] += 1
-        window.append(reading)
+            window.extend(both)
+        else:
+            self.doubted[name + kind] = readings
 
     def sample(self, main: int, voltage: int) -> None:
         if not self.scale("fine") or not self.scale("coarse"):

@@ -34,8 +34,8 @@ from power.emulated.hvpm_front_end import ObservationQueue
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import Emulator, EmulatorProcess, in_thread
 from power.emulated.signals import read_truth
-from power.emulated.usb_host import SocketHandle
-from power.emulated.usb_socket import ControlRequest, TransferError
+from power.emulated.usb_host import Answer, SocketHandle
+from power.emulated.usb_socket import ControlRequest, Operation, TransferError, UsbSocketServer
 from power.meter import MeterConfig, open_meter
 from power.meters.hvpm_unit import USB_ID, HvpmUnit, restore_switch_interval, shorten_switch_interval
 from power.meters.monsoon_hvpm import MAX_CALIBRATION_MS, MonsoonHvpm, decoder_for
@@ -108,6 +108,15 @@ def measure(
 ) -> tuple[list[SampleBlock], MonsoonHvpm]:
     with in_thread("monsoon-hvpm", options) as unit, open_unit(unit.address, **changes) as meter:
         return capture(meter, seconds), meter
+
+
+def observation_counts(data: bytes) -> list[int]:
+    """How many observations each packet holds; a busy machine makes some that are not full."""
+    counts, place = [], 0
+    while place < len(data):
+        counts.append(data[place + 3])
+        place += 4 + 18 * counts[-1]
+    return counts
 
 
 def joined(blocks: list[SampleBlock], name: str) -> np.ndarray:
@@ -296,11 +305,57 @@ def test_unplugging_delivers_everything_first() -> None:
             blocks.extend(meter.stream(raw))
         sent = unit.statistics["packets"]
     assert "cable" in caught.value.hint
-    arrived = len(raw.data) // 58
-    assert sent - 1 <= arrived <= sent  # one may be on its way when the cable is pulled
-    assert joined(blocks, "ticks")[-1] == 3 * arrived - 1
+    counts = observation_counts(raw.data)
+    assert sent - 1 <= len(counts) <= sent  # one may be on its way when the cable is pulled
+    ends_with_a_calibration = bool(raw.data[-1] & 0x30)  # which takes the place of a sample
+    assert joined(blocks, "ticks")[-1] == sum(counts) - 1 - ends_with_a_calibration
     again = decoder_for(meter.info).feed(raw.data, 0)
     assert sum(len(part.ticks) for part in again) == sum(len(block) for block in blocks)
+
+
+class Pulled:
+    """A device whose cable is pulled by its third read, while it answers a control transfer."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.answering, self.over = threading.Event(), threading.Event()
+        self.server = UsbSocketServer(self)
+
+    def open_error(self) -> int:
+        return 0
+
+    def control(self, request: ControlRequest) -> bytes:
+        self.answering.set()
+        self.over.wait(10)
+        return b""
+
+    def bulk_read(self, size: int, requested_ns: int, deadline_ns: int) -> bytes:
+        self.answering.wait(10)
+        self.reads += 1
+        if self.reads == 3:
+            self.server.close()
+        return bytes(58)
+
+    def reset(self) -> None: ...
+
+
+def test_no_packet_leaves_a_unit_whose_cable_was_pulled() -> None:
+    """Reads that were queued would take packets that nobody gets, and count them as sent."""
+    unit = Pulled()
+    handle = SocketHandle(unit.server.path)
+    handle.call(Operation.CLAIM)
+    (reader,) = [thread for thread in threading.enumerate() if thread.name == "usb-reads"]
+    answers: list[Answer] = []
+    for _ in range(20):
+        handle.queue_read(0x81, 64, answers.append)
+    with pytest.raises(TransferError, match=str(errno.ENODEV)):
+        handle.control(ControlRequest(RequestType.OUT, Request.STOP, 0, 0, 0, b""), 1000)
+    handle.call_back()
+    handle.close()
+    reader.join(10)
+    unit.over.set()
+    assert [(len(answer.data), answer.code) for answer in answers] == [(58, 0)] * 2 + [(0, errno.ENODEV)] * 18
+    assert unit.reads == 3
 
 
 def test_a_unit_that_dies_while_streaming() -> None:

@@ -201,18 +201,73 @@ def test_calibration_is_averaged_over_five_readings() -> None:
     assert seen == {}
 
 
-def test_a_changed_calibration_counts_at_once() -> None:
+def test_a_changed_calibration_counts_once_the_next_one_agrees() -> None:
+    changed = {"fine": FINE_ZERO + 400}, {"fine": FINE_REF + 400}
     stream = clean_stream(2)
-    stream += [zero_packet(4, fine=FINE_ZERO + 400), reference_packet(5, fine=FINE_REF + 400)]
-    stream += [packet(6, 0, [(FINE_ZERO + 400, 0, 0, 0)])]
+    stream += [zero_packet(4, **changed[0]), reference_packet(5, **changed[1])]
+    stream += [packet(6, 0, [(FINE_ZERO + 400, 0, 0, 0)] * 7)]
+    stream += [zero_packet(7, **changed[0]), reference_packet(8, **changed[1])]
+    stream += [packet(9, 0, [(FINE_ZERO + 400, 0, 0, 0)] * 7)]
     blocks, seen = decode(b"".join(stream))
-    assert blocks[-1].current_a[-1] == pytest.approx(0.0, abs=1e-12)
-    assert seen == {"recalibrated": 2}
+    assert blocks[1].current_a == pytest.approx([400 * 0.0332 / 20_000] * 7)
+    assert blocks[2].current_a == pytest.approx([0.0] * 7, abs=1e-12)
+    assert seen == {"odd_calibration": 2, "recalibrated": 2}
     # A new calibration is no gap, but its four rows take the place of samples.
     assert [(block.first_index, len(block.ticks), block.dropped_before) for block in blocks] == [
         (0, 14, 0),
-        (18, 1, 0),
+        (18, 7, 0),
+        (29, 7, 0),
     ]
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_one_forged_calibration_scales_nothing(kind: int) -> None:
+    """A data packet that damage turned into a calibration, under a right sum; then the right one again."""
+    stream = clean_stream(2)
+    stream += [packet(4, kind, [(9_000, 0, 0, 0), (3_000, 0, 0, 0)] * 4)]
+    stream += [zero_packet(5), reference_packet(6), packet(7, 0, [(FINE_ZERO + 2_000, 0, 0, 0)] * 7)]
+    blocks, seen = decode(b"".join(stream))
+    assert blocks[-1].current_a == pytest.approx([0.00332] * 7)
+    assert seen == {"odd_calibration": 1}
+
+
+def test_a_calibration_with_half_a_pair_of_rows_is_none() -> None:
+    stream = clean_stream(8)
+    stream[4] = packet(4, 1, [(FINE_ZERO, 0, 0, 0), (COARSE_ZERO, 0, 0, 0)] * 3 + [(FINE_ZERO, 0, 0, 0)])
+    blocks, seen = decode(b"".join(stream))
+    assert [(block.first_index, block.dropped_before) for block in blocks] == [(0, 0), (21, 7)]
+    assert seen == {"unknown_packet": 1}
+
+
+def test_a_number_that_neither_follows_nor_is_followed_is_damage() -> None:
+    stream = clean_stream(8)
+    stream[5] = packet_with_sequence(stream[5], 11)
+    blocks, _ = decode(b"".join(stream))
+    assert [(block.first_index, len(block.ticks), block.dropped_before) for block in blocks] == [
+        (0, 21, 0),
+        (28, 28, 7),
+    ]
+
+
+@pytest.mark.parametrize("said", [40, 200])
+def test_a_count_of_losses_without_time_for_them_is_damage(said: int) -> None:
+    stream = clean_stream(2200, samples=15)
+    body = stream[900][1:-1]
+    stream[900] = frame(body[:3] + bytes([said]) + body[4:])
+    blocks, unit = read_by_time(stream, np.arange(len(stream)))
+    assert losses_of(blocks) == {899 * 15: 15}
+    assert blocks[-1].ticks[-1] == 2200 * 15 - 1
+    assert [finding.code for finding in unit.findings] == ["odd_packet"]
+
+
+def test_packets_that_come_again_are_left_out() -> None:
+    """A buffer that is read twice: numbers go back by three, which looks like a loss of thirteen."""
+    stream = clean_stream(2200, samples=15)
+    stream[900:902] = stream[897:899]
+    blocks, unit = read_by_time(stream, np.arange(len(stream)))
+    assert losses_of(blocks) == {900 * 15: 30}
+    assert blocks[-1].ticks[-1] == 2200 * 15 - 1
+    assert {finding.code for finding in unit.findings} == {"odd_packet", "resync"}
 
 
 def test_a_calibration_without_span_scales_nothing() -> None:
@@ -422,8 +477,8 @@ def test_agrees_with_the_slow_decoder(data: bytes) -> None:
     slow = decode_slowly(data)
     assert_same(samples_of(blocks), slow.samples)
     assert losses_of(blocks) == slow.lost
-    seen.pop("recalibrated", None)
-    slow.seen.pop("recalibrated_readings", None)
+    for code in ("recalibrated", "odd_calibration"):
+        seen.pop(code, None)
     assert seen == dict(slow.seen)
 
 
@@ -482,21 +537,21 @@ def test_samples_faster_than_time_are_a_finding() -> None:
 def test_a_calibration_without_a_span_in_the_middle_loses_what_follows_it() -> None:
     """Its zero and reference read the same, so that samples cannot be scaled until the next pair."""
     data = data_packets(6)  # sequence 2 to 7
-    spoilt = [packet(4, 1, [(FINE_REF, 0, 0, 0), (COARSE_REF, 0, 0, 0)])]
-    mended = [zero_packet(7)]
+    spoilt = [packet(i, 1, [(FINE_REF, 0, 0, 0), (COARSE_REF, 0, 0, 0)]) for i in (4, 5)]
+    mended = [zero_packet(8), zero_packet(9)]
     stream = [zero_packet(0), reference_packet(1), *data[:2], *spoilt]
-    stream += [packet_with_sequence(data[2], 5), packet_with_sequence(data[3], 6), *mended]
-    stream += [packet_with_sequence(data[4], 8), packet_with_sequence(data[5], 9)]
+    stream += [packet_with_sequence(data[2], 6), packet_with_sequence(data[3], 7), *mended]
+    stream += [packet_with_sequence(data[4], 10), packet_with_sequence(data[5], 11)]
     unit = decoder()
     blocks = unit.feed(b"".join(stream), 0)
     assert [(block.first_index, len(block.ticks), block.dropped_before) for block in blocks] == [
         (0, 14, 0),
-        (32, 14, 14),
+        (36, 14, 14),
     ]
     voltages = [(32_000 + i & ~3) * STEP_V for i in (*range(14), *range(28, 42))]
     assert [row[2] for row in samples_of(blocks)] == pytest.approx(voltages)
     (bad,) = [finding for finding in unit.findings if finding.code == "bad_calibration"]
-    assert (bad.severity, bad.count, bad.first_index, bad.last_index) == ("error", 14, 16, 29)
+    assert (bad.severity, bad.count, bad.first_index, bad.last_index) == ("error", 14, 18, 31)
     slow = decode_slowly(b"".join(stream))
     assert slow.lost == losses_of(blocks)
     assert_same(samples_of(blocks), slow.samples)

@@ -126,6 +126,29 @@ def test_reads_that_are_late_lose_nothing(late_s: float) -> None:
     assert findings == ()
 
 
+@pytest.mark.parametrize("late_s", [0.026, 0.029])
+def test_a_link_that_stays_late_by_less_than_a_turn_has_lost_nothing(late_s: float) -> None:
+    """An overloaded machine: from some moment on no read is on time. A whole turn would be later still."""
+    rng = np.random.default_rng(3)
+    unit = LvpmDecoder(voltage_step_v=STEP_V, rate_hz=RATE_HZ)
+    blocks: list[Decoded] = []
+    portions = list(Link(9.0).portions())
+    began_ns, waiting, read_ns = portions[0][0], b"", 0
+    for arrival_ns, data in portions:
+        waiting += data
+        if arrival_ns < began_ns + 1.5e9:
+            blocks += unit.feed(data, arrival_ns)
+            waiting = b""
+        elif arrival_ns > read_ns:  # everything that had come until a while ago, then nothing for 60 ms
+            blocks += unit.feed(b"", arrival_ns + round(late_s * 1e9))
+            blocks += unit.feed(waiting, arrival_ns + round((late_s + rng.exponential(0.003)) * 1e9))
+            waiting, read_ns = b"", arrival_ns + 60_000_000
+    blocks += unit.finish()
+    assert len(wrong_numbers(blocks)) == 0
+    assert losses(blocks) == []
+    assert unit.findings == ()
+
+
 # In real time, through the driver: a finding, and windows that are right or invalid.
 
 

@@ -105,5 +105,14 @@ def test_ctrl_c_at_any_moment_reaches_the_program_and_loses_no_transfer(play: Pl
     assert play("ctrl_c", 100) == {"pressed": 100, "raised": 100, "under_way": 128}
 
 
+def test_ctrl_c_while_it_opens_or_closes_leaves_nothing_to_wait_for(play: Play) -> None:
+    """python-libusb1 notes a transfer before it starts it, and closing waits for every note."""
+    assert play("ctrl_c_at_the_ends", 150) == {"pressed": 150, "raised": 150}
+
+
+def test_packets_that_came_before_libusb_failed_are_delivered(play: Play) -> None:
+    assert play("events_fail") == {"numbers": list(range(10)), "error": "MeterDisconnected"}
+
+
 def test_a_second_client_may_look_but_not_take(play: Play) -> None:
     assert play("claimed") == {"error": "MeterBusy", "serials": [["20001", ""]]}

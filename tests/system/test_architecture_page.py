@@ -29,7 +29,7 @@ def test_every_module_at_the_top_of_a_package_is_on_the_page(package: str) -> No
     assert not sorted(module for module in modules - NAMED if "__" not in module)
 
 
-def test_the_five_walks_are_walked() -> None:
-    walks = PAGE.split("\n## Five walks\n")[1].split("\n## ")[0]
-    assert walks.count("\n### ") == 5
+def test_the_six_walks_are_walked() -> None:
+    walks = PAGE.split("\n## Six walks\n")[1].split("\n## ")[0]
+    assert walks.count("\n### ") == 6
     assert all(".py`" in walk for walk in walks.split("\n### ")[1:])

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from device_agents.workloads.own_code import module_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,11 +30,15 @@ MODELS = {
 def build(task: Task) -> nn.Module:
     """The task's model with fresh random weights (torch's default generator), in training mode.
 
-    A model of one's own is named by where it is, as ``module:Class``.
+    A model of one's own is what ``model()`` of the task's file gives, or named by where it is, as
+    ``module:Class``.
 
     Raises:
         ValueError: The task names a model that does not exist.
     """
+    if task.code is not None:
+        own: nn.Module = module_of(task.code).model()
+        return own.train()
     module, colon, name = MODELS.get(task.model, task.model).partition(":")
     if not colon:
         raise ValueError("no model called {!r}; known: {}".format(task.model, ", ".join(MODELS)))

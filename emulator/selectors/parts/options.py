@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from numbers import Integral
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
 
 from emulator.round.selector import Selector
+from joulefleet.config import sentence
 from joulefleet.errors import ConfigError
+
+STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
+"""A text is no number: TOML says which of them a value is."""
 
 
 def within(selector: str, option: str, value: Any, low: float, high: float) -> None:
@@ -90,3 +98,57 @@ def options_of(selector: type[Selector]) -> dict[str, Any]:
         if parameters and all(p.kind is not p.VAR_KEYWORD for p in parameters):
             break
     return found
+
+
+def made_with(name: str, kind: type[Selector], options: Mapping[str, Any]) -> Selector:
+    """A selector with the options of a scenario.
+
+    Raises:
+        ConfigError: It has no such option, or a value does not fit.
+    """
+    known = options_of(kind)
+    unknown = sorted(set(options) - set(known))
+    near = difflib.get_close_matches(unknown[0], known, n=1) if unknown else []
+    hint = (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(known) or 'none'}"
+    # One that passes further options on refuses unknown ones itself.
+    if unknown and all(option.kind is not option.VAR_KEYWORD for option in _parameters(kind).values()):
+        raise ConfigError(f"selector {name!r} has no option {unknown[0]!r}", hint=hint)
+    _check_types(name, kind, options)
+    try:
+        return kind(**options)
+    except ConfigError as error:
+        raise ConfigError(error.message, hint=hint if unknown and near else error.hint) from error
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"{option} = {value!r:.40}" for option, value in options.items()) or "no options"
+        raise ConfigError(
+            f"selector {name!r} does not take {given}: {error}", hint=hint if unknown else ""
+        ) from error
+
+
+def named_options(kind: type[Selector], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options, with the defaults of those that the constructor names."""
+    empty = inspect.Parameter.empty
+    shown = {name: one.default for name, one in _parameters(kind).items() if one.default is not empty}
+    return {**shown, **options}
+
+
+def _parameters(kind: type[Selector]) -> Mapping[str, inspect.Parameter]:
+    # `object` takes no options, whatever its own signature says.
+    return {} if kind.__init__ is object.__init__ else inspect.signature(kind).parameters
+
+
+def _check_types(name: str, kind: type[Selector], options: Mapping[str, Any]) -> None:
+    """Refuse values of another type than the constructor is annotated with."""
+    try:
+        hints = get_type_hints(kind.__init__)
+    except (NameError, TypeError):  # other people's annotations that cannot be looked up
+        return
+    for option in sorted(set(options) & set(hints)):
+        try:
+            TypeAdapter(hints[option], config=STRICT).validate_python(options[option])
+        except PydanticUserError:  # a type of the method's own
+            continue
+        except ValidationError as error:
+            raise ConfigError(
+                f"selector {name!r}: {option} is {options[option]!r:.60}", hint=sentence(error.errors()[0])
+            ) from None

@@ -97,6 +97,7 @@ def bind(evidence: JobEvidence) -> CaptureRecord:
         session=evidence.session,
         attempt=evidence.attempt,
         seed=order.seed,
+        task_sha256=None if order.task is None else order.task.sha256,
         throttled_epochs=heat.throttled_epochs,
         throttling_known=heat.throttling_known,
         temperature=heat.temperature,
@@ -114,6 +115,9 @@ def bind(evidence: JobEvidence) -> CaptureRecord:
 
 def _facts(evidence: JobEvidence) -> DeviceFacts:
     device, said = evidence.device, dict(evidence.state.facts)
+    backend = evidence.order.backend
+    installed = evidence.hello.modules.get(backend)
+    software = {} if installed is None else {backend: installed}
     product = device.product or said.pop("product", "")
     return DeviceFacts(
         name=evidence.job.cell.device,
@@ -124,7 +128,7 @@ def _facts(evidence: JobEvidence) -> DeviceFacts:
         governor=said.pop("governor", ""),
         product=product,
         battery=device.battery,
-        facts={**said, **device.facts},
+        facts={**said, **software, **device.facts},
     )
 
 

@@ -67,6 +67,7 @@ def try_backend(
         deadline_s=STEP_S,
         model=BlobRef.of(work.model),
         graphs={size: BlobRef.of(data) for size, data in work.graphs.items()},
+        task=None if work.task is None else BlobRef.of(work.task),
     )
     with start_agent(transport, build_bundle(), place) as channel:
         session = AgentSession(channel)

@@ -30,6 +30,7 @@ class Workload:
         model: The weights to start from, packed.
         graphs: ONNX training steps by batch size, for onnxruntime.
         shard: Training data, packed; without it the device makes random samples of the right shape.
+        task: A task of the user's own, packed, with its file where torch is to run it.
     """
 
     dataset: str
@@ -37,10 +38,11 @@ class Workload:
     model: bytes
     graphs: dict[int, bytes]
     shard: bytes | None = None
+    task: bytes | None = None
 
     def blobs(self) -> dict[str, bytes]:
         """By the names that the wire uses."""
-        data = {} if self.shard is None else {"shard": self.shard}
+        data = {name: data for name in ("shard", "task") if (data := getattr(self, name)) is not None}
         return {"model": self.model, **data, **{f"graph-{n}": step for n, step in self.graphs.items()}}
 
 
@@ -100,7 +102,8 @@ class Workloads:
 
     def _task(self, model: str, backend: str, samples: int) -> Workload:
         from device_agents import pack_arrays
-        from device_agents.workloads import find_task, initial_state
+        from device_agents.workloads import initial_state
+        from emulator.own_code import find_task
 
         task = find_task(model)
         if self._plan.batch_size:
@@ -113,7 +116,7 @@ class Workloads:
             graphs = {size: path.read_bytes() for size, path in found.items()}
         weights = pack_arrays(initial_state(task, torch_seed(self._plan.seed, "bench weights", model)))
         shard = _real_samples(task, samples, self._plan.seed) if self._plan.data == "real" else None
-        return Workload(task.data_set, task.batch_size, weights, graphs, shard)
+        return Workload(task.data_set, task.batch_size, weights, graphs, shard, own_task(task, backend))
 
 
 def _softmax(batch_size: int) -> Workload:
@@ -124,6 +127,13 @@ def _softmax(batch_size: int) -> Workload:
     return Workload(
         "synthetic", batch_size or model.batch_size, pack_arrays({"weights": model.initial()}), {}
     )
+
+
+def own_task(task: Task, backend: str) -> bytes | None:
+    """What a device is told of a task that it does not know; onnxruntime runs no code of the user's."""
+    from device_agents.workloads import pack_task
+
+    return None if task.code is None else pack_task(task, with_code=backend == "torch")
 
 
 def _real_samples(task: Task, samples: int, seed: int) -> bytes:
@@ -139,7 +149,7 @@ def _real_samples(task: Task, samples: int, seed: int) -> bytes:
         )
     drawn = generator(seed, "bench samples", task.name).choice(len(data.train), samples, replace=False)
     x, y = data.inputs(data.train.x[drawn]), data.train.y[drawn]
-    return pack_arrays({"x": x.astype(task.input_dtype), "y": y.astype("int64")})
+    return pack_arrays({"x": x.astype(task.input_dtype), "y": y.astype(task.target_dtype)})
 
 
 def default_cache() -> Path:
@@ -176,6 +186,7 @@ def agent_job(
         model=BlobRef.of(work.model),
         graphs={size: BlobRef.of(data) for size, data in work.graphs.items()},
         shard=None if work.shard is None else BlobRef.of(work.shard),
+        task=None if work.task is None else BlobRef.of(work.task),
     )
     return order.model_copy(update=dict(assignment.changes))
 

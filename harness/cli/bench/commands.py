@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.cli.bench.compare import check, compare
 from harness.cli.bench.federate import federate
 from harness.cli.bench.files import init, schema
 from harness.cli.bench.run import run
@@ -29,10 +30,13 @@ _inventory = inventory_option()
 
 @click.group("bench", cls=Group)
 def bench() -> None:
-    """Devices on the bench: init, trust, prepare, ping; plans: run, status, show; rounds: federate."""
+    """Devices on the bench: init, trust, prepare, ping; plans: run, status, show; rounds: federate.
+
+    Before and after: compare, check.
+    """
 
 
-for _command in (federate, init, ping, run, schema, show, status):
+for _command in (check, compare, federate, init, ping, run, schema, show, status):
     bench.add_command(_command)
 
 

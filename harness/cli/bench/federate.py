@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output, inventory_option, root_option
+from harness.cli.own_code import code_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +33,7 @@ _profile = click.Path(path_type=Path, exists=True)
 @click.option("--profiles", type=_profile, multiple=True,
               help="What the server knows of the devices at first: profile files, or a run's folder; "
               "by default every device plays one round to tell.")  # fmt: skip
+@code_option
 @root_option("Where a new run goes.")
 @click.option("--dry-run", is_flag=True, help="Say what would be played, and touch nothing.")
 @click.option("--resume", type=_folder, help="Continue this run: finished rounds are kept.")
@@ -43,6 +45,7 @@ def federate(
     rounds: int | None,
     seed: int | None,
     profiles: tuple[Path, ...],
+    code: tuple[Path, ...],
     root: Path,
     dry_run: bool,
     resume: Path | None,
@@ -51,7 +54,9 @@ def federate(
     from harness.federate.files import read_federate_files
     from harness.profiles.library import profiles_at
 
-    files = read_federate_files(scenario, inventory, settings, selector=selector, seed=seed, rounds=rounds)
+    files = read_federate_files(
+        scenario, inventory, settings, selector=selector, seed=seed, rounds=rounds, code=code
+    )
     known = profiles_at(profiles) if profiles else None
     if dry_run:
         return _dry_run(files)

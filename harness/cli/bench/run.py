@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output, columns, inventory_option, root_option
+from harness.cli.own_code import code_option
 
 if TYPE_CHECKING:
     from harness.bench.estimate import Estimate, JobEstimate
@@ -23,6 +24,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 @click.command("run", cls=Command)
 @click.argument("plan", type=_file)
 @inventory_option()
+@code_option
 @root_option("Where a new run goes.")
 @click.option("--dry-run", is_flag=True, help="List jobs, time, energy and disk; touch nothing.")
 @click.option("--resume", type=_folder, help="Continue this run: finished jobs are kept.")
@@ -38,6 +40,7 @@ _folder = click.Path(path_type=Path, file_okay=False)
 def run(
     plan: Path,
     inventory: Path,
+    code: tuple[Path, ...],
     root: Path,
     dry_run: bool,
     resume: Path | None,
@@ -49,7 +52,7 @@ def run(
     """Measure what a PLAN asks for on the devices of an inventory."""
     from harness.bench_run.run import read_bench_files
 
-    files = read_bench_files(plan, inventory)
+    files = read_bench_files(plan, inventory, code)
     if dry_run:
         return _dry_run(files, root, only, profiles)
     return _run(files, root, resume, only, wait=wait, now=now)
@@ -61,7 +64,14 @@ def _dry_run(files: BenchFiles, root: Path, only: tuple[str, ...], profiles: tup
 
     places = profiles or tuple(sorted(root.glob("*/profiles")))
     cost = estimate(files.plan, files.inventory, choose(files.jobs, only), find_profiles(places))
-    return Output(asdict(cost), _estimate_lines(cost))
+    sent = sorted({job.cell.backend for job in files.jobs}) if files.own_code else []
+    ships = [
+        f"sends {path} to the devices, where torch runs it"
+        if "torch" in sent
+        else f"runs {path} here only: {' and '.join(sent)} gets the exported step"
+        for path in files.own_code
+    ]
+    return Output({**asdict(cost), "own_code": ships}, [*_estimate_lines(cost), *ships])
 
 
 def _run(

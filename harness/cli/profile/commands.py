@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cli.frame import Group, Output, root_option
+from harness.cli.frame import Group, Output, root_option, share
+from harness.cli.own_code import code_option, given
 
 if TYPE_CHECKING:
     from harness.profiles.library import Stored
@@ -27,6 +28,7 @@ def profile() -> None:
 @click.option(
     "--between-sessions",
     "spread",
+    type=share,
     metavar="SHARE",
     help="Standard deviation between sessions over the mean, such as 3%; for fewer than three sessions.",
 )
@@ -40,7 +42,7 @@ def profile() -> None:
 def build(
     root: Path,
     runs: tuple[str, ...],
-    spread: str | None,
+    spread: float | None,
     source: str | None,
     calibration: Path | None,
     device: str,
@@ -69,7 +71,7 @@ def build(
     return Output(data, lines, exit_code=EXIT_DATA_QUALITY if built.problems else 0)
 
 
-def _stated(spread: str | None, source: str | None) -> StatedSpread | None:
+def _stated(spread: float | None, source: str | None) -> StatedSpread | None:
     """``3%`` or ``0.03``, with its source."""
     from joulefleet.config import validate
     from power.profile import StatedSpread
@@ -80,11 +82,7 @@ def _stated(spread: str | None, source: str | None) -> StatedSpread | None:
         raise click.UsageError(
             "--between-sessions and --source belong together: say where the number is from"
         )
-    try:
-        share = float(spread.removesuffix("%")) / (100 if spread.endswith("%") else 1)
-    except ValueError:
-        raise click.UsageError(f"--between-sessions: {spread!r} is neither 3% nor 0.03") from None
-    return validate({"relative_sd": share, "source": source}, StatedSpread, name="--between-sessions")
+    return validate({"relative_sd": spread, "source": source}, StatedSpread, name="--between-sessions")
 
 
 @profile.command("list")
@@ -127,6 +125,27 @@ def show(root: Path, name: str) -> Output:
 
     stored = find_profile(name, root)
     return Output(_data(stored), profile_lines(stored))
+
+
+@profile.command("history")
+@_root
+@click.argument("device")
+@click.option("--task", help="Only this task, e.g. mnist-lenet5.")
+@click.option("--quantity", "place", default="epoch.gross_j", show_default=True, metavar="NAME")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="An .html page with the plot.")
+def history(root: Path, device: str, task: str | None, place: str, out: Path | None) -> Output:
+    """What DEVICE needed in every run, oldest first."""
+    from harness.cli.profile.view import history_text
+    from harness.results.history import device_history
+
+    rows = device_history(root, device, task=task, place=place)
+    lines = [history_text(rows, place)]
+    if out is not None:
+        from harness.report.history_page import write_history_page
+
+        write_history_page(rows, place, out)
+        lines.append(f"page: {out}")
+    return Output([row.as_dict() for row in rows], lines)
 
 
 @profile.command("export")
@@ -178,17 +197,26 @@ def import_(root: Path, files: tuple[Path, ...]) -> Output:
 @_root
 @click.argument("names", nargs=-1, required=True)
 @click.option("--task", help="Predict this task on the same device, e.g. cifar10-resnet18.")
+@code_option
 @click.option("--samples", type=click.IntRange(1), help="Predict this number of samples per epoch.")
 @click.option("--device", help="Predict this device; needs --score and --own-score.")
 @click.option("--score", type=float, help="Benchmark score of that device; higher is faster.")
 @click.option("--own-score", type=float, help="Score of the profile's own device in the same benchmark.")
 @click.option("--power-ratio", type=float, help="Power of that device while training over the profile's.")
-def scale(root: Path, names: tuple[str, ...], task: str | None, samples: int | None, **device: Any) -> Output:
+def scale(
+    root: Path,
+    names: tuple[str, ...],
+    task: str | None,
+    code: tuple[Path, ...],
+    samples: int | None,
+    **device: Any,
+) -> Output:
     """Predict what was not measured from profiles NAMES; the result says scaled, from what, and how wrong."""
     from harness.cli.profile.view import profile_lines
     from harness.profiles.library import PROFILES, find_profile, store
     from joulefleet.runstore import RunStore
 
+    given(code)
     predicted = _predict([find_profile(name, root).profile for name in names], task, samples, device)
     with RunStore(root).create("scale", kind="profiles") as run:
         stored = store(predicted, run.subfolder(PROFILES))
@@ -219,6 +247,9 @@ def _predict(found: list[Any], task: str | None, samples: int | None, device: di
 def _key(stored: Stored) -> dict[str, Any]:
     found = stored.profile
     return {
+        "id": stored.id,
+        "run": stored.run or None,
+        "created_utc": stored.created_utc,
         "device": found.device,
         "model": found.model,
         "dataset": found.dataset,

@@ -14,6 +14,7 @@ from power.profile import PhaseCost, Quantity
 
 if TYPE_CHECKING:
     from harness.profiles.library import Stored
+    from harness.results.history import HistoryRow
 
 SHOWN_AS_FACTOR = 1.5
 """Below, a factor is shown as a percentage: up and down are much the same."""
@@ -62,10 +63,16 @@ def summary_text(found: Sequence[Stored]) -> str:
     for stored in found:
         p = stored.profile
         costs = [number(p.epoch.duration_s), number(p.epoch.gross_j), *_repeats(p.epoch.duration_s)]
-        rows.append([p.device, p.task, p.backend, *costs, p.origin.value])
-    table = columns(["device", "task", "backend", *right, "origin"], rows, right)
-    starred = any(row[-2].endswith("*") for row in rows)
-    return block([*table.splitlines(), STARRED]) if starred else table
+        rows.append([p.device, p.task, p.backend, *costs, p.origin.value, *_which(stored)])
+    table = columns(["device", "task", "backend", *right, "origin", "date", "id"], rows, right)
+    starred = any(row[6].endswith("*") for row in rows)
+    return block([table, STARRED]) if starred else table
+
+
+def _which(stored: Stored) -> list[str]:
+    """When its run began, and the id that tells it from others of the same device; phones have no run."""
+    began = stored.created_utc
+    return [f"{began:%Y-%m-%d %H:%M}" if began else "-", stored.id if stored.path else "-"]
 
 
 def _repeats(quantity: Quantity) -> list[str]:
@@ -176,3 +183,28 @@ def _remarks(stored: Stored) -> list[str]:
         lines.append(f"calibration: sha256 {p.provenance.calibration_sha256[:12]}")
     lines.append(f"from: {stored.place}")
     return lines
+
+
+def history_text(rows: Sequence[HistoryRow], place: str) -> str:
+    """One line per run: the quantity, and how it compares with the run before where that can be told."""
+    right = (place, "change")
+    table = []
+    for before, row in zip([None, *rows], rows, strict=False):
+        stored, quantity = row.stored, row.quantity
+        began, name = _which(stored)
+        work = f"{stored.profile.task} {stored.profile.backend}"
+        change = _since(before, row, place)
+        table.append([began, work, number(quantity), change, stored.profile.origin.value, stored.run, name])
+    return columns(("date", "task", *right, "origin", "run", "id"), table, right)
+
+
+def _since(before: HistoryRow | None, row: HistoryRow, place: str) -> str:
+    """In percent, with an equals sign where the intervals do not tell a difference."""
+    from harness.profiles.difference import compare_profiles
+
+    if before is None or before.stored.profile.label != row.stored.profile.label:
+        return ""
+    change = compare_profiles(before.stored.profile, row.stored.profile).change(place)
+    if change is None or math.isnan(change.ratio.mean):
+        return "-"
+    return f"{(change.ratio.mean - 1) * 100:+.2g} %" + ("" if change.clear else " (not clear)")

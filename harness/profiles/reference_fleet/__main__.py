@@ -6,8 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from device_agents.workloads import TASKS
-from harness.profiles.flops import count_task
+from device_agents.workloads import TASKS, count_task
 from harness.profiles.reference_fleet.phones import (
     BATTERY_V,
     asleep_w,

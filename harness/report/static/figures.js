@@ -1,10 +1,9 @@
 // Figures without a canvas: heat map, stacked bars, dots with intervals. Plain elements, so that they print and scale as text does.
 const figures = (() => {
   "use strict";
-  const strokes = [
-    "#0b6e8f", "#c2571a", "#5b8c2a", "#7b3fa8", "#b2304f", "#1f9e89", "#8a6d00",
-    "#3b62c4", "#c0569b", "#6b7785", "#7a4a2b", "#2f7d32",
-  ];
+  // Okabe and Ito's colours, as in colours.py; lines that stand for a method bring their own.
+  const strokes = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f8c99"];
+  const colorOf = (item, i) => item.color || strokes[i % strokes.length];
   const make = (place, name, className, text = "") => {
     const element = document.createElement(name);
     element.className = className;
@@ -98,5 +97,53 @@ const figures = (() => {
     legendOf(place, chart.sources);
   };
 
-  return { strokes, draw: { heat, stack, dots } };
+  const svg = (place, name, attributes, text = "") => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+    Object.entries(attributes).forEach(([key, value]) => element.setAttribute(key, value));
+    element.textContent = text;
+    return place.appendChild(element);
+  };
+
+  // Points with intervals in both directions; a line through those that no other beats.
+  const scatter = (place, chart) => {
+    place.classList.add("plain");
+    const width = 900, height = 400, left = 70, right = 150, top = 14, bottom = 46;
+    const range = key => {
+      const all = chart.points.flatMap(p => p[key]).filter(x => x != null);
+      const low = Math.min(...all), high = Math.max(...all), pad = (high - low || Math.abs(high) || 1) * 0.08;
+      return [low - pad, high + pad];
+    };
+    const [x0, x1] = range("x"), [y0, y1] = range("y");
+    const px = x => left + (x - x0) / (x1 - x0) * (width - left - right);
+    const py = y => height - bottom - (y - y0) / (y1 - y0) * (height - top - bottom);
+    const picture = svg(place, "svg", { viewBox: `0 0 ${width} ${height}`, class: "scatter", role: "img" });
+    marks(x0, x1).forEach(x => {
+      svg(picture, "line", { x1: px(x), x2: px(x), y1: top, y2: height - bottom, class: "grid" });
+      svg(picture, "text", { x: px(x), y: height - bottom + 16, "text-anchor": "middle" }, number(x));
+    });
+    marks(y0, y1).forEach(y => {
+      svg(picture, "line", { x1: left, x2: width - right, y1: py(y), y2: py(y), class: "grid" });
+      svg(picture, "text", { x: left - 8, y: py(y) + 4, "text-anchor": "end" }, number(y));
+    });
+    svg(picture, "text", { x: (left + width - right) / 2, y: height - 8, "text-anchor": "middle", class: "axis" }, chart.xLabel);
+    const turned = `rotate(-90 16 ${height / 2})`;
+    svg(picture, "text", { x: 16, y: height / 2, "text-anchor": "middle", class: "axis", transform: turned }, chart.yLabel);
+    const named = Object.fromEntries(chart.points.map(p => [p.label, p]));
+    const line = chart.front.map(name => `${px(named[name].x[0])},${py(named[name].y[0])}`).join(" ");
+    svg(picture, "polyline", { points: line, class: "front" });
+    let lowest = -Infinity; // labels do not lie on each other
+    [...chart.points].sort((a, b) => py(a.y[0]) - py(b.y[0])).forEach(p => {
+      const [x, xl, xh] = p.x, [y, yl, yh] = p.y, color = p.color;
+      if (xl != null) svg(picture, "line", { x1: px(xl), x2: px(xh), y1: py(y), y2: py(y), stroke: color, class: "reach" });
+      if (yl != null) svg(picture, "line", { x1: px(x), x2: px(x), y1: py(yl), y2: py(yh), stroke: color, class: "reach" });
+      const dot = svg(picture, "circle", { cx: px(x), cy: py(y), r: 6, fill: color });
+      svg(dot, "title", {}, `${p.label}: ${number(x)}, ${number(y)}`);
+      const at = Math.max(py(y) + 4, lowest + 15);
+      lowest = at;
+      svg(picture, "line", { x1: px(x), y1: py(y), x2: width - right + 6, y2: at - 4, stroke: color, class: "leader" });
+      svg(picture, "text", { x: width - right + 10, y: at, class: "name", fill: color }, p.label);
+    });
+  };
+
+  return { strokes, colorOf, draw: { heat, stack, dots, scatter } };
 })();

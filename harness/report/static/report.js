@@ -2,7 +2,8 @@
 (() => {
   "use strict";
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const strokes = figures.strokes;
+  const { strokes, colorOf } = figures;
+  const MOST_LINES = 6; // more at once cannot be told apart; the legend shows the others on a click
   const tints = ["rgba(11,110,143,.13)", "rgba(194,87,26,.13)", "rgba(91,140,42,.13)", "rgba(123,63,168,.13)"];
   const charts = JSON.parse(document.getElementById("charts").textContent);
 
@@ -77,7 +78,7 @@
         const value = u.data[k + 1][i];
         if (width == null || value == null) return;
         const x = u.valToPos(u.data[0][i], "x", true);
-        ctx.strokeStyle = strokes[k % strokes.length];
+        ctx.strokeStyle = colorOf(s, k);
         ctx.beginPath();
         ctx.moveTo(x, u.valToPos(value - width, "y", true));
         ctx.lineTo(x, u.valToPos(value + width, "y", true));
@@ -103,7 +104,7 @@
         known.reverse().forEach(i => ctx.lineTo(at(i), u.valToPos(s.low[i], "y", true)));
         ctx.closePath();
         ctx.globalAlpha = 0.1;
-        ctx.fillStyle = strokes[k % strokes.length];
+        ctx.fillStyle = colorOf(s, k);
         ctx.fill();
       });
       ctx.restore();
@@ -134,17 +135,17 @@
       document.documentElement.dataset.drawn = ++drawn;
       return;
     }
-    const axis = { stroke: css("--soft"), grid: { stroke: css("--line") }, ticks: { stroke: css("--line") } };
+    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") } };
     const hasBars = chart.series.some(s => s.halfWidth), hasRibbons = chart.series.some(s => s.low);
     const options = {
       width: place.clientWidth, height: 280,
       scales: { x: { time: false }, y: hasBars || hasRibbons ? { range: rangeWith(chart) } : {} },
       axes: [{ ...axis, label: chart.xLabel }, { ...axis, label: chart.yLabel, size: 60 }],
       series: [
-        { label: chart.xLabel, value: shown },
+        { label: chart.xLabel, value: shown }, // the style sheet keeps it out of the legend
         ...chart.series.map((s, i) => ({
-          label: s.label, value: shown, stroke: strokes[i % strokes.length], width: 1.5, points: { show: s.points },
-          ...(s.line ? {} : { paths: () => null }),
+          label: s.label, value: shown, stroke: colorOf(s, i), dash: s.dash, width: chart.bands.length ? 1.2 : 2.2, points: { show: s.points },
+          show: i < MOST_LINES, ...(s.line ? {} : { paths: () => null }),
         })),
       ],
       plugins: [
@@ -153,6 +154,13 @@
       ],
     };
     const plot = new uPlot(options, chart.data, place);
+    const hidden = chart.series.length - MOST_LINES;
+    if (hidden > 0) {
+      const note = document.createElement("p");
+      note.className = "note";
+      note.textContent = `${hidden} more lines: click a name to show or hide it.`;
+      place.after(note);
+    }
     // Folded away it has no width.
     const fit = () => place.clientWidth && plot.setSize({ width: place.clientWidth, height: 280 });
     addEventListener("resize", fit);
@@ -167,12 +175,12 @@
   const paperWidth = 640; // CSS pixels: A4 or Letter within Chromium's margins and ours
 
   let drawn = 0;
-  const folds = new Set();
-  for (const place of document.querySelectorAll(".chart")) {
-    const fold = place.closest("details:not([open])");
-    if (fold) folds.add(fold); else draw(place);
-  }
-  for (const fold of folds) {
-    fold.addEventListener("toggle", () => fold.querySelectorAll(".chart").forEach(draw), { once: true });
-  }
+  // What is folded away has no width: it is drawn when every fold around it is open, once.
+  const drawVisible = root => root.querySelectorAll(".chart:not([data-begun])").forEach(place => {
+    if (place.closest("details:not([open])")) return;
+    place.dataset.begun = "";
+    draw(place);
+  });
+  drawVisible(document);
+  document.querySelectorAll("details").forEach(fold => fold.addEventListener("toggle", () => drawVisible(fold)));
 })();

@@ -68,3 +68,10 @@ def test_other_data_than_those_of_the_run(random_run: Result) -> None:
 def test_a_run_without_data(tmp_path: Path) -> None:
     with pytest.raises(DataQualityError, match="trained on no data"):
         classes_per_cohort(stored(tmp_path, "fedavg", TrainerSection(kind="surrogate")))
+
+
+def test_a_run_of_another_metric_has_no_classes(random_run: Result) -> None:
+    facts = {**random_run.record.facts, "metric": {"name": "mae"}}
+    other = Result(random_run.path, random_run.record.model_copy(update={"facts": facts}))
+    with pytest.raises(DataQualityError, match="joulefleet's own tasks"):
+        classes_per_cohort(other)

@@ -42,7 +42,7 @@ static int64_t next_ns;
 static uint32_t made, ring_first; /* observations made; the oldest one in the device */
 static uint16_t dropped;
 static uint8_t sequence;
-static int running, fail_status, fail_after = -1;
+static int running, fail_status, fail_after = -1, fail_events;
 static int opened, claimed, allocated;
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* callbacks submit again */
@@ -103,6 +103,7 @@ void stand_in_stop(void) {
     pthread_mutex_unlock(&lock);
 }
 void stand_in_fail(int status, int after_packets) { fail_status = status; fail_after = after_packets; }
+void stand_in_fail_events(int error) { fail_events = error; }
 void stand_in_swap(void) { /* the two oldest completions change places */
     if (n_done > 1) { struct transfer *t = done[0]; done[0] = done[1]; done[1] = t; }
 }
@@ -153,7 +154,7 @@ int libusb_handle_events_timeout(void *context, struct timeval *tv) {
         t->callback(t);
     }
     pthread_mutex_unlock(&lock);
-    return 0;
+    return fail_events;
 }
 
 int libusb_handle_events(void *context) {

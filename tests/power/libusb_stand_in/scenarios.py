@@ -14,6 +14,8 @@ import random
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,17 @@ def failing(library: StandIn, link: UsbLink, status: int, after: int) -> dict[st
     library.stand_in_pass_us(200 * (after + 5))
     packets, error, message = read_all(queue)
     return {"numbers": numbers(packets), "error": error, "message": message, "again": read_all(queue)[1]}
+
+
+def events_fail(library: StandIn, link: UsbLink) -> dict[str, Any]:
+    """libusb hands over packets and then says that it failed."""
+    queue = link.queue_reads(ENDPOINT, SIZE, 32)
+    library.stand_in_start()
+    library.stand_in_pass_us(2000)
+    library.stand_in_fail_events(-4)
+    packets, error, _ = read_all(queue)
+    library.stand_in_fail_events(0)
+    return {"numbers": numbers(packets), "error": error}
 
 
 def swapped(library: StandIn, link: UsbLink) -> dict[str, Any]:
@@ -128,8 +141,8 @@ def interrupted(library: StandIn, link: UsbLink) -> dict[str, Any]:
     return {"numbers": seen, "raised": False}
 
 
-def ctrl_c(library: StandIn, link: UsbLink, times: int) -> dict[str, Any]:
-    """At any moment while the main thread reads; each reaches it, and nothing is lost."""
+def presses(times: int, latest_s: float, work: Callable[[], object]) -> tuple[int, int]:
+    """Press Ctrl-C once in each turn of some work, at any moment: how many presses, and how many arrived."""
     moments = random.Random(1)
     raised = pressed = 0
 
@@ -139,21 +152,55 @@ def ctrl_c(library: StandIn, link: UsbLink, times: int) -> dict[str, Any]:
         signal.raise_signal(signal.SIGINT)
 
     signal.signal(signal.SIGALRM, press)
-    queue = link.queue_reads(ENDPOINT, SIZE, 128)
-    library.stand_in_start()
     for _ in range(times):
+        deadline = time.monotonic() + 10  # one that never arrives is missing in the count
         try:
-            # Again after a second: one that does not arrive is then counted, where the loop would never end.
-            signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.0002, 0.003), 1.0)
-            while True:
-                queue.read(0.05)
-                link.control_read(0xC0, 1, 0, 0, 4)
+            signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.00002, latest_s))
+            while time.monotonic() < deadline:
+                work()
         except KeyboardInterrupt:
             raised += 1
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    return pressed, raised
+
+
+def ctrl_c(library: StandIn, link: UsbLink, times: int) -> dict[str, Any]:
+    """At any moment while the main thread reads; each reaches it, and nothing is lost."""
+    queue = link.queue_reads(ENDPOINT, SIZE, 128)
+    library.stand_in_start()
+
+    def work() -> None:
+        queue.read(0.05)
+        link.control_read(0xC0, 1, 0, 0, 4)
+
+    pressed, raised = presses(times, 0.003, work)
     under_way = library.stand_in_under_way()
     library.stand_in_stop()
     return {"pressed": pressed, "raised": raised, "under_way": under_way}
+
+
+def ctrl_c_at_the_ends(library: StandIn, link: UsbLink, times: int) -> dict[str, Any]:
+    """At any moment while the main thread opens a unit, begins and ends a queue, and closes the unit."""
+    link.close()
+    library.stand_in_start()
+    links = [link]
+
+    def close_all() -> None:
+        for one in links:
+            if hasattr(one, "_closed"):
+                one.close()
+
+    def work() -> None:
+        close_all()
+        links.append(UsbLink.__new__(UsbLink))  # known before its constructor can be interrupted
+        links[-1].__init__(USB_ID)  # type: ignore[misc]
+        links[-1].queue_reads(ENDPOINT, SIZE, 32).read(0.0)
+        links[-1].queue_reads(ENDPOINT, SIZE, 32).close()
+        scan_usb(USB_ID)
+        links[:-1] = []
+
+    pressed, raised = presses(times, 0.003, work)
+    close_all()
+    return {"pressed": pressed, "raised": raised}
 
 
 def claimed(library: StandIn, link: UsbLink) -> dict[str, Any]:
@@ -167,7 +214,11 @@ def claimed(library: StandIn, link: UsbLink) -> dict[str, Any]:
 
 
 SCENARIOS = {
-    f.__name__: f for f in (late, failing, swapped, nobody_reads, silent, interrupted, ctrl_c, claimed)
+    f.__name__: f
+    for f in (
+        *(late, failing, swapped, nobody_reads, silent, events_fail),
+        *(interrupted, ctrl_c, ctrl_c_at_the_ends, claimed),
+    )
 }
 
 

@@ -1,0 +1,82 @@
+"""What a page says first: the answer in a sentence, with its uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from device_agents.workloads import Metric
+from emulator import Accounting
+from emulator.compare import BASELINE
+from emulator.compare.titles import target_text
+from emulator.experiments import MethodRow, VariantSummary
+from emulator.selectors import shown_name
+from joulefleet.interval import Scale
+from joulefleet.rounding import rounded
+from power import DeviceProfile
+from power.profile import Quantity
+
+
+def variant_answers(summary: VariantSummary) -> list[str]:
+    """Which method needs the least energy and time for the target, and whether that is clear."""
+    reached = [row for row in summary.rows if row.reached == row.seeds]
+    if len(summary.rows) < 2:
+        return [_alone(row, summary.metric) for row in summary.rows]
+    if not reached:
+        sign = 1 if summary.metric.higher_is_better else -1
+        most = max(summary.rows, key=lambda row: sign * row.accuracy.mean)
+        none = f"No method reaches {target_text(summary.target, summary.metric)} with every seed."
+        return [f"{none} {shown_name(most.method)} ends best: test {_reached(most, summary.metric)}."]
+    cheapest = min(reached, key=lambda row: row.energy_to_target_j.mean)
+    fastest = min(reached, key=lambda row: row.time_to_target_s.mean)
+    energy = f"{cheapest.energy_to_target_j.text()} J{_others(cheapest, reached, 'energy_to_target_j', 'J')}"
+    time = f"{fastest.time_to_target_s.text()} s{_others(fastest, reached, 'time_to_target_s', 's')}"
+    metric = summary.metric
+    goal = target_text(summary.target, metric) + (f" test {metric.name}" if metric.share else "")
+    return [
+        f"{shown_name(cheapest.method)} reaches {goal} with the least energy: {energy}.",
+        f"{shown_name(fastest.method)} is there first: {time}.",
+    ]
+
+
+def _others(best: MethodRow, rows: Sequence[MethodRow], name: str, unit: str) -> str:
+    """What the baseline takes, or the next best, and whether the intervals part."""
+    rest = [row for row in rows if row is not best]
+    if not rest:
+        return "; no other method reaches it with every seed"
+    baseline = [row for row in rest if row.method == BASELINE]
+    other = baseline[0] if baseline else min(rest, key=lambda row: float(getattr(row, name).mean))
+    mine, theirs = getattr(best, name), getattr(other, name)
+    clear = mine.known and theirs.known and mine.high < theirs.low
+    word = "" if clear else " (intervals overlap: not a clear difference)"
+    return f", {shown_name(other.method)} {theirs.text()} {unit}{word}"
+
+
+def _alone(row: MethodRow, metric: Metric) -> str:
+    honest = Accounting.HONEST
+    return (
+        f"{shown_name(row.method)} ends with a test {_reached(row, metric)}. A round takes "
+        f"{row.round_time_s[honest].text()} s and {row.round_energy_j[honest].text()} J without waiting."
+    )
+
+
+def _reached(row: MethodRow, metric: Metric) -> str:
+    return f"{metric.name} of {row.accuracy.text(row.shown_times)}" + " %" * metric.share
+
+
+def profile_answers(profiles: Sequence[DeviceProfile], most: int = 4) -> list[str]:
+    """What an epoch takes on each device."""
+    found = [
+        f"An epoch of {p.model} on {p.device} with {p.backend} takes {_shown(p.epoch.duration_s, 's')} and "
+        f"{_shown(p.epoch.gross_j, 'J')} ({p.origin.value})."
+        for p in profiles[:most]
+    ]
+    if len(profiles) > most:
+        found.append(f"{len(profiles) - most} more profiles are below.")
+    return found
+
+
+def _shown(quantity: Quantity, unit: str) -> str:
+    if quantity.half_width_95 is None or math.isnan(quantity.half_width_95):
+        return f"{rounded(quantity.mean, 3)} {unit} (interval not known)"
+    return f"{quantity.on(Scale.LOG).plus_minus()} {unit}"

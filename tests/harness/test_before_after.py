@@ -1,0 +1,241 @@
+import json
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from harness.cli import run
+from harness.profiles.difference import Change
+from harness.profiles.library import build_run_profiles
+from harness.results.gate import Outcome, check_profiles
+from joulefleet.runstore import RunStore
+from power.profile import Quantity, quantity_from_sessions
+from tests.harness.profile_captures import DeviceFacts, one_round, write
+
+SCATTER = (0.98, 1.01, 1.0, 1.02, 0.99)
+
+
+def bench(root: Path, *, train_w: float, device: str = "board", count: int = 5, **facts: Any) -> Path:
+    """A run of some repetitions whose epochs scatter by 1.6 %; its later epochs take 0.9 s."""
+    with RunStore(root).create("bench", kind="bench") as made:
+        for i, factor in enumerate(SCATTER[:count]):
+            stretches = one_round([1.0, 0.9], train_w=train_w * factor)
+            name = f"{made.record.run_id}/{device}-{i}"
+            board = DeviceFacts(name=device, transport="ssh", **facts)
+            write(made.path / "jobs" / f"{i}", stretches, emulated=False, capture_id=name, device=board)
+    build_run_profiles(made.path)
+    return made.path
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The second takes 20 % more power, with a newer torch."""
+    root = tmp_path_factory.mktemp("bench") / "runs"
+    before = bench(root, train_w=3.0, python="3.11.2", facts={"torch": "2.12.0"})
+    return before, bench(root, train_w=3.6, python="3.11.2", facts={"torch": "2.13.0"})
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> Any:
+    capsys.readouterr()
+    assert run([*map(str, arguments), "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
+    capsys.readouterr()
+    assert run([*map(str, arguments)]) == code
+    return capsys.readouterr().out
+
+
+def of(values: list[float], instrument: float | None = None) -> Quantity:
+    systematic = {} if instrument is None else {"systematic_half_width": instrument}
+    made = quantity_from_sessions([values], **systematic)
+    return made.model_copy(update={"instrument_half_width_95": instrument})
+
+
+def test_ratio_by_hand() -> None:
+    before, after = of([1.9, 2.0, 2.1]), of([2.1, 2.2, 2.3])
+    found = Change("epoch.gross_j", before, after).ratio
+    # sd 0.1 both; t(2) = 4.3027; half widths 0.24842 of 2.0 and of 2.2, in squares on the log scale
+    width = math.hypot(4.302653 * 0.1 / math.sqrt(3) / 2.0, 4.302653 * 0.1 / math.sqrt(3) / 2.2)
+    assert found.mean == pytest.approx(1.1)
+    assert found.low == pytest.approx(1.1 * math.exp(-width), rel=1e-6)
+    assert found.high == pytest.approx(1.1 * math.exp(width), rel=1e-6)
+    assert not Change("epoch.gross_j", before, after).clear
+
+
+def test_what_one_unit_reads_wrong_cancels() -> None:
+    before, after = of([1.99, 2.0, 2.01], 0.20), of([2.19, 2.2, 2.21], 0.22)
+    apart = Change("x", before, after).ratio
+    together = Change("x", before, after, same_unit=True).ratio
+    assert not Change("x", before, after).clear, "10 % of each side hide 10 %"
+    assert Change("x", before, after, same_unit=True).clear
+    alone = Change("x", of([1.99, 2.0, 2.01]), of([2.19, 2.2, 2.21])).ratio
+    assert together.low == pytest.approx(alone.low, rel=1e-9), "both gains are 10 %: nothing of them is left"
+    assert apart.high - apart.low > 5 * (together.high - together.low)
+
+
+def test_ratios_cover_the_truth() -> None:
+    rng = np.random.default_rng(7)
+    hits = []
+    for _ in range(1500):
+        before = of(list(rng.normal(5.0, 0.15, 4)))
+        after = of(list(rng.normal(5.5, 0.30, 6)))
+        ratio = Change("x", before, after).ratio
+        hits.append(ratio.low <= 1.1 <= ratio.high)
+    assert 0.935 <= np.mean(hits) <= 0.985
+
+
+def test_one_window_is_no_interval_of_repetitions() -> None:
+    one = Quantity(mean=2.0, n=1, half_width_95=0.01, sessions=1)
+    change = Change("x", one, one)
+    assert change.ratio.mean == 1.0
+    assert not change.ratio.known
+    assert change.exceeds(0.05) is None
+
+
+@pytest.mark.parametrize(
+    ("later", "exceeds"),
+    [([2.00, 2.01, 2.02], False), ([2.30, 2.31, 2.32], True), ([2.05, 2.10, 2.15], None)],
+)
+def test_gate_fails_only_beyond_the_interval(later: list[float], exceeds: bool | None) -> None:
+    change = Change("x", of([1.99, 2.0, 2.01]), of(later))
+    assert change.exceeds(0.05) is exceeds
+
+
+def test_repetitions_that_would_tell() -> None:
+    change = Change("x", of([2.0, 2.0, 2.0, 2.001]), of([2.0, 2.1, 2.2]))
+    assert change.exceeds(0.10) is None
+    needed = change.repetitions_needed(0.10)
+    assert needed is not None
+    # ln(1.05 / 1.10) = 0.0465 has to hold t * 0.1 / sqrt(n) / 2.1: 7 fit (t = 2.447, 0.0440), 6 not (0.0500)
+    assert needed == 7
+    assert change.repetitions_needed(0.05) is None, "the mean lies on the limit"
+    wide = Change("x", of([1.8, 2.0, 2.2]), of([2.0, 2.1, 2.2]))
+    assert wide.repetitions_needed(0.06) is None, "more of the second run cannot make up for the first"
+
+
+def test_a_stated_spread_between_sessions_widens() -> None:
+    change = Change("x", of([1.99, 2.0, 2.01]), of([2.19, 2.2, 2.21]))
+    assert change.sessions_unknown
+    wider = Change("x", change.before, change.after, between_sessions=0.03)
+    assert not wider.sessions_unknown
+    assert change.clear
+    width = math.log(wider.ratio.high / wider.ratio.mean)
+    narrow = math.log(change.ratio.high / change.ratio.mean)
+    assert width == pytest.approx(math.hypot(narrow, 1.959964 * 0.03 * math.sqrt(2)), rel=1e-5)
+
+
+def test_compare_two_runs(two_runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = two_runs
+    data = ask(capsys, "bench", "compare", before, after)
+    (found,) = data["differences"]
+    changes = {change["place"]: change for change in found["changes"]}
+    energy = changes["epoch.gross_j"]
+    assert energy["ratio"] == pytest.approx(1.2, rel=1e-3)
+    assert energy["clear"]
+    assert energy["ratio_low_95"] < 1.2 < energy["ratio_high_95"]
+    assert not changes["epoch.duration_s"]["clear"]
+    assert data["conditions"]["board"] == ["torch: 2.12.0, now 2.13.0"]
+    text = told(capsys, "bench", "compare", before, after)
+    first = text.splitlines()[0]
+    assert first.startswith("board, mnist-lenet5 with torch: an epoch takes 20 % more energy [")
+    assert "torch: 2.12.0, now 2.13.0" in text
+    assert "net_j" not in text
+    assert "epoch.net_j" in told(capsys, "bench", "compare", before, after, "--all")
+    assert told(capsys, "bench", "compare", before, before).splitlines()[-1] == "nothing else differs"
+
+
+def test_check_fails_passes_and_says_cannot_tell(
+    two_runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (before, after), junit = two_runs, tmp_path / "gate.xml"
+    check = ("bench", "check", after, "--against", before, "--junit", junit, "--max-increase")
+    failed = ask(capsys, *check, "5%", code=1)
+    assert {one["outcome"] for one in failed["checks"]} == {"failed"}
+    (suite,) = ET.parse(junit).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("2", "2", "0")
+    assert {one["outcome"] for one in ask(capsys, *check, "40%")["checks"]} == {"passed"}
+    unsure = ask(capsys, *check, "0.20")
+    assert {one["outcome"] for one in unsure["checks"]} == {"cannot tell"}
+    assert (ET.parse(junit).getroot())[0].get("skipped") == "2"
+    ask(capsys, *check, "20%", "--strict", code=6)
+    (profile,) = (before / "profiles").glob("*.json")
+    against = ("bench", "check", after, "--max-increase", "5%", "--against")
+    assert ask(capsys, *against, profile, code=1) == failed
+    assert ask(capsys, *against, profile.stem[-8:], code=1) == failed, "by its id"
+    ask(capsys, *against, profile, "--quantity", "epoch.duration_s", code=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--max-increase", "much"), 2, "neither 5% nor 0.05"),
+        (("--max-increase", "-5%"), 2, "no share"),
+        (("--max-increase", "nan"), 2, "no share"),
+        (("--max-increase", "5%", "--quantity", "epoch.joules"), 3, "epoch.duration_s, epoch.gross_j"),
+        (("--max-increase", "5%", "--against", "nowhere"), 3, "no profile 'nowhere'"),
+    ],
+)
+def test_bad_input(
+    two_runs: tuple[Path, Path],
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    made = two_runs[0]
+    against = () if "--against" in arguments else ("--against", made)
+    assert run([*map(str, ("bench", "check", made, *against, *arguments))]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_what_was_not_measured_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "runs"
+    board = bench(root, train_w=3.0, count=3)
+    phone = bench(root, train_w=3.0, device="phone", count=2)
+    both = ask(capsys, "profile", "build", board, phone)
+    assert len(both["profiles"]) == 2
+    together = Path(both["profiles"][0]["place"]).parent.parent
+    found = ask(capsys, "bench", "check", board, "--against", together, "--max-increase", "50%", code=6)
+    outcomes = {(one["label"].split("/")[0], one["outcome"]) for one in found["checks"]}
+    assert outcomes == {("board", "passed"), ("phone", "not measured")}
+
+
+def test_other_work_is_refused(two_runs: tuple[Path, Path]) -> None:
+    from harness.profiles.library import run_profiles
+    from joulefleet.errors import ConfigError
+
+    (stored,) = run_profiles(two_runs[0])
+    other = stored.profile.model_copy(update={"batch_size": 64})
+    with pytest.raises(ConfigError, match="batch size: 32, now 64"):
+        check_profiles([other], [stored.profile], 0.05)
+    (first, _) = check_profiles([stored.profile], [stored.profile], 0.5)
+    assert first.outcome is Outcome.PASSED
+
+
+def test_history_and_names(
+    two_runs: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (first, second), root = two_runs, two_runs[0].parent
+    rows = ask(capsys, "profile", "history", "board", "--root", root)
+    assert [row["run"] for row in rows] == sorted([first.name, second.name]), "oldest first"
+    assert len({row["id"] for row in rows}) == 2
+    page = tmp_path / "board.html"
+    text = told(capsys, "profile", "history", "board", "--root", root, "--out", page)
+    assert "+20 %" in text or "-17 %" in text, "two runs may begin within one second"
+    assert "over 2 runs" in page.read_text()
+    out = tmp_path / "out"
+    told(capsys, "profile", "export", "--root", root, "--out", out)
+    assert len(list(out.iterdir())) == 2, "a device that was measured twice"
+    listed = told(capsys, "profile", "list", "--root", root, "--no-reference")
+    assert all(row["id"] in listed for row in rows)
+    assert listed.splitlines()[1].startswith("board  "), "no mark of ours at the beginning of a line"
+    assert told(capsys, "profile", "show", rows[0]["id"], "--root", root).startswith("board: lenet5 on mnist")
+    assert run(["profile", "show", "board", "--root", str(root)]) == 3
+    assert rows[0]["id"] in capsys.readouterr().err, "an ambiguous name lists what tells them apart"
+    assert run(["profile", "history", "bord", "--root", str(root)]) == 3
+    assert "did you mean 'board'" in capsys.readouterr().err

@@ -1,0 +1,101 @@
+"""What every page shares: the answer first, origins once, one colour per method, figures for a paper."""
+
+from pathlib import Path
+
+import pytest
+
+from emulator.runs.batch import plan, play, start
+from harness.cli import run as joulefleet
+from harness.report.charts import DotPlot, Scatter
+from harness.report.colours import COLOURS, DASHES, KNOWN, method_style
+from harness.report.page import Page, Section, Table
+from joulefleet.interval import Interval
+from joulefleet.provenance import Origin
+from tests.harness.test_emulation_page import SMALL
+
+
+def test_an_origin_that_all_rows_share_is_shown_once() -> None:
+    rows = [["a", Origin.EMULATED, Origin.LITERATURE], ["b", Origin.EMULATED, "-"]]
+    shown, said = Table(["name", "here", "there"], rows).shown()
+    assert said == [("here", Origin.EMULATED)]
+    assert shown.headers == ["name", "there"]
+    assert shown.rows == [["a", Origin.LITERATURE], ["b", "-"]]
+    mixed = Table(["name", "origin"], [["a", Origin.EMULATED], ["b", Origin.MEASURED]])
+    assert mixed.shown() == (mixed, [])
+    assert Table(["name"], []).shown()[1] == []
+
+
+def test_the_answer_comes_first_and_is_text() -> None:
+    page = Page("title", "lead", [Section("s", small_print="how")], answers=["<b>42</b> J [40, 44]"])
+    html = page.html()
+    assert html.index("&lt;b&gt;42") < html.index("lead</p>") < html.index("<h2>s")
+    assert html.index("How to read this") > html.index("<h2>s")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12.3 [11, 14]", '12.3<span class="interval">[11, 14]</span>'),
+        (">= 12.3 [11, 14] (7/10)", '&gt;= 12.3<span class="interval">[11, 14] (7/10)</span>'),
+        ("9.5 (9 and 10)", '9.5<span class="interval">(9 and 10)</span>'),
+        ("<i> [1, 2]", "&lt;i&gt; [1, 2]"),
+        ("names [a, b]", "names [a, b]"),
+    ],
+)
+def test_an_interval_stands_below_its_mean(text: str, expected: str) -> None:
+    page = Page("t", "l", [Section("s", tables=[Table(["x"], [[text]])])])
+    assert f"<td>{expected}</td>" in page.html()
+
+
+def test_a_method_looks_the_same_everywhere() -> None:
+    assert method_style("oort") == method_style("oort (oracle)")
+    looks = {name: method_style(name) for name in ("fedavg", *KNOWN)}
+    assert len(set(looks.values())) == len(looks), "methods that are known can be told apart"
+    paper, official = method_style("oort mode=paper"), method_style("oort mode=official")
+    assert paper.color == official.color == method_style("oort").color
+    assert paper.dash, "a variant is dashed"
+    assert method_style("somebodys_own") == method_style("somebodys_own")
+    assert method_style("somebodys_own").color in COLOURS
+    assert method_style("somebodys_own").dash in DASHES
+
+
+def test_the_front_is_what_nobody_beats_in_both() -> None:
+    points = {
+        "cheap": (Interval(1.0), Interval(50.0)),
+        "beaten": (Interval(2.0), Interval(45.0)),
+        "middle": (Interval(2.0), Interval(60.0)),
+        "worse": (Interval(3.0), Interval(60.0)),
+        "best": (Interval(4.0), Interval(70.0)),
+    }
+    styles = {name: method_style(name) for name in points}
+    scatter = Scatter("t", "x", "y", points, styles, "emulated")
+    assert scatter.front() == ["cheap", "middle", "best"]
+
+
+def test_figures_for_a_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    index = plan(SMALL, ("fedavg", "oort"), [0])
+    with start(tmp_path / "emulations", index, "") as stored:
+        play(stored, index)
+    out = tmp_path / "figures"
+    assert joulefleet(["figures", str(stored.path), "--out", str(out)]) == 0
+    files = sorted(out.iterdir())
+    assert {path.suffix for path in files} == {".svg", ".pdf"}
+    assert all(path.stat().st_size > 1000 for path in files)
+    first = files[1].read_text()
+    assert files[1].name.startswith("01-accuracy-against-energy")
+    assert "test accuracy (%)" in first, "text stays text"
+    before = {path.name: path.read_bytes() for path in files}
+    assert joulefleet(["figures", str(stored.path), "--out", str(out)]) == 0
+    assert before.keys() == {path.name for path in out.iterdir()}
+    assert joulefleet(["figures", str(tmp_path / "none"), "--out", str(out)]) != 0
+    assert "no run matches" in capsys.readouterr().err
+
+
+def test_differences_are_signed_as_people_read_them() -> None:
+    from harness.report.experiment_charts import _less_one, _slower
+
+    less = _less_one(Interval(0.8, 0.7, 0.9))
+    assert (less.mean, less.low, less.high) == pytest.approx((-20, -30, -10))
+    faster = _slower(Interval(2.0, 1.6, 2.5))
+    assert (faster.mean, faster.low, faster.high) == pytest.approx((-50, -60, -37.5))
+    assert DotPlot("t", ("a",), {"m": [less]}, "%", "emulated").as_data()["rows"][0]["values"][0][0] == -20
