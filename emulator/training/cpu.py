@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from device_agents.workloads import Generators
-from emulator.training.heap import keep_freed_memory
 from emulator.training.local import LocalModel, LocalResult, blaming, run_epochs
-from emulator.training.pool import Pool, one_thread
+from emulator.training.pool import Pool, keep_freed_memory, one_thread
 from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
 from joulefleet.errors import ConfigError
 

@@ -16,7 +16,8 @@ from device_agents.workloads.models import build, initial_state
 from device_agents.workloads.random_operations import Generators
 from device_agents.workloads.tasks import TASKS, Task
 from emulator.round.outcome import RoundOutcome
-from emulator.runs.batch import BatchEntry, plan, play, start
+from emulator.runs.batch import plan, play, start
+from emulator.runs.planning import BatchEntry
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
 from emulator.training.base import Trainer
 from emulator.training.choose import open_trainer
