@@ -62,17 +62,25 @@ def recipe(
     runs: int | None = None,
     rounds: int | None = None,
     samples: int = SAMPLES_PER_DEVICE,
+    scenario: Scenario | None = None,
     command: str = "",
 ) -> Recipe:
     """The usual recipe: 100 episodes of 20 rounds for trying, 6 runs of 50 per expert for imitating.
 
-    As many runs again decide when the imitation stops, and as many more judge it: two of each split.
+    As many runs again decide when the imitation stops, and as many more judge it: two of each split. With a
+    ``scenario`` all runs are of it: its fleet, traces, task and rules, and its rounds unless they are given.
     """
     imitates = kind == "fedrank"
     count = runs or (6 if imitates else 100)
     length = rounds or (FEDRANK_ROUNDS if imitates else FEDMARL_ROUNDS)
+    if scenario is None:
+        played = scenarios(data, task, length, samples, SERVER_SAMPLES if imitates else None)
+    else:
+        changes = {"rounds": rounds or scenario.protocol.rounds, "test_every": 0}
+        protocol = scenario.protocol.model_copy(update=changes)
+        played = (scenario.model_copy(update={"protocol": protocol}),)
     return Recipe(
-        scenarios=scenarios(data, task, length, samples, SERVER_SAMPLES if imitates else None),
+        scenarios=played,
         seeds=tuple(range(TRAIN_FROM, TRAIN_FROM + count)),
         stop=tuple(range(STOP_FROM, STOP_FROM + count)) if imitates else (),
         judge=tuple(range(JUDGE_FROM, JUDGE_FROM + count)) if imitates else (),

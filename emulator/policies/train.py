@@ -26,7 +26,7 @@ from emulator.selectors.fedrank.selector import FEATURES as FEDRANK_FEATURES
 from emulator.selectors.neural.policy import Demonstrations, Policy, PolicyManifest
 from emulator.selectors.neural.vdn import advantages
 from emulator.selectors.registry import SELECTORS
-from joulefleet.errors import ConfigError
+from joulefleet.errors import ConfigError, NobodyLeft
 from joulefleet.seeds import generator
 
 if TYPE_CHECKING:
@@ -238,10 +238,15 @@ def _play(
     scenario: Scenario, seed: int, selector: Selector, label: str, cost: TrainingCost, on_round: OnRound
 ) -> list[RoundOutcome]:
     engine = assemble(scenario, seed, selector=selector).engine
-    outcomes = []
+    outcomes: list[RoundOutcome] = []
     try:
         while not engine.done:
-            outcome = engine.play()
+            try:
+                outcome = engine.play()
+            except NobodyLeft:
+                if not outcomes:
+                    raise
+                break  # what was played until then has taught something
             cost.count(outcome, scenario, selector.probe)
             # Weights of whole fleets would add up over a run.
             outcomes.append(

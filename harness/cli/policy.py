@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryFile
@@ -19,6 +21,13 @@ if TYPE_CHECKING:
     from emulator.policies import PolicyManifest, Recipe
 
 PACKAGED_FEDMARL = "fedmarl"
+WRITTEN = {
+    "task.name": "--task",
+    "task.data": "--data",
+    "task.train_samples": "100 devices x --samples",
+    "no data set called": "--data: no data set called",
+}
+"""Keys of the scenarios that are made here, and the options that they come from."""
 
 
 @click.group(cls=Group)
@@ -42,6 +51,8 @@ def show(name: str | None) -> Output:
 @click.argument("kind", type=click.Choice(["fedrank", "fedmarl", "favor"]))
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
               help="The policy (.safetensors); never overwritten.")  # fmt: skip
+@click.option("--scenario", metavar="FILE",
+              help="Learn on this scenario: its fleet, traces, task and rules.")  # fmt: skip
 @click.option("--data", default="mnist", show_default=True, help="Data set to learn on.")
 @click.option("--task", default="mnist-lenet5", show_default=True, help="Model and settings.")
 @code_option
@@ -50,7 +61,8 @@ def show(name: str | None) -> Output:
 @click.option("--fedmarl-policy", default=PACKAGED_FEDMARL, show_default=True,
               help="Policy of the expert FedMarl.")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=1), help="Episodes, or runs per expert.")
-@click.option("--rounds", type=click.IntRange(min=1), help="Rounds per episode or run.")
+@click.option("--rounds", type=click.IntRange(min=1),
+              help="Rounds per episode or run; by default the scenario's, or 50 and 20.")  # fmt: skip
 @click.option("--samples", type=click.IntRange(min=1), default=50, show_default=True,
               help="Training samples of each of the 100 devices.")  # fmt: skip
 @click.option("--loss", type=click.Choice(["bce", "ranknet"]), default="bce", show_default=True,
@@ -59,6 +71,7 @@ def show(name: str | None) -> Output:
 def train(
     kind: str,
     out: Path,
+    scenario: str | None,
     data: str,
     task: str,
     code: tuple[Path, ...],
@@ -75,6 +88,7 @@ def train(
     For fedrank with several experts, one policy of all of them and one of each alone are written. Whoever
     chooses by the loss of the received model (afl, power_of_choice, cpow_d) cannot be imitated.
     """
+    from emulator import load_scenario
     from emulator.policies import (
         CloningOptions,
         check_experts,
@@ -84,14 +98,22 @@ def train(
         train_fedrank,
         write_policy,
     )
+    from emulator.runs import look_ahead
+    from emulator.scenario import with_code
     from harness.cli.progress import progress
 
     names = tuple(name.strip() for name in experts.split(","))
-    own = given(code).tasks
-    if own:  # the one that was given, unless one of several is named
-        data = task = task if task in own else next(iter(own))
+    offered = given(code)
+    own, words = None, []
+    if scenario is not None:
+        _alone(scenario)
+        own = with_code(load_scenario(scenario), offered)
+        words.append(f"--scenario {quote(scenario)}")
+    elif offered.tasks:  # the one that was given, unless one of several is named
+        data = task = task if task in offered.tasks else next(iter(offered.tasks))
     chosen = {"data": data, "task": task, "runs": runs, "rounds": rounds, "samples": samples}
-    words = [f"--{name} {value}" for name, value in chosen.items() if value is not None]
+    shown = ("runs", "rounds") if own else tuple(chosen)
+    words += [f"--{name} {chosen[name]}" for name in shown if chosen[name] is not None]
     words += [f"--code {quote(str(path))}" for path in code]
     if kind == "fedrank":
         words += [f"--experts {','.join(names)}", f"--loss {loss}"]
@@ -105,14 +127,17 @@ def train(
         runs=runs,
         rounds=rounds,
         samples=samples,
+        scenario=own,
         command=" ".join(["joulefleet policy train", kind, *words]),
     )
-    # All that can be wrong is found now: training takes hours.
+    # All that can be wrong is found before training, which takes hours.
     files = _files(out, made, kind)
     if kind == "fedrank":
         check_experts(made)
     budget = client_epochs(made, kind)
     echo(f"{kind}: at most {budget:,} client-epochs", err=True)
+    with _as_written(own is None):
+        look_ahead(made.scenarios[0], made.seeds[0])
     if dry_run:
         return Output({"client_epochs": budget}, [])
     with progress(f"training {kind}", sum(s.protocol.rounds for s in made.runs(kind))) as advance:
@@ -132,6 +157,26 @@ def train(
     found = {str(files[label]): result.manifest for label, result in results.items()}
     data_of = {name: manifest.model_dump(mode="json") for name, manifest in found.items()}
     return Output(data_of, _lines(found))
+
+
+def _alone(scenario: str) -> None:
+    """What the scenario says must not be said twice."""
+    context = click.get_current_context()
+    for name in ("data", "task", "samples"):
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name} and --scenario {scenario}: the scenario says it already.")
+
+
+@contextmanager
+def _as_written(options: bool) -> Iterator[None]:
+    """Errors name what the user wrote: options, where there is no scenario file."""
+    try:
+        yield
+    except ConfigError as error:
+        message = error.message
+        for key, option in WRITTEN.items() if options else ():
+            message = message.replace(key, option)
+        raise ConfigError(message, hint=error.hint) from error
 
 
 def _files(out: Path, made: Recipe, kind: str) -> dict[str, Path]:

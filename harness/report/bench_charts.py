@@ -9,6 +9,7 @@ import numpy as np
 
 from device_agents.protocol import Phase
 from harness.report.charts import Band, Chart, Series
+from harness.report.cursor_cells import MAX_CELLS, cursor_cells
 from harness.report.page import Fold
 from harness.results.decimate import decimate, gaps_ns
 from harness.results.tables import JobCapture
@@ -28,6 +29,9 @@ MAX_JOBS = 200
 
 MAX_HOLES = 500
 
+PAGE_CELLS = 12_000
+"""Of all power traces of a page together, about 90 bytes each: a megabyte."""
+
 TELEMETRY = {
     "temperature_c": ("Temperature", "°C", 1.0),
     "cpu_freq_hz": ("Clock frequency of the processor", "GHz", 1e-9),
@@ -39,16 +43,17 @@ def job_folds(jobs: Sequence[JobCapture], *, page_points: int | None = None, ope
     """The charts of each job; the first ``opened`` are to be seen at once. `PAGE_POINTS` by default."""
     shown = jobs[:MAX_JOBS]
     points = min(MAX_POINTS, (page_points or PAGE_POINTS) // max(1, len(shown)))
-    return [_fold(job, points, is_open=i < opened) for i, job in enumerate(shown)]
+    cells = min(MAX_CELLS, PAGE_CELLS // max(1, len(shown)))
+    return [_fold(job, points, cells, is_open=i < opened) for i, job in enumerate(shown)]
 
 
-def _fold(job: JobCapture, points: int, *, is_open: bool) -> Fold:
+def _fold(job: JobCapture, points: int, cells: int, *, is_open: bool) -> Fold:
     record = job.capture.recording.record
     epochs = [energy for phase, _, energy in job.phases if phase == Phase.EPOCH.value]
     known_j = [energy.energy_j for energy in epochs if energy.energy_j is not None]
     which = "them" if len(known_j) == len(epochs) else f"the {len(known_j)} whose energy is known"
     note = f"{len(epochs)} epochs, {sum(known_j):.4g} J in {which}, {record.info.kind} [{job.origin.value}]"
-    return Fold(job.job, note, [power_chart(job, points), *telemetry_charts(job)], is_open)
+    return Fold(job.job, note, [power_chart(job, points, cells), *telemetry_charts(job)], is_open)
 
 
 def clock_folds(jobs: Sequence[JobCapture]) -> list[Fold]:
@@ -79,11 +84,12 @@ def telemetry_charts(job: JobCapture) -> list[Chart]:
     return found
 
 
-def power_chart(job: JobCapture, max_points: int) -> Chart:
+def power_chart(job: JobCapture, max_points: int, max_cells: int = MAX_CELLS) -> Chart:
     """Power against time with a band for every phase. Where samples are missing there is no line."""
     recording = job.capture.recording
     found = decimate(recording, max_points)
     t_ns, power_w = _with_holes(found.t_ns, found.power_w, gaps_ns(recording, MAX_HOLES))
+    cells = cursor_cells(recording, found, max_cells)
     title = "Power of the device"
     if not found.is_complete:
         title += f", decimated from {found.n_samples:,} samples (lowest and highest of every stretch)"
@@ -96,6 +102,7 @@ def power_chart(job: JobCapture, max_points: int) -> Chart:
         origin=job.origin.value,
         bands=[_band(job, *phase) for phase in job.phases],
         max_points=len(t_ns),
+        cells=None if cells is None else cells.as_data(),
     )
 
 

@@ -67,6 +67,7 @@ class Chart:
         origin: Provenance of the numbers, shown as a badge beside the title.
         bands: Stretches of the x axis with a name.
         max_points: Of each line.
+        cells: What two cursors need, see `harness.report.cursor_cells`; None for a chart without them.
     """
 
     title: str
@@ -77,6 +78,7 @@ class Chart:
     origin: str
     bands: Sequence[Band] = field(default_factory=tuple)
     max_points: int = MAX_POINTS
+    cells: Mapping[str, Any] | None = None
 
     def as_data(self) -> dict[str, Any]:
         """JSON for the page's script, at most ``max_points`` points a line."""
@@ -87,6 +89,7 @@ class Chart:
             "data": [plain_numbers(self.x[keep]), *(plain_numbers(s.values[keep]) for s in self.series)],
             "series": [_series(s, keep) for s in self.series],
             "bands": [{"start": b.start, "end": b.end, "label": b.label, "note": b.note} for b in self.bands],
+            **({} if self.cells is None else {"cells": self.cells}),
         }
 
 

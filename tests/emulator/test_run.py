@@ -4,10 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 from emulator.compare.load import compare_emulations, method_name
 from emulator.fleet.network import TransferSource
@@ -113,26 +111,6 @@ def test_seeds_are_paired_across_selectors(tmp_path: Path) -> None:
         one, other = play(started, index)
     for fact in ("budgets", "profiles", "traces"):
         assert one.record.facts[fact] == other.record.facts[fact]
-
-
-@pytest.mark.parametrize("action", ["scores", "ids"])
-def test_the_environment_is_one(action: str) -> None:
-    name = "emulator.environment:joulefleet-emulator-v0"
-    env = gymnasium.make(name, scenario=SMALL, action=action)
-    check_env(env.unwrapped, skip_render_check=True)
-    observation, info = env.reset(seed=3)
-    assert observation["state"].shape == (6, 6)
-    assert observation["present"].sum() == len(info["candidates"]) == 6
-    rewards, done = [], False
-    while not done:
-        observation, reward, done, cut, info = env.step(env.action_space.sample())
-        rewards.append(reward)
-        assert not cut
-    assert len(rewards) == 3
-    assert info["round"] == 3
-    assert observation["present"].sum() == 0
-    assert set(info["costs"]) == {a.value for a in Accounting}
-    env.close()
 
 
 def test_the_environment_does_what_the_action_says() -> None:

@@ -25,6 +25,7 @@ from harness.results.stored_run import StoredRun
 from joulefleet.errors import JoulefleetError
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunStore
+from power.energy import measure_energy
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls, wait_until_drawn
 from tests.harness.local_bench import FAST, local_bench
 from tests.harness.profile_captures import one_round, write
@@ -251,6 +252,7 @@ def look_at_a_real_run(driver: WebDriver, path: Path) -> None:
     assert drawn(driver) == len(charts) - 1, "clock exchanges are folded away"
     place = driver.find_element(By.CSS_SELECTOR, f'[data-chart="{power}"]')
     canvas = place.find_element(By.TAG_NAME, "canvas")
+    set_two_cursors(driver, place, next((path.parent / "jobs").iterdir()))
     before = pixels(driver, canvas)
     assert before["line"] > 500
     assert before["band"] > 5000
@@ -259,6 +261,25 @@ def look_at_a_real_run(driver: WebDriver, path: Path) -> None:
     assert zoomed != before
     assert zoomed["line"] > 100
     assert console_errors(driver) == []
+
+
+def set_two_cursors(driver: WebDriver, place: Any, job: Path) -> None:
+    """Click twice: the page says the joules that the command line says of the same stretch."""
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", place)
+    over = place.find_element(By.CSS_SELECTOR, ".u-over")
+    note = driver.find_element(By.CSS_SELECTOR, ".note.cursors")
+    for part in (-0.2, 0.1):
+        ActionChains(driver).move_to_element_with_offset(
+            over, int(part * over.size["width"]), 5
+        ).click().perform()
+    found = re.match(r"([\d.]+) s to ([\d.]+) s .*?: ([\d.]+) ± ([\d.]+) J, mean ([\d.]+) W", note.text)
+    assert found, note.text
+    start_s, end_s, joules, half, mean_w = map(float, found.groups())
+    measured = measure_energy(job, start_s, end_s)
+    assert measured.budget is not None
+    assert joules == pytest.approx(measured.budget.value_j, abs=10 ** -(len(found[3].split(".")[1])))
+    assert half == pytest.approx(measured.budget.half_width_j, rel=0.06)  # two digits are shown
+    assert mean_w == pytest.approx(measured.energy.mean_power_w, rel=1e-3)
 
 
 def unfold_a_job(driver: WebDriver, path: Path) -> None:
@@ -288,7 +309,7 @@ def hover_and_zoom(driver: WebDriver, place: Any, chart: dict[str, Any]) -> None
 
     middle = (band["start"] + band["end"]) / 2
     ActionChains(driver).move_to_element_with_offset(over, at(middle), 0).perform()
-    note = place.find_element(By.XPATH, "following-sibling::p").text
+    note = place.find_element(By.XPATH, "following-sibling::p[not(contains(@class, 'cursors'))]").text
     assert note == f"epoch 2: {band['note']}"
     assert re.search(r"[\d.]+ J, [\d.]+ W on average, [\d.]+ s", note)
     (

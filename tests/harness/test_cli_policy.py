@@ -117,3 +117,66 @@ def test_a_policy_of_given_experts_says_how_it_was_made(
 def test_unknown_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["policy", "show", "fedrnk"]) == 3
     assert "no policy called 'fedrnk'" in capsys.readouterr().err
+
+
+OWN = """
+name = "own-fleet"
+
+[fleet]
+devices = 10
+
+[fleet.traces]
+at_end = "wrap"
+users = 5
+days = 2
+
+[task]
+name = "digits-softmax"
+
+[protocol]
+rounds = 4
+k = 3
+candidates = 6
+local_epochs = 1
+"""
+
+
+def test_a_policy_is_made_on_a_scenario_of_ones_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario, out = tmp_path / "own.toml", tmp_path / "own.safetensors"
+    scenario.write_text(OWN)
+    arguments = ["policy", "train", "fedmarl", "--scenario", str(scenario), "--runs", "2"]
+    assert run([*arguments, "--out", str(out), "--json"]) == 0
+    manifest = json.loads(capsys.readouterr().out)[str(out)]
+    assert manifest["scenario"] == "own-fleet"
+    assert manifest["data"] == "digits-softmax, iid"
+    assert manifest["client_epochs"] == 2 * 4 * 6
+    assert f"--scenario {scenario} --runs 2" in manifest["command"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--task", "nosuch"], 3, "--task: no task called 'nosuch'"),
+        (["--data", "nosuch"], 3, "--data: no data set called 'nosuch'"),
+        (["--data", "digits28", "--samples", "50"], 3, "100 devices x --samples = 5000, but digits28 has"),
+        (["--scenario", "own.toml", "--samples", "9"], 2, "--samples and --scenario own.toml"),
+        (["--scenario", "own.toml"], 3, "task.train_samples = 99999, but digits has"),
+        (["--scenario", "swept.toml"], 3, "is a sweep"),
+        (["--scenario", "nowhere.toml"], 3, "nowhere.toml: No such file"),
+    ],
+)
+def test_errors_name_what_was_written(
+    arguments: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.toml").write_text(OWN.replace("[protocol]", "train_samples = 99999\n\n[protocol]"))
+    Path("swept.toml").write_text(OWN + "[sweep]\nprotocol.k = [2, 3]\n")
+    assert run(["policy", "train", "fedmarl", "--out", "p.safetensors", "--dry-run", *arguments]) == code
+    assert said in " ".join(capsys.readouterr().err.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 from collections.abc import Collection, Mapping
 from numbers import Integral
 from typing import Any, get_type_hints
@@ -145,8 +146,9 @@ def _check_types(name: str, kind: type[Selector], options: Mapping[str, Any]) ->
         return
     for option in sorted(set(options) & set(hints)):
         try:
-            TypeAdapter(hints[option], config=STRICT).validate_python(options[option])
-        except PydanticUserError:  # a type of the method's own
+            # As JSON: there a list may become a tuple, as it does in a file.
+            TypeAdapter(hints[option], config=STRICT).validate_json(json.dumps(options[option]))
+        except (PydanticUserError, TypeError):  # a type of the method's own, or no plain value
             continue
         except ValidationError as error:
             raise ConfigError(

@@ -68,6 +68,68 @@
     return note;
   };
 
+  // Two cursors, set by clicks: what lies between them, by the sums of measure_energy (see cursor_cells.py).
+  const between = (cells, a, b) => {
+    const parts = cells.sums.slice(a, b), seconds = cells.edges[b] - cells.edges[a];
+    if (parts.includes(null)) return null;
+    const total = parts[0].map((_, i) => parts.reduce((sum, part) => sum + part[i], 0));
+    const n = cells.ranges, joules = total[2 * n], charge = total[2 * n + 1];
+    const sensitivity = [...total, ...total.slice(n, 2 * n), charge];
+    const limits = cells.factors[0].map((_, k) => sensitivity.reduce((sum, s, i) => sum + s * cells.factors[i][k], 0));
+    const noise = 1.959963984540054 * Math.sqrt(cells.variance.slice(a, b).reduce((x, y) => x + y, 0));
+    const known = values => values.slice(a, b).filter(x => x != null);
+    return {
+      joules, half: Math.hypot(noise, ...limits), seconds, mean: joules / seconds,
+      low: Math.min(...known(cells.low)), high: Math.max(...known(cells.high)),
+    };
+  };
+  const spoken = (cells, a, b) => {
+    const from = cells.edges[a], to = cells.edges[b], found = between(cells, a, b);
+    const where = `${from.toFixed(6)} s to ${to.toFixed(6)} s after the first sample`;
+    if (!found) return `${where}: not known, samples are missing`;
+    const digits = Math.max(0, 1 - Math.floor(Math.log10(found.half || 1e-9)));
+    return `${where}: ${found.joules.toFixed(digits)} ± ${found.half.toFixed(digits)} J, mean ${shown(null, found.mean)} W, `
+      + `lowest ${shown(null, found.low)} W, highest ${shown(null, found.high)} W. `
+      + `The same: joulefleet meter show JOB --from ${from.toFixed(6)} --to ${to.toFixed(6)}`;
+  };
+  const cursorPlugin = (cells, place) => {
+    const note = document.createElement("p");
+    note.className = "note cursors";
+    note.textContent = "Click two places for the joules between them.";
+    place.after(note);
+    let set = [];
+    const nearest = x => {
+      let best = 0;
+      cells.edges.forEach((edge, i) => { if (Math.abs(edge - x) < Math.abs(cells.edges[best] - x)) best = i; });
+      return best;
+    };
+    const ready = u => {
+      let pressed = 0;
+      u.over.addEventListener("mousedown", event => { pressed = event.clientX; });
+      u.over.addEventListener("click", event => {
+        if (Math.abs(event.clientX - pressed) > 3) return; // it was a drag, which zooms
+        const x = u.posToVal(event.clientX - u.over.getBoundingClientRect().left, "x") - cells.first;
+        set = set.length === 2 ? [nearest(x)] : [...set, nearest(x)];
+        const [a, b] = [...set].sort((p, q) => p - q);
+        note.textContent = set.length === 2 && a < b ? spoken(cells, a, b) : "Click a second place.";
+        u.redraw();
+      });
+    };
+    const draw = u => {
+      const { ctx } = u, { top, height, left, width } = u.bbox;
+      ctx.save();
+      ctx.strokeStyle = css("--ink");
+      ctx.lineWidth = 1.5 * devicePixelRatio;
+      set.forEach(i => {
+        const x = u.valToPos(cells.edges[i] + cells.first, "x", true);
+        if (x < left || x > left + width) return;
+        ctx.beginPath(); ctx.moveTo(x, top); ctx.lineTo(x, top + height); ctx.stroke();
+      });
+      ctx.restore();
+    };
+    return { hooks: { ready, draw } };
+  };
+
   const errorBars = chart => {
     const draw = u => {
       const { ctx } = u;
@@ -150,7 +212,7 @@
       ],
       plugins: [
         ...(chart.bands.length ? [bandPlugin(chart.bands, bandNote(place))] : []), ...(hasBars ? [errorBars(chart)] : []),
-        ...(hasRibbons ? [ribbons(chart)] : []),
+        ...(hasRibbons ? [ribbons(chart)] : []), ...(chart.cells ? [cursorPlugin(chart.cells, place)] : []),
       ],
     };
     const plot = new uPlot(options, chart.data, place);
