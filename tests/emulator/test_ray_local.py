@@ -50,6 +50,16 @@ def test_the_bits_of_stacked_training(cluster: Cluster) -> None:
     stacked.close()
 
 
+@pytest.mark.parametrize("net", ["Augmented", "Noisy"])
+def test_the_bits_of_a_model_that_draws(cluster: Cluster, net: str) -> None:
+    task = Task(net, f"tests.emulator.random_nets:{net}", "digits", (1, 8, 8), 10, smallest_batch=2)
+    drawing = on_ray(task, implementation="batched", workers=2)
+    assert drawing.implementation == "cpu"
+    assert "draws random numbers" in drawing.note
+    assert_same(two_rounds(drawing), here(task, implementation="cpu"))
+    drawing.close()
+
+
 def test_work_that_ends_every_actor_ends_the_run_and_says_so(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
