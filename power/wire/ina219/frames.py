@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from power.wire.ina219_registers import Config
+from power.wire.ina219.registers import Config
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
