@@ -28,7 +28,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from joulefleet.config import sentence
-from power.wire.ina219_registers import Config
+from power.wire.ina219.registers import Config
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
