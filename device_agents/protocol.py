@@ -234,6 +234,7 @@ class JobEnd(ClosedModel):
         wall_step_ns: How far the device's wall clock moved beyond the time that passed. Harmless, as markers
             do not use it.
         suspended_ns: How long the device slept during the job; None if it cannot tell.
+        random_operations: How the model's dropout and other draws were made; empty if it has none.
     """
 
     type: Literal["done"] = "done"
@@ -250,6 +251,7 @@ class JobEnd(ClosedModel):
     t_dev_ns: Nanoseconds
     wall_step_ns: int
     suspended_ns: int | None
+    random_operations: str = Field(default="", max_length=100)
 
 
 class Done(FromAgent, JobEnd):
