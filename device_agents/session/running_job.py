@@ -111,7 +111,9 @@ class RunningJob:
             if not isinstance(message, due):
                 raise DeviceProtocolError(f"the agent sent {message.type!r}, which is not due")
             self._mine(message)
-            if isinstance(message, Done):  # also before it was accepted: if the journal cannot be begun
+            if isinstance(message, Done):  # a failure also before it was accepted: no journal can be begun
+                if not accepted and message.outcome in ("finished", "stopped"):
+                    raise DeviceProtocolError("the agent says that a job is over which it never accepted")
                 self._done_ns = heard_ns
                 return message
             if isinstance(message, Accepted):

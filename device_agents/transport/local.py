@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import select
+import selectors
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -101,24 +102,29 @@ class LocalTransport(Transport):
 
     def run(self, argv: Sequence[str], *, timeout_s: float = 30.0, stdin: bytes = b"") -> Completed:
         """See `Transport`."""
+        deadline_s = time.monotonic() + timeout_s
         try:
-            done = subprocess.run(  # noqa: S603 - a list of arguments, no shell
+            process = subprocess.Popen(  # noqa: S603 - a list of arguments, no shell
                 list(argv),
-                input=stdin,
-                capture_output=True,
-                timeout=timeout_s,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
                 env=self._environment,
-                check=False,
             )
-        except subprocess.TimeoutExpired as error:
-            raise DeviceUnreachable(
-                f"{argv[0]} on this machine did not end within {timeout_s:g} s"
-            ) from error
         except OSError as error:
             return Completed(127, b"", f"{argv[0]}: {error.strerror}".encode())
-        if len(done.stdout) > MAX_OUTPUT_BYTES:
-            raise DeviceError(f"{argv[0]} printed {len(done.stdout)} bytes, more than {MAX_OUTPUT_BYTES}")
-        return Completed(done.returncode, done.stdout, done.stderr, how_it_ended(done.returncode))
+        with process:
+            try:
+                out, err = _collect(process, argv[0], stdin, deadline_s)
+                code = process.wait(max(0.0, deadline_s - time.monotonic()))
+            except (TimeoutError, subprocess.TimeoutExpired) as error:
+                raise DeviceUnreachable(
+                    f"{argv[0]} on this machine did not end within {timeout_s:g} s"
+                ) from error
+            finally:
+                process.kill()
+        return Completed(code, out, err, how_it_ended(code))
 
     def open(self, argv: Sequence[str]) -> LocalChannel:
         """See `Transport`."""
@@ -146,11 +152,55 @@ class LocalTransport(Transport):
         """See `Transport`."""
         target = Path(path).expanduser()
         try:
-            if target.stat().st_size > max_bytes:
-                raise DeviceError(f"{path}: {target.stat().st_size} bytes, more than the {max_bytes} allowed")
-            return target.read_bytes()
+            if not target.is_file() and target.exists():
+                raise DeviceError(f"{path}: not a plain file")
+            with target.open("rb") as file:
+                data = file.read(max_bytes + 1)
+            if len(data) > max_bytes:
+                raise DeviceError(f"{path}: more than the {max_bytes} bytes allowed")
+            return data
         except OSError as error:
             raise DeviceError(f"{path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Nothing to release."""
+
+
+def _collect(
+    process: subprocess.Popen[bytes], name: str, stdin: bytes, deadline_s: float
+) -> tuple[bytes, bytes]:
+    """Feed a command its input and collect its output, all of it bounded."""
+    to, out, err = (cast("BinaryIO", pipe) for pipe in (process.stdin, process.stdout, process.stderr))
+    rest, heard = memoryview(stdin), {out: bytearray(), err: bytearray()}
+    os.set_blocking(to.fileno(), False)
+    with selectors.DefaultSelector() as ready:
+        for pipe in heard:
+            ready.register(pipe, selectors.EVENT_READ)
+        ready.register(to, selectors.EVENT_WRITE)
+        while ready.get_map():
+            wait_s = deadline_s - time.monotonic()
+            if wait_s <= 0:
+                raise TimeoutError(f"{name} did not end in time")
+            for key, _ in ready.select(wait_s):
+                pipe = cast("BinaryIO", key.fileobj)
+                if pipe is to:
+                    rest = _feed(to, rest)
+                    ended = not rest
+                else:
+                    some = pipe.read(65_536)
+                    heard[pipe] = (heard[pipe] + some)[-MAX_OUTPUT_BYTES - 1 :]
+                    ended = not some
+                if ended:
+                    ready.unregister(pipe)
+                    pipe.close()
+            if len(heard[out]) > MAX_OUTPUT_BYTES:
+                raise DeviceError(f"{name} printed more than {MAX_OUTPUT_BYTES} bytes")
+    return bytes(heard[out]), bytes(heard[err][-MAX_OUTPUT_BYTES:])
+
+
+def _feed(pipe: BinaryIO, rest: memoryview) -> memoryview:
+    """What is left of the input; nothing if the command does not read it."""
+    try:
+        return rest[(pipe.write(rest) or 0) if rest else 0 :]
+    except BrokenPipeError:
+        return rest[:0]

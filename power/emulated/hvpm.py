@@ -56,7 +56,7 @@ CALIBRATIONS_AT_START: Final = {30: 2}
 """Observations after the first, invalid one: by firmware, if it is not 101."""
 
 STOP_S: Final = 0.0446
-"""How long a unit takes to stop."""
+"""How long a unit takes to stop, also if it does not sample."""
 
 PATIENT_DEPTH: Final = 60 * round(SAMPLE_RATE_HZ)
 """Queue of the variant ``patient``, which forgives a host that is a minute late."""
@@ -167,9 +167,8 @@ class EmulatedHvpm(Emulator):
             self._start(request.value, int.from_bytes(request.data, "little"))
             return 0.0, b""
         if request.request_type == RequestType.OUT and request.request == Request.STOP:
-            was_sampling = self._sampling is not None
             self._stop()
-            return STOP_S if was_sampling else 0.0, b""
+            return STOP_S, b""
         if request.request == Request.RESET_TO_BOOTLOADER or _is_reset(request):
             self._server.close()
             raise TransferError(errno.ENODEV)

@@ -49,8 +49,10 @@ def test_the_bundle_is_reproducible_and_self_contained() -> None:
 
 def test_what_is_shipped_is_python_3_9() -> None:
     archive = zipfile.ZipFile(BytesIO(build_bundle().data))
-    for name in archive.namelist():
-        ast.parse(archive.read(name), name, feature_version=(3, 9))
+    parsed = [ast.parse(archive.read(name), name, feature_version=(3, 9)) for name in archive.namelist()]
+    assert len(parsed) > 10
+    with pytest.raises(SyntaxError):  # so the version is looked at
+        ast.parse("match x:\n    case 1: pass", feature_version=(3, 9))
 
 
 def test_the_bundle_runs_without_this_repository(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.firmware.answers import Times, serial_answers, usb_answers
 from tests.firmware.bridge import HvpmOnUsb, LvpmOnPty
 from tests.firmware.commands import Tap, run_commands
 from tests.firmware.conversations import HVPM_SCENARIOS, LVPM_SCENARIOS, SerialTalk, UsbTalk
 from tests.firmware.images import HVPM, VARIABLE, firmware_folder
 from tests.firmware.monsoon import Hvpm, Lvpm
-from tests.firmware.transcript import GOLDEN, Conversation, dump
+from tests.firmware.transcript import GOLDEN, Conversation, dump, load
 
 
 def record_lvpm(folder: Path, scenario: str) -> Conversation:
@@ -50,6 +52,14 @@ def command_conversations(
         return run_commands(tap, "monsoon-hvpm", usb.address, out, check)
 
 
+def firmware_answers(folder: Path, unit: str, version: int) -> Times:
+    """How long the firmware takes to answer what commands say."""
+    commands = load(f"commands-{unit}-{version}")
+    if unit == "lvpm":
+        return serial_answers(Lvpm(folder), commands)
+    return usb_answers(Hvpm(folder, HVPM[version]), commands)
+
+
 def main() -> None:
     """Write all of them."""
     folder = firmware_folder()
@@ -64,6 +74,14 @@ def main() -> None:
     for unit, version in (("lvpm", 20), *(("hvpm", version) for version in HVPM)):
         path = GOLDEN / f"commands-{unit}-{version}.jsonl"
         path.write_text(dump(unit.upper(), version, _agreed(folder, unit, version)), encoding="ascii")
+    write_answers(folder)
+
+
+def write_answers(folder: Path) -> None:
+    """Behind the commands, whose messages it repeats."""
+    units = (("lvpm", 20), *(("hvpm", version) for version in HVPM))
+    times = {f"{unit}-{version}": firmware_answers(folder, unit, version) for unit, version in units}
+    (GOLDEN / "answers.json").write_text(json.dumps(times, indent=0) + "\n", encoding="ascii")
 
 
 def _agreed(folder: Path, unit: str, version: int) -> dict[str, Conversation]:

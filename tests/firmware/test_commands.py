@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from power.emulated.hvpm import EmulatedHvpm
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import in_thread
+from tests.firmware.answers import late_answers, serial_answers, stored_answers, usb_answers
 from tests.firmware.commands import COMMANDS, Tap, run_commands
-from tests.firmware.emulated import LOAD
+from tests.firmware.emulated import LOAD, EmulatedSerial, EmulatedUsb
 from tests.firmware.images import HVPM
-from tests.firmware.record import command_conversations
+from tests.firmware.record import command_conversations, firmware_answers
 from tests.firmware.transcript import Conversation, differences, load
 
 UNITS = [("lvpm", 20), *(("hvpm", version) for version in HVPM)]
@@ -73,3 +75,25 @@ def test_commands_talk_to_our_emulator_in_the_same_way(tmp_path: Path, unit: str
             return run_commands(tap, kind, emulator.address, folder, succeeded)
 
     compare(unit, version, converse, tmp_path)
+
+
+SERIAL_TOLERANCE_S, USB_TOLERANCE_S = 0.005, 0.002
+
+
+@pytest.mark.parametrize(("unit", "version"), UNITS)
+def test_the_firmware_takes_as_long_as_is_written_down(images: Path, unit: str, version: int) -> None:
+    assert firmware_answers(images, unit, version) == stored_answers(f"{unit}-{version}")
+
+
+@pytest.mark.parametrize(("unit", "version"), UNITS)
+def test_our_emulator_takes_as_long_as_the_firmware(
+    monkeypatch: pytest.MonkeyPatch, unit: str, version: int
+) -> None:
+    commands = load(f"commands-{unit}-{version}")
+    if unit == "lvpm":
+        with contextlib.closing(EmulatedSerial()) as serial:
+            found, tolerance_s = serial_answers(serial, commands), SERIAL_TOLERANCE_S
+    else:
+        with contextlib.closing(EmulatedUsb(version, monkeypatch)) as usb:
+            found, tolerance_s = usb_answers(usb, commands), USB_TOLERANCE_S
+    assert not late_answers(stored_answers(f"{unit}-{version}"), found, tolerance_s)

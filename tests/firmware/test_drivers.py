@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 from joulefleet.errors import MeterError
+from power.calibration import MeterCalibration
 from power.meter import MeterConfig, PowerMeter, open_meter
 from power.meters.monsoon_hvpm import MonsoonHvpm
 from power.meters.monsoon_lvpm import MonsoonLvpm
 from power.meters.safety import switch_output_on
 from power.model import SampleBlock, Severity
+from power.recording import open_recording
+from power.recording.recorder import record as store
+from power.recording.redecode import compare_with_raw
 from power.wire.lvpm import LvpmDecoder
 from power.wire.lvpm_frames import PREPARE, START
 from tests.firmware.bridge import HvpmOnUsb, LvpmOnPty
@@ -125,3 +129,40 @@ def test_hvpm_records_with_nothing_to_remark(images: Path, version: int) -> None
     assert {block.dropped_before for block in blocks} == {0}
     assert np.concatenate([b.current_a for b in blocks]) == pytest.approx(0.25, abs=2e-4)
     assert np.concatenate([b.voltage_v for b in blocks]) == pytest.approx(4.0, abs=2e-4)
+
+
+CURRENT = {"gain": 1.02, "offset_a": -0.001, "gain_uncertainty": 0.001, "offset_uncertainty_a": 1e-4}
+CALIBRATION = {
+    "current": {"fine": CURRENT, "coarse": CURRENT},
+    "voltage": {"gain": 0.995, "offset_v": 0.01, "gain_uncertainty": 0.001, "offset_uncertainty_v": 1e-3},
+    "k": 2,
+    "date": "2026-10-01",
+}
+
+
+def record_calibrated(meter: MonsoonLvpm | MonsoonHvpm, folder: Path, **stated: object) -> None:
+    """What the firmware sends is stored as it came, and read with gain and offset applied."""
+    switch_output_on(meter, meter.config, 4.0)
+    calibration = MeterCalibration.model_validate({**CALIBRATION, "serial": meter.info.serial, **stated})
+    config = meter.config.model_copy(update={"calibration": calibration})
+    store(meter, folder, config=config, seconds=0.4)
+    recording = open_recording(folder)
+    blocks = list(recording.blocks())
+    assert np.concatenate([b.current_a for b in blocks]) == pytest.approx(0.25 * 1.02 - 0.001, abs=2.1e-4)
+    assert np.concatenate([b.voltage_v for b in blocks]) == pytest.approx(4.0 * 0.995 + 0.01, abs=5e-4)
+    assert compare_with_raw(recording).first_difference is None
+    assert recording.record.calibration == calibration
+
+
+def test_a_calibration_is_applied_to_what_the_lvpm_firmware_sends(images: Path, tmp_path: Path) -> None:
+    with lvpm(images, Load(0.25, 4.0)) as (_, meter):
+        record_calibrated(meter, tmp_path / "recording", scale="stock")
+
+
+def test_a_calibration_is_applied_to_what_the_hvpm_firmware_sends(images: Path, tmp_path: Path) -> None:
+    with HvpmOnUsb(Hvpm(images, HVPM[32], Load(0.25, 4.0)), queued_transfers=1_000_000) as bridge:
+        values = {"voltage_v": 4.0, "voltage_max_v": 4.3, "current_limit_a": 5.0}
+        config = MeterConfig.model_validate({"kind": "monsoon-hvpm", "port": bridge.address, **values})
+        with open_meter(config, any_settings=True) as meter:
+            assert isinstance(meter, MonsoonHvpm)
+            record_calibrated(meter, tmp_path / "recording")

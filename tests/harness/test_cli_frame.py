@@ -110,5 +110,8 @@ def test_progress_that_cannot_be_printed_does_not_end_the_work(monkeypatch: pyte
             raise BrokenPipeError("its reader has gone")
 
     monkeypatch.setattr("sys.stderr", Gone())
+    done = []
     with progress("work", 1) as advance:
         advance(1)
+        done.append("work")
+    assert done == ["work"]

@@ -133,7 +133,7 @@ def test_a_variant_of_fedrank_has_its_options_and_own_defaults(name: str, change
 @pytest.mark.parametrize("name", sorted(SELECTORS.builtin))
 def test_every_option_that_is_shown_can_be_given(name: str) -> None:
     selector = SELECTORS.load(name)
-    selector(**options_of(selector))
+    assert isinstance(selector(**options_of(selector)), selector)
 
 
 def test_what_a_variant_of_fedrank_says_it_does_differently() -> None:

@@ -74,7 +74,8 @@ def test_every_channel_is_refused(unit: MeterConfig) -> None:
 @pytest.mark.parametrize("voltage_v", [4.2, 4.19])
 def test_the_limit_itself_is_allowed(unit: MeterConfig, voltage_v: float) -> None:
     put(unit, voltage_v=voltage_v)
-    open_meter(unit).__exit__(None, None, None)
+    with open_meter(unit) as meter:
+        assert meter.config == unit
 
 
 def test_an_output_that_is_off_is_not_refused(unit: MeterConfig) -> None:

@@ -141,6 +141,29 @@ def early_train(markers: list[Marker]) -> None:
     edges(markers, "epoch", 2)[0]["t_dev_ns"] = start + 2000
 
 
+def one_moment(markers: list[Marker]) -> None:
+    """All of the later epochs and the upload at one moment."""
+    at_ns = edges(markers, "epoch", 2)[0]["t_dev_ns"]
+    for marker in markers:
+        if marker["t_dev_ns"] > at_ns:
+            marker["t_dev_ns"] = at_ns
+
+
+def beyond_the_report(markers: list[Marker]) -> None:
+    """The first epoch ends half a second after the device had reported that it was over."""
+    edges(markers, "epoch", 1)[1]["t_dev_ns"] += S // 2
+    edges(markers, "wait")[0]["t_dev_ns"] += S // 2
+
+
+def unknown_pause(markers: list[Marker]) -> None:
+    """A phase between two epochs that no job has: it was idle."""
+    end = edges(markers, "epoch", 2)[1]
+    where = markers.index(end) + 1
+    idle = {**end, "kind": "idle", "epoch": 0}
+    markers[where:where] = [{**idle, "edge": "start"}, {**idle, "edge": "end"}]
+    number(markers)
+
+
 def other_bytes(markers: list[Marker]) -> None:
     for edge in edges(markers, "upload"):
         edge["extra"]["bytes"] *= 1000
@@ -163,6 +186,9 @@ MARKERS: dict[str, Callable[[list[Marker]], None]] = {
     "stretched": stretched,
     "trained while waiting": early_train,
     "sequence number": seq,
+    "all at one moment": one_moment,
+    "ends after its report": beyond_the_report,
+    "a phase of its own": unknown_pause,
     "negative": at(-5),
     "huge": at(2**63 - 1),
     "beyond 64 bits": at(2**70),
@@ -234,6 +260,8 @@ PONGS: dict[str, Callable[[int, int], int]] = {
     "stepped in between": lambda t_ns, n: t_ns + (S // 5 if n >= 20 else 0),
     "scattered": lambda t_ns, n: t_ns + (-1) ** n * S // 10,
     "a clock that stands": lambda _, n: 10**15,
+    "a clock that runs a tenth slow": lambda t_ns, _: t_ns - t_ns // 10,
+    "a clock that runs backwards": lambda t_ns, _: 10**16 - t_ns,
     "a clock that runs twice as fast": lambda t_ns, _: 2 * t_ns,
 }
 

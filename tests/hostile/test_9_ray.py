@@ -96,3 +96,64 @@ def test_a_ray_without_authentication_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(MissingExtra, match="no authentication"), connected():
         pass
     assert not ray.is_initialized()
+
+
+LURED = """
+import os, socket, sys, threading
+heard = []
+trap = socket.create_server(("127.0.0.1", 0))
+def listen():
+    while True:
+        peer, _ = trap.accept()
+        heard.append(peer.recv(100))
+threading.Thread(target=listen, daemon=True).start()
+os.environ["HOME"] = sys.argv[1]
+os.environ["RAY_ADDRESS"] = f"127.0.0.1:{trap.getsockname()[1]}"
+os.environ["RAY_AUTH_TOKEN"] = ""
+from emulator.scale.cluster import connected
+with connected(num_cpus=1, object_store_memory=100 * 2**20):
+    import ray
+    print("OWN", ray.get(ray.remote(lambda: 7).remote()))
+    print("TOKEN", len(os.environ["RAY_AUTH_TOKEN"]))
+print("HEARD", len(heard))
+"""
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(STRANGERS == 1, reason="a second cluster: half a minute")
+def test_the_environment_does_not_lure_a_cluster_of_our_own_elsewhere(tmp_path: Path) -> None:
+    """Somebody's address and an empty token in the environment, by one who had read SECURITY.md only."""
+    pytest.importorskip("ray")
+    command = [sys.executable, "-c", LURED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150)
+    assert done.stdout.split("\n")[-4:-1] == ["OWN 7", "TOKEN 64", "HEARD 0"], (
+        done.stdout + done.stderr[-2000:]
+    )
+
+
+@pytest.mark.parametrize("others", ["a link to a file of others", "a file of others"])
+def test_a_token_behind_a_link_is_no_other_token(
+    others: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    target = tmp_path / "open"
+    target.write_text("secret")
+    target.chmod(0o666)
+    link = tmp_path / "token"
+    if others.startswith("a link"):
+        link.symlink_to(target)
+    else:
+        os.link(target, link)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(link))
+    with pytest.raises(JoulefleetError, match="others can read"):
+        _ask_for_token(own=True)
+
+
+@pytest.mark.parametrize("version", ["2.9.3", "1.13.0", "2.51.9rc1"])
+def test_an_old_ray_is_not_taken_for_a_new_one(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As text 2.9 is more than 2.52."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "__version__", version)
+    with pytest.raises(MissingExtra, match="no authentication"), connected():
+        pass

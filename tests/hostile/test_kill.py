@@ -72,8 +72,9 @@ def test_killed_at_random_moments(
         rng = random.Random(f"{name} {i}")
         place = tmp_path / str(i)
         command.prepare(place, inputs)
-        before = rng.randint(1, uninterrupted.operations) if i % 2 == 0 else 0
-        after_s = rng.uniform(0.0, uninterrupted.seconds) if i % 2 else 0.0
+        at_operation = i % 2 == 0 and uninterrupted.operations > 0  # a command that only reads has none
+        before = rng.randint(1, uninterrupted.operations) if at_operation else 0
+        after_s = 0.0 if at_operation else rng.uniform(0.0, uninterrupted.seconds)
         where = f"killed before operation {before} of {uninterrupted.operations}, or after {after_s:.3f} s"
         killed = call(mortal, command.arguments.split(), place, before=before, after_s=after_s)
         assert killed.code in (0, -9), killed.err

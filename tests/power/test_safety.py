@@ -34,6 +34,10 @@ def test_a_current_limit_above_the_device_is_refused(limit_a: float) -> None:
 def test_the_limits_themselves_are_allowed() -> None:
     require_safe_voltage(config(), 4.3)
     require_safe_current_limit(config(), 3.0)
+    with pytest.raises(UnsafeOutput):
+        require_safe_voltage(config(), math.nextafter(4.3, 5))
+    with pytest.raises(UnsafeOutput):
+        require_safe_current_limit(config(), math.nextafter(3.0, 4))
 
 
 def test_who_has_an_output() -> None:

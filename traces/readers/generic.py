@@ -15,7 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from joulefleet.budgets import COLUMNS
 from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.printable import listed
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
@@ -61,7 +63,7 @@ def _columns(table: CsvTable | ParquetTable, options: ReaderOptions, report: Imp
     absent = [name for name in options.column_map.values() if name not in table.header]
     if absent:
         raise DataQualityError(
-            f"{table.path.name}: has no column {', '.join(absent)}; it has {', '.join(table.header[:20])}",
+            f"{table.path.name}: has no column {', '.join(absent)}; it has {listed(table.header)}",
             hint="check the names given with --map",
         )
     at = table.positions(columns)
@@ -72,6 +74,8 @@ def _columns(table: CsvTable | ParquetTable, options: ReaderOptions, report: Imp
 
 
 BATCH_ROWS = 1 << 16
+BATCH_CELLS = 1 << 21
+"""Of a batch: fewer rows at once of a file with many columns."""
 
 
 class ParquetTable:
@@ -85,9 +89,12 @@ class ParquetTable:
         self._options = options
         self._report = report
         with self._readable():
-            self._file = pq.ParquetFile(path)
-        self._schema = self._file.schema_arrow
-        self.header: list[str] = list(self._schema.names)
+            self._schema = pq.read_schema(path)
+            self.header: list[str] = list(self._schema.names)
+            if len(self.header) > COLUMNS:
+                raise DataQualityError(f"{path.name}: has {len(self.header)} columns, more than {COLUMNS}")
+            # A text that is stored once and repeated a billion times stays stored once.
+            self._file = pq.ParquetFile(path, read_dictionary=_text_columns(self._schema))
 
     def positions(self, columns: Mapping[str, str]) -> dict[str, int]:
         """Where each field stands in a row."""
@@ -126,7 +133,8 @@ class ParquetTable:
             self._report.progress(begin + size * number // total)
 
     def _batches(self) -> Iterator[Any]:
-        batches = self._file.iter_batches(batch_size=BATCH_ROWS)
+        rows = max(1, min(BATCH_ROWS, BATCH_CELLS // max(1, len(self.header))))
+        batches = self._file.iter_batches(batch_size=rows)
         while True:
             with self._readable():
                 batch = next(batches, None)
@@ -151,7 +159,8 @@ class ParquetTable:
                 column = first
             column = column.cast(pa.timestamp("ns", column.type.tz)).cast(pa.int64())
         elif pa.types.is_dictionary(kind):
-            column = column.dictionary_decode()
+            values = self._texts(column.dictionary, name)
+            return [None if at is None else values[at] for at in column.indices.to_pylist()]
         if pa.types.is_nested(column.type):
             return [None] * len(column)
         # pandas writes what is missing as null or as NaN; a value is equal to itself.
@@ -170,6 +179,12 @@ class ParquetTable:
                 f"{self.path.name}: cannot be read as Parquet ({str(error).splitlines()[0]})",
                 hint="is it whole? copy or download it again",
             ) from error
+
+
+def _text_columns(schema: Any) -> list[str]:
+    import pyarrow as pa
+
+    return [one.name for one in schema if pa.types.is_string(one.type) or pa.types.is_binary(one.type)]
 
 
 def _text(value: object) -> str:

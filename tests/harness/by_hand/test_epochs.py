@@ -205,6 +205,13 @@ def test_time_beside_epochs(tmp_path: Path) -> None:
     assert none == tuple(given)
 
 
+def test_nothing_between_samples_is_nothing(tmp_path: Path) -> None:
+    """No power at all for a second."""
+    capture = write(tmp_path / "c", [Stretch(0.0, 1.0)], local_epochs=1)
+    (found,) = gather_phases(capture, [Window(500 * MS + 100_000, 500 * MS + 300_000)])
+    assert (found.energy.energy_j, found.energy.charge_c, found.energy.n_samples) == (0.0, 0.0, 0)
+
+
 def test_windows_without_energy_together() -> None:
     """None of their numbers is made up."""
     found = together([measured(0, 1, 0.0, charge_c=0.0), measured(2, 4, 0.0, charge_c=0.0)], "round")

@@ -73,6 +73,21 @@ def test_energies_of_captures_are_means_of_their_windows() -> None:
     assert stated.session_sd == pytest.approx(0.55)
 
 
+def test_energies_by_two_instruments() -> None:
+    """Means of 3 and 7 J by 2 %, of 5 J by 4 %: each in its share of three; steps are not in their ratios."""
+    found = quantities.energy(
+        [
+            (1, recording((0, 1, 3.0), gain_rel=0.02)),
+            (1, recording((0, 1, 4.0), (2, 3, 6.0), gain_rel=0.04)),
+            (1, recording((0, 1, 7.0), gain_rel=0.02)),
+        ],
+        net=False,
+    )
+    systematic = math.hypot(0.02 * 10 / 3, 0.04 * 5 / 3)
+    assert_quantity(found, 5.0, 3, 2.0, math.hypot(T2 * 2 / math.sqrt(3), systematic))
+    assert found.instrument_half_width_95 == pytest.approx(systematic)
+
+
 def test_net_energies_leave_out_the_idle_power_of_their_own_time() -> None:
     """Idle of 1 W around 5 s, 2 W around 45 s: 1.25 W at 15 s, 1.5 W at 25 s."""
     baseline = Baseline(idle_of(0, 10, 1.0), idle_of(40, 50, 2.0))
@@ -97,6 +112,11 @@ def test_power_of_one_capture_counts_long_windows_more() -> None:
     sd = 2 / math.sqrt(2)
     systematic = 0.02 * 7.0 / 2.0  # of the mean energy, 7 J, over the mean time, 2 s
     assert_quantity(found, 14 / 4, 2, sd, math.hypot(T1 * sd / math.sqrt(2), systematic))
+    assert found.instrument_half_width_95 == pytest.approx(systematic)
+    # Gross, whatever idle draws.
+    baseline = Baseline(idle_of(0, 10, 1.0))
+    above = quantities.power([(1, recording((14, 16, 10.0), gain_rel=0.02, baseline=baseline))])
+    assert above.instrument_half_width_95 == pytest.approx(0.1)
     nothing = quantities.power([(1, recording((0, 1, 0.0), (2, 5, 0.0)))])
     assert_quantity(nothing, 0.0, 2, 0.0, 0.0)
 
@@ -116,6 +136,7 @@ def test_power_of_several_captures_is_the_mean_of_theirs() -> None:
     systematic = math.hypot(0.02 * (7 + 6) / 3, 0.04 * 10 / 3) / (5 / 3)
     sd = float(powers.std(ddof=1))
     assert_quantity(found, 14.5 / 3, 3, sd, math.hypot(T2 * sd / math.sqrt(3), systematic))
+    assert found.instrument_half_width_95 == pytest.approx(systematic)
     stated = quantities.power([(1, recording((0, 1, 2.0))), (1, recording((0, 1, 4.0)))], between=0.1)
     assert stated.half_width_95 == pytest.approx(math.hypot(T1 * 1.0, Z * 0.3))
     alone = quantities.power([(1, recording((0, 1, 2.0)))], between=0.1)

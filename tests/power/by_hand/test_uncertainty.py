@@ -21,6 +21,7 @@ from power.energy.uncertainty import (
     gross_energy,
     idle_energy,
     net_energy,
+    unit_half_width_j,
 )
 from power.model import Accuracy, RangeAccuracy
 from tests.power.by_hand.made import energy_of, flicker, idle_of, measured
@@ -175,6 +176,9 @@ def test_two_instruments_err_apart_and_one_errs_alike() -> None:
     }
     assert {name: part.standard_j for name, part in found.parts.items()} == pytest.approx(standard)
     assert found.parts["repeats"].dof == 2.0
+    # What all readings of a unit share: gain and offset, not its steps.
+    gains = math.hypot(*(instrument_j(one, [*of[:6], *[0.0] * 6]) for one, of in ((a, of_a), (b, of_b))))
+    assert unit_half_width_j(recordings, net=False) == pytest.approx(Z * gains)
 
 
 SHAKY = (2 + 0.1 * np.cumsum(np.random.default_rng(1).normal(0, 1, 32))).tolist()
@@ -201,6 +205,8 @@ def test_net_is_what_is_above_idle() -> None:
     assert net.parts["instrument"].standard_j == pytest.approx(
         instrument_j(accuracy_of(), (gross - idle).tolist())
     )
+    net_of = [*(gross - idle).tolist()[:6], *[0.0] * 6]
+    assert unit_half_width_j([session], net=True) == pytest.approx(Z * instrument_j(accuracy_of(), net_of))
     # At the end of the window, 15 s: (15 - 5) / 45 of the way from 2 to 3 W.
     assert net.parts["extent"].standard_j == pytest.approx((2.0 - 0.5 * (2 + 10 / 45)) / math.sqrt(3))
     assert net.parts["noise"].standard_j == pytest.approx(0.05)
