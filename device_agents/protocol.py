@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from device_agents.job import BlobRef
 from device_agents.payload.link.wire import MAX_COLLECT_BYTES, MAX_LINE_BYTES
-from joulefleet.config import ClosedModel
+from joulefleet.config import ClosedModel, sentence
 from joulefleet.errors import DeviceProtocolError
 
 __all__ = [
@@ -333,6 +333,6 @@ def parse_line(line: bytes) -> Message:
     except ValidationError as error:
         first = error.errors()[0]
         raise DeviceProtocolError(
-            f"the agent sent a line that is no message ({first['msg']}): {line[:80]!r}",
+            f"the agent sent a line that is no message ({sentence(first)}): {line[:80]!r}",
             hint="is the agent on the device of the same version?",
         ) from None

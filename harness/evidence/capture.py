@@ -13,7 +13,7 @@ from device_agents import HostTimes
 from device_agents.protocol import EpochMarker, Phase
 from harness.evidence.clock_fit import BurstSeen, ClockFit, PingObservation
 from harness.evidence.unaccounted import Unaccounted, unaccounted
-from joulefleet.config import ClosedModel
+from joulefleet.config import ClosedModel, sentence
 from joulefleet.errors import DataQualityError, JoulefleetError, describe
 from joulefleet.provenance import Provenance, Sha256, SourceRef
 from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
@@ -312,7 +312,7 @@ def _read_markers(path: Path) -> Iterator[EpochMarker]:
             yield EpochMarker.model_validate(row)
         except ValidationError as error:
             raise DataQualityError(
-                f"{path}:{number}: no marker ({error.errors()[0]['msg']})",
+                f"{path}:{number}: no marker ({sentence(error.errors()[0])})",
                 hint="the file was changed after it was written: take it from a backup, or measure again",
             ) from None
 

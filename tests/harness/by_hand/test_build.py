@@ -231,6 +231,17 @@ def test_sizes_of_transfers(tmp_path: Path) -> None:
     assert mixed.download.bytes is None
 
 
+def test_idle_of_the_second_capture_alone(tmp_path: Path) -> None:
+    captures = [
+        write(tmp_path / "a", one_round([0.5, 0.5]), idle=()),
+        write(tmp_path / "b", one_round([0.5, 0.5])),
+    ]
+    found = build_profile(captures)
+    assert found.idle_power_w is not None
+    assert found.idle_power_w.mean == pytest.approx(IDLE_W, rel=1e-3)
+    assert {source.id for source in found.provenance.sources} == {"a", "b"}
+
+
 def test_every_transfer_of_a_capture_counts(tmp_path: Path) -> None:
     """Downloads of 1.5 W for 0.4 s and of 3.5 W for 0.2 s."""
     round_ = one_round([1.0, 0.5])
