@@ -103,5 +103,5 @@ $(VENV)/.peers-installed: $(VENV)/.created tests/peers/requirements.txt tests/pe
 	for name in peers peers-tracking peers-flower; do $(PYTHON) -m venv .venv-$$name; done
 	.venv-peers/$(PEERS_PIP) -r tests/peers/requirements.txt
 	.venv-peers-tracking/$(PEERS_PIP) -e . -r tests/peers/requirements-tracking.txt
-	.venv-peers-flower/$(PEERS_PIP) -e . -r examples/flower/requirements.txt
+	.venv-peers-flower/$(PEERS_PIP) -e '.[flower]' -r examples/flower/requirements.txt
 	@touch $@

@@ -12,22 +12,17 @@ Two repeats by default; ``JOULEFLEET_BENCH=full`` makes them seven.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.result import Figure, figure
+from benchmarks.suite.contender import Block, Contender
 from benchmarks.suite.peers import PeerUnavailable, peer_python
 from device_agents.workloads import TASKS, initial_state, synthetic_shard
 from emulator.data import load_data_set
@@ -41,7 +36,7 @@ REPEATS = 7 if os.environ.get("JOULEFLEET_BENCH") == "full" else 2
 CLIENT_EPOCHS = 50  # in a block: ten clients, five epochs
 SAMPLES = 60_000
 OURS, OURS_ON_TWO = "joulefleet, 1 worker", "joulefleet, 2 workers"
-OURS_SCRIPTS = {OURS: ["joulefleet_cpu.py", "1"], OURS_ON_TWO: ["joulefleet_cpu.py", "2"]}
+OURS_SCRIPTS = {OURS: ["joulefleet_cpu.py", "1", "cpu"], OURS_ON_TWO: ["joulefleet_cpu.py", "2", "cpu"]}
 # The environment and the script of each.
 PEERS = {
     "plain torch loop": ("fl", "plain_torch.py"),
@@ -54,29 +49,6 @@ PEERS = {
 T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One block of one contender.
-
-    Attributes:
-        cpu_s: CPU time of all its processes.
-        path_s: CPU time of its first process and of the busiest other one: how long it would take on idle
-            cores if the first did nothing while the others work.
-        wall_s: How long it took.
-        loss: Mean of the clients' last epochs.
-    """
-
-    cpu_s: float
-    path_s: float
-    wall_s: float
-    loss: float
-
-    @property
-    def rate(self) -> float:
-        """Client-epochs per CPU-second."""
-        return CLIENT_EPOCHS / self.cpu_s
-
-
 def run(repeats: int = REPEATS) -> list[Figure]:
     """All contenders in turn, after one block each to warm up."""
     commands, absent = _commands()
@@ -84,7 +56,7 @@ def run(repeats: int = REPEATS) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="multi-client-") as folder, contextlib.ExitStack() as stack:
         _write_work(Path(folder))
         contenders = {
-            name: stack.enter_context(_Contender.started(command, Path(folder)))
+            name: stack.enter_context(Contender.started(command, Path(folder)))
             for name, command in commands.items()
         }
         for contender in contenders.values():
@@ -98,7 +70,7 @@ def run(repeats: int = REPEATS) -> list[Figure]:
 
 
 def _figures(found: dict[str, list[Block]], note: str) -> list[Figure]:
-    rates = {name: [block.rate for block in blocks] for name, blocks in found.items()}
+    rates = {name: [CLIENT_EPOCHS / block.cpu_s for block in blocks] for name, blocks in found.items()}
     rows = [
         figure(NAME, name, rates[name], "client-ep/CPU-s", note=f"last loss {_loss(found[name]):.3f}")
         for name in found
@@ -140,85 +112,6 @@ def _lower_bound(ratios: list[float]) -> float:
 
 def _loss(blocks: list[Block]) -> float:
     return statistics.fmean(block.loss for block in blocks)
-
-
-class _Contender:
-    """A process that does a block of work whenever it is told to."""
-
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
-        self._process = process
-        self._log = log
-        self._answer()
-
-    @classmethod
-    @contextlib.contextmanager
-    def started(cls, command: list[str], folder: Path) -> Iterator[_Contender]:
-        """Run it until the end of the block."""
-        log = folder / f"{command[1]}-{len(command)}-{time.monotonic_ns()}.log"
-        environment = {**os.environ, "BLOCK_FOLDER": str(folder), "PYTHONPATH": str(REPOSITORY)}
-        environment.update(OMP_NUM_THREADS="1", RAY_DEDUP_LOGS="0")
-        with log.open("w") as errors:
-            process = subprocess.Popen(
-                [command[0], str(HERE / "peers" / command[1]), *command[2:]],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment,
-            )
-        with process:
-            try:
-                yield cls(process, log)
-            finally:
-                _pipe(process.stdin).close()  # the end of its input ends it
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(30)
-                process.kill()
-
-    def block(self) -> Block:
-        """Have it do one."""
-        before, wall_s = _tree_cpu_s(self._process.pid), time.perf_counter()
-        stdin = _pipe(self._process.stdin)
-        stdin.write("go\n")
-        stdin.flush()
-        answer = self._answer()
-        wall_s = time.perf_counter() - wall_s
-        after = _tree_cpu_s(self._process.pid)
-        used = {process: cpu_s - before.get(process, 0.0) for process, cpu_s in after.items()}
-        first = used.pop(self._process.pid)
-        return Block(
-            first + sum(used.values()), first + max(used.values(), default=0.0), wall_s, answer["loss"]
-        )
-
-    def _answer(self) -> dict[str, Any]:
-        for line in _pipe(self._process.stdout):
-            if line.startswith("@@ "):
-                text = line[3:].strip()
-                return {} if text == "ready" else dict(json.loads(text))
-        raise RuntimeError(f"{self._process.args!r} ended:\n{self._log.read_text()[-2000:]}")
-
-
-def _pipe(stream: Any) -> Any:
-    if stream is None:
-        raise RuntimeError("the process has no such pipe")
-    return stream
-
-
-def _tree_cpu_s(root: int) -> dict[int, float]:
-    """CPU time of a process and of each of its descendants, with that of their children that ended."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rsplit(") ", 1)[1].split()
-                parents[int(entry.name)] = int(fields[1])
-                ticks[int(entry.name)] = sum(map(int, fields[11:15]))
-    members, size = {root}, 0
-    while len(members) > size:
-        size = len(members)
-        members |= {child for child, parent in parents.items() if parent in members}
-    return {member: ticks.get(member, 0) / os.sysconf("SC_CLK_TCK") for member in members}
 
 
 def _write_work(folder: Path) -> None:

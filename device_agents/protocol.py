@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from device_agents.job import BlobRef
 from device_agents.payload.link.wire import MAX_COLLECT_BYTES, MAX_LINE_BYTES
-from joulefleet.config import ClosedModel
+from joulefleet.config import ClosedModel, sentence
 from joulefleet.errors import DeviceProtocolError
 
 __all__ = [
@@ -234,6 +234,7 @@ class JobEnd(ClosedModel):
         wall_step_ns: How far the device's wall clock moved beyond the time that passed. Harmless, as markers
             do not use it.
         suspended_ns: How long the device slept during the job; None if it cannot tell.
+        random_operations: How the model's dropout and other draws were made; empty if it has none.
     """
 
     type: Literal["done"] = "done"
@@ -250,6 +251,7 @@ class JobEnd(ClosedModel):
     t_dev_ns: Nanoseconds
     wall_step_ns: int
     suspended_ns: int | None
+    random_operations: str = Field(default="", max_length=100)
 
 
 class Done(FromAgent, JobEnd):
@@ -331,6 +333,6 @@ def parse_line(line: bytes) -> Message:
     except ValidationError as error:
         first = error.errors()[0]
         raise DeviceProtocolError(
-            f"the agent sent a line that is no message ({first['msg']}): {line[:80]!r}",
+            f"the agent sent a line that is no message ({sentence(first)}): {line[:80]!r}",
             hint="is the agent on the device of the same version?",
         ) from None

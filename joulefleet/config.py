@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -72,7 +73,7 @@ def validate(data: object, model: type[M], *, name: str) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        problems = [_describe(detail, model) for detail in error.errors()]
+        problems = _alternatives(_describe(detail, model) for detail in error.errors())
         message = f"{name}: " + "; ".join(text for text, _ in problems[:5])
         if len(problems) > 5:
             message += f"; and {len(problems) - 5} more"
@@ -80,24 +81,50 @@ def validate(data: object, model: type[M], *, name: str) -> M:
         raise ConfigError(message, hint="; ".join(dict.fromkeys(hints))) from None
 
 
-def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
-    """One validation problem as (sentence, hint)."""
-    where = dotted(detail["loc"])
+def _alternatives(problems: Iterable[tuple[str, str, str, str]]) -> list[tuple[str, str]]:
+    """Problems as (sentence, hint); what several types have to say of one value is one sentence."""
+    found: dict[tuple[str, str], tuple[list[str], str]] = {}
+    for where, said, got, hint in problems:
+        found.setdefault((where, got), ([], hint))[0].append(said)
+    return [
+        (f"{where}: {' or: '.join(said)}{got}" if where else f"{' or: '.join(said)}{got}", hint)
+        for (where, got), (said, hint) in found.items()
+    ]
+
+
+def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str, str, str]:
+    """One validation problem as (place, sentence, what was there instead, hint)."""
+    loc = _keys_of(detail["loc"], model)
+    where = dotted(loc)
     if detail["type"] == "extra_forbidden":
-        key = str(detail["loc"][-1])
-        known = sorted(known_keys(model, detail["loc"][:-1]))
+        key = str(loc[-1])
+        known = sorted(known_keys(model, loc[:-1]))
         near = difflib.get_close_matches(key, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
-        return f"{where}: unknown key", hint
+        return where, "unknown key", "", hint
     if detail["type"] == "missing":
-        return f"{where}: missing", ""
+        return where, "missing", "", ""
     said = sentence(detail)
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         said = "should be a table with keys of its own"
     # A rule about several keys is given the whole table, which says nothing to the reader.
-    if isinstance(detail["input"], dict):
-        return f"{where}: {said}" if detail["loc"] else said, ""
-    return f"{where}: {said}, got {detail['input']!r:.80}", ""
+    got = "" if isinstance(detail["input"], dict) else f", got {detail['input']!r:.80}"
+    return where, said, got, ""
+
+
+def _keys_of(loc: tuple[int | str, ...], model: type[BaseModel]) -> tuple[int | str, ...]:
+    """A place without its last word where that only names one of the types which the value may have."""
+    *before, last = loc or ("",)
+    if not before or not isinstance(last, str) or last in known_keys(model, before):
+        return loc
+    models: list[type[BaseModel]] = [model]
+    annotation: Any = model
+    for part in (part for part in before if isinstance(part, str)):
+        fields = [m.model_fields[part] for m in models if part in m.model_fields]
+        annotation = fields[0].annotation if fields else annotation
+        models = models_in(annotation) or models
+    is_union = get_origin(annotation) in (Union, UnionType)
+    return tuple(before) if is_union and not models_in(annotation) else loc
 
 
 def sentence(detail: ErrorDetails) -> str:
@@ -106,11 +133,11 @@ def sentence(detail: ErrorDetails) -> str:
 
 
 def dotted(loc: Iterable[int | str]) -> str:
-    """``('devices', 0, 'meter')`` as ``devices[0].meter``."""
+    """``('devices', 0, 'meter')`` as ``devices[0].meter``; empty for the whole."""
     out = ""
     for part in loc:
         out += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return out.lstrip(".") or "(top level)"
+    return out.lstrip(".")
 
 
 def known_keys(model: type[BaseModel], loc: Iterable[int | str]) -> set[str]:

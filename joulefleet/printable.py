@@ -12,7 +12,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 _UNUSUAL = re.compile(r"[^ -~]")
@@ -131,3 +131,9 @@ class PrintableFormatter(logging.Formatter):
 
 def _set_in(text: str) -> str:
     return "\n".join(f"  {line}" for line in printable(text, keep="\n").split("\n"))
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Names in a sentence; of many the first, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

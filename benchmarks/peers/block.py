@@ -1,7 +1,8 @@
-"""What every contender of `benchmarks/multi_client_training.py` does: one block of work at each ``go``.
+"""What every contender of the training benchmarks does: one block of work at each ``go``.
 
-A block: ten clients of 600 samples, five epochs each in batches of 32, from the same weights. Runs in an
-environment that has numpy, not joulefleet; those that have torch go on from `torch_block`.
+A block: ten clients of 600 samples, five epochs each in batches of 32, from the same weights; in
+`benchmarks/model_training.py` fewer and smaller ones of another model. Runs in an environment that has numpy,
+not joulefleet; those that have torch go on from `torch_block`.
 """
 # mypy: ignore-errors
 
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-CLIENTS, CHOSEN, SAMPLES, EPOCHS, BATCH = 100, 10, 600, 5, 32
+TASK = os.environ.get("BLOCK_TASK", "mnist-lenet5")
+CLIENTS, CHOSEN, SAMPLES, EPOCHS = map(int, os.environ.get("BLOCK_SIZES", "100 10 600 5").split())
+BATCH = 32
 STEPS = -(-SAMPLES // BATCH)
 LEARNING_RATE, MOMENTUM = 0.01, 0.9
 FOLDER = Path(os.environ["BLOCK_FOLDER"])  # not an argument: it has to reach Ray's workers too

@@ -1,4 +1,4 @@
-"""Our own trainer, in our environment; the argument is the number of workers."""
+"""Our own trainer, in our environment; the arguments are the number of workers and the implementation."""
 # mypy: ignore-errors
 
 import sys
@@ -13,6 +13,7 @@ from block import (
     LEARNING_RATE,
     MOMENTUM,
     SAMPLES,
+    TASK,
     blocks,
     chosen,
     done,
@@ -23,13 +24,15 @@ from emulator import DataSet, Split
 from emulator.data import Partition
 from emulator.training import ClientData, open_trainer
 
-task = TASKS["mnist-lenet5"]
+task = TASKS[TASK]
 assert (task.batch_size, task.learning_rate, task.momentum) == (BATCH, LEARNING_RATE, MOMENTUM)
 x, y = (np.load(FOLDER / f"{name}.npy", mmap_mode="r") for name in "xy")
 empty = Split(x[:0], y[:0])
-data = DataSet("mnist", 10, Split(x, y), empty, empty, note="")
+data = DataSet(TASK, task.classes, Split(x, y), empty, empty, note="")
 partition = Partition("blocks", {}, 0, np.arange(len(y)), np.arange(CLIENTS + 1) * SAMPLES)
-trainer = open_trainer(task, ClientData(data, partition, 0), implementation="cpu", workers=int(sys.argv[1]))
+trainer = open_trainer(
+    task, ClientData(data, partition, 0), implementation=sys.argv[2], workers=int(sys.argv[1])
+)
 with np.load(FOLDER / "start.npz") as state:
     start = trainer.layout.row(state)
 

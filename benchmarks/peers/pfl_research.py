@@ -11,10 +11,10 @@ from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.model.pytorch import PyTorchModel
-from torch_block import LeNet5, shard, start_weights
+from torch_block import model_class, shard, start_weights
 
 
-class Model(LeNet5):
+class Model(model_class()):
     """With the two methods that pfl calls."""
 
     def loss(self, x, y):

@@ -2,7 +2,7 @@
 # mypy: ignore-errors
 
 import torch
-from block import BATCH, EPOCHS, LEARNING_RATE, MOMENTUM, samples_of, start_arrays
+from block import BATCH, EPOCHS, LEARNING_RATE, MOMENTUM, TASK, samples_of, start_arrays
 from torch import nn
 
 torch.set_num_threads(1)
@@ -24,6 +24,19 @@ class LeNet5(nn.Module):
         x = nn.functional.max_pool2d(torch.relu(self.conv1(x)), 2)
         x = nn.functional.max_pool2d(torch.relu(self.conv2(x)), 2)
         return self.fc3(torch.relu(self.fc2(torch.relu(self.fc1(x.flatten(1))))))
+
+
+def model_class() -> type[nn.Module]:
+    """The model of the task: the textbook's LeNet-5, else the module that ours trains too."""
+    if TASK == "mnist-lenet5":
+        return LeNet5
+    from device_agents.workloads import build, find_task  # needs numpy and torch only
+
+    task = find_task(TASK)
+    kind = type(build(task))
+    return type(
+        kind.__name__, (kind,), {"__init__": lambda self: kind.__init__(self, task.classes, **task.options)}
+    )
 
 
 def start_weights() -> dict[str, torch.Tensor]:

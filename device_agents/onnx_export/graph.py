@@ -80,6 +80,12 @@ class OnnxGraph:
         """Declare an input."""
         self._inputs.append(value)
 
+    def draw(self, kind: str, shape: Sequence[int], dtype: Any) -> str:
+        """Fresh random numbers, ``uniform`` from 0 to 1 or ``normal``: an input that the device fills."""
+        number = sum(value.name.startswith("draw/") for value in self._inputs)
+        self.input(Value(f"draw/{kind}/{number}", tuple(shape), np.dtype(dtype)))
+        return self._inputs[-1].name
+
     def output(self, name: str, value: Value) -> None:
         """Declare an output."""
         self._outputs.append((name, value))

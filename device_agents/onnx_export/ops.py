@@ -138,6 +138,61 @@ def _overwrite(graph: OnnxGraph, old: Value, new: Value) -> str:
     return new.name
 
 
+# Random numbers, which are inputs of the graph
+
+
+def _below(graph: OnnxGraph, like: Value, probability: Value | float) -> str:
+    """1 with this probability, else 0."""
+    limit = probability if isinstance(probability, Value) else graph.constant(probability, like.dtype)
+    drawn = graph.op("Less", graph.draw("uniform", like.shape, like.dtype), limit)
+    return graph.op("Where", drawn, graph.constant(1, like.dtype), graph.constant(0, like.dtype))
+
+
+def _scaled(kind: str) -> Converter:
+    """Draws ``offset + scale * draw`` of a tensor's shape: uniform(low, high) or normal(mean, deviation)."""
+
+    def convert(graph: OnnxGraph, like: Value, first: float = 0.0, second: float = 1.0, **_: Any) -> str:
+        scale = second - first if kind == "uniform" else second
+        drawn = graph.draw(kind, like.shape, like.dtype)
+        drawn = graph.op("Mul", drawn, graph.constant(scale, like.dtype))
+        return graph.op("Add", drawn, graph.constant(first, like.dtype))
+
+    return convert
+
+
+def _fresh(kind: str) -> Converter:
+    def convert(graph: OnnxGraph, like: Value | Sequence[int], dtype: Any = None, **_: Any) -> str:
+        if isinstance(like, Value):
+            return graph.draw(kind, like.shape, like.dtype if dtype is None else numpy_dtype(dtype))
+        return graph.draw(kind, like, np.float32 if dtype is None else numpy_dtype(dtype))
+
+    return convert
+
+
+def _unset(graph: OnnxGraph, like: Value | Sequence[int], *_: Any, dtype: Any = None, **__: Any) -> str:
+    """Memory that a draw is about to fill."""
+    if isinstance(like, Value):
+        return graph.full(like.shape, 0, like.dtype if dtype is None else numpy_dtype(dtype))
+    return graph.full(like, 0, np.float32 if dtype is None else numpy_dtype(dtype))
+
+
+CONVERTERS.update(
+    {
+        "aten.bernoulli.p": lambda graph, like, p=0.5, **_: _below(graph, like, p),
+        "aten.bernoulli.default": lambda graph, p, **_: _below(graph, p, p),
+        "aten.uniform.default": _scaled("uniform"),
+        "aten.normal_functional.default": _scaled("normal"),
+        "aten.rand.default": _fresh("uniform"),
+        "aten.rand_like.default": _fresh("uniform"),
+        "aten.randn.default": _fresh("normal"),
+        "aten.randn_like.default": _fresh("normal"),
+        "aten.empty.memory_format": _unset,
+        "aten.empty_like.default": _unset,
+        "aten.new_empty.default": lambda graph, like, shape, **_: graph.full(shape, 0, like.dtype),
+    }
+)
+
+
 # Shapes
 
 

@@ -13,6 +13,7 @@ from device_agents.onnx_export.graph import OnnxGraph, Value
 from device_agents.onnx_export.ops import CONVERTERS, numpy_dtype
 from device_agents.workloads.losses import loss_of
 from device_agents.workloads.models import build
+from device_agents.workloads.random_operations import Generators
 from joulefleet.errors import ConfigError, JoulefleetError
 
 if TYPE_CHECKING:
@@ -53,14 +54,22 @@ def trace_step(task: Task, batch_size: int, dtype: str = "float32") -> TracedSte
         raise ConfigError(f"task {task.name!r} does not train on batches of {batch_size}")
     if dtype not in ("float32", "float64"):
         raise ConfigError(f"number type {dtype!r} is neither float32 nor float64")
-    with torch.random.fork_rng(devices=[]), _without_fused_lstm():
+    with Generators().kept(), _without_fused_lstm():
         model = build(task).to(getattr(torch, dtype))
         named = _example_inputs(model, task, batch_size, getattr(torch, dtype))
         step, outputs = _functional_step(model, loss_of(task))
         tracer = make_fx(
             functionalize(step, remove="mutations"), decomposition_table=table(), tracing_mode="fake"
         )
-        return TracedStep(tracer(*named.values()).graph, tuple(named), outputs)
+        traced: list[Any] = []
+        # The tracer computes nothing, so torch's own draws move no generator; they become inputs.
+        if Generators(model).drawn_by(lambda: traced.append(tracer(*named.values()))):
+            raise JoulefleetError(
+                f"task {task.name!r}: its model draws from a generator that is not torch's, and a graph "
+                "would repeat one draw for ever",
+                hint="draw with torch (torch.rand, dropout), or train it with the torch backend",
+            )
+        return TracedStep(traced[0].graph, tuple(named), outputs)
 
 
 def _example_inputs(model: nn.Module, task: Task, batch_size: int, dtype: torch.dtype) -> dict[str, Tensor]:

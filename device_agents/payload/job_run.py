@@ -60,6 +60,7 @@ class JobRun:
         self._uploaded = False
         self._result: dict[str, Any] | None = None
         self._background: dict[str, Any] | None = None
+        self._random_operations = ""
 
     def link_lost(self) -> None:
         """The host is gone; called from the reader thread."""
@@ -195,6 +196,7 @@ class JobRun:
         end_ns = self._markers.end("epoch", epoch)
         self._epochs_cpu_s += time.process_time() - cpu_s
         self._epochs = epoch
+        self._random_operations = trainer.random_operations
         self._loss, self._loss_rms = _finite(seen.loss), _finite(seen.loss_rms)
         return end_ns - start_ns
 
@@ -268,6 +270,7 @@ class JobRun:
             "uploaded": self._uploaded,
             "result": self._result,
             "background": self._background,
+            "random_operations": self._random_operations[:100],
             "cpu": {"epochs_s": self._epochs_cpu_s, "agent_s": self._recorders.cpu_s()},
             "t_dev_ns": end["clock"]["monotonic_ns"],
             **changes(self._began["clock"], end["clock"]),

@@ -49,9 +49,14 @@ class JobTrainer(Protocol):
 
     Attributes:
         samples: Training samples of one epoch.
+        random_operations: How the model's draws are made; empty if it has none. Known after the first epoch.
     """
 
     samples: int
+
+    @property
+    def random_operations(self) -> str:
+        """See above."""
 
     def epoch(self) -> EpochLosses:
         """One pass over the shard."""
@@ -139,6 +144,8 @@ def _read_arrays(path: Path) -> Arrays:
 class SoftmaxTrainer:
     """Softmax regression in numpy, the smallest real training: for demonstrations and tests."""
 
+    random_operations = ""
+
     def __init__(self, spec: JobSpec, model: Arrays | None, shard: Arrays | None) -> None:
         import numpy as np
 
@@ -205,11 +212,17 @@ class TaskTrainer:
 
             if spec.threads:
                 torch.set_num_threads(spec.threads)
-            self._trainer: Any = TorchTrainer(task, model or initial_state(task, spec.seed), x, y)
+            start = model or initial_state(task, spec.seed)
+            self._trainer: Any = TorchTrainer(task, start, x, y, seed=spec.seed)
         else:
             from device_agents.workloads.backend_onnxruntime import OnnxRuntimeTrainer
 
-            self._trainer = OnnxRuntimeTrainer(task, graphs, model or {}, x, y, spec.threads)
+            self._trainer = OnnxRuntimeTrainer(task, graphs, model or {}, x, y, spec.threads, spec.seed)
+
+    @property
+    def random_operations(self) -> str:
+        """See `JobTrainer`."""
+        return str(self._trainer.random_operations)
 
     def epoch(self) -> EpochLosses:
         """See `JobTrainer`."""

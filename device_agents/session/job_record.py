@@ -25,7 +25,7 @@ from device_agents.protocol import (
     Sources,
     Telemetry,
 )
-from joulefleet.config import ClosedModel
+from joulefleet.config import ClosedModel, sentence
 from joulefleet.errors import DeviceProtocolError
 
 T = TypeVar("T")
@@ -203,6 +203,6 @@ def _parse(data: bytes, adapter: TypeAdapter[T], name: str) -> Iterator[T]:
             yield adapter.validate_json(line)
         except ValidationError as error:
             raise DeviceProtocolError(
-                f"{name} line {number} is no record ({error.errors()[0]['msg']}): {line[:80]!r}",
+                f"{name} line {number} is no record ({sentence(error.errors()[0])}): {line[:80]!r}",
                 hint="was the journal written by an agent of another version?",
             ) from None

@@ -20,6 +20,7 @@ _NAMES = {
     ),
     "models": ("MODELS", "build", "initial_state", "load_state", "state_arrays"),
     "own_code": ("OwnCode", "blame", "module_of"),
+    "random_operations": ("Generators",),
     "softmax": ("Softmax",),
     "tasks": ("TASKS", "Task", "batch_sizes", "find_task", "pack_task", "synthetic_shard", "unpack_task"),
     "trainer": ("EpochResult", "LocalTrainer"),

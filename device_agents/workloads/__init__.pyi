@@ -14,6 +14,7 @@ from device_agents.workloads.losses import (
 )
 from device_agents.workloads.models import MODELS, build, initial_state, load_state, state_arrays
 from device_agents.workloads.own_code import OwnCode, blame, module_of
+from device_agents.workloads.random_operations import Generators
 from device_agents.workloads.softmax import Softmax
 from device_agents.workloads.tasks import (
     TASKS,
@@ -27,8 +28,8 @@ from device_agents.workloads.tasks import (
 from device_agents.workloads.trainer import EpochResult, LocalTrainer
 
 __all__ = [
-    "ACCURACY", "LOSSES", "METRICS", "MODELS", "OWN", "TASKS", "EpochResult", "LocalTrainer", "Metric",
-    "OnnxRuntimeTrainer", "OwnCode", "Softmax", "Task", "TorchTrainer", "Work", "batch_sizes", "blame",
-    "build", "count_task", "cross_entropy", "find_task", "initial_state", "load_state", "loss_of",
+    "ACCURACY", "LOSSES", "METRICS", "MODELS", "OWN", "TASKS", "EpochResult", "Generators", "LocalTrainer",
+    "Metric", "OnnxRuntimeTrainer", "OwnCode", "Softmax", "Task", "TorchTrainer", "Work", "batch_sizes",
+    "blame", "build", "count_task", "cross_entropy", "find_task", "initial_state", "load_state", "loss_of",
     "metric_sums", "metric_value", "module_of", "pack_task", "state_arrays", "synthetic_shard", "unpack_task",
 ]  # fmt: skip

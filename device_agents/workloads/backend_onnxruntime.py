@@ -2,7 +2,9 @@
 
 The graph's contract (`device_agents.onnx_export.step` writes it): inputs ``x``, ``y``, ``learning_rate``,
 ``momentum``, ``state/NAME`` for every entry of the model's state and ``velocity/NAME`` for every parameter;
-outputs ``losses`` (one per sample) and, for each input that the step changes, ``next/`` and its name.
+outputs ``losses`` (one per sample) and, for each input that the step changes, ``next/`` and its name. What a
+model draws (dropout) are inputs too, ``draw/uniform/N`` from 0 to 1 and ``draw/normal/N``: numpy draws them
+here before each step, so that a graph is a function of its inputs on every onnxruntime.
 
 Nothing is copied between steps: the state lives in two sets of arrays. A step reads one set and writes the
 other, and the next step goes the other way.
@@ -19,6 +21,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (  # noqa: TID253
     NotImplemented as NotImplementedByRuntime,
 )
 
+from device_agents.workloads.random_operations import SEEDED
 from device_agents.workloads.tasks import batch_sizes
 from device_agents.workloads.trainer import LocalTrainer
 
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 _NEXT = "next/"
 _STATE = "state/"
 _VELOCITY = "velocity/"
+_DRAW = "draw/"
+_UNIFORM = _DRAW + "uniform/"
 _DTYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64}
 
 
@@ -47,6 +52,7 @@ class OnnxRuntimeTrainer(LocalTrainer):
         x: The shard's samples.
         y: Their labels.
         threads: Of onnxruntime; 1 computes in the calling thread, 0 leaves the number to it.
+        seed: See `LocalTrainer`.
     """
 
     def __init__(
@@ -57,8 +63,9 @@ class OnnxRuntimeTrainer(LocalTrainer):
         x: NDArray[Any],
         y: NDArray[Any],
         threads: int = 1,
+        seed: int = 0,
     ) -> None:
-        super().__init__(task, x, y)
+        super().__init__(task, x, y, seed)
         sizes = sorted(set(batch_sizes(task, len(y))), reverse=True)
         missing = [size for size in sizes if size not in graphs]
         if missing:
@@ -75,14 +82,22 @@ class OnnxRuntimeTrainer(LocalTrainer):
         self._steps = {
             size: _BoundStep(session, size, self._generations, settings) for size, session in sessions.items()
         }
+        self._entropy = 0
+        if any(item.name.startswith(_DRAW) for item in first.get_inputs()):
+            self.random_operations = f"numpy, as inputs of the graph: {SEEDED}"
         self._x = np.ascontiguousarray(x, _dtype(first, "x"))
         self._y = np.ascontiguousarray(y, _dtype(first, "y"))
+
+    def draw(self, entropy: int) -> None:
+        """See `LocalTrainer`."""
+        self._entropy = entropy
 
     def step(self, indices: NDArray[np.int64]) -> NDArray[Any]:
         """See `LocalTrainer`."""
         bound = self._steps[len(indices)]
         np.take(self._x, indices, axis=0, out=bound.x)
         np.take(self._y, indices, axis=0, out=bound.y)
+        bound.draw(self._entropy)
         bound.run(self._newest)
         self._newest = 1 - self._newest
         return bound.losses.copy()
@@ -117,11 +132,25 @@ class _BoundStep:
         self.y = np.empty(shapes["y"], _dtype(session, "y"))
         self.losses = np.empty(size, _dtype(session, "learning_rate"))
         self._session = session
-        batch = {"x": self.x, "y": self.y, **settings}
+        self._draws = {
+            item.name: np.empty(item.shape, _DTYPES[item.type])
+            for item in session.get_inputs()
+            if item.name.startswith(_DRAW)
+        }
+        batch = {"x": self.x, "y": self.y, **settings, **self._draws}
         self._bindings = [
             self._bind({**batch, **generations[0]}, generations[1]),
             self._bind({**batch, **generations[1]}, generations[0]),
         ]
+
+    def draw(self, entropy: int) -> None:
+        """What the model's random operations take in the next run."""
+        if not self._draws:
+            return
+        rng = np.random.default_rng(entropy)
+        for name, array in self._draws.items():
+            fill = rng.random if name.startswith(_UNIFORM) else rng.standard_normal
+            fill(out=array, dtype=array.dtype)
 
     def run(self, newest: int) -> None:
         """Read generation ``newest``, write the other."""

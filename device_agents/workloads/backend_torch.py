@@ -8,6 +8,7 @@ import torch  # noqa: TID253 - this module is torch's side of a choice; import i
 
 from device_agents.workloads.losses import loss_of
 from device_agents.workloads.models import build, load_state, state_arrays
+from device_agents.workloads.random_operations import SEEDED, Generators
 from device_agents.workloads.trainer import LocalTrainer
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class TorchTrainer(LocalTrainer):
         x: The shard's samples.
         y: Their labels.
         dtype: ``float32`` or ``float64``.
+        seed: See `LocalTrainer`; torch's generator, numpy's and Python's are seeded for every step.
     """
 
     def __init__(
@@ -37,10 +39,13 @@ class TorchTrainer(LocalTrainer):
         x: NDArray[Any],
         y: NDArray[Any],
         dtype: str = "float32",
+        seed: int = 0,
     ) -> None:
-        super().__init__(task, x, y)
+        super().__init__(task, x, y, seed)
         number = {"float32": torch.float32, "float64": torch.float64}[dtype]
         self._model = build(task).to(number)
+        self._generators = Generators(self._model)
+        self._first = True
         load_state(self._model, state)
         self._x = torch.from_numpy(x)
         if not task.vocabulary:
@@ -52,13 +57,26 @@ class TorchTrainer(LocalTrainer):
         self._parameters = tuple(self._model.parameters())
         self._velocity = [torch.zeros_like(parameter) for parameter in self._parameters]
 
+    def draw(self, entropy: int) -> None:
+        """See `LocalTrainer`."""
+        self._generators.seed(entropy)
+
     def step(self, indices: NDArray[np.int64]) -> NDArray[Any]:
         """See `LocalTrainer`."""
+        if self._first:
+            self._first = False
+            drawn = self._generators.drawn_by(lambda: self._take(indices))
+            self.random_operations = f"{', '.join(drawn)}: {SEEDED}" if drawn else ""
+        else:
+            self._take(indices)
+        return self._losses
+
+    def _take(self, indices: NDArray[np.int64]) -> None:
         batch = torch.from_numpy(indices)
         losses = self._loss(self._model(self._x[batch]), self._y[batch])
         gradients = torch.autograd.grad(losses.mean(), self._parameters)
         self._descend(gradients)
-        return losses.detach().numpy()
+        self._losses: NDArray[Any] = losses.detach().numpy()
 
     def _descend(self, gradients: tuple[torch.Tensor, ...]) -> None:
         """What ``torch.optim.SGD`` does, to the bit; importing that would load torch's compiler (seconds)."""

@@ -72,6 +72,11 @@ class Task:
         return "int64" if self.vocabulary else "float32"
 
     @property
+    def has_labels(self) -> bool:
+        """Whether each sample is of one class."""
+        return bool(self.classes) and not self.target_shape
+
+    @property
     def target_dtype(self) -> str:
         """That of one target."""
         return "int64" if self.classes else "float32"

@@ -303,7 +303,7 @@ def _default_target(loaded: Sequence[FinishedRun], metric: Metric = ACCURACY) ->
     return means.get(BASELINE, worst(means.values()))
 
 
-def _best_heuristic(loaded: Sequence[FinishedRun], metric: Metric) -> str:
+def _best_heuristic(loaded: Sequence[FinishedRun], metric: Metric = ACCURACY) -> str:
     """The heuristic with the best mean accuracy here; picked after the fact, so it is hard to beat."""
     known = SELECTORS.entries()
     means = {

@@ -49,6 +49,10 @@ PARTITIONS: Registry[Partitioner] = Registry(
 )
 
 
+BY_CLASS = frozenset({"dir_client", "dir_client_lazy", "dir_class"})
+"""Those that go by classes, and so are not for samples that have none."""
+
+
 class Holdings(Protocol):
     """Who has which training samples. A device may have none; two may have the same one."""
 

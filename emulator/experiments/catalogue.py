@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from emulator.experiments.plan import ExperimentPlan, Preset, VariantPlan, make_plan, with_own_code
+from emulator.experiments.plan import ExperimentPlan, Preset, VariantPlan, make_plan, playable, with_own_code
 from emulator.own_code.files import GivenCode
 from joulefleet.registry import Registry
 
@@ -57,5 +57,5 @@ def plan_experiment(
     plans = EXPERIMENTS.load(name)(preset)
     question = EXPERIMENTS.entries()[name].summary
     if given is not None:
-        plans = [with_own_code(one, given) for one in plans]
+        plans = playable([with_own_code(one, given) for one in plans], given)
     return make_plan(name, preset, question, plans, seeds=seeds, only=only)

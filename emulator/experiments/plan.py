@@ -9,9 +9,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from emulator.data.partition import BY_CLASS
 from emulator.own_code.files import GivenCode
 from emulator.scenario.code import with_code
 from emulator.scenario.model import Scenario
+from emulator.selectors.registry import SELECTORS
 from joulefleet.config import ClosedModel
 from joulefleet.errors import ConfigError
 from joulefleet.records import StoredRecord
@@ -215,7 +217,36 @@ def with_own_code(plan: VariantPlan, given: GivenCode) -> VariantPlan:
         # Beside another task's numbers the paper's would mislead, and its target too.
         changes |= {"reductions": (*variant.reductions, instead), "paper_task": "", "target": None}
     methods = tuple(dict.fromkeys((*plan.methods, *given.selectors)))
+    task = given.tasks.get(scenario.task.name)
+    if task is not None and not task.metric.share:
+        left = [name for name in (*methods, *plan.others) if SELECTORS.load(name).needs_accuracy]
+        changes["reductions"] = (
+            *changes["reductions"],
+            f"without {', '.join(left)}, which go by an accuracy",
+        )
+        methods = tuple(name for name in methods if name not in left)
+        plan = replace(plan, others=tuple(name for name in plan.others if name not in left))
     return replace(plan, variant=variant.model_copy(update=changes), methods=methods)
+
+
+def playable(plans: Sequence[VariantPlan], given: GivenCode) -> list[VariantPlan]:
+    """Those variants whose data can be dealt out: what has no classes is not dealt out by them.
+
+    Raises:
+        ConfigError: None is left.
+    """
+    found = [
+        one
+        for one in plans
+        if (task := given.tasks.get(one.variant.scenario.task.name)) is None
+        or task.has_labels
+        or one.variant.scenario.task.partition not in BY_CLASS
+    ]
+    if not found:
+        raise ConfigError(
+            "every scenario of this experiment deals data out by classes, and your task has none"
+        )
+    return found
 
 
 def make_plan(

@@ -65,6 +65,8 @@ def look_ahead(scenario: Scenario, seed: int) -> Outlook:
 class _StandIn(SurrogateTrainer):
     """Has the size of the model, and never trains."""
 
+    note = ""
+
     def __init__(self, task: Task, sizes: NDArray[np.int64], seed: int, implementation: str) -> None:
         self.implementation, self._task = implementation, task
         super().__init__(sizes, task.classes, seed)
@@ -81,5 +83,7 @@ def _stand_in(
 ) -> Trainer:
     from emulator.training.choose import resolved
 
-    kind = resolved(task, clients.data, implementation)
-    return _StandIn(task, clients.partition.sizes, clients.seed, kind)
+    chosen = resolved(task, clients, implementation)
+    found = _StandIn(task, clients.partition.sizes, clients.seed, chosen.name)
+    found.note = chosen.note
+    return found

@@ -82,18 +82,23 @@ def learners_of(
         trainer = SurrogateTrainer(sizes, task.classes, seed)
         return Learners(trainer, sizes, task.classes, None, {"data": None})
     from emulator.training.choose import open_trainer as on_this_machine
+    from emulator.training.choose import with_precision
 
     data, partition = data_of(section, scenario.fleet.devices, seed, download=download)
     clients = ClientData(data, partition, seed, section.held_out)
     wanted = scenario.trainer
     real = (open_trainer or on_this_machine)(
-        task, clients, implementation=wanted.kind, workers=wanted.workers
+        task,
+        clients,
+        implementation=with_precision(wanted.kind, wanted.precision),
+        workers=wanted.workers,
     )
     shares = _label_shares(data, partition) if labels and data.has_labels else None
     sizes = partition.sizes - np.round(section.held_out * partition.sizes).astype(np.int64)
     facts = {
         "data": {"name": data.name, "note": data.note, "sha256": data.sha256()},
         "partition": partition.manifest(),
+        **({"trainer_note": note} if (note := getattr(real, "note", "")) else {}),
     }
     return Learners(
         real,

@@ -115,7 +115,10 @@ def stopped(path: Path, index: BatchIndex) -> str:
 def read_index(path: Path) -> BatchIndex:
     """The index of a run folder."""
     if not (path / INDEX).is_file():
-        raise StorageError(f"{path}: not a run of `joulefleet emulate` (no {INDEX})")
+        raise StorageError(
+            f"{path}: not a run of `joulefleet emulate` (no {INDEX})",
+            hint="if it was killed as it began, nothing is in it: give the same command again",
+        )
     return read_record(path / INDEX, BatchIndex)
 
 

@@ -171,8 +171,10 @@ def open_ray_trainer(
     """
     from emulator.scale.cluster import Cluster
 
-    chosen = resolved(task, clients.data, implementation)
-    return RayTrainer(task, clients, chosen, Cluster().cpus() if workers is None else workers)
+    chosen = resolved(task, clients, implementation)
+    opened = RayTrainer(task, clients, chosen.name, Cluster().cpus() if workers is None else workers)
+    opened.note = chosen.note
+    return opened
 
 
 def _dealt(jobs: Sequence[J], hands: int) -> list[list[J]]:
@@ -181,9 +183,7 @@ def _dealt(jobs: Sequence[J], hands: int) -> list[list[J]]:
 
 
 def _layout(task: Task) -> Layout:
-    import torch
+    from device_agents.workloads import Generators, build
 
-    from device_agents.workloads import build
-
-    with torch.random.fork_rng(devices=[]):
+    with Generators().kept():
         return Layout.of(build(task))

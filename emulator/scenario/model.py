@@ -178,9 +178,12 @@ class TrainerSection(ClosedModel):
     Attributes:
         kind: ``auto`` or the name of an implementation; ``surrogate`` trains nothing.
         workers: Processes; as many as there are cores by default. Results do not depend on it.
+        precision: ``bfloat16`` computes products with about three digits, faster on processors that have it;
+            the results are others, and say so.
     """
 
     kind: str = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"
     workers: int | None = Field(default=None, gt=0)
 
 

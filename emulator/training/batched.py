@@ -16,11 +16,12 @@ import numpy as np
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 from torch.func import functional_call, grad, vmap  # noqa: TID253
 
-from device_agents.workloads import batch_sizes, build, loss_of, metric_sums
+from device_agents.workloads import Generators, batch_sizes, build, loss_of, metric_sums
 from emulator.training.layout import Layout, Place
 from emulator.training.local import LocalResult
 from emulator.training.pool import one_thread
 from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
+from joulefleet.errors import JoulefleetError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class BatchedTrainer(TableTrainer):
     implementation = "batched"
 
     def __init__(self, task: Task, clients: ClientData, device: str = "cpu") -> None:
-        with torch.random.fork_rng(devices=[]):
+        with Generators().kept():
             self._model = build(task).to(device)
         super().__init__(task, Layout.of(self._model), clients)
         self._device = torch.device(device)
@@ -71,6 +72,20 @@ class BatchedTrainer(TableTrainer):
         state = _pieces(self._tensor(self.scored_weights()), (*self.layout.parameters, *self.layout.buffers))
         with one_thread(), torch.inference_mode():
             return [self._score(state, *self.samples_of(job)) for job in jobs]
+
+    def why_not(self, x: NDArray[Any], y: NDArray[np.int64]) -> str:
+        """Why a step of two clients on these samples cannot be one; empty if it can."""
+        weights = torch.stack([self._tensor(self.initial())] * 2)
+        batch = (torch.stack([self._tensor(part)] * 2) for part in (x, y))
+        generators = Generators(self._model)
+        try:
+            with generators.kept():
+                drawn = generators.drawn_by(lambda: self._gradients_of(weights, *batch))
+        except Exception as error:  # whatever a model of somebody's own raises there
+            if "randomness" not in str(error):
+                return f"its model has no batched form ({_first_line(error)})"
+            drawn = ("torch",)
+        return f"its model draws random numbers ({', '.join(drawn)}), each client its own" if drawn else ""
 
     def close(self) -> None:
         """See `Trainer`; there are no workers."""
@@ -128,20 +143,19 @@ class BatchedTrainer(TableTrainer):
         """One SGD step of each member at once."""
         rows = torch.tensor(_filled(members), device=self._device)
         weights, velocity = stack.weights[rows], stack.velocity[rows]
-        parameters = _pieces(weights, self.layout.parameters)
-        # Batch normalisation updates its statistics in place, and through vmap only in dense memory.
-        statistics = _pieces(weights, self.layout.buffers)
-        buffers = {
-            name: piece.clone(memory_format=torch.contiguous_format) for name, piece in statistics.items()
-        }
-        with _fused_lstm(allowed=not self.task.vocabulary):
-            gradients, losses = self._gradients(parameters, buffers, x, y)
+        try:
+            gradients, losses, buffers = self._gradients_of(weights, x, y)
+        except RuntimeError as error:
+            raise JoulefleetError(
+                f"task {self.task.name!r}: no batched form of this step ({_first_line(error)})",
+                hint='train one client at a time: trainer.kind = "cpu"',
+            ) from error
         gradient = torch.cat([piece.flatten(1) for piece in gradients.values()], 1)
         trained = weights[:, : self.layout.trainable]
         if proximal_mu:
             anchor = self._tensor(self.global_weights()[: self.layout.trainable])
             gradient.add_(trained, alpha=proximal_mu).sub_(anchor, alpha=proximal_mu)
-        for name, piece in statistics.items():
+        for name, piece in _pieces(weights, self.layout.buffers).items():
             piece.copy_(buffers[name])
         velocity.mul_(self.task.momentum).add_(gradient)
         trained.add_(velocity, alpha=-self.task.learning_rate)
@@ -149,6 +163,19 @@ class BatchedTrainer(TableTrainer):
         stack.weights[rows[:count]], stack.velocity[rows[:count]] = weights[:count], velocity[:count]
         found: Tensor = losses[:count]
         return found
+
+    def _gradients_of(
+        self, weights: Tensor, x: Tensor, y: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
+        """The gradients of stacked rows by name, the samples' losses, the buffers afterwards."""
+        # Batch normalisation updates its statistics in place, and through vmap only in dense memory.
+        buffers = {
+            name: piece.clone(memory_format=torch.contiguous_format)
+            for name, piece in _pieces(weights, self.layout.buffers).items()
+        }
+        with _fused_lstm(allowed=not self.task.vocabulary):
+            gradients, losses = self._gradients(_pieces(weights, self.layout.parameters), buffers, x, y)
+        return gradients, losses, buffers
 
     def _mean_loss(
         self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
@@ -193,6 +220,11 @@ def _fused_lstm(*, allowed: bool) -> Iterator[None]:
         yield
     finally:
         mkldnn.enabled = enabled
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong, without torch's advice on it."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]:.200}"
 
 
 def _filled(members: list[int]) -> list[int]:

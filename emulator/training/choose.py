@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulefleet.errors import ConfigError, MissingExtra
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from emulator.training.client_data import ClientData
     from emulator.training.table import TableTrainer
 
-IMPLEMENTATIONS = ("auto", "cpu", "batched")
+BFLOAT16 = "cpu-bfloat16"
+IMPLEMENTATIONS = ("auto", "cpu", "batched", BFLOAT16)
 
 _SMALL = 10_000
 """Parameters up to which stacking wins on a CPU: calling torch costs more there than what it computes."""
@@ -35,13 +37,24 @@ def open_trainer(
         ConfigError: The data does not fit the task, or a name is unknown.
         MissingExtra: torch is not installed.
     """
-    chosen = resolved(task, clients.data, implementation)
-    return _batched(task, clients) if chosen == "batched" else _cpu(task, clients, workers)
+    chosen = resolved(task, clients, implementation)
+    stacked = chosen.name == "batched"
+    opened = _batched(task, clients) if stacked else _cpu(task, clients, workers, chosen.name)
+    opened.note = chosen.note
+    return opened
 
 
-def resolved(task: Task, data: DataSet, implementation: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """An implementation; ``note`` says why, where it is not the one that was asked for."""
+
+    name: str
+    note: str = ""
+
+
+def resolved(task: Task, clients: ClientData, implementation: str) -> Resolved:
     """The implementation that a name stands for, for a task and its data; raises as `open_trainer`."""
-    _check_fit(task, data)
+    _check_fit(task, clients.data)
     if implementation not in IMPLEMENTATIONS:
         raise ConfigError(
             f"no training implementation called {implementation!r}",
@@ -51,7 +64,20 @@ def resolved(task: Task, data: DataSet, implementation: str) -> str:
         import torch  # noqa: F401 - whatever trains needs it
     except ModuleNotFoundError as error:
         raise MissingExtra("training needs torch", hint=install_hint("train")) from error
-    return best_for(task) if implementation == "auto" else implementation
+    chosen = best_for(task) if implementation == "auto" else implementation
+    reason = _not_stacked(task, clients) if chosen == "batched" else ""
+    return Resolved("cpu", f"cpu instead of batched: {reason}") if reason else Resolved(chosen)
+
+
+def _not_stacked(task: Task, clients: ClientData) -> str:
+    """Why this model's clients cannot share a stack, as a step of two of them shows; empty if they can."""
+    from emulator.training.batched import BatchedTrainer
+
+    count = min(len(clients.data.train), max(2, task.smallest_batch))
+    if count < max(1, task.smallest_batch):
+        return ""
+    x, y = clients.data.inputs(clients.data.train.x[:count]), clients.data.train.y[:count]
+    return BatchedTrainer(task, clients).why_not(x, y)
 
 
 def best_for(task: Task) -> str:
@@ -63,10 +89,10 @@ def best_for(task: Task) -> str:
         return "cpu"
     import torch
 
-    from device_agents.workloads import build
+    from device_agents.workloads import Generators, build
     from emulator.training.layout import Layout
 
-    with torch.random.fork_rng(devices=[]):
+    with Generators().kept():
         small = Layout.of(build(task)).trainable <= _SMALL
     return "batched" if small or torch.cuda.is_available() else "cpu"
 
@@ -79,13 +105,31 @@ def _batched(task: Task, clients: ClientData) -> TableTrainer:
     return BatchedTrainer(task, clients, "cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _cpu(task: Task, clients: ClientData, workers: int | None) -> TableTrainer:
+def with_precision(implementation: str, precision: str) -> str:
+    """The name of an implementation that computes in this precision.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if precision == "float32":
+        return implementation
+    if implementation not in ("auto", "cpu", BFLOAT16):
+        raise ConfigError(
+            f"trainer.precision = {precision!r} goes with trainer.kind auto or cpu, not {implementation!r}"
+        )
+    return BFLOAT16
+
+
+def _cpu(task: Task, clients: ClientData, workers: int | None, name: str) -> TableTrainer:
     from emulator.training.autograd_model import AutogradModel
     from emulator.training.cpu import CpuTrainer
     from emulator.training.lenet5_model import LeNet5Model, fits
 
-    model = LeNet5Model(task) if fits(task) else AutogradModel(task)
-    return CpuTrainer(model, clients, len(os.sched_getaffinity(0)) if workers is None else workers)
+    half = name == BFLOAT16
+    model = LeNet5Model(task) if fits(task) and not half else AutogradModel(task, bfloat16=half)
+    opened = CpuTrainer(model, clients, len(os.sched_getaffinity(0)) if workers is None else workers)
+    opened.implementation = name
+    return opened
 
 
 def _check_fit(task: Task, data: DataSet) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from emulator.data.model import DataSet
 from emulator.data.partition import Holdings
 from joulefleet.errors import ConfigError
-from joulefleet.seeds import generator
+from joulefleet.seeds import generator, stream_entropy
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,17 @@ class ClientData:
         """The order of one epoch (from 0): it does not depend on which epochs were asked for together."""
         rng = generator(self.seed, "data order", int(client), int(round_number), int(epoch))
         return rng.permutation(self.training_size(client))
+
+    def draws(self, client: int, round_number: int, epoch: int) -> Callable[[int], int]:
+        """Entropy of the random operations (dropout) in each batch of one epoch, both from 0."""
+        name = ("random operations", int(client), int(round_number), int(epoch))
+        return lambda batch: stream_entropy(self.seed, *name, batch)
+
+    def scoring_draws(self, part: str, client: int, start: int) -> Callable[[int], int]:
+        """Entropy of what a model draws while it is scored: the same whenever these samples are."""
+        return lambda batch: stream_entropy(
+            self.seed, "random operations, scored", part, client, start, batch
+        )
 
     def _divided(self, client: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         shard = self.partition.shard(client)

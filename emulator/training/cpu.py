@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from device_agents.workloads import Generators
 from emulator.training.local import LocalModel, LocalResult, blaming, run_epochs
-from emulator.training.pool import Pool, one_thread
+from emulator.training.pool import Pool, keep_freed_memory, one_thread
 from emulator.training.table import Scored, ScoreJob, TableTrainer, TrainJob
 from joulefleet.errors import ConfigError
 
@@ -32,6 +33,7 @@ class CpuTrainer(TableTrainer):
         if workers < 1:
             raise ConfigError(f"{workers} training workers: at least one is needed")
         super().__init__(model.task, model.layout, clients)
+        keep_freed_memory()
         self._model = model
         # A process of somebody else's pool may not have children; the results are the same without.
         alone = workers == 1 or multiprocessing.current_process().daemon
@@ -56,7 +58,7 @@ class CpuTrainer(TableTrainer):
     def _run(self, jobs: Sequence[TrainJob | ScoreJob]) -> list[Any]:
         if self._pool is not None:
             return self._pool.run(jobs)
-        with one_thread():
+        with one_thread(), Generators().kept():
             return [self._do(job) for job in jobs]
 
     def _do(self, job: TrainJob | ScoreJob) -> LocalResult | Scored:
@@ -66,7 +68,7 @@ class CpuTrainer(TableTrainer):
                 return self._train(job)
             self._model.load(self.scored_weights(), None)
             x, y = self.samples_of(job)
-            return Scored(len(y), *self._model.score_all(x, y))
+            return Scored(len(y), *self._model.score_all(x, y, self.scoring_draws_of(job)))
 
     def _train(self, job: TrainJob) -> LocalResult:
         weights, velocity = self.state_of(job)
@@ -76,6 +78,6 @@ class CpuTrainer(TableTrainer):
             self._model.load(self.global_weights(), None)
         self._model.anchor(self.global_weights(), job.proximal_mu)
         x, y = self.clients.training(job.client)
-        result = run_epochs(self._model, x, y, self.order_of(job), job.epochs)
+        result = run_epochs(self._model, x, y, self.order_of(job), self.draws_of(job), job.epochs)
         self._model.store(weights, velocity)
         return result.checked(weights)

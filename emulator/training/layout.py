@@ -83,11 +83,9 @@ class Layout:
 
 def model_bytes(task: Task) -> int:
     """Size of the task's model on the wire: a row of float32."""
-    import torch
+    from device_agents.workloads import Generators, build
 
-    from device_agents.workloads import build
-
-    with torch.random.fork_rng(devices=[]):
+    with Generators().kept():
         return Layout.of(build(task)).size * np.dtype(np.float32).itemsize
 
 

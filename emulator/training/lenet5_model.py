@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch  # noqa: TID253 - imported when a trainer is opened, never before
 
-from device_agents.workloads import build
+from device_agents.workloads import Generators, build
 from emulator.training.layout import Layout
 from emulator.training.local import LocalModel
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from device_agents.workloads import Task
+    from emulator.training.local import Draws
 
 _INPUT_SHAPE = (1, 28, 28)
 _PADDED = 32  # 28 pixels and two zeros on either side
@@ -59,7 +60,7 @@ class LeNet5Model(LocalModel):
 
     def __init__(self, task: Task, dtype: torch.dtype = torch.float32) -> None:
         self.task = task
-        with torch.random.fork_rng(devices=[]):
+        with Generators().kept():
             self.layout = Layout.of(build(task))
         with torch.inference_mode():
             self._weights = torch.zeros(self.layout.size, dtype=dtype)
@@ -98,8 +99,8 @@ class LeNet5Model(LocalModel):
         with torch.inference_mode():
             self._x, self._y = self._columns(x), torch.from_numpy(y)
 
-    def epoch(self, order: NDArray[np.int64], sizes: list[int]) -> NDArray[np.float32]:
-        """See `LocalModel`."""
+    def epoch(self, order: NDArray[np.int64], sizes: list[int], draws: Draws) -> NDArray[np.float32]:
+        """See `LocalModel`; nothing is drawn here."""
         with torch.inference_mode():
             indices = torch.from_numpy(order)
             x, y = self._x.index_select(1, indices), self._y[indices]
@@ -114,7 +115,9 @@ class LeNet5Model(LocalModel):
                 start += size
             return losses.numpy()
 
-    def score(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    def score(
+        self, x: NDArray[Any], y: NDArray[Any], entropy: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
         """See `LocalModel`."""
         with torch.inference_mode():
             labels = torch.from_numpy(y)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from device_agents.workloads import Task
     from emulator.training.layout import Layout
 
+Draws = Callable[[int], int]
+"""Entropy of the random operations in each batch of an epoch, or of what is scored."""
+
 
 @contextmanager
 def blaming(code: OwnCode | None) -> Iterator[None]:
@@ -87,20 +90,22 @@ class LocalModel(ABC):
         """The shard that the following epochs run on."""
 
     @abstractmethod
-    def epoch(self, order: NDArray[np.int64], sizes: list[int]) -> NDArray[np.float32]:
+    def epoch(self, order: NDArray[np.int64], sizes: list[int], draws: Draws) -> NDArray[np.float32]:
         """Batches of these sizes in this order; each sample's loss before the step that used it."""
 
     @abstractmethod
-    def score(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Losses of some samples and what they add to the task's metric, without training."""
+    def score(
+        self, x: NDArray[Any], y: NDArray[Any], entropy: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Losses of some samples and what they add to the task's metric: no training, no dropout."""
 
-    def score_all(self, x: NDArray[Any], y: NDArray[Any]) -> tuple[float, tuple[float, ...]]:
+    def score_all(self, x: NDArray[Any], y: NDArray[Any], draws: Draws) -> tuple[float, tuple[float, ...]]:
         """Sum of the losses and sums of the metric over any number of samples."""
         loss: float = 0.0
         total: NDArray[np.float64] | None = None
-        for start in range(0, len(y), self.scoring_batch):
+        for batch, start in enumerate(range(0, len(y), self.scoring_batch)):
             stop = start + self.scoring_batch
-            losses, sums = self.score(x[start:stop], y[start:stop])
+            losses, sums = self.score(x[start:stop], y[start:stop], draws(batch))
             loss += float(losses.sum(dtype=np.float64))
             total = sums if total is None else total + sums
         return loss, () if total is None else tuple(total.tolist())
@@ -111,6 +116,7 @@ def run_epochs(
     x: NDArray[Any],
     y: NDArray[Any],
     orders: Callable[[int], NDArray[np.int64]],
+    draws: Callable[[int], Draws],
     epochs: range,
 ) -> LocalResult:
     """Train the loaded model on one shard; nothing happens if it is too small for a step."""
@@ -118,5 +124,5 @@ def run_epochs(
     if not sizes or not epochs:
         return LocalResult()
     model.take(x, y)
-    losses = [model.epoch(orders(epoch), sizes) for epoch in epochs]
+    losses = [model.epoch(orders(epoch), sizes, draws(epoch)) for epoch in epochs]
     return LocalResult.of(losses[0], losses[-1])

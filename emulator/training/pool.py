@@ -7,8 +7,10 @@ the tensors of a small model are too small to be divided.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import multiprocessing
 import signal
+import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,23 @@ if TYPE_CHECKING:
 
 J = TypeVar("J")
 R = TypeVar("R")
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt(3)
+_LARGEST, _LARGEST_EVERYWHERE = 2**30, 32 * 2**20  # what newer glibcs accept, and what every one does
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep what is freed, for the rest of this process's life and of those it forks.
+
+    A step frees what it allocated, tens of megabytes, and glibc returns blocks that large to the system. The
+    next step gets them back page by page, zeroed: 12,000 page faults per step of the LSTM, a fifth of its
+    time.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
+    if mallopt is not None:
+        if not mallopt(_MMAP_THRESHOLD, _LARGEST):
+            mallopt(_MMAP_THRESHOLD, _LARGEST_EVERYWHERE)
+        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
 
 
 @contextmanager

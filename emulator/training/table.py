@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from device_agents.workloads import Task
     from emulator.training.client_data import ClientData
     from emulator.training.layout import Layout
-    from emulator.training.local import LocalResult
+    from emulator.training.local import Draws, LocalResult
 
 _GLOBAL, _SCORED, _FIRST_CLIENT = 0, 1, 2  # rows
 _CHUNK = 1000  # samples of a server split that are scored as one job
@@ -76,6 +76,8 @@ class TableTrainer(ABC):
     """
 
     implementation: str
+    note: str = ""
+    """Why it is not the implementation that was asked for, for the run's record."""
     keeps_rows: ClassVar[bool] = True
     """Whether the clients' rows are in this process, and not somewhere else."""
 
@@ -210,6 +212,14 @@ class TableTrainer(ABC):
     def order_of(self, job: TrainJob) -> Callable[[int], NDArray[np.int64]]:
         """The order of the client's samples in each epoch of this round."""
         return lambda epoch: self.clients.order(job.client, job.round_number, epoch)
+
+    def draws_of(self, job: TrainJob) -> Callable[[int], Draws]:
+        """The entropy of the random operations in each batch of each epoch of this round."""
+        return lambda epoch: self.clients.draws(job.client, job.round_number, epoch)
+
+    def scoring_draws_of(self, job: ScoreJob) -> Draws:
+        """Likewise of a scoring job: the same samples meet the same draws, whatever the weights."""
+        return self.clients.scoring_draws(job.part, job.client, job.start)
 
     def samples_of(self, job: ScoreJob) -> tuple[NDArray[Any], NDArray[Any]]:
         """What a scoring job is about."""

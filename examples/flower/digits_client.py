@@ -11,9 +11,10 @@ from device_agents.workloads import Task, batch_sizes, build
 from emulator import Scenario
 from emulator.runs import data_of, task_of
 from emulator.training import ClientData
+from joulefleet_flower.client import LocalClient
 
 
-class TorchClient:
+class TorchClient(LocalClient):
     """One client's data and model; see `joulefleet_flower.client.LocalClient`."""
 
     def __init__(self, task: Task, data: ClientData, client: int) -> None:

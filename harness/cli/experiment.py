@@ -125,7 +125,7 @@ def table(run: str, partial: bool, form: str, root: Path) -> Output:
 
 def _play(run: Run, plan: ExperimentPlan, cluster: Cluster | None) -> None:
     from emulator.experiments.effort import effort_of
-    from emulator.runs import play
+    from emulator.runs import play, stoppable
     from harness.cli.progress import progress
 
     echo(f"{_size_text(_size(plan, effort_of(plan)))} on two idle cores", err=True)
@@ -134,7 +134,8 @@ def _play(run: Run, plan: ExperimentPlan, cluster: Cluster | None) -> None:
     before, total = {}, 0
     for folder, count in rounds.items():
         before[folder], total = total, total + count
-    with progress(plan.name, total) as advance:
+    again = f"it is in {run.path}; the same command with --resume goes on"
+    with stoppable(again), progress(plan.name, total) as advance:
 
         def on_round(planned: PlanEntry, outcome: RoundOutcome) -> None:
             advance(before[planned.folder] + outcome.round, f"{planned.folder} round {outcome.round}")

@@ -234,7 +234,9 @@ def _describe(error: BaseException) -> tuple[str, str, str, int]:
     if isinstance(error, JoulefleetError):
         return name, error.message, error.hint, error.exit_code
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
-        where = "; ".join(getattr(error, "__notes__", ()))  # and how to go on, where there is a run
+        # click makes an error of its own of Ctrl-C. The notes say how to go on, where there is a run.
+        noted = (note for one in (error, error.__cause__) for note in getattr(one, "__notes__", ()))
+        where = "; ".join(dict.fromkeys(noted))
         return "Interrupted", f"interrupted{': ' * bool(where)}{where}", "", EXIT_INTERRUPTED
     if isinstance(error, click.ClickException):
         place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "joulefleet"

@@ -111,6 +111,11 @@ def train(
         words.append(f"--scenario {quote(scenario)}")
     elif offered.tasks:  # the one that was given, unless one of several is named
         data = task = task if task in offered.tasks else next(iter(offered.tasks))
+        if not (offered.tasks[task].has_labels and offered.tasks[task].metric.share):
+            raise ConfigError(
+                f"task {task!r} has no classes or no accuracy, which policies are learnt with",
+                hint="give a scenario of your own with --scenario, or a task of classes",
+            )
     chosen = {"data": data, "task": task, "runs": runs, "rounds": rounds, "samples": samples}
     shown = ("runs", "rounds") if own else tuple(chosen)
     words += [f"--{name} {chosen[name]}" for name in shown if chosen[name] is not None]

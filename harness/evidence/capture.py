@@ -13,7 +13,7 @@ from device_agents import HostTimes
 from device_agents.protocol import EpochMarker, Phase
 from harness.evidence.clock_fit import BurstSeen, ClockFit, PingObservation
 from harness.evidence.unaccounted import Unaccounted, unaccounted
-from joulefleet.config import ClosedModel
+from joulefleet.config import ClosedModel, sentence
 from joulefleet.errors import DataQualityError, JoulefleetError, describe
 from joulefleet.provenance import Provenance, Sha256, SourceRef
 from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
@@ -136,6 +136,8 @@ class CaptureRecord(StoredRecord):
         host_times: When the host said and heard what during the job; None in captures that do not say.
         suspended_ns: How long the device slept during the round; None if it cannot tell.
         epochs_cpu_s: Processor time of the training process in its epochs, all together; None if not known.
+        random_operations: How the model's dropout and other draws were made on the device, as it says; empty
+            if the model has none, None in captures that do not say.
         recording_sha256: Hash of ``recording.json``, which in turn hashes the samples.
         markers_sha256: Hash of ``markers.jsonl``.
         telemetry_sha256: Hash of ``telemetry.parquet``; None if there is none.
@@ -143,7 +145,9 @@ class CaptureRecord(StoredRecord):
             that was run there; None for one of ours.
     """
 
-    LATER = frozenset({"threads", "epochs_cpu_s", "host_times", "session", "task_sha256"})
+    LATER = frozenset(
+        {"threads", "epochs_cpu_s", "host_times", "session", "random_operations", "task_sha256"}
+    )
 
     capture_id: str
     device: DeviceFacts
@@ -171,6 +175,7 @@ class CaptureRecord(StoredRecord):
     host_times: HostTimes | None = None
     suspended_ns: int | None = None
     epochs_cpu_s: float | None = Field(default=None, ge=0)
+    random_operations: str | None = None
     recording_sha256: Sha256
     markers_sha256: Sha256
     telemetry_sha256: Sha256 | None = None
@@ -307,7 +312,7 @@ def _read_markers(path: Path) -> Iterator[EpochMarker]:
             yield EpochMarker.model_validate(row)
         except ValidationError as error:
             raise DataQualityError(
-                f"{path}:{number}: no marker ({error.errors()[0]['msg']})",
+                f"{path}:{number}: no marker ({sentence(error.errors()[0])})",
                 hint="the file was changed after it was written: take it from a backup, or measure again",
             ) from None
 

@@ -138,7 +138,7 @@ class CutCapture:
 def gather_phases(capture: Capture, windows: Sequence[Window]) -> tuple[MeasuredWindow, ...]:
     """Integrate phases of a capture. One that lies between two samples has the power that they show."""
     recording, by_s = capture.recording, capture.record.clock.window_uncertainty_s
-    reach_ns = math.ceil(1e9 / recording.record.info.rate_hz)
+    reach_ns = round(1e9 / recording.record.info.rate_hz)
     found = list(measure_windows(recording, windows, sync_uncertainty_s=by_s)) if windows else []
     between = [i for i, one in enumerate(found) if not one.energy.n_samples and one.energy.duration_s > 0]
     around = [Window(windows[i].start_ns - reach_ns, windows[i].end_ns + reach_ns) for i in between]

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pydantic import ValidationError
 
+from joulefleet.config import sentence
 from joulefleet.errors import DataQualityError
 from joulefleet.interval import NORMAL_95
 from power.calibrate.line import FittedLine, digits, fit_line
@@ -98,7 +99,7 @@ def derive_calibration(
         detail = error.errors()[0]
         where = ".".join(map(str, detail["loc"]))
         raise DataQualityError(
-            f"no such calibration can be: {where}: {detail['msg']}, got {detail['input']!r:.60}",
+            f"no such calibration can be: {where}: {sentence(detail)}, got {detail['input']!r:.60}",
             hint="check the values of the references, and that each load was the one connected",
         ) from None
     known = lines | ({} if voltage is None else {"voltage": voltage})

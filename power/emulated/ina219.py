@@ -1,7 +1,7 @@
 """An emulated INA219 with its microcontroller, on a pty.
 
-It speaks the framed protocol of `power.wire.ina219_frames`; with ``variant`` set to one of the names in
-`power.wire.ina219_csv_rows.CsvFormat` it prints that loose format instead, without being asked.
+It speaks the framed protocol of `power.wire.ina219.frames`; with ``variant`` set to one of the names in
+`power.wire.ina219.csv_rows.CsvFormat` it prints that loose format instead, without being asked.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from power.emulated.options import EmulatorOptions
 from power.emulated.pty_port import PtyPort
 from power.emulated.service import Emulator
 from power.emulated.signals import TruthLog
-from power.wire.ina219_csv_rows import CsvFormat, known_formats
-from power.wire.ina219_frames import (
+from power.wire.ina219.csv_rows import CsvFormat, known_formats
+from power.wire.ina219.frames import (
     ASK_COUNTERS,
     ASK_HEADER,
     COLUMNS,
@@ -43,7 +43,7 @@ from power.wire.ina219_frames import (
     header_line,
     pong_line,
 )
-from power.wire.ina219_registers import POWER_ON_CONFIG, Config
+from power.wire.ina219.registers import POWER_ON_CONFIG, Config
 
 DEFAULT_SERIAL = "EMULATED"
 COUNTERS_PERIOD_NS = 1_000_000_000

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from power.emulated.ina219_chip import Ina219Chip
 from power.emulated.signals import Signal, TruthLog
-from power.wire.ina219_csv_rows import CsvFormat
-from power.wire.ina219_frames import Flags
-from power.wire.ina219_registers import (
+from power.wire.ina219.csv_rows import CsvFormat
+from power.wire.ina219.frames import Flags
+from power.wire.ina219.registers import (
     BUS_LSB_V,
     BUS_SHIFT,
     SHUNT_LSB_V,
@@ -56,7 +56,7 @@ class ChipReading:
         shunt_raw: Shunt voltage register, signed.
         bus_raw: Bus voltage register.
         current_raw: Current register, signed.
-        flags: `power.wire.ina219_frames.Flags` of the moment.
+        flags: `power.wire.ina219.frames.Flags` of the moment.
     """
 
     t_ns: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from power.wire.ina219_registers import (
+from power.wire.ina219.registers import (
     BUS_LSB_V,
     BUS_SHIFT,
     POWER_ON_CONFIG,

@@ -71,7 +71,7 @@ class EnergyIndex:
         self._ns_per_tick = (self.last_ns - self.first_ns) / np.maximum(
             index["last_tick"] - index["first_tick"], 1
         )
-        self._rows_before = np.concatenate(([0], np.cumsum(index["rows"], dtype=np.int64)))
+        self._rows_before = np.concatenate(([0], np.cumsum(index["rows"])))
         self._whole = self._batch_integrals()
         self._first = self.channels.values(index["first_current_a"], index["first_voltage_v"])
         self._last = self.channels.values(index["last_current_a"], index["last_voltage_v"])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from joulefleet.errors import DataQualityError
+from joulefleet.printable import listed
 from joulefleet.records import storage_error
 from power.model import FindingLog, Severity
 
@@ -200,7 +201,7 @@ def required(
     missing = [name for name in ("time", "current", "voltage") if name not in found]
     if missing:
         raise DataQualityError(
-            f"{path}: no {' and no '.join(missing)} column for channel {channel!r} in {header[:8]!r:.200}",
+            f"{path}: no {' and no '.join(missing)} column for channel {channel!r}; it has {listed(header)}",
             hint=hint,
         )
     return found

@@ -25,9 +25,9 @@ from power.meters.ina219_link import ClockReading, Ina219Link
 from power.meters.serial_port import SerialPort, is_real_serial
 from power.meters.streaming import StreamingMeter
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
-from power.wire.ina219 import Ina219Decoder, SyncEdge
-from power.wire.ina219_frames import EMULATED_FIRMWARE, RUN, STOP, Header
-from power.wire.ina219_registers import (
+from power.wire.ina219.decoder import Ina219Decoder, SyncEdge
+from power.wire.ina219.frames import EMULATED_FIRMWARE, RUN, STOP, Header
+from power.wire.ina219.registers import (
     ABSOLUTE_MAX_V,
     BUS_LSB_V,
     MODE_SHUNT_AND_BUS_CONTINUOUS,

@@ -1,4 +1,4 @@
-"""Driver of INA219 sketches that print loose lines (`power.wire.ina219_csv_rows`).
+"""Driver of INA219 sketches that print loose lines (`power.wire.ina219.csv_rows`).
 
 For boards that cannot be flashed with our sketch. Such a recording says ``timing=host, loss=unknown``.
 """
@@ -21,9 +21,9 @@ from power.meters.serial_port import SerialPort, is_real_serial
 from power.meters.streaming import StreamingMeter
 from power.model import ONE_LOST_PERIODS, Accuracy, InstrumentInfo, Loss, SampleClock, Severity
 from power.wire.decoder import LineBuffer
-from power.wire.ina219_csv import MAX_LINE, SHUNT_TOLERANCE, TICK_HZ, CsvScale, Ina219CsvDecoder
-from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row, known_formats, recognise
-from power.wire.ina219_registers import POWER_ON_CONFIG, Config
+from power.wire.ina219.csv_decoder import MAX_LINE, SHUNT_TOLERANCE, TICK_HZ, CsvScale, Ina219CsvDecoder
+from power.wire.ina219.csv_rows import CsvFormat, CsvRowReader, Row, known_formats, recognise
+from power.wire.ina219.registers import POWER_ON_CONFIG, Config
 
 LIBRARY_SHUNT_OHM = 0.1
 """The resistance that the common libraries compute with (Adafruit's ``setCalibration_32V_2A``)."""

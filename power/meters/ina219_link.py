@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 from joulefleet.errors import MeterError, MeterProtocolError, MeterSilent
 from power.meters.serial_port import SerialPort
-from power.wire.ina219_csv_rows import recognise
-from power.wire.ina219_frames import (
+from power.wire.ina219.csv_rows import recognise
+from power.wire.ina219.frames import (
     ASK_HEADER,
     MAX_LINE,
     STOP,

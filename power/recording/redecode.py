@@ -40,15 +40,15 @@ DECODERS: Registry[DecoderFactory] = Registry(
 
 def ina219_decoder(_: InstrumentInfo) -> Decoder:
     """The decoder of the framed protocol; a run's bytes begin with a header that tells everything."""
-    from power.wire.ina219 import Ina219Decoder
+    from power.wire.ina219.decoder import Ina219Decoder
 
     return Ina219Decoder()
 
 
 def ina219_csv_decoder(info: InstrumentInfo) -> Decoder:
     """The decoder of loose lines."""
-    from power.wire.ina219_csv import SHUNT_TOLERANCE, CsvScale, Ina219CsvDecoder
-    from power.wire.ina219_csv_rows import CsvFormat
+    from power.wire.ina219.csv_decoder import SHUNT_TOLERANCE, CsvScale, Ina219CsvDecoder
+    from power.wire.ina219.csv_rows import CsvFormat
 
     shunt_ohm, assumed_v = info.facts.get("shunt_ohm"), info.facts.get("assumed_voltage_v")
     scale = CsvScale(

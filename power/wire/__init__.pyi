@@ -1,8 +1,8 @@
 from power.wire.decoder import Decoded, Decoder
 from power.wire.hvpm import HvpmDecoder
-from power.wire.ina219 import Ina219Decoder
-from power.wire.ina219_csv import CsvScale, Ina219CsvDecoder
-from power.wire.ina219_csv_rows import CsvFormat
+from power.wire.ina219.csv_decoder import CsvScale, Ina219CsvDecoder
+from power.wire.ina219.csv_rows import CsvFormat
+from power.wire.ina219.decoder import Ina219Decoder
 from power.wire.lvpm import LvpmDecoder
 
 __all__ = [

@@ -224,7 +224,7 @@ class SampleCount:
         judged_ns = JUDGED_NS if self.held.losses else TRACELESS_NS
         if not self.held.losses and watch.lowest < self._one_turn:
             # No read is early: a whole turn would show in every one of them. It is the link that is late.
-            self._link_is_late |= patience_ns >= TRACELESS_NS
+            self._link_is_late |= over or patience_ns >= TRACELESS_NS
             missing, certain = (0, True) if self._link_is_late else (missing, certain)
         certain = certain and (not missing or patience_ns >= judged_ns)
         if not certain and patience_ns < GIVEN_UP_NS and not over:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def workers(interference: Interference) -> list[int]:
 def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until(state: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not state():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("cores", [1, 2])
@@ -56,7 +64,8 @@ def test_no_load_takes_next_to_nothing() -> None:
 def test_memory_load_copies() -> None:
     load = BackgroundLoad(kind="memory", steps=(LoadStep(duration_s=1, cpu=1.0),), buffer_bytes=8 << 20)
     interference = started(load)
-    time.sleep(0.3)
+    (pid,) = workers(interference)
+    wait_until(lambda: cpu_s(pid) >= 0.2)
     report = interference.stop()
     assert report["copied_bytes"] > 8 << 20
     assert report["copied_bytes"] % (1 << 20) == 0
@@ -67,10 +76,14 @@ def test_a_recorded_sequence_is_followed() -> None:
     steps = (LoadStep(duration_s=0.4, cpu=0.8), LoadStep(duration_s=600, cpu=0.0))
     interference = started(BackgroundLoad(steps=steps))
     (pid,) = workers(interference)
-    time.sleep(0.8)
-    after_first = cpu_s(pid)
     time.sleep(0.5)
-    assert cpu_s(pid) - after_first <= 0.05  # asleep: at most the end of the last period
+
+    def asleep() -> bool:  # half a second with at most the end of the last period; a busy machine begins late
+        before = cpu_s(pid)
+        time.sleep(0.5)
+        return cpu_s(pid) - before <= 0.05
+
+    wait_until(asleep)
     assert interference.stop()["cpu_s"] <= 0.8 * 0.6
 
 

@@ -48,9 +48,11 @@ def assert_same_function(ours: nn.Module, theirs: nn.Module, shape: tuple[int, .
     """Outputs in both modes; training mode first, because it changes the running statistics of both."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
+        found = []
         for model in (ours, theirs):
-            model.train()
-        torch.testing.assert_close(ours(x), theirs(x), rtol=1e-5, atol=1e-6)
+            torch.manual_seed(2)  # the same units drop out
+            found.append(model.train()(x))
+        torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(ours.eval()(x), theirs.eval()(x), rtol=1e-5, atol=1e-6)
 
 
@@ -72,10 +74,11 @@ def test_shufflenetv2_is_torchvisions() -> None:
 
 def test_vgg16_is_torchvisions() -> None:
     with torch.device("meta"):
-        ours, theirs = VGG16(10), torchvision().models.vgg16(num_classes=10, dropout=0.0)
+        ours, theirs = VGG16(10), torchvision().models.vgg16(num_classes=10)
     share_random_weights(ours, theirs)
     assert list(ours.state_dict()) == list(theirs.state_dict())
     assert_same_function(ours, theirs, (2, 3, 40, 32))
+    assert [module.p for module in ours.modules() if isinstance(module, nn.Dropout)] == [0.5, 0.5]
 
 
 def test_vgg16_with_a_linear_head_keeps_torchvisions_convolutions() -> None:

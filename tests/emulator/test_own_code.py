@@ -327,8 +327,36 @@ def test_an_experiment_with_ones_own_task_and_selector(
     given = use_code(written(tmp_path, "tokens.py", TOKENS), written(tmp_path, "mine.py", OTHERS))
     made = plan_experiment("table1", Preset.SMOKE, given=given)
     assert {variant.scenario.task.name for variant in made.variants} == {"tokens"}
+    assert {variant.scenario.task.partition for variant in made.variants} == {"iid"}
     assert "nearest" in {one.selector for one in made.planned}
     assert all("task tokens instead of digits-mlp" in variant.reductions for variant in made.variants)
+
+
+def test_what_cannot_be_played_is_left_out_of_an_experiment_and_said(tmp_path: Path) -> None:
+    from emulator.experiments import Preset, plan_experiment
+
+    given = use_code(written(tmp_path, "rents.py", RENTS))
+    made = plan_experiment("table1", Preset.SMOKE, given=given)
+    (variant,) = made.variants  # the others deal out by class
+    assert variant.scenario.task.partition == "iid"
+    assert not {"fedmarl", "tifl", "favor"} & {one.selector for one in made.planned}
+    assert any("without fedmarl" in reduction for reduction in variant.reductions)
+
+
+def test_a_policy_is_not_learnt_where_there_is_no_accuracy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = written(tmp_path, "rents.py", RENTS)
+    asked = ["policy", "train", "fedmarl", "--code", str(code), "--out", str(tmp_path / "p.safetensors")]
+    assert joulefleet([*asked, "--dry-run"]) == 3
+    assert "has no classes or no accuracy" in capsys.readouterr().err
+    classes = written(
+        tmp_path,
+        "flats.py",
+        RENTS.replace("3 * x[:, 0] - 2 * x[:, 1]", "(x[:, 0] > 0)").replace("8, 1", "8, 2"),
+    )
+    asked[asked.index(str(code))] = str(classes)
+    assert joulefleet([*asked, "--samples", "1", "--dry-run"]) == 0
 
 
 def test_profiles_are_scaled_to_ones_own_task(tmp_path: Path) -> None:

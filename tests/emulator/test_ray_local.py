@@ -9,18 +9,25 @@ from pathlib import Path
 import pytest
 
 from device_agents.workloads.tasks import TASKS, Task
+from emulator.own_code import use_code
 from emulator.round.outcome import RoundOutcome
 from emulator.runs.batch import plan, play, start
-from emulator.runs.planning import BatchEntry
+from emulator.runs.planning import BatchEntry, BatchIndex
+from emulator.runs.result import Result
 from emulator.scale import actor_pool
 from emulator.scale.cluster import Cluster, connected
 from emulator.scale.ray_sweep import play_sweep
+from emulator.scale.ray_trainer import open_ray_trainer
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TaskSection, TrainerSection
 from harness.cli import run as joulefleet
 from joulefleet.errors import ConfigError, JoulefleetError
+from joulefleet.runstore import Run
 from tests.conftest import REPOSITORY
+from tests.emulator.own_files import RENTS, nothing_given, written
 from tests.emulator.plain_training import ids
 from tests.emulator.ray_here import assert_same, here, on_ray, prepare, two_rounds
+
+__all__ = ["nothing_given"]  # a fixture
 
 MLP = TASKS["digits-mlp"]
 
@@ -41,6 +48,16 @@ def test_the_bits_of_stacked_training(cluster: Cluster) -> None:
     assert_same(two_rounds(stacked), here(MLP, implementation="batched"))
     assert stacked.implementation == "batched"
     stacked.close()
+
+
+@pytest.mark.parametrize("net", ["Augmented", "Noisy"])
+def test_the_bits_of_a_model_that_draws(cluster: Cluster, net: str) -> None:
+    task = Task(net, f"tests.emulator.random_nets:{net}", "digits", (1, 8, 8), 10, smallest_batch=2)
+    drawing = on_ray(task, implementation="batched", workers=2)
+    assert drawing.implementation == "cpu"
+    assert "draws random numbers" in drawing.note
+    assert_same(two_rounds(drawing), here(task, implementation="cpu"))
+    drawing.close()
 
 
 def test_work_that_ends_every_actor_ends_the_run_and_says_so(
@@ -99,6 +116,45 @@ def test_a_sweep_is_what_playing_one_by_one_is(cluster: Cluster, tmp_path: Path)
                 assert (result.path / name).read_bytes() == (other_result.path / name).read_bytes(), name
             names = [sorted(path.name for path in r.path.iterdir()) for r in (result, other_result)]
             assert names[0] == names[1]
+
+
+def test_variants_are_tasks_and_one_that_cannot_be_played_stops_no_other(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    surrogate = SMALL.model_copy(update={"trainer": TrainerSection(kind="surrogate")})
+    names = ["nosuch", "digits-mlp", "digits-softmax"]
+    index = plan(surrogate, None, [0], {"task.name": names, "protocol.k": [2, 3]})
+    places = {}
+    for place, way in {"here": play, "ray": _by_sweep}.items():
+        with pytest.raises(ConfigError, match="2 of 6 emulations cannot be played"):  # noqa: SIM117
+            with start(tmp_path / place, index, "") as run:
+                way(run, index)
+        places[place] = run.path
+    for planned in index.planned[2:]:
+        for name in STORED:
+            files = [path / planned.folder / name for path in places.values()]
+            assert files[0].read_bytes() == files[1].read_bytes(), name
+
+
+def test_a_task_of_the_users_own_goes_to_the_nodes_with_its_file(cluster: Cluster, tmp_path: Path) -> None:
+    """By actors that share a round's clients, and by tasks of one emulation each: the same bytes as here."""
+    use_code(written(tmp_path, "own_rents.py", RENTS))
+    section = TaskSection(name="own_rents")
+    index = plan(SMALL.model_copy(update={"task": section}), ["fedavg"], [0])
+    folders = []
+    for place, way in {"here": play, "actors": _by_actors, "sweep": _by_sweep}.items():
+        with start(tmp_path / place, index, "") as run:
+            folders.append(way(run, index)[0].path)
+    first = (folders[0] / "rounds.parquet").read_bytes()
+    assert all((folder / "rounds.parquet").read_bytes() == first for folder in folders)
+
+
+def _by_actors(run: Run, index: BatchIndex) -> list[Result]:
+    return play(run, index, open_trainer=open_ray_trainer)
+
+
+def _by_sweep(run: Run, index: BatchIndex) -> list[Result]:
+    return play_sweep([(run, index)])[0]
 
 
 def _interrupt(planned: BatchEntry, outcome: RoundOutcome) -> None:

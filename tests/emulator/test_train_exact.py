@@ -212,7 +212,7 @@ def test_lenet5_by_hand_is_autograds_lenet5_in_double_precision() -> None:
     ours.anchor(start, 0.0)
     ours.take(x, y)
     order = rng.permutation(21)
-    found = ours.epoch(order, [8, 8, 5])
+    found = ours.epoch(order, [8, 8, 5], lambda batch: batch)
     losses = []
     for batch in (order[:8], order[8:16], order[16:]):
         optimiser.zero_grad()

@@ -1,6 +1,7 @@
 """``joulefleet emulate`` as it is typed."""
 
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -116,3 +117,56 @@ def test_without_a_cluster_nothing_is_begun(
     assert run([*asked, "--ray-address", "nonsense"]) == 1
     assert "no Ray cluster at nonsense" in capsys.readouterr().err
     assert not (tmp_path / "e").exists()
+
+
+def everything(*folders: Path) -> set[str]:
+    return {str(path) for folder in folders for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["cache", "JOULEFLEET_DATA"])
+def test_a_dry_run_touches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], named: bool
+) -> None:
+    """No folder, no download, where data that would be fetched are not at hand."""
+    here, home, cache = (tmp_path / name for name in ("here", "home", "cache"))
+    here.mkdir()
+    home.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    if named:
+        monkeypatch.setenv("JOULEFLEET_DATA", str(tmp_path / "data"))
+    else:
+        monkeypatch.delenv("JOULEFLEET_DATA", raising=False)
+
+    def no_network(*_: object, **__: object) -> None:
+        raise AssertionError("a dry run asked for the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    before = everything(tmp_path)
+    assert run(["emulate", "mnist-lenet5-dir-client", "--selector", "fedavg,fedrank", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "MNIST is not in" in out
+    assert "not known before the data are at hand" in out
+    assert everything(tmp_path) == before
+
+
+def test_ctrl_c_says_where_the_run_is_and_how_to_go_on(
+    scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from emulator.runs import emulation
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(emulation, "save_checkpoint", stop)
+    assert run(["emulate", scenario, "--root", str(tmp_path / "e")]) == 130
+    (path,) = (tmp_path / "e").iterdir()
+    told = capsys.readouterr().err
+    assert f"into {path}; should it stop" in told
+    assert told.rstrip().endswith(
+        f"joulefleet: interrupted: it is in {path}; `joulefleet emulate --resume {path}` goes on"
+    )
+    monkeypatch.undo()
+    assert run(["emulate", "--resume", str(path)]) == 0

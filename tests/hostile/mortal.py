@@ -74,7 +74,7 @@ class Mortal:
         *,
         before: int = 0,
         after_s: float = 0.0,
-        timeout_s: float = 120,
+        timeout_s: float = 900,
     ) -> Ended:
         """Run ``joulefleet`` with these arguments in a folder; 0 means that it may live."""
         request = {

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from power.wire.decoder import Decoded
 from power.wire.hvpm import HvpmDecoder
-from power.wire.ina219_frames import crc16
+from power.wire.ina219.frames import crc16
 from power.wire.lvpm import LvpmDecoder
 from tests.campaign import Batches
 from tests.power import hvpm_streams, ina219_runs, lvpm_reference

@@ -1,10 +1,10 @@
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import pytest
 from pydantic import Field, model_validator
 
-from joulefleet.config import ClosedModel, load_toml, parse_toml
+from joulefleet.config import ClosedModel, load_toml, parse_toml, validate
 from joulefleet.errors import ConfigError
 
 
@@ -98,3 +98,41 @@ def test_a_rule_is_told_in_its_own_words() -> None:
 def test_a_value_where_a_table_belongs_is_told_without_names_of_classes() -> None:
     message = fails("[devices]\nhost = 'a'\n").message
     assert message == "bench.toml: devices.host: should be a table with keys of its own, got 'a'"
+
+
+class Choice(ClosedModel):
+    """What may be of several types."""
+
+    count: int | Literal["all"] | None = None
+    names: Literal["all"] | tuple[str, ...] = "all"
+    sizes: dict[str, int] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _rule(self) -> Self:
+        if self.count == 0:
+            raise ValueError("count: is nothing")
+        return self
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "f: should be a table with keys of its own, got []"),
+        ({"count": 0}, "f: count: is nothing"),
+        (
+            {"count": "some"},
+            "f: count: Input should be a valid integer, unable to parse string as an integer or: Input",
+        ),
+        ({"names": 3}, "f: names: Input should be 'all' or: Input should be a valid tuple, got 3"),
+        ({"names": [1]}, "f: names: Input should be 'all', got [1]; names"),
+        (
+            {"sizes": {"a": "x"}},
+            "f: sizes.a: Input should be a valid integer, unable to parse string as an integer, got 'x'",
+        ),
+    ],
+)
+def test_messages_have_the_user_s_words_only(data: object, said: str) -> None:
+    """No "(top level)", no "Value error,", no names of types."""
+    with pytest.raises(ConfigError) as raised:
+        validate(data, Choice, name="f")
+    assert raised.value.message.startswith(said)

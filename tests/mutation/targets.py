@@ -78,6 +78,9 @@ DEVELOPMENT: tuple[tuple[int, int, str], ...] = (
     (4, 100, "harness/clock"),
     (5, 153, "harness/clock"),
     (6, 200, "harness/profiles"),
+    (20, 90, "power"),
+    (20, 70, "harness/profiles"),
+    (20, 70, "harness/clock"),
     (2, 250, "emulator/"),
     (2, 150, "joulefleet/"),
 )

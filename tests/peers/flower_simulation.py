@@ -5,20 +5,19 @@ each fault as one line of JSON.
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from digits_client import OpenTorchClient, TorchClient
 from flwr.app import Array, ArrayRecord
-from joulefleet_flower.clients import number
-from joulefleet_flower.rows import Rows
-from joulefleet_flower.strategy import SelectingFedAvg
 from run import play, simulate
 
-from device_agents.workloads.tasks import Task
+from device_agents.workloads import Task, build
 from emulator.round.rules import Aggregation
 from emulator.runs.batch import plan, start
 from emulator.scenario.load import load_scenario, scenario_text
@@ -26,9 +25,15 @@ from emulator.scenario.model import Scenario
 from emulator.training.client_data import ClientData
 from joulefleet.errors import JoulefleetError
 from joulefleet.runstore import Run
+from joulefleet_flower.clients import number
+from joulefleet_flower.rows import Rows
+from joulefleet_flower.strategy import SelectingFedAvg
 
 FAULTS = {101: "fails", 102: "fails later", 103: "diverges", 104: "nameless"}
 """What clients of odd numbers do in the runs of these seeds."""
+FOUR_MEMBERS = 105
+"""Seed of runs with the client of the README, which has the four members that every client needs."""
+README = Path(__file__).parents[2] / "examples" / "flower" / "README.md"
 
 
 class Broken(TorchClient):
@@ -48,8 +53,18 @@ class Broken(TorchClient):
         return losses * np.nan if round_number == 3 and self._fault == "diverges" else losses
 
 
+def client_of_the_page(task: Task, data: ClientData, client: int) -> Any:
+    (block,) = re.findall(r"```python\n(import numpy.*?)\n\napp = ", README.read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(block, names)  # the page's own words
+    x, y = data.training(client)
+    return names["MyClient"](client, build(task), torch.from_numpy(x), torch.from_numpy(y))
+
+
 class OpenBroken(OpenTorchClient):
-    make = Broken
+    @staticmethod
+    def make(task: Task, data: ClientData, client: int) -> Any:
+        return (client_of_the_page if data.seed == FOUR_MEMBERS else Broken)(task, data, client)
 
 
 def refusals(scenario: Scenario, run: Run) -> dict[str, str]:
@@ -93,6 +108,13 @@ def main(scenario_file: str, out: str, *selectors: str) -> None:
                     found[FAULTS[planned.seed]] = "played"
                 except JoulefleetError as error:
                     found[FAULTS[planned.seed]] = f"{type(error).__name__}: {error.message}"
+
+            for planned in plan(scenario, ["fedrank", "afl"], [FOUR_MEMBERS]).planned:
+                try:
+                    play(broken, faulty, planned, grid)
+                    found[f"four members, {planned.selector}"] = "played"
+                except JoulefleetError as error:
+                    found[f"four members, {planned.selector}"] = f"{type(error).__name__}: {error.message}"
 
         simulate(serve, OpenBroken(scenario), scenario.fleet.devices, cpus=1)
         refused = refusals(scenario, run)

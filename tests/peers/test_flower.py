@@ -77,7 +77,11 @@ def simulated(flower_python: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     scenario.write_text(SCENARIO, encoding="utf-8")
     script = Path(__file__).with_name("flower_simulation.py")
     # Ray's workers are nice by 15 and would starve beside other tests.
-    settings = {"PYTHONPATH": str(EXAMPLE), "FLWR_TELEMETRY_ENABLED": "0", "RAY_worker_niceness": "0"}
+    settings = {
+        "PYTHONPATH": f"{EXAMPLE}:{REPOSITORY}",
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "RAY_worker_niceness": "0",
+    }
     done = subprocess.run(
         [flower_python, script, scenario, folder / "emulations", *CHOSEN],
         capture_output=True,
@@ -141,6 +145,16 @@ def test_a_client_that_fails_is_charged_and_left_out(simulated: Simulated, kind:
     assert set(last[reached]["fate"]) == {"diverged"}
     assert (last[reached]["train_j" if kind == "fails later" else "probe_j"] > 0).all()
     assert not (last[~odd]["fate"] == "diverged").any()
+
+
+def test_a_client_needs_four_members(simulated: Simulated) -> None:
+    """That of the README: with a selector that asks for no more it plays, another one is refused at once."""
+    assert simulated.faults["four members, fedrank"] == "played"
+    result = load_result(simulated.broken / "fedrank_s105")
+    assert result.rounds["n_finished"].tolist() == [2, 2, 2]
+    assert not (result.clients["fate"] == "diverged").any()
+    said = simulated.faults["four members, afl"]
+    assert said == "ConfigError: 'afl' asks clients for `losses`, and theirs is not written"
 
 
 def test_clients_that_disagree_about_their_numbers_are_refused(simulated: Simulated) -> None:

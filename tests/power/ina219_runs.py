@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from power.wire.decoder import Decoded
-from power.wire.ina219 import Ina219Decoder
-from power.wire.ina219_frames import COLUMNS, PROTOCOL, VERSION, Flags, Header, data_line, header_line
+from power.wire.ina219.decoder import Ina219Decoder
+from power.wire.ina219.frames import COLUMNS, PROTOCOL, VERSION, Flags, Header, data_line, header_line
 
 PERIOD_US = 1064
 SHUNT_OHM = 0.1

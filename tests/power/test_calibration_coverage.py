@@ -91,7 +91,7 @@ def test_intervals_cover_with_and_without_calibration(
     campaign_count: Callable[[int, int], int],
     record_property: Callable[[str, object], None],
 ) -> None:
-    count = campaign_count(60, 4000)
+    count = campaign_count(30, 4000)
     covered: defaultdict[str, list[bool]] = defaultdict(list)
     widths: defaultdict[str, list[float]] = defaultdict(list)
     for i in range(count):

@@ -111,7 +111,7 @@ def test_interval_covers_the_truth(
     record_property: Callable[[str, object], None],
 ) -> None:
     """``normal``: limits mean what they are defined to mean. ``uniform``: errors fill the limits evenly."""
-    count = campaign_count(80 if errors == "normal" else 30, 1000)
+    count = campaign_count(40 if errors == "normal" else 16, 1000)
     covered: defaultdict[str, list[bool]] = defaultdict(list)
     ratios: defaultdict[str, list[float]] = defaultdict(list)
     for i in range(count):

@@ -17,7 +17,7 @@ from power.meters.ina219_csv import Ina219CsvOptions
 from power.meters.monsoon_hvpm import HvpmOptions
 from power.meters.monsoon_lvpm import LvpmOptions
 from power.meters.replay import ReplayOptions
-from power.wire.ina219_csv_rows import CsvFormat
+from power.wire.ina219.csv_rows import CsvFormat
 from tests.conftest import REPOSITORY
 from tests.power.synthetic import block, write_recording
 

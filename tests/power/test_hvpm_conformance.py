@@ -13,7 +13,7 @@ import pytest
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import EmulatorProcess
 from power.meter import MeterConfig, open_meter
-from tests.conftest import REPOSITORY
+from tests.conftest import FULL_COUNTS, REPOSITORY
 
 PEER = REPOSITORY / "tests" / "peers" / "pymonsoon_hvpm.py"
 
@@ -54,16 +54,13 @@ def run_ours(address: str, channel: str) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([b.current_a for b in blocks]), np.concatenate([b.voltage_v for b in blocks])
 
 
-@pytest.mark.parametrize(
-    ("model", "channel", "current_a"),
-    [
-        ("hv", "main", 0.25),
-        ("hv", "main", 0.02),
-        ("hv", "aux", 0.1),
-        ("lv", "main", 0.25),
-        ("lv", "usb", 0.02),
-    ],
-)
+# One of each model, range and kind of channel; the campaign has the others too.
+UNITS = [("hv", "main", 0.25), ("hv", "aux", 0.1), ("lv", "usb", 0.02)]
+MORE_UNITS = [("hv", "main", 0.02), ("lv", "main", 0.25)] if FULL_COUNTS else []
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("model", "channel", "current_a"), [*UNITS, *MORE_UNITS])
 def test_the_vendors_package_reads_what_we_read(
     peer_python: str, model: str, channel: str, current_a: float
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from power.emulated.ina219_board import config_for_rate
 from power.emulated.ina219_chip import Ina219Chip
-from power.wire.ina219_registers import BusBits, Register
+from power.wire.ina219.registers import BusBits, Register
 from tests.conftest import REPOSITORY
 
 US = 1000

@@ -16,8 +16,8 @@ from power.energy import Window, integrate
 from power.meter import MeterConfig
 from power.meters.ina219_csv import Ina219Csv, _rate_hz, open_meter
 from power.model import Loss, SampleBlock, SampleClock
-from power.wire.ina219_csv import CsvScale, Ina219CsvDecoder
-from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row, known_formats, recognise
+from power.wire.ina219.csv_decoder import CsvScale, Ina219CsvDecoder
+from power.wire.ina219.csv_rows import CsvFormat, CsvRowReader, Row, known_formats, recognise
 from tests.power.synthetic import info as synthetic_info
 
 ADAFRUIT = """Bus Voltage:   5.00 V

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from power.wire import ina219_frames
-from power.wire.ina219_frames import Counters, Flags, Header, PongLine, crc16, parse_line
-from power.wire.ina219_registers import Config, adc_setting
+from power.wire.ina219 import frames as ina219_frames
+from power.wire.ina219.frames import Counters, Flags, Header, PongLine, crc16, parse_line
+from power.wire.ina219.registers import Config, adc_setting
 from tests.conftest import REPOSITORY, missing
 from tests.power.ina219_runs import codes, columns, decode, header
 

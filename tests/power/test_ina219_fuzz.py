@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from power.wire.ina219_csv import CsvScale, Ina219CsvDecoder
-from power.wire.ina219_csv_rows import CsvFormat
-from power.wire.ina219_frames import crc16
+from power.wire.ina219.csv_decoder import CsvScale, Ina219CsvDecoder
+from power.wire.ina219.csv_rows import CsvFormat
+from power.wire.ina219.frames import crc16
 from tests.power.ina219_runs import codes, columns, decode, run
 
 LINES = 120

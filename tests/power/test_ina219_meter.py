@@ -32,8 +32,8 @@ from power.meters.ina219 import Ina219, ina219_accuracy
 from power.meters.ina219 import open_meter as open_ina219
 from power.meters.serial_port import SerialPort
 from power.model import SampleBlock
-from power.wire.ina219_frames import ASK_HEADER, RUN, Flags, data_line, header_line, parse_line, seal
-from power.wire.ina219_registers import Config
+from power.wire.ina219.frames import ASK_HEADER, RUN, Flags, data_line, header_line, parse_line, seal
+from power.wire.ina219.registers import Config
 from tests.power.ina219_runs import header
 
 STEP_A = 10e-6 / 0.1

@@ -16,8 +16,8 @@ from joulefleet.errors import MeterError
 from power.emulated.ina219_chip import Ina219Chip
 from power.meter import MeterConfig, open_meter
 from power.recording.recorder import record
-from power.wire.ina219_frames import Conversion, Counters, Flags, Header, PongLine, parse_line
-from power.wire.ina219_registers import Register
+from power.wire.ina219.frames import Conversion, Counters, Flags, Header, PongLine, parse_line
+from power.wire.ina219.registers import Register
 from tests.power.ina219_runs import codes, columns, decode, header
 from tests.power.simulated_uno import BOARD, Transcript, Uno, Workshop, require_tools, run
 

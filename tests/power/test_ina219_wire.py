@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from power.model import Severity
-from power.wire.ina219 import Ina219Decoder
-from power.wire.ina219_frames import (
+from power.wire.ina219.decoder import Ina219Decoder
+from power.wire.ina219.frames import (
     Counters,
     Flags,
     PongLine,
@@ -20,7 +20,7 @@ from power.wire.ina219_frames import (
     pong_line,
     seal,
 )
-from power.wire.ina219_registers import Config, adc_setting, calibration_word
+from power.wire.ina219.registers import Config, adc_setting, calibration_word
 from tests.power.ina219_runs import PERIOD_US, SHUNT_OHM, codes, columns, conversion, decode, header, run
 
 LATE_US = 532 + 266

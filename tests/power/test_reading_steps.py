@@ -164,7 +164,7 @@ def test_the_interval_covers_what_rounding_hides(
     record_property: Callable[[str, object], None],
 ) -> None:
     instrument = INSTRUMENTS[name]
-    count = campaign_count(20, 250)
+    count = campaign_count(10, 250)
     hits: dict[str, list[bool]] = {"gross": [], "net": []}
     widths: dict[str, list[float]] = {"gross": [], "net": []}
     for i in range(count):

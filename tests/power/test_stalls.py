@@ -126,13 +126,13 @@ def test_reads_that_are_late_lose_nothing(late_s: float) -> None:
     assert findings == ()
 
 
-@pytest.mark.parametrize("late_s", [0.026, 0.029])
-def test_a_link_that_stays_late_by_less_than_a_turn_has_lost_nothing(late_s: float) -> None:
+@pytest.mark.parametrize(("late_s", "ends_s"), [(0.026, 9.0), (0.029, 9.0), (0.029, 2.0)])
+def test_a_link_that_stays_late_by_less_than_a_turn_has_lost_nothing(late_s: float, ends_s: float) -> None:
     """An overloaded machine: from some moment on no read is on time. A whole turn would be later still."""
     rng = np.random.default_rng(3)
     unit = LvpmDecoder(voltage_step_v=STEP_V, rate_hz=RATE_HZ)
     blocks: list[Decoded] = []
-    portions = list(Link(9.0).portions())
+    portions = list(Link(ends_s).portions())
     began_ns, waiting, read_ns = portions[0][0], b"", 0
     for arrival_ns, data in portions:
         waiting += data

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from joulefleet.errors import DataQualityError
+from joulefleet.printable import listed
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
@@ -81,7 +82,7 @@ class _Rows:
             return self._battery
         raise DataQualityError(
             f"{self._table.path.name}: is neither AWARE's screen nor its battery table",
-            hint=f"it has {', '.join(self._table.header[:20])}; map columns with --map FIELD=COLUMN",
+            hint=f"it has {listed(self._table.header)}; map columns with --map FIELD=COLUMN",
         )
 
     def _t_ns(self, row: list[str]) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from joulefleet.budgets import COLUMNS
 from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.printable import listed
 from traces.model import InteractionTrace
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable, renamed
@@ -62,7 +63,7 @@ def _columns(table: CsvTable | ParquetTable, options: ReaderOptions, report: Imp
     absent = [name for name in options.column_map.values() if name not in table.header]
     if absent:
         raise DataQualityError(
-            f"{table.path.name}: has no column {', '.join(absent)}; it has {', '.join(table.header[:20])}",
+            f"{table.path.name}: has no column {', '.join(absent)}; it has {listed(table.header)}",
             hint="check the names given with --map",
         )
     at = table.positions(columns)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from joulefleet.errors import DataQualityError
+from joulefleet.printable import listed
 from traces.model import InteractionTrace, NetworkKind
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.csv_table import CsvTable
@@ -83,7 +84,7 @@ def _layout(path: Path, options: ReaderOptions, report: ImportReport, spool: Use
             chosen.read(table)
             return chosen
     raise DataQualityError(
-        f"{path.name}: no known throughput set has the columns {', '.join(table.header[:20])}",
+        f"{path.name}: no known throughput set has the columns {listed(table.header)}",
         hint="the format csv reads any table: --map time=..., down_bps=..., up_bps=...",
     )
 

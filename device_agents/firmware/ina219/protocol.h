@@ -1,7 +1,7 @@
 /* Serial protocol of the joulefleet INA219 meter, version 1: checksums, lines, commands, register words.
  *
  * Plain C99 without any hardware or standard I/O, so that the same code runs on an 8-bit microcontroller
- * and in the host's tests. The protocol is described in power/wire/ina219_frames.py.
+ * and in the host's tests. The protocol is described in power/wire/ina219/frames.py.
  */
 #ifndef JOULEFLEET_INA219_PROTOCOL_H
 #define JOULEFLEET_INA219_PROTOCOL_H

@@ -48,10 +48,11 @@ def build(task: Task) -> nn.Module:
 
 def initial_state(task: Task, seed: int) -> dict[str, NDArray[Any]]:
     """Weights and buffers of a fresh model as arrays: what a server hands out in the first round."""
-    import torch
+    from device_agents.workloads.random_operations import Generators
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    generators = Generators()
+    with generators.kept():
+        generators.seed(seed)  # numpy's too: a model may draw its weights from anywhere
         return state_arrays(build(task))
 
 

@@ -15,20 +15,21 @@ _CHANNELS = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 
 class VGG16(nn.Module):
     """Thirteen convolutions in five pooled stages, then a head.
 
-    Dropout is absent: a training step has to be a function of its inputs to be compared between backends.
-
     Args:
         classes: Number of classes.
         head: ``torchvision`` (7x7 pooling and three linear layers) or ``linear``.
+        dropout: Share of each hidden linear layer's outputs that a step leaves out (section 3.1: 0.5 after
+            the first two). The linear head has no such layer, and no dropout.
     """
 
-    def __init__(self, classes: int = 10, head: str = "torchvision") -> None:
+    def __init__(self, classes: int = 10, head: str = "torchvision", dropout: float = 0.5) -> None:
         super().__init__()
         if head not in ("torchvision", "linear"):
             raise ValueError(f"head {head!r} is neither 'torchvision' nor 'linear'")
         self.features = _features()
         self.avgpool = nn.AdaptiveAvgPool2d(7 if head == "torchvision" else 1)
-        self.classifier = _torchvision_head(classes) if head == "torchvision" else nn.Linear(512, classes)
+        deep = head == "torchvision"
+        self.classifier = _torchvision_head(classes, dropout) if deep else nn.Linear(512, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -54,15 +55,14 @@ def _features() -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-def _torchvision_head(classes: int) -> nn.Sequential:
-    # Identities stand where torchvision drops out, so that the layers keep its names.
+def _torchvision_head(classes: int, dropout: float) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(512 * 7 * 7, 4096),
         nn.ReLU(inplace=True),
-        nn.Identity(),
+        nn.Dropout(dropout),
         nn.Linear(4096, 4096),
         nn.ReLU(inplace=True),
-        nn.Identity(),
+        nn.Dropout(dropout),
         nn.Linear(4096, classes),
     )
 

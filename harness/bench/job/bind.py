@@ -108,6 +108,7 @@ def bind(evidence: JobEvidence) -> CaptureRecord:
         host_times=evidence.result.times,
         suspended_ns=end.suspended_ns if end is not None else None,
         epochs_cpu_s=end.cpu.epochs_s if end is not None else None,
+        random_operations=end.random_operations if end is not None else None,
         findings=(*alignment.findings, *seen, *device_findings(record, order)),
     )
 

@@ -146,6 +146,22 @@ def test_levels_of_loads(tmp_path: Path) -> None:
     assert net.mean == pytest.approx((5 - IDLE_W) * 1.5, rel=5e-3)
 
 
+def test_unlike_captures_beside_one_load(tmp_path: Path) -> None:
+    """5 W beside a load of 2 W for 1 s, 6 W beside one of 2.5 W for 1.2 s: 3 J and 4.2 J of their own."""
+    captures = [write(tmp_path / "n", one_round([0.5, 0.5]))]
+    for i, (seconds, watts, load_w) in enumerate(((1.0, 5.0, 2.0), (1.2, 6.0, 2.5))):
+        round_ = one_round([0.5, seconds], train_w=watts, load_w=load_w)
+        captures.append(write(tmp_path / f"l{i}", round_, background=load(0.5)))
+    _, level = build_profile(captures).load_levels
+    marginal, alone = level.epoch.marginal_j, level.load_only_power_w
+    assert marginal is not None
+    assert (marginal.n, marginal.mean) == (2, pytest.approx(3.6, rel=5e-3))
+    assert marginal.sd == pytest.approx(1.2 / math.sqrt(2), rel=2e-2)
+    assert alone is not None
+    assert (alone.n, alone.mean) == (2, pytest.approx(2.25, rel=5e-3))
+    assert (level.epoch.duration_s.n, level.epoch.gross_j.n) == (2, 2)
+
+
 def test_a_load_without_a_usable_epoch_is_left_out_with_the_reason(tmp_path: Path) -> None:
     beside = {"background": load(0.5), "local_epochs": 2}
     captures = [
@@ -168,6 +184,9 @@ def test_nothing_was_run_or_all_was_out_of_the_recording(tmp_path: Path) -> None
     none = write(tmp_path / "none", [*one_round([0.5])[:2], *one_round([0.5])[-2:]], local_epochs=2)
     with pytest.raises(DataQualityError, match="no usable later epoch in none: none was run"):
         build_profile([none])
+    unstated = write(tmp_path / "unstated", [*one_round([0.5])[:2], *one_round([0.5])[-2:]], local_epochs=0)
+    with pytest.raises(DataQualityError, match="no usable probe epoch in unstated: none was run"):
+        build_profile([unstated])
     late = lasting(write(tmp_path / "late", one_round([1.0])), Phase.EPOCH, 60.0)
     other = lasting(write(tmp_path / "other", one_round([1.0])), Phase.EPOCH, 61.0)
     with pytest.raises(
@@ -210,6 +229,17 @@ def test_sizes_of_transfers(tmp_path: Path) -> None:
     mixed = build_profile([*captures, write(tmp_path / "other", other)])
     assert mixed.download is not None
     assert mixed.download.bytes is None
+
+
+def test_idle_of_the_second_capture_alone(tmp_path: Path) -> None:
+    captures = [
+        write(tmp_path / "a", one_round([0.5, 0.5]), idle=()),
+        write(tmp_path / "b", one_round([0.5, 0.5])),
+    ]
+    found = build_profile(captures)
+    assert found.idle_power_w is not None
+    assert found.idle_power_w.mean == pytest.approx(IDLE_W, rel=1e-3)
+    assert {source.id for source in found.provenance.sources} == {"a", "b"}
 
 
 def test_every_transfer_of_a_capture_counts(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from harness.evidence.capture import Capture, CaptureSession
 from harness.profiles.sessions import MeasuringSessions, few_sessions, find_sessions
 from power.profile import StatedSpread
+from power.timebase import Timebase
 from tests.harness.by_hand.test_scaled import cost, profile
 from tests.harness.profile_captures import Stretch, write
 
@@ -55,6 +57,17 @@ def test_captures_at_the_same_time_end_with_the_later(tmp_path: Path) -> None:
     assert (found.numbers, found.gaps) == ((1, 1, 2), (6 * HOUR,))
     before = bench.capture(timedelta(seconds=30) + 6 * HOUR - US)
     assert find_sessions([long, short, before]).numbers == (1, 1, 1)
+
+
+def test_a_recording_ends_with_its_last_knot(tmp_path: Path) -> None:
+    """Begun 3 s into the host's clock, knots at 4, 13 and 33 s: it lasted 30 s."""
+    bench = Bench(tmp_path)
+    first = bench.capture(timedelta(0))
+    base = Timebase(ticks=(0, 9000, 29_000), host_ns=(4 * 10**9, 13 * 10**9, 33 * 10**9))
+    record = first.recording.record.model_copy(update={"timebase": base, "started_ns": 3 * 10**9})
+    long = replace(first, recording=replace(first.recording, record=record))
+    exact = find_sessions([long, bench.capture(timedelta(seconds=30) + 6 * HOUR)])
+    assert (exact.numbers, exact.gaps) == ((1, 2), (6 * HOUR,))
 
 
 def test_what_a_run_asks_for_is_enough_and_not_more_than_six_hours(tmp_path: Path) -> None:

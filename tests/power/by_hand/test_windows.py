@@ -225,6 +225,7 @@ def test_exact_times() -> None:
     assert exact_ns(np.array([0, 8, 14, 33]), np.array([0, 1, 2, 4])).tolist() == [0, 8, 14, 33]
     assert exact_ns(np.array([0, 5, 9]), np.array([3, 3, 3])).tolist() == [0, 5, 9]
     assert exact_ns(np.array([4, 9]), np.array([3, 3])).tolist() == [0, 5]
+    assert exact_ns(np.array([0, 1, 4]), np.array([3, 3, 5])).tolist() == [0, 0, 4]
     assert exact_ns(np.array([0, 1, 3]), np.array([3, 4, 5])).tolist() == [0, 1.5, 3]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from joulefleet.budgets import COLUMNS
 from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.printable import listed
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.readers.files.sources import is_text, lines, text_chunks
 
@@ -54,7 +55,7 @@ class CsvTable:
         missing = [columns[field] for field in required if columns[field] not in self.header]
         if missing:
             raise DataQualityError(
-                f"{self.path.name}: has no column {', '.join(missing)}; it has {', '.join(self.header[:20])}",
+                f"{self.path.name}: has no column {', '.join(missing)}; it has {listed(self.header)}",
                 hint="check the format name, or map the columns with --map FIELD=COLUMN",
             )
         twice = [name for name in columns.values() if self.header.count(name) > 1]

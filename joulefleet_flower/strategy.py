@@ -76,7 +76,7 @@ class SelectingFedAvg(FedAvg):
         self._play: _Play | None = None
 
     def _check(self) -> None:
-        if self._scenario.protocol.aggregation is not Aggregation.BY_SIZE:
+        if self._scenario.protocol.aggregation != Aggregation.BY_SIZE:
             raise ConfigError(
                 "Flower's FedAvg weights updates by size",
                 hint="leave protocol.aggregation out of the scenario",
@@ -183,6 +183,11 @@ class SelectingFedAvg(FedAvg):
                 f"{self._selector.name!r} is an oracle that reads label counts, and the clients give none",
                 hint="set `label_counts` of the clients, or choose another selector",
             )
+        for name in sorted(found.lacking & self._asked_of_clients()):
+            raise ConfigError(
+                f"{self._selector.name!r} asks clients for `{name}`, and theirs is not written",
+                hint=f"give your LocalClient a method `{name}`, or choose another selector",
+            )
         trainer = GridTrainer(
             found.clients,
             initial,
@@ -195,6 +200,12 @@ class SelectingFedAvg(FedAvg):
         learners = Learners(trainer, found.sizes, self._classes, found.label_shares, facts)
         made = assemble(self._scenario, self._seed, selector=self._selector, learners=learners)
         return trainer, made.engine, made.facts
+
+    def _asked_of_clients(self) -> set[str]:
+        """Members of `LocalClient` that this selector needs and others do not."""
+        needs, probe = self._selector.needs, self._selector.probe
+        losses = probe in (Probe.LOSS, Probe.BATCH) or "global_loss" in needs
+        return ({"losses"} if losses else set()) | ({"accuracy"} if "local_accuracy" in needs else set())
 
     def _opened_log(self, engine: Engine) -> RunLog:
         return RunLog(

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from power.wire.ina219_registers import Config
+from joulefleet.config import sentence
+from power.wire.ina219.registers import Config
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -254,4 +255,4 @@ def _parse_header(text: bytes) -> Header | Refused:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "json"
-        return Refused("bad_header", f"header: {where}: {first['msg']}, got {first['input']!r:.60}")
+        return Refused("bad_header", f"header: {where}: {sentence(first)}, got {first['input']!r:.60}")

@@ -78,11 +78,13 @@ class Registered:
         clients: They.
         sizes: How many samples each trains on.
         label_shares: Share of each class on each; None where they do not tell.
+        lacking: Members of `joulefleet_flower.client.LocalClient` that some of them do not have.
     """
 
     clients: Clients
     sizes: NDArray[np.int64]
     label_shares: NDArray[np.float64] | None
+    lacking: frozenset[str]
 
 
 def register(grid: Grid, count: int, config: ConfigRecord, timeout_s: float) -> Registered:
@@ -115,7 +117,10 @@ def register(grid: Grid, count: int, config: ConfigRecord, timeout_s: float) -> 
     if all(counts):
         exact = np.array(counts, np.float64)
         shares = exact / np.maximum(exact.sum(1, keepdims=True), 1)
-    return Registered(Clients(grid, [nodes[place] for place in order], config, timeout_s), sizes, shares)
+    has = {"losses": wire.HAS_LOSSES, "accuracy": wire.HAS_ACCURACY}
+    lacking = frozenset(name for name, key in has.items() if not all(one.get(key, 1) for one in told))
+    clients = Clients(grid, [nodes[place] for place in order], config, timeout_s)
+    return Registered(clients, sizes, shares, lacking)
 
 
 def _nodes(grid: Grid, count: int, timeout_s: float) -> list[int]:

@@ -3,7 +3,8 @@
 =================== ========================================= ==============================================
 message             asks a client to                          answer: a MetricRecord called ``metrics``
 =================== ========================================= ==============================================
-``query.register``  say who it is                             ``num-examples``; ``client``, ``label-counts``
+``query.register``  say who it is                             ``num-examples``; ``client``, ``label-counts``,
+                                                              ``has-losses``, ``has-accuracy``
 ``train.probe``     train its first local epoch and keep      ``num-examples``, ``loss``, ``loss-rms``; the
                     where it is                               update only if ``upload`` is set
 ``train``           train from the model that comes with the  the same, and the update as an ArrayRecord
@@ -30,5 +31,6 @@ UPLOAD, ONE_BATCH = "upload", "one-batch"
 
 SAMPLES = "num-examples"  # by which Flower weights updates
 CLIENT, LABEL_COUNTS = "client", "label-counts"
+HAS_LOSSES, HAS_ACCURACY = "has-losses", "has-accuracy"  # whether it can tell them, 1 or 0
 MEAN_LOSS, RMS_LOSS, ACCURACY = "loss", "loss-rms", "accuracy"
 """Keys of a MetricRecord."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from power.model import ONE_LOST_PERIODS, Finding, FindingLog, Severity
 from power.wire.decoder import Decoded, LineBuffer
-from power.wire.ina219_csv_rows import CsvFormat, CsvRowReader, Row
-from power.wire.ina219_registers import SHUNT_LSB_V
+from power.wire.ina219.csv_rows import CsvFormat, CsvRowReader, Row
+from power.wire.ina219.registers import SHUNT_LSB_V
 
 ROUNDING_V = 3 * SHUNT_LSB_V
 """Per line: the chip's steps of shunt voltage and of current, and the two decimals printed of each."""

@@ -1,4 +1,4 @@
-"""Decoder of the framed INA219 protocol (`power.wire.ina219_frames`).
+"""Decoder of the framed INA219 protocol (`power.wire.ina219.frames`).
 
 ``voltage_v`` is the bus voltage: between IN- and ground, which is what the measured device gets. The source
 gives ``voltage_v + current_a x shunt``; that extra power heats the shunt and is not the device's. (Sketches
@@ -19,7 +19,7 @@ import numpy as np
 
 from power.model import Finding, FindingLog, Severity
 from power.wire.decoder import Decoded, LineBuffer
-from power.wire.ina219_frames import (
+from power.wire.ina219.frames import (
     MAX_LINE,
     Conversion,
     Counters,
@@ -29,8 +29,8 @@ from power.wire.ina219_frames import (
     parse_conversions,
     parse_line,
 )
-from power.wire.ina219_registers import BUS_LSB_V, BUS_SHIFT, SHUNT_LSB_V
-from power.wire.ina219_track import SampleTrack
+from power.wire.ina219.registers import BUS_LSB_V, BUS_SHIFT, SHUNT_LSB_V
+from power.wire.ina219.track import SampleTrack
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -1,7 +1,6 @@
 """The client's side: a ClientApp that can be probed, told to go on, and asked about its data."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -14,36 +13,45 @@ WEIGHTS, OPTIMISER = "joulefleet-weights", "joulefleet-optimiser"
 """Where a probe leaves off, in the client's own state; it never leaves the client."""
 
 
-class LocalClient(Protocol):
-    """What a client must be able to do; `digits_client.py` is one in plain torch.
+class LocalClient:
+    """What a client does. A subclass has to have four members: `samples`, `load`, `weights`, `train`.
+
+    The others matter to some selectors only; one that asks for what a client lacks is refused at the start.
+    ``examples/flower/digits_client.py`` has all of them, in plain torch.
 
     Attributes:
-        client: Its number from 0 on, the same in every run; None to go by Flower's node ids.
         samples: How many it trains on.
+        client: Its number from 0 on, the same in every run; None to go by Flower's node ids.
         label_counts: How many it has of each class. No real client tells: for oracles in a simulation only.
     """
 
-    client: int | None
     samples: int
-    label_counts: Sequence[int]
+    client: int | None = None
+    label_counts: Sequence[int] = ()
 
     def load(self, weights: ArrayRecord, optimiser: ArrayRecord | None = None) -> None:
-        """Take these weights, and a fresh optimiser or the one that `optimiser_state` gave."""
+        """Take these weights, and a fresh optimiser or, where there is one, that of `optimiser_state`."""
+        raise NotImplementedError
 
     def weights(self) -> ArrayRecord:
         """The present weights."""
-
-    def optimiser_state(self) -> ArrayRecord:
-        """What later epochs depend on beside the weights, such as momentum."""
+        raise NotImplementedError
 
     def train(self, round_number: int, epochs: range, proximal_mu: float) -> NDArray[np.float32]:
         """Train these local epochs (counted from 0); every sample's loss in the first of them."""
+        raise NotImplementedError
+
+    def optimiser_state(self) -> ArrayRecord:
+        """What later epochs depend on beside the weights, such as momentum; by default nothing."""
+        return ArrayRecord()
 
     def losses(self, round_number: int, *, one_batch: bool) -> NDArray[np.float32]:
         """Losses of the loaded weights on its samples, or on the first batch that it would train on."""
+        raise NotImplementedError("`losses`")
 
     def accuracy(self) -> float:
         """Accuracy of the loaded weights on its held-out samples, or on all where none are held out."""
+        raise NotImplementedError("`accuracy`")
 
 
 OpenClient = Callable[[Context, ConfigRecord], LocalClient]
@@ -60,7 +68,12 @@ def selectable(open_client: OpenClient) -> ClientApp:
     @app.query("register")
     def register(message: Message, context: Context) -> Message:
         client = open_client(context, message.content[wire.CONFIG])
-        told = {wire.SAMPLES: client.samples, wire.LABEL_COUNTS: [int(n) for n in client.label_counts]}
+        told = {
+            wire.SAMPLES: client.samples,
+            wire.LABEL_COUNTS: [int(n) for n in client.label_counts],
+            wire.HAS_LOSSES: int(type(client).losses is not LocalClient.losses),
+            wire.HAS_ACCURACY: int(type(client).accuracy is not LocalClient.accuracy),
+        }
         return _answer(message, told if client.client is None else {**told, wire.CLIENT: client.client})
 
     @app.train("probe")
@@ -98,7 +111,7 @@ def _train(client: LocalClient, message: Message, context: Context) -> dict[str,
     config = message.content[wire.CONFIG]
     first = config[wire.FIRST_EPOCH]
     if first:
-        client.load(context.state[WEIGHTS], context.state[OPTIMISER])
+        client.load(context.state[WEIGHTS], context.state[OPTIMISER] or None)  # empty: there is none
     else:
         client.load(message.content[wire.ARRAYS])
     epochs = range(first, first + config[wire.EPOCHS])
