@@ -136,3 +136,24 @@ def test_a_task_travels_whole() -> None:
     assert unpack_task(pack_task(RENTS, with_code=True)) == RENTS
     with pytest.raises(ValueError, match="not a task"):
         unpack_task(b'{"name": "x"}')
+
+
+DROPPED = replace(
+    RENTS, name="dropped", code=OwnCode("d.py", SOURCE.replace("nn.Tanh()", "nn.Tanh(), nn.Dropout(0.5)"))
+)
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnxruntime"])
+def test_dropout_follows_from_the_jobs_seed_and_the_end_says_how(
+    session: AgentSession, backend: str, tmp_path: Path
+) -> None:
+    shard = GraphCache(tmp_path).shard(DROPPED, 70) if backend == "onnxruntime" else {}
+    graphs = {size: path.read_bytes() for size, path in shard.items()}
+    blobs = sent(DROPPED, backend, **{f"graph-{size}": data for size, data in graphs.items()})
+    refs: dict[str, Any] = {name: BlobRef.of(blobs[name]) for name in ("model", "shard", "task")}
+    refs["graphs"] = {size: BlobRef.of(data) for size, data in graphs.items()}
+    jobs = [softmax(workload=DROPPED.name, backend=backend, seed=seed, **SIZES, **refs) for seed in (3, 3, 4)]
+    ends = [session.run_round(job, blobs=blobs).done for job in jobs]
+    assert ends[0].loss == ends[1].loss != ends[2].loss
+    whose = {"torch": "torch", "onnxruntime": "numpy, as inputs of the graph"}[backend]
+    assert ends[0].random_operations == f"{whose}: seeded for each epoch and batch"

@@ -356,7 +356,7 @@ def test_a_policy_is_not_learnt_where_there_is_no_accuracy(
         RENTS.replace("3 * x[:, 0] - 2 * x[:, 1]", "(x[:, 0] > 0)").replace("8, 1", "8, 2"),
     )
     asked[asked.index(str(code))] = str(classes)
-    assert joulefleet([*asked, "--dry-run"]) == 0
+    assert joulefleet([*asked, "--samples", "1", "--dry-run"]) == 0
 
 
 def test_profiles_are_scaled_to_ones_own_task(tmp_path: Path) -> None:
