@@ -90,8 +90,11 @@ def rounds(accuracy: list[float], **columns: object) -> pd.DataFrame:
 
 
 def test_every_metric_of_a_run_by_hand() -> None:
-    found = run_metrics(rounds([0.95, 0.5, 0.8, 0.9, NAN]), 0.8, Accounting.HONEST)
+    clock = {"start_ns": 100 * 10**9 * np.arange(5), "duration_ns": 10**9 * 2 ** np.arange(5)}
+    found = run_metrics(rounds([0.95, 0.5, 0.8, 0.9, NAN], **clock), 0.8, Accounting.HONEST)
     assert found == RunMetrics(
+        calendar_to_target_s=pytest.approx(204),
+        calendar_s=pytest.approx(416),
         accuracy=pytest.approx((0.5 + 0.8 + 0.9) / 3),
         best_accuracy=0.9,
         time_to_target_s=1 + 2 + 4,
