@@ -40,6 +40,8 @@ def wild(seed: int, count: int) -> dict[int, RunMetrics]:
             energy_j=float(10 ** rng.uniform(-3, 3)),
             round_time_s=float(10 ** rng.uniform(-3, 3)),
             round_energy_j=float(10 ** rng.uniform(-3, 3)),
+            calendar_to_target_s=float(10 ** rng.uniform(-3, 6)),
+            calendar_s=float(10 ** rng.uniform(-3, 6)),
             classes_per_cohort=float(rng.integers(1, 10)),
             asked=10,
             finished=10,
