@@ -25,7 +25,8 @@ from benchmarks.trace_queries import HALF_HOUR_NS, random_users
 from emulator import Probe
 from emulator.fleet import Batteries, Network, Replayed, TransferSource, World, fleet_from_profiles
 from emulator.round import REWARDS, Budgets, Engine, RewardRules, RoundRules
-from emulator.runs import RunLog
+from emulator.runs import RunLog, with_behaviour
+from emulator.scenario import FleetSection
 from emulator.selectors import FedAvg
 from emulator.training import SurrogateTrainer
 from joulefleet.runstore import RunStore
@@ -36,11 +37,15 @@ from traces.replay import flatten
 BATCHES = 7
 ROUNDS_PER_BATCH = 10
 SIZES = {
-    # name: devices, candidates, K, bar in rounds per second, bar in MB
-    "N=100,000, 300 candidates, K=100": (100_000, 300, 100, 50.0, None),
-    "N=1,000,000, 1,000 candidates, K=300": (1_000_000, 1_000, 300, 8.0, 4000.0),
-    "N=100,000, 3,000 candidates, K=1,000": (100_000, 3_000, 1_000, None, None),
+    # name: devices, candidates, K, whether the world moves, bar in rounds per second, bar in MB
+    "N=100,000, 300 candidates, K=100": (100_000, 300, 100, False, 50.0, None),
+    "N=1,000,000, 1,000 candidates, K=300": (1_000_000, 1_000, 300, False, 8.0, 4000.0),
+    "N=100,000, 3,000 candidates, K=1,000": (100_000, 3_000, 1_000, False, None, None),
+    "N=100,000, 300 candidates, K=100, all that moves": (100_000, 300, 100, True, 50.0, None),
+    "N=1,000,000, 1,000 candidates, K=300, all that moves": (1_000_000, 1_000, 300, True, 8.0, 4000.0),
 }
+EVERY_S = 1800.0
+"""Pace where the world moves."""
 
 
 class ProbingRandom(FedAvg):
@@ -54,8 +59,9 @@ class ProbingRandom(FedAvg):
 def run() -> list[Figure]:
     """Rounds per second and peak memory of each size, and how the time grows."""
     figures, seconds = [], dict[str, list[float]]()
-    for name, (devices, candidates, k, bar, memory_bar) in SIZES.items():
-        command = [sys.executable, "-m", "benchmarks.engine_rounds", str(devices), str(candidates), str(k)]
+    for name, (devices, candidates, k, moves, bar, memory_bar) in SIZES.items():
+        sizes = map(str, (devices, candidates, k, int(moves)))
+        command = [sys.executable, "-m", "benchmarks.engine_rounds", *sizes]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         measured = json.loads(done.stdout)
         seconds[name] = measured["cpu_s"]
@@ -68,7 +74,7 @@ def run() -> list[Figure]:
                 bar=memory_bar, better="lower",
             )
         )  # fmt: skip
-    small, large, crowded = seconds.values()
+    small, large, crowded, *_ = seconds.values()
     for what, more in (("10 x candidates", crowded), ("10 x N", large)):
         ratios = [b / a for a, b in zip(small, more, strict=True)]
         name = f"time of a round, {what}"
@@ -76,24 +82,28 @@ def run() -> list[Figure]:
     return figures
 
 
-def engine(devices: int, candidates: int, k: int) -> Engine:
-    """An engine on random users."""
+def engine(devices: int, candidates: int, k: int, *, moves: bool = False) -> Engine:
+    """An engine on random users; with a pace, published interference and variation if the world moves."""
     recipe = FleetRecipe(devices=devices, seed=1, jitter_ns=HALF_HOUR_NS)
-    conditions = Replayed(TraceFleet.from_recipe(flatten(random_users(100, 14)), recipe), "wifi and idle")
+    traces = TraceFleet.from_recipe(flatten(random_users(100, 14)), recipe)
+    conditions = Replayed(traces, "wifi" if moves else "wifi and idle", by_use=moves)
     sizes = np.full(devices, 600)
     fleet = fleet_from_profiles(reference_fleet("mnist-lenet5"), sizes, rng=np.random.default_rng(0))
     network = Network(fleet, conditions, TransferSource.PROFILE, 250_000)
     world = World(fleet, conditions, Batteries(fleet, conditions), network)
-    rules = RoundRules(rounds=10**6, k=k, candidates=candidates, local_epochs=5)
+    if moves:
+        world = with_behaviour(world, FleetSection(devices=devices), seed=0)
+    every_s = EVERY_S if moves else 0.0
+    rules = RoundRules(rounds=10**6, k=k, candidates=candidates, local_epochs=5, every_s=every_s)
     reward_rules = RewardRules(REWARDS.load("signed"), Budgets(time_s=5.0, energy_j=50.0 * k))
     trainer = SurrogateTrainer(sizes, 10, 0)
     return Engine(world, trainer, ProbingRandom(), rules, reward_rules, 0, classes=10)
 
 
-def measure(devices: int, candidates: int, k: int) -> dict[str, Any]:
+def measure(devices: int, candidates: int, k: int, moves: int = 0) -> dict[str, Any]:
     """Time per round in batches, log included."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    made = engine(devices, candidates, k)
+    made = engine(devices, candidates, k, moves=bool(moves))
     cpu_s, wall_s = [], []
     with (
         tempfile.TemporaryDirectory(prefix="engine-rounds-") as name,
@@ -111,6 +121,7 @@ def measure(devices: int, candidates: int, k: int) -> dict[str, Any]:
                     test_accuracy=float("nan"),
                     overhead_s=made.chooser.overhead_s,
                     metrics={},
+                    motion=made.motion.counts(),
                 )
             if batch:  # the first one also works the policy out
                 cpu_s.append((time.process_time() - begin_cpu) / ROUNDS_PER_BATCH)

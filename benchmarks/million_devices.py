@@ -25,6 +25,7 @@ from joulefleet.errors import ConfigError
 
 NAME = "million_devices"
 DEVICES = 1_000_000
+LARGEST = 15_000_000
 ROUNDS = 50
 FULL = os.environ.get("JOULEFLEET_BENCH") == "full"
 REPEATS = 3 if FULL else 1
@@ -37,7 +38,21 @@ REFUSED = 3
 
 def run() -> list[Figure]:
     """The bars, how time grows with N, every selector, and real training."""
-    return [*_bars(), *_every_selector(), *_with_training()]
+    return [*_bars(), *_fifteen_million(), *_every_selector(), *_with_training()]
+
+
+def _fifteen_million() -> list[Figure]:
+    """The largest fleet that a simulator has published (Flower, arXiv 2007.14390: 15 M clients)."""
+    found = _in_child(SURROGATE, "fedrank", LARGEST, SHORT_ROUNDS)
+    what = f"FedRank, {LARGEST:,} devices, {SHORT_ROUNDS} rounds, no training"
+    note = "as many as Flower's paper, which trained on 2 GPUs; here times and energies only"
+    bytes_each = found["peak_mb"] * 1e6 / LARGEST
+    low: dict[str, Any] = {"better": "lower"}
+    return [
+        figure(NAME, what, [found["cpu_s"]], "s CPU", note=note, **low),
+        figure(NAME, f"{what}: peak memory", [found["peak_mb"]], "MB", bar=MEMORY_BAR_MB, **low),
+        figure(NAME, f"{what}: peak memory per device", [bytes_each], "B", **low),
+    ]
 
 
 def _bars() -> list[Figure]:

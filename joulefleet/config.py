@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,7 +14,7 @@ from joulefleet.budgets import CONFIG_BYTES, OverBudget, parse_toml_data, read_b
 from joulefleet.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pydantic_core import ErrorDetails
 
@@ -26,8 +27,26 @@ class ClosedModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
 
     LATER: ClassVar[frozenset[str]] = frozenset()
-    """Optional fields that joined without a new version. One that is None is not part of a hash, so that what
-    was written before it existed keeps its hash."""
+    """Fields that joined without a new version. One with the value that it had before it existed is not part
+    of a hash, so that what was written then keeps its hash. That value is its default, or in `BEFORE`."""
+    BEFORE: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Fields of `LATER` whose default is another one now."""
+
+    @classmethod
+    def before(cls, name: str) -> Any:
+        """What a field of `LATER` was before it existed."""
+        return cls.BEFORE.get(name, cls.model_fields[name].default)
+
+
+SPAN_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+"""Units of a stretch of time that people write."""
+SPAN = r"^(\d{1,9}(\.\d{1,3})?) ?(s|min|h|d)$"
+
+
+def span_s(text: object) -> float | None:
+    """Seconds of a stretch of time such as ``30 min``; ``None`` if it is none."""
+    match = re.search(SPAN, text) if isinstance(text, str) else None
+    return float(match[1]) * SPAN_S[match[3]] if match else None
 
 
 def load_toml(path: Path, model: type[M]) -> M:

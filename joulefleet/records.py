@@ -56,17 +56,17 @@ class StoredRecord(ClosedModel):
 
 
 def hashed_content(model: ClosedModel) -> Any:
-    """A model as plain data without fields that joined later (`ClosedModel.LATER`) and are None."""
+    """A model as plain data without fields that joined later and are as before (`ClosedModel.LATER`)."""
     return _hashed(model, model.model_dump(mode="json"))
 
 
 def _hashed(value: object, dumped: Any) -> Any:
-    """What a value was dumped to, without fields that joined later and are None; models inside it too."""
+    """A dumped value, likewise; models inside it too."""
     if isinstance(value, ClosedModel):
         return {
             name: _hashed(getattr(value, name), part)
             for name, part in dumped.items()
-            if part is not None or name not in value.LATER
+            if name not in value.LATER or getattr(value, name) != value.before(name)
         }
     if isinstance(value, list | tuple):
         return [_hashed(one, part) for one, part in zip(value, dumped, strict=True)]

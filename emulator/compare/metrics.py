@@ -12,6 +12,7 @@ import numpy as np
 from device_agents.workloads import ACCURACY, Metric
 from emulator.compare.titles import LAST_TESTED
 from emulator.round.outcome import Accounting, Fate
+from emulator.runs.replay.happened import calendar_s
 from emulator.runs.tables import KNOWN_COSTS, N_UNKNOWN
 from emulator.scenario.model import TaskSection
 from joulefleet.errors import DataQualityError
@@ -41,6 +42,9 @@ class RunMetrics:
         rounds_to_target: Rounds until then, likewise.
         reached: Whether the target was reached; if not, the three before are lower bounds (censored).
         time_s: Sum of R_T over the whole run.
+        calendar_to_target_s: Virtual time since the beginning when the target was reached, with the pauses
+            between rounds and the time in which nobody was there; the run's whole span if it never was.
+        calendar_s: The run's whole span.
         energy_j: Energy of the whole run.
         round_time_s: Mean R_T of a round.
         round_energy_j: Mean R_E of a round.
@@ -61,6 +65,8 @@ class RunMetrics:
     energy_j: float
     round_time_s: float
     round_energy_j: float
+    calendar_to_target_s: float = float("nan")
+    calendar_s: float = float("nan")
     classes_per_cohort: float = float("nan")
     unknown: int = 0
     asked: int = 0
@@ -93,6 +99,7 @@ def run_metrics(
     hits = np.flatnonzero(there & played)
     at = int(hits[0]) if len(hits) else len(rounds) - 1
     known = accuracy[played & ~np.isnan(accuracy)]
+    clock_s = calendar_s(rounds) if "start_ns" in rounds else np.full(len(rounds), np.nan)
     count = max(1, int(played.sum()))
     return RunMetrics(
         accuracy=final_accuracy(rounds),
@@ -101,6 +108,8 @@ def run_metrics(
         energy_to_target_j=float(energy_j[at]),
         rounds_to_target=float(rounds["round"].to_numpy()[at]),
         reached=bool(len(hits)),
+        calendar_to_target_s=float(clock_s[at]),
+        calendar_s=float(clock_s[-1]),
         time_s=float(time_s[-1]),
         energy_j=float(energy_j[-1]),
         round_time_s=float(time_s[-1] / count),

@@ -68,7 +68,8 @@ class MethodRow:
         round_time_s: Mean R_T under each accounting.
         round_energy_j: Mean R_E under each accounting.
         energy_j: Of the whole run, honest.
-        time_s: Of the whole run, honest.
+        time_s: Of the rounds of the whole run, honest.
+        calendar_s: Of the whole run, with the pauses between rounds.
         against: FedAvg; ``None`` for FedAvg itself or without one.
         paper: What the paper reports; ``None`` for nothing.
         shown_times: What an accuracy is multiplied by to be shown: 100 of a share, 1 of an error.
@@ -88,6 +89,7 @@ class MethodRow:
     round_energy_j: Mapping[Accounting, Interval]
     energy_j: Interval
     time_s: Interval
+    calendar_s: Interval
     against: AgainstBaseline | None
     paper: PaperRow | None
     shown_times: float = 100.0
@@ -208,6 +210,7 @@ def _row(
         round_energy_j={a: _mean(metrics[a][method], "round_energy_j") for a in Accounting},
         energy_j=_mean(honest, "energy_j"),
         time_s=_mean(honest, "time_s"),
+        calendar_s=_mean(honest, "calendar_s"),
         against=against,
         paper=paper_table().get((variant.paper_split, variant.paper_task, method)),
         shown_times=100.0 if judged_by.share else 1.0,

@@ -83,6 +83,11 @@ class Batteries:
         """Those of the devices whose level is not the recorded one."""
         return np.flatnonzero(devices & (self._debt_j > 0)) if self.active else np.empty(0, np.int64)
 
+    @property
+    def empty(self) -> Ids:
+        """Who was switched off when that was last asked."""
+        return self._empty
+
     def exhausted(self, t_ns: int, devices: Ids) -> NDArray[np.bool_]:
         """Who has nothing left."""
         return self.level(t_ns, devices) <= self._floor
@@ -218,7 +223,7 @@ class Batteries:
         """
         if not self.active:
             return
-        full = np.where(self._modelled[devices], 1.0, self._conditions.lowest_level[devices])
+        full = np.where(self._modelled[devices], 1.0, self._conditions.lowest_level(devices))
         off_charger = np.zeros(len(devices), bool)
         with np.errstate(all="ignore"):  # no battery, a level that was never read, no idle power
             spare_j = (full - self._floor) * self._capacity_j(devices) - self._debt_j[devices]

@@ -6,6 +6,7 @@ traces.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
@@ -32,8 +33,7 @@ class Conditions(Protocol):
     def has_level(self) -> NDArray[np.bool_]:
         """Whose battery level was ever read."""
 
-    @property
-    def lowest_level(self) -> NDArray[np.float64]:
+    def lowest_level(self, devices: Ids) -> NDArray[np.float64]:
         """The lowest level that was ever read of each; infinite where none was."""
 
     @property
@@ -80,7 +80,10 @@ class AlwaysThere:
     def __init__(self, devices: int) -> None:
         self._n = devices
         self.has_charger = self.has_level = np.broadcast_to(np.False_, devices)
-        self.lowest_level = np.broadcast_to(np.inf, devices)
+
+    def lowest_level(self, devices: Ids) -> NDArray[np.float64]:
+        """None was read."""
+        return np.full(len(devices), np.inf)
 
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """All of them."""
@@ -133,13 +136,17 @@ class Replayed:
         traces: The recordings.
         policy: When a device may train.
         start_ns: Time in the recordings at which the virtual clock shows 0.
+        by_use: Whether segments tell which app runs.
     """
 
-    def __init__(self, traces: TraceFleet, policy: Policy | str, *, start_ns: int = 0) -> None:
+    def __init__(
+        self, traces: TraceFleet, policy: Policy | str, *, start_ns: int = 0, by_use: bool = False
+    ) -> None:
         self._traces = traces
         self._policy = parse_policy(policy) if isinstance(policy, str) else policy
         self._charging = parse_policy(CHARGING)
         self._start_ns = start_ns
+        self._by_use = by_use
 
     @cached_property
     def has_charger(self) -> NDArray[np.bool_]:
@@ -149,12 +156,11 @@ class Replayed:
     @cached_property
     def has_level(self) -> NDArray[np.bool_]:
         """Whose level was ever read."""
-        return np.isfinite(self._traces.lowest_level)
+        return np.isfinite(self._traces.lowest_level_of_users)[self._traces.map.user]
 
-    @property
-    def lowest_level(self) -> NDArray[np.float64]:
+    def lowest_level(self, devices: Ids) -> NDArray[np.float64]:
         """The lowest level that was ever read of each."""
-        return self._traces.lowest_level
+        return self._traces.lowest_level_of_users[self._traces.map.user[devices]]
 
     @property
     def has_rates(self) -> bool:
@@ -187,8 +193,14 @@ class Replayed:
     def segments(self, t0_ns: Times, t1_ns: Times, devices: Ids) -> Segments:
         """As recorded."""
         start = self._start_ns
-        found = self._traces.segments(np.asarray(t0_ns) + start, np.asarray(t1_ns) + start, devices)
-        return Segments(found.offset, found.start_ns - start, found.end_ns - start, found.cpu, found.memory)
+        window = (np.asarray(t0_ns) + start, np.asarray(t1_ns) + start)
+        found = self._traces.segments(*window, devices, by_use=self._by_use)
+        return replace(found, start_ns=found.start_ns - start, end_ns=found.end_ns - start)
+
+    @property
+    def app_categories(self) -> tuple[str, ...]:
+        """Of the apps in the segments, by number."""
+        return self._traces.flat.categories
 
     def load(self, t_ns: int, devices: Ids | None = None) -> NDArray[np.float32]:
         """As recorded."""

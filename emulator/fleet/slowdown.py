@@ -1,9 +1,9 @@
 """Computing beside whatever else the phone does: progress integrated over the segments of background load.
 
-The profile says how long an epoch takes without load, and by which factor a load slows it and changes its
-marginal energy. What the phone draws beside, which gross energy holds, it draws for as long as it takes. The
-trace says which load there is at each moment. A phone that is picked up in the middle of an epoch is slower
-from then on.
+The profile says how long an epoch takes without load, `emulator.fleet.interference` by which factor a load
+slows it and changes its marginal energy. What the phone draws beside, which gross energy holds, it draws for
+as long as it takes. The trace says which load there is at each moment. A phone that is picked up in the
+middle of an epoch is slower from then on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emulator.fleet.battery_debt import between
 from emulator.fleet.conditions import Conditions, Ids, Times
-from power.profile import LoadCurves
+from emulator.fleet.interference import Interference, in_use
 
 Array = NDArray[np.float64]
 
@@ -28,11 +28,13 @@ class Progress:
         t_ns: Moments of the stage, ascending, one row per device; the last is where it ended.
         energy_j: Energy spent in the stage up to each of them.
         completed: Whether it came to its end before its limit.
+        loaded_s: How much of it went on beside a background load; ``None`` for none.
     """
 
     t_ns: Times
     energy_j: Array
     completed: NDArray[np.bool_]
+    loaded_s: Array | None = None
 
     @property
     def end_ns(self) -> Times:
@@ -71,18 +73,18 @@ class Computation:
 
 
 def compute(
-    work: Computation, start_ns: Times, limit_ns: Times, conditions: Conditions, curves: LoadCurves
+    work: Computation, start_ns: Times, limit_ns: Times, conditions: Conditions, apps: Interference
 ) -> Progress:
     """Work from a start until it is done or its limit comes."""
     # The worst load there is bounds how long it can take; one nanosecond more for rounding.
-    longest_s = work.duration_s * curves.slowdown[work.profile].max(1)
+    longest_s = work.duration_s * apps.worst(work.profile)
     window_ns = np.minimum(start_ns + np.ceil(longest_s * 1e9).astype(np.int64) + 1, limit_ns)
     window_ns = np.maximum(window_ns, start_ns + 1)
     found = conditions.segments(start_ns, window_ns, work.devices)
     count = np.diff(found.offset)
     row = np.repeat(np.arange(len(count)), count)
     column = np.arange(len(row)) - found.offset[row]
-    slowdown, factor = curves.at(work.profile[row], found.cpu)
+    slowdown, factor = apps.factors(work.profile[row], work.devices[row], found)
 
     def table(values: NDArray[np.generic]) -> NDArray[np.generic]:
         filled = np.zeros((len(count), int(count.max())), values.dtype)
@@ -105,7 +107,9 @@ def compute(
         own_w = np.where(work.duration_s > 0, work.energy_j / work.duration_s - work.base_w, 0.0)
     energy_j = np.cumsum(step_s * table(factor), axis=1) * own_w[:, None]
     energy_j += np.cumsum(slowed_s, axis=1) * work.base_w[:, None]
-    return Progress(t_ns, energy_j, done & (t_ns[:, -1] <= limit_ns))
+    busy = in_use(found)
+    loaded_s = (slowed_s * table(busy)).sum(1) if busy.any() else None
+    return Progress(t_ns, energy_j, done & (t_ns[:, -1] <= limit_ns), loaded_s)
 
 
 def steady(start_ns: Times, duration_s: Array, energy_j: Array, limit_ns: Times) -> Progress:

@@ -76,7 +76,7 @@ def fleet_from_profiles(
     n = len(data_size)
     counts = _counts([profile.device for profile in profiles], n, mix)
     index = rng.permutation(np.repeat(np.arange(len(profiles), dtype=np.int16), counts))
-    slowness = np.exp(rng.normal(0.0, speed_spread, n))
+    slowness = np.exp(rng.normal(0.0, speed_spread, n)) if speed_spread > 0 else np.broadcast_to(1.0, n)
     origins = [profile.origin for profile, count in zip(profiles, counts, strict=True) if count]
     if speed_spread > 0 or not np.array_equal(data_size, costs.samples[index]):
         origins.append(Origin.SCALED)

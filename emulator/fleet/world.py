@@ -9,9 +9,13 @@ from numpy.typing import NDArray
 
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import Conditions, Ids
+from emulator.fleet.interference import Interference, OwnCurves
 from emulator.fleet.network import Network
 from emulator.fleet.state import FleetState
+from emulator.fleet.variation import Registration, Variation
 from joulefleet.errors import NobodyLeft
+
+Array = NDArray[np.float64]
 
 LONGEST_WAIT_NS = 366 * 86_400 * 10**9
 """A year without anybody is taken for never: traces that wrap repeat themselves sooner."""
@@ -19,12 +23,32 @@ LONGEST_WAIT_NS = 366 * 86_400 * 10**9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
-    """One fleet on one virtual clock."""
+    """One fleet on one virtual clock.
+
+    Attributes:
+        apps: How apps slow training; by the profiles' own curves by default.
+        variation: What no trace explains; ``None`` for nothing.
+        registration: How wrong the server is about speeds at registration; ``None`` for not at all.
+    """
 
     fleet: FleetState
     conditions: Conditions
     batteries: Batteries
     network: Network
+    apps: Interference | None = None
+    variation: Variation | None = None
+    registration: Registration | None = None
+
+    @property
+    def slowing(self) -> Interference:
+        """How apps slow training."""
+        return OwnCurves(self.fleet.costs.curves) if self.apps is None else self.apps
+
+    def computing(self, t_ns: int, devices: Ids) -> tuple[Array, Array]:
+        """Factors on time and on power of computing that have nothing to do with apps, for a round."""
+        if self.variation is None:
+            return (np.ones(len(devices)),) * 2
+        return self.variation.factors(t_ns, devices)
 
     def check_in(self, start_ns: int) -> tuple[int, NDArray[np.bool_]]:
         """The first moment from ``start_ns`` on at which somebody may train, and who may.

@@ -7,7 +7,10 @@ from numpy.typing import NDArray
 
 from emulator.fleet.world import World
 from emulator.round.reports import Reported
-from emulator.round.view import PRIVILEGED_FIELDS
+from emulator.round.view import PRIVILEGED_FIELDS, Ids
+
+CHUNK = 1 << 17
+"""Devices that register at a time: bounds the memory of a large fleet."""
 
 
 class Truth:
@@ -29,17 +32,24 @@ class Truth:
 
     def register(self, reported: Reported) -> None:
         """Registration: the device's class, and a speed test of its network."""
-        fleet = self._world.fleet
-        everybody = np.arange(len(fleet))
-        if "capability_s" in self._needs:
-            # Of the device's class: not what this one device is slower or faster.
-            reported.put(everybody, {"capability_s": fleet.epoch(everybody)[0] / fleet.slowness})
-        if self._needs & {"comm_s", "comm_j"}:
-            down, up = self._world.network.speed_test(np.zeros(len(everybody), np.int64), everybody)
-            comm_s, comm_j = down.duration_s + up.duration_s, down.energy_j + up.energy_j
-            reported.put(everybody, {"comm_s": comm_s, "comm_j": comm_j})
+        n = len(self._world.fleet)
+        for begin in range(0, n, CHUNK):
+            self._register(reported, np.arange(begin, min(n, begin + CHUNK)))
         if "label_histogram" in self._needs and self._histogram is not None:
-            reported.put(everybody, {"label_histogram": self._histogram})
+            reported.put(np.arange(n), {"label_histogram": self._histogram})
+
+    def _register(self, reported: Reported, devices: Ids) -> None:
+        fleet = self._world.fleet
+        if "capability_s" in self._needs:
+            # Of the device's class, and not exactly: not what this one device is slower or faster.
+            class_s = fleet.epoch(devices)[0] / fleet.slowness[devices]
+            if self._world.registration is not None:
+                class_s *= self._world.registration.factors(devices)
+            reported.put(devices, {"capability_s": class_s})
+        if self._needs & {"comm_s", "comm_j"}:
+            down, up = self._world.network.speed_test(np.zeros(len(devices), np.int64), devices)
+            comm_s, comm_j = down.duration_s + up.duration_s, down.energy_j + up.energy_j
+            reported.put(devices, {"comm_s": comm_s, "comm_j": comm_j})
 
     def refresh(self, reported: Reported, now_ns: int, eligible: NDArray[np.bool_], number: int) -> None:
         """Check-in for a round."""
@@ -53,12 +63,14 @@ class Truth:
             reported.put(ids, {"battery": self._world.batteries.level(now_ns, ids)})
         if self._needs & {"true_epoch_s", "true_epoch_j"}:
             fleet = self._world.fleet
-            load = self._world.conditions.load(now_ns, ids)
-            slowdown, factor = fleet.costs.curves.at(fleet.profile[ids], load)
+            profile, at_ns = fleet.profile[ids], np.full(len(ids), now_ns)
+            now = self._world.conditions.segments(at_ns, at_ns + 1, ids)
+            slowdown, factor = self._world.slowing.factors(profile, ids, now)
+            time, power = self._world.computing(now_ns, ids)
             epoch_s, epoch_j = fleet.epoch(ids)
-            base_j = fleet.costs.base_w[fleet.profile[ids]] * epoch_s
-            true_j = (epoch_j - base_j) * factor + base_j * slowdown
-            reported.put(ids, {"true_epoch_s": epoch_s * slowdown, "true_epoch_j": true_j})
+            base_j = fleet.costs.base_w[profile] * epoch_s
+            true_j = ((epoch_j - base_j) * power * factor + base_j * slowdown) * time
+            reported.put(ids, {"true_epoch_s": epoch_s * time * slowdown, "true_epoch_j": true_j})
         if self._needs & {"true_comm_s", "true_comm_j"}:
             at_ns = np.full(len(ids), now_ns)
             down, up = self._world.network.download(at_ns, ids), self._world.network.upload(at_ns, ids)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.fleet.motion import Motion
 from emulator.fleet.world import World
 from emulator.round.accounting import round_costs
 from emulator.round.chooser import Chooser, check_size
@@ -66,10 +67,12 @@ class Engine:
 
     Attributes:
         round: Number of the last round played.
-        clock_ns: Virtual time.
+        clock_ns: Virtual time: when the last round ended.
+        began_ns: When the last round began; ``None`` before the first.
         weights: The global model.
         score: Its score on the split that is rewarded.
         eligible: How many devices checked in for the last round.
+        motion: Which devices came and went so far.
     """
 
     def __init__(
@@ -96,7 +99,9 @@ class Engine:
         self._asked: set[str] = set()
         self.round = 0
         self.clock_ns = 0
+        self.began_ns: int | None = None
         self.eligible = 0
+        self.motion = Motion(len(world.fleet))
         self.weights = trainer.initial()
         self.score = trainer.evaluate(self.weights, reward_rules.split)
 
@@ -120,12 +125,14 @@ class Engine:
         """Check-in, candidates and, for a method that probes, their probe."""
         self.chooser.begin()
         number = self.round + 1
-        now_ns, eligible = self.world.check_in(self.clock_ns)
+        due_ns = self._due_ns()
+        now_ns, eligible = self.world.check_in(due_ns)
+        self.motion.check_in(eligible, self.world.batteries.empty)
         self._truth.refresh(self.reported, now_ns, eligible, number)
         view = self._view(number, now_ns, eligible)
         candidates = self.chooser.candidates(view)
         count = int(np.count_nonzero(eligible))
-        opened = OpenRound(number, self.clock_ns, now_ns, view, count, candidates, now_ns)
+        opened = OpenRound(number, due_ns, now_ns, view, count, candidates, now_ns)
         if self.selector.probe is not Probe.NONE:
             self._probe(opened)
         return opened
@@ -192,6 +199,7 @@ class Engine:
         return {
             "round": self.round,
             "clock_ns": self.clock_ns,
+            "began_ns": self.began_ns,
             "weights": self.weights,
             "accuracy": self.score.accuracy,
             "loss": self.score.loss,
@@ -199,22 +207,31 @@ class Engine:
             "reported": self.reported.state_dict(),
             "check_ins": self._truth.check_ins.copy(),
             "batteries": self.world.batteries.state_dict(),
+            "motion": self.motion.state_dict(),
             "selector": self.selector.state_dict(),
             "planned_by_rounds": bool(self._asked),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a `state_dict`."""
-        self.round, self.clock_ns = state["round"], state["clock_ns"]
+        self.round, self.clock_ns, self.began_ns = state["round"], state["clock_ns"], state.get("began_ns")
         self.weights = state["weights"]
         self.score = Score(state["loss"], state["accuracy"])
         self._profiled = state["profiled"]
         self.reported.load_state_dict(state["reported"])
         self._truth.check_ins[...] = state["check_ins"]
         self.world.batteries.load_state_dict(state["batteries"])
+        if "motion" in state:  # a run of an earlier version noted none
+            self.motion.load_state_dict(state["motion"])
         self.selector.load_state_dict(state["selector"])
         if state.get("planned_by_rounds", True):
             self._asked.add("rounds")
+
+    def _due_ns(self) -> int:
+        """When the next round may begin; nobody is charged for the time until then."""
+        if self.began_ns is None:
+            return self.clock_ns
+        return max(self.clock_ns, self.began_ns + round(self.rules.every_s * 1e9))
 
     def _view(self, number: int, now_ns: int, eligible: NDArray[np.bool_]) -> ServerView:
         budgets = self.reward_rules.budgets
@@ -266,6 +283,7 @@ class Engine:
         """Aggregate, evaluate, count the costs; let the server and the selector know."""
         timeline, devices = work.timeline, work.timeline.devices
         timeline.settle()
+        self.motion.ended(*(devices[timeline.had(fate)] for fate in (Fate.LEFT, Fate.BATTERY)))
         before = self.score.accuracy
         if len(work.places) and len(work.finished):
             sizes = self.world.fleet.data_size[devices[work.finished]]
@@ -295,6 +313,7 @@ class Engine:
             chosen=chosen,
             fates=timeline.fates(),
             cost=timeline.cost,
+            loaded_s=timeline.loaded_s,
             reports=reports,
             costs=costs,
             accuracy=self.score.accuracy,
@@ -303,6 +322,8 @@ class Engine:
             global_weights=self.weights if self.selector.needs_weights else None,
         )
         self.round, self.clock_ns, self.eligible = opened.number, work.end_ns, opened.eligible
+        if opened.number:  # what everybody does once before the first round paces nothing
+            self.began_ns = opened.now_ns
         file_reports(self.reported, devices, reports)
         self.reported.count(opened.number, devices[work.places], devices[work.finished])
         self.reported.count_failures(devices, outcome.failed)

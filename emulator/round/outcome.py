@@ -147,7 +147,7 @@ class RoundOutcome:
 
     Attributes:
         round: From 1 on; 0 for what a method does once before the first (profiling).
-        start_ns: Virtual time at which it began.
+        start_ns: Virtual time at which it was due.
         duration_ns: Virtual time it took: R_T under ``honest``, and the waiting for devices if nobody came.
         clients: Devices that took part in any way, ascending.
         chosen: Which of them were told to train.
@@ -162,6 +162,7 @@ class RoundOutcome:
         reward: Of the round under the scenario's accounting.
         global_weights: The new global model as a flat row, where a selector needs weights.
         known_costs: What is known of ``costs``, on a bench: lower bounds where somebody's is not known.
+        loaded_s: How long each of the clients computed beside something else; ``None`` if nobody knows.
     """
 
     round: int
@@ -178,6 +179,7 @@ class RoundOutcome:
     reward: float
     global_weights: NDArray[np.float32] | None = None
     known_costs: Mapping[Accounting, RoundCost] | None = None
+    loaded_s: NDArray[np.float64] | None = None
 
     @property
     def failed(self) -> NDArray[np.bool_]:
@@ -188,7 +190,7 @@ class RoundOutcome:
         """As a selector gets to see it: NaN in reports that it did not ask for, and in everybody's costs."""
         hidden = np.broadcast_to(np.nan, len(self.clients))
         nothing = ClientCost(*(hidden for _ in fields(ClientCost)))
-        return replace(self, cost=nothing, reports=self.reports.restricted(needs))
+        return replace(self, cost=nothing, loaded_s=None, reports=self.reports.restricted(needs))
 
     @property
     def energy_j(self) -> float:

@@ -27,7 +27,7 @@ class OpenRound:
 
     Attributes:
         number: From 1 on.
-        start_ns: When the round before ended.
+        start_ns: When it was due: when the round before had ended and `RoundRules.every_s` was over.
         now_ns: When the first device was asked; later than ``start_ns`` if nobody was there.
         view: What the server knows.
         eligible: How many devices checked in.

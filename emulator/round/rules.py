@@ -67,6 +67,7 @@ class RoundRules:
         over_commit: So many times K are told to train, and the round ends when K have finished.
         aggregation: How updates are weighted, or what is done with them instead.
         batch_size: Samples per step.
+        every_s: A round begins no earlier than this after the last one began; 0: as soon as that has ended.
         test_every: The test split is evaluated every so many rounds, and after the last; 0: only then.
     """
 
@@ -80,6 +81,7 @@ class RoundRules:
     aggregation: Aggregation | Aggregate = Aggregation.BY_SIZE
     batch_size: int = 32
     test_every: int = 0
+    every_s: float = 0.0
 
     def check(self, devices: int) -> None:
         """Refuse what no fleet of this size can do."""

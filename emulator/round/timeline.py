@@ -39,6 +39,9 @@ class Timeline:
         start_ns: Begin of the round.
         deadline_ns: When the round is closed; `NEVER_NS` for never.
         held: Nobody may leave.
+
+    Attributes:
+        loaded_s: How long each computed beside something else, so far.
     """
 
     def __init__(
@@ -62,13 +65,15 @@ class Timeline:
         self._fate = np.full(len(devices), _UNDER_WAY)
         self._debt_j = world.batteries.debts(start_ns, devices)
         self._cost = {name: np.zeros(len(devices)) for name in COSTS}
+        self.loaded_s = np.zeros(len(devices))
+        self._varies = None if world.variation is None else world.computing(start_ns, devices)
         self.close_at(deadline_ns, Fate.DEADLINE)
         self._set(world.batteries.exhausted(start_ns, devices), Fate.BATTERY)
 
     def fork(self) -> Self:
         """A copy that can be moved on without moving this one."""
         other = copy.copy(self)
-        for name in ("t_ns", "_limit_ns", "_limit_fate", "_fate", "_debt_j"):
+        for name in ("t_ns", "_limit_ns", "_limit_fate", "_fate", "_debt_j", "loaded_s"):
             setattr(other, name, getattr(self, name).copy())
         other._cost = {name: values.copy() for name, values in self._cost.items()}
         return other
@@ -86,6 +91,10 @@ class Timeline:
     def fates(self) -> tuple[Fate, ...]:
         """How it ended for each; everybody must have been given a fate."""
         return tuple(FATES[code] for code in self._fate)
+
+    def had(self, fate: Fate) -> NDArray[np.bool_]:
+        """For whom it ended so."""
+        return np.asarray(self._fate == _CODE[fate])
 
     def close_at(self, t_ns: int, fate: Fate) -> None:
         """Whoever is still at work then is sent home with this fate."""
@@ -144,7 +153,7 @@ class Timeline:
 
     def settle(self) -> None:
         """Charge the batteries; once, at the end."""
-        ran_out = self._fate == _CODE[Fate.BATTERY]
+        ran_out = self.had(Fate.BATTERY)
         self._world.batteries.set_debts(self.devices, self._debt_j, self.t_ns, ran_out)
 
     def _transfer(self, places: Places, stage: str) -> None:
@@ -169,9 +178,15 @@ class Timeline:
         fleet = self._world.fleet
         ids = self.devices[places]
         profile = fleet.profile[ids]
-        work = Computation(ids, profile, duration_s, energy_j, fleet.costs.base_w[profile])
+        base_w = fleet.costs.base_w[profile]
+        if self._varies is not None:
+            time, power = (factor[places] for factor in self._varies)
+            own_j = (energy_j - base_w * duration_s) * power
+            duration_s = duration_s * time
+            energy_j = own_j * time + base_w * duration_s
+        work = Computation(ids, profile, duration_s, energy_j, base_w)
         limit_ns = self._limit_ns[places]
-        progress = compute(work, self.t_ns[places], limit_ns, self._world.conditions, fleet.costs.curves)
+        progress = compute(work, self.t_ns[places], limit_ns, self._world.conditions, self._world.slowing)
         self._advance(places, progress, stage)
 
     def _there(self, places: Places) -> Places:
@@ -201,6 +216,8 @@ class Timeline:
         self.t_ns[places] = end_ns
         self._cost[f"{stage}_s"][places] += (end_ns - now_ns) * 1e-9
         self._cost[f"{stage}_j"][places] += energy_j
+        if progress.loaded_s is not None:
+            self.loaded_s[places] += np.minimum(progress.loaded_s, (end_ns - now_ns) * 1e-9)
         stopped = ~progress.completed & ~ran_out
         self._fate[places[stopped]] = self._limit_fate[places[stopped]]
         self._fate[places[ran_out]] = _CODE[Fate.BATTERY]

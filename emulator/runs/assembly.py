@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from device_agents.workloads import ACCURACY, Metric, Task
 from emulator.fleet.batteries import Batteries
@@ -23,8 +24,9 @@ from emulator.round.engine import Engine
 from emulator.round.reward import REWARDS, Budgets
 from emulator.round.rules import AGGREGATIONS, RewardRules, RoundRules
 from emulator.round.selector import Selector
-from emulator.runs.fleet_inputs import conditions_of, profiles_of, recordings
+from emulator.runs.fleet_inputs import clock_notes, conditions_of, profiles_of, recordings, with_behaviour
 from emulator.runs.learners import Learners, learners_of, model_bytes_of, task_of
+from emulator.runs.replay.floors import floors_of
 from emulator.scenario.model import FleetSection, Scenario
 from emulator.selectors.parts.options import made_with
 from emulator.selectors.registry import SELECTORS
@@ -89,7 +91,8 @@ def assemble(
     batteries = Batteries(fleet, conditions, **scenario.fleet.battery.model_dump())
     link = scenario.fleet.network
     model_bytes = model_bytes_of(learners.trainer, task, link)
-    world = World(fleet, conditions, batteries, Network(fleet, conditions, link, model_bytes or 0))
+    plain = World(fleet, conditions, batteries, Network(fleet, conditions, link, model_bytes or 0))
+    world = with_behaviour(plain, scenario.fleet, seed)
     rounds = scenario.protocol
     reward_rules = reward_rules_of(
         scenario,
@@ -120,9 +123,12 @@ def assemble(
         **_fleet_facts(fleet),
         "profiles_sha256": profiles_sha256(tuple(known)),
         **_trace_facts(scenario),
+        "clock_notes": [] if scenario.fleet.traces is None else clock_notes(scenario.fleet.traces),
         **({} if foreign else accuracy_facts(scenario, chooser)),
         **_code_facts(chooser),
         **learners.facts,
+        "behaviour": _behaviour_facts(world),
+        "floors": floors_of(world, engine.rules).facts(),
     }
     return Assembly(engine, facts)
 
@@ -186,6 +192,23 @@ def _fleet_facts(fleet: FleetState) -> dict[str, Any]:
         "cost_origin": fleet.origin.value,
         "profiles": {name: int(n) for name, n in zip(fleet.costs.names, counts, strict=True) if n},
         "not_measured": list(fleet.costs.gaps),
+    }
+
+
+def _behaviour_facts(world: World) -> dict[str, Any]:
+    """What slows devices and makes them vary; the largest standard deviations among the profiles."""
+    variation, registration = world.variation, world.registration
+
+    def most(*sds: NDArray[np.float64]) -> float:
+        return float(np.hypot.reduce(sds).max())
+
+    return {
+        "interference": "own load curves" if world.apps is None else "literature, else own load curves",
+        "time_log_sd": most(variation.time_log_sd) if variation else 0.0,
+        "power_log_sd": most(variation.power_log_sd) if variation else 0.0,
+        "registration_log_sd": most(registration.kind_log_sd, registration.unit_log_sd)
+        if registration
+        else 0.0,
     }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from emulator.runs.assembly import accuracy_facts, assemble, make_selector
 from emulator.runs.learners import Learners, learners_of, task_of
+from emulator.runs.replay.foreseen import Foreseen, foresee
 from emulator.training.surrogate import SurrogateTrainer
 from joulefleet.errors import StorageError
 
@@ -28,11 +29,13 @@ class Outlook:
     Attributes:
         facts: As its record would have them, those of data that are not at hand left out.
         eligible: Devices that could take part at the start.
+        foreseen: What the traces hold for the planned rounds.
         missing: Why data are not at hand, if so: budgets depend on them.
     """
 
     facts: dict[str, Any]
     eligible: int
+    foreseen: Foreseen
     missing: str
 
 
@@ -58,8 +61,9 @@ def look_ahead(scenario: Scenario, seed: int) -> Outlook:
     facts = {**assembly.facts, **accuracy_facts(scenario, chooser)}
     if missing:
         facts.pop("budgets")
+        facts.pop("floors")
     eligible = int(assembly.engine.world.conditions.eligible(0).sum())
-    return Outlook(facts, eligible, missing)
+    return Outlook(facts, eligible, foresee(assembly.engine), missing)
 
 
 class _StandIn(SurrogateTrainer):

@@ -27,7 +27,10 @@ from power import DeviceProfile
 OnRound = Callable[[RoundOutcome], None]
 CHECKPOINT_PERIOD_S = 1.0
 """Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
-NOTED_LATER = ("profiles_sha256", "selector_options", "local_accuracy", "task", "metric", "selector_sha256")
+NOTED_LATER = (
+    *("profiles_sha256", "selector_options", "local_accuracy", "task", "metric", "selector_sha256"),
+    *("floors", "clock_notes", "behaviour"),
+)
 """Facts that earlier versions did not note: a run begun by one goes on as before."""
 _log = logging.getLogger(__name__)
 
@@ -172,6 +175,7 @@ def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound
             test_accuracy=engine.test().accuracy if tested else math.nan,
             overhead_s=engine.chooser.overhead_s,
             metrics=engine.selector.metrics(),
+            motion=engine.motion.counts(),
         )
         due = time.monotonic() - saved_at_s >= CHECKPOINT_PERIOD_S
         if every and outcome.round % every == 0 and due:

@@ -5,24 +5,34 @@ Traces are read or generated once, then replayed by every seed at its own offset
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import numpy as np
+from numpy.typing import NDArray
+
 from device_agents.workloads import Task, build, count_task
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
-from emulator.scenario.model import FleetSection, TracesSection
+from emulator.fleet.interference import Interference, InterferenceModel, Published
+from emulator.fleet.variation import Registration, Variation
+from emulator.fleet.world import World
+from emulator.scenario.model import FleetSection, LogSd, TracesSection
 from joulefleet.errors import ConfigError
 from joulefleet.records import read_record, scratch_folder
 from joulefleet.seeds import stream_entropy
 from power import DeviceProfile, load_profile
-from power.reference import Family, TaskFacts
+from power.reference import Family, TaskFacts, reference_facts
 from traces import FleetRecipe, TraceFleet, TraceSet, open_flat
 from traces.replay import DAY_NS, FLAT_FILE, FlatRecord, FlatTraces, flatten, parse_policy
 
 MIXED = "mixed"
+DAY_S = 86_400
+MOST_CHANGES = 4
+"""Changes of clocks that are told; recordings of years have two a year."""
 REFERENCE_SAMPLES = 600
 """On a device, of a task that is not one of ours; costs are per sample, so it decides the last batch only."""
 
@@ -71,8 +81,40 @@ def conditions_of(fleet: FleetSection, seed: int) -> Conditions:
         jitter_ns=round(traces.jitter_s * 1e9),
     )
     return Replayed(
-        TraceFleet.from_recipe(found.flat, recipe), parse_policy(traces.policy), start_ns=start_ns
+        TraceFleet.from_recipe(found.flat, recipe),
+        parse_policy(traces.policy),
+        start_ns=start_ns,
+        by_use=fleet.interference.model is InterferenceModel.LITERATURE,
     )
+
+
+def with_behaviour(world: World, section: FleetSection, seed: int) -> World:
+    """A world in which apps slow training, speeds move and registration errs as the scenario says."""
+    fleet, spreads = world.fleet, world.fleet.costs.spreads
+    apps: Interference | None = None
+    if section.interference.model is InterferenceModel.LITERATURE and isinstance(world.conditions, Replayed):
+        categories, group = world.conditions.app_categories, section.interference.background
+        apps = Published(fleet.costs, reference_facts().interference, categories, group, seed)
+    time, power = (
+        _log_sd(section.variation.time, spreads.time),
+        _log_sd(section.variation.power, spreads.power),
+    )
+    varies = bool(time.any() or power.any())
+    variation = Variation(fleet, time, power, section.variation.correlation_s, seed) if varies else None
+    unit = _log_sd(section.registration_error, spreads.unit)
+    kind = spreads.kind if section.registration_error == "profile" else np.zeros_like(unit)
+    errs = bool(kind.any() or unit.any())
+    return replace(
+        world,
+        apps=apps,
+        variation=variation,
+        registration=Registration(fleet, kind, unit, seed) if errs else None,
+    )
+
+
+def _log_sd(wanted: LogSd, of_profiles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """One per profile."""
+    return of_profiles if wanted == "profile" else np.full_like(of_profiles, wanted)
 
 
 def _start_ns(traces: TracesSection, found: Recordings) -> int:
@@ -81,7 +123,34 @@ def _start_ns(traces: TracesSection, found: Recordings) -> int:
     first_s = int(found.flat.start_ns.min()) // 10**9
     hour, minute = map(int, traces.start.split(":"))
     day = datetime.fromtimestamp(first_s, UTC if zone is None else zone)
-    return int(day.replace(hour=hour, minute=minute, second=0, microsecond=0).timestamp()) * 10**9
+    start = day.replace(hour=hour, minute=minute, second=0, microsecond=0, fold=0)
+    if start.astimezone(UTC).astimezone(start.tzinfo).replace(fold=0) != start:
+        raise ConfigError(
+            f"fleet.traces.start: there is no {traces.start} on {start:%Y-%m-%d} in {zone}, "
+            "whose clocks go forward then",
+            hint="choose another time of day",
+        )
+    return int(start.timestamp()) * 10**9
+
+
+def clock_notes(traces: TracesSection) -> list[str]:
+    """What changes of clocks do to a replay, whose days have 24 hours; one sentence each."""
+    flat = recordings(traces).flat
+    zone = _zone(traces, flat)
+    if zone is None:
+        return []
+    first_s, last_s = int(flat.start_ns.min()) // 10**9, int((flat.start_ns + flat.span_ns).max()) // 10**9
+    days = [datetime.fromtimestamp(at_s, zone) for at_s in (*range(first_s, last_s, DAY_S), last_s)]
+    changes = [late for early, late in pairwise(days) if late.utcoffset() != early.utcoffset()]
+    notes = [
+        f"the clocks of {zone} change on or before {change:%Y-%m-%d} in the recordings: days are taken as "
+        "24 h, so beyond it times of day are off by the change"
+        for change in changes[:MOST_CHANGES]
+    ]
+    start = datetime.fromtimestamp(_start_ns(traces, recordings(traces)) // 10**9, zone)
+    if start.replace(fold=1).utcoffset() != start.replace(fold=0).utcoffset():
+        notes.append(f"{traces.start} comes twice on {start:%Y-%m-%d} in {zone}: the first one is taken")
+    return notes
 
 
 def _zone(traces: TracesSection, flat: FlatTraces) -> ZoneInfo | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.fleet.motion import MOTION
 from emulator.round.outcome import COSTS, Accounting, Fate, RoundOutcome
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin
@@ -49,6 +50,7 @@ def rounds_schema(metrics: Sequence[str], *, metric: str = "accuracy", on_bench:
 
     counts = ("eligible", "candidates", "chosen", *(f"n_{fate.value}" for fate in Fate))
     bounds = (N_UNKNOWN, *KNOWN_COSTS.values()) if on_bench else ()
+    motion = () if on_bench else MOTION
     return pa.schema(
         [
             ("round", pa.int32()),
@@ -68,6 +70,7 @@ def rounds_schema(metrics: Sequence[str], *, metric: str = "accuracy", on_bench:
             ("cost_origin", pa.string()),
             ("training", pa.string()),
             *((name, pa.int32() if name == N_UNKNOWN else pa.float64()) for name in bounds),
+            *((name, pa.int32()) for name in motion),
             *((METRIC_PREFIX + name, pa.float64()) for name in metrics),
         ]
     )
@@ -85,7 +88,7 @@ def clients_schema() -> pa.Schema:
             ("fate", pa.string()),
             ("loss", pa.float64()),
             ("loss_rms", pa.float64()),
-            *((name, pa.float64()) for name in COSTS),
+            *((name, pa.float64()) for name in (*COSTS, "loaded_s")),
         ]
     )
 
@@ -162,10 +165,12 @@ class RunLog:
         overhead_s: float,
         metrics: dict[str, float],
         origin: Origin | None = None,
+        motion: Mapping[str, int] | None = None,
     ) -> None:
         """Store one round; the clients go first, so that a round that is there is whole.
 
         ``origin`` is that of this round's costs, where rounds differ: on a bench each has its instruments.
+        ``motion`` is what an emulated fleet did so far (`MOTION`).
         """
         self._tables["clients"].append(_client_rows(outcome))
         self._tables["rounds"].append(
@@ -177,6 +182,7 @@ class RunLog:
                 f"test_{self._metric}": [test_accuracy],
                 "cost_origin": [(origin or self._origin).value],
                 "training": [self._training],
+                **({} if self._on_bench else {name: [(motion or {}).get(name)] for name in MOTION}),
                 **{METRIC_PREFIX + name: [float(metrics.get(name, np.nan))] for name in self._metrics},
             }
         )
@@ -210,6 +216,7 @@ def _client_rows(outcome: RoundOutcome) -> pa.RecordBatch:
         "loss": outcome.reports.loss,
         "loss_rms": outcome.reports.loss_rms,
         **{name: pa.array(getattr(outcome.cost, name), from_pandas=True) for name in COSTS},  # NaN is null
+        "loaded_s": pa.nulls(n, pa.float64()) if outcome.loaded_s is None else outcome.loaded_s,
     }
     return pa.RecordBatch.from_arrays([pa.array(v) for v in columns.values()], schema=clients_schema())
 
@@ -289,8 +296,19 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, un
                     if untested and name == "rounds" and rounds[begin] == last_round:
                         place = part.schema.get_field_index("test_accuracy")
                         part = part.set_column(place, part.schema.field(place), [math.nan])
-                    file.write(part.serialize())
+                    file.write(_fitted(part, schema).serialize())
         file.flush()
         os.fsync(file.fileno())
     publish(temporary, stream, replace=True)
     parquet.unlink(missing_ok=True)
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """With nulls in the columns that an earlier version did not write."""
+    import pyarrow as pa
+
+    columns = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

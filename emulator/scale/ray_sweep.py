@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from device_agents.workloads import OwnCode
 from emulator.own_code.files import given_code, use_files
+from emulator.runs.batch import all_but
 from emulator.runs.emulation import emulate
 from emulator.runs.planning import EmulationPlan, P, PlannedEmulation
 from emulator.runs.result import EMULATION_FILE, Result, is_finished, load_result
-from joulefleet.errors import JoulefleetError
+from joulefleet.errors import ConfigError, DamagedEmulation, JoulefleetError, NobodyLeft
 from joulefleet.records import scratch_folder, write_atomic
 from joulefleet.runstore import Run, RunStore
 from joulefleet.runstore.folder import stays_inside
@@ -44,6 +45,9 @@ def play_sweep(
 
     Returns:
         For each plan all results, in its order.
+
+    Raises:
+        StorageError, ConfigError, NobodyLeft: Some cannot be played; all others have come to their end.
     """
     import ray
 
@@ -57,15 +61,23 @@ def play_sweep(
             reference = task.remote(index.scenario_of(planned), planned, before, own_code)
             under_way[reference] = run, planned
     total = len(under_way)
+    failed: dict[str, JoulefleetError] = {}
     try:
         while under_way:
             (reference,), _ = ray.wait(list(under_way), num_returns=1)
             run, planned = under_way.pop(reference)
-            _store(run.subfolder(planned.folder), _answer(reference, planned))
+            try:
+                _store(run.subfolder(planned.folder), _answer(reference, planned))
+            except (DamagedEmulation, ConfigError, NobodyLeft) as error:
+                if total == 1 and not isinstance(error, DamagedEmulation):
+                    raise
+                failed[str(run.path / planned.folder)] = error
             on_done(planned, total - len(under_way), total)
     finally:
         for reference in under_way:
             ray.cancel(reference, force=True)
+    if failed:
+        raise all_but(failed, sum(len(index.planned) for _, index in sweep))
     return [[load_result(run.path / one.folder) for one in index.planned] for run, index in sweep]
 
 

@@ -6,19 +6,40 @@ silent those of the sister paper's published configuration (FedGCS, IJCAI 2024),
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from emulator.fleet.interference import BackgroundGroup, InterferenceModel
 from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting
-from joulefleet.config import ClosedModel
+from joulefleet.config import SPAN, SPAN_S, ClosedModel, span_s
 from joulefleet.provenance import Sha256
 from joulefleet.records import StoredRecord
 from power.profile import EnergyKind
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
+LONGEST_RUN_S = 50 * 366 * SPAN_S["d"]
+"""More virtual time than anybody plans, and few enough nanoseconds for an integer."""
+
+
+def _seconds(value: object) -> object:
+    """A stretch of time that may be written with its unit."""
+    if not isinstance(value, str):
+        return value
+    found = span_s(value)
+    if found is None:
+        raise ValueError("should be seconds, or a number and a unit (s, min, h, d), such as '30 min'")
+    return found
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds, json_schema_input_type=float | Annotated[str, Field(pattern=SPAN)]),
+    Field(ge=0, le=366 * SPAN_S["d"]),
+]
 
 
 class TracesSection(ClosedModel):
@@ -69,6 +90,38 @@ class BatterySection(ClosedModel):
     initial: Share = 1.0
 
 
+class InterferenceSection(ClosedModel):
+    """How apps slow training on phones that nobody measured; a profile from a bench has its own load curve.
+
+    Attributes:
+        model: ``literature`` draws from published measurements of training beside apps, ``fair_share`` is a
+            scheduler's arithmetic.
+        background: For ``literature``: when training is in Android's background group, on two little cores.
+    """
+
+    model: InterferenceModel = InterferenceModel.LITERATURE
+    background: BackgroundGroup = BackgroundGroup.IN_USE
+
+
+LogSd = Annotated[float, Field(ge=0, le=2)] | Literal["profile"]
+"""A standard deviation of a logarithm, or that of each device's profile."""
+
+
+class VariationSection(ClosedModel):
+    """What no trace explains: a device's time and power vary between rounds; see `emulator.fleet.variation`.
+
+    Attributes:
+        time: Standard deviation of the logarithm of a device's time; ``profile``: as between its sessions.
+        power: Of its power, likewise.
+        correlation_s: After so long values have lost all but 1/e of their correlation; seconds, or ``2 h``.
+            The default is a choice: sessions six hours apart, as a bench counts them, share 5 %.
+    """
+
+    time: LogSd = "profile"
+    power: LogSd = "profile"
+    correlation_s: Annotated[Seconds, Field(ge=1)] = 7200.0
+
+
 class FleetSection(ClosedModel):
     """The devices.
 
@@ -81,7 +134,20 @@ class FleetSection(ClosedModel):
         traces: What happens to them; without, they are always there and idle.
         battery: Batteries.
         network: Where transfer times come from.
+        interference: How apps slow training.
+        variation: What no trace explains.
+        registration_error: Standard deviation of the logarithm of what the server knows about a device's
+            speed at registration; ``profile``: as well as the profile says that it is known. 0: exact.
     """
+
+    LATER = frozenset({"interference", "variation", "registration_error"})
+    BEFORE = MappingProxyType(
+        {
+            "interference": InterferenceSection(model=InterferenceModel.FAIR_SHARE),
+            "variation": VariationSection(time=0.0, power=0.0),
+            "registration_error": 0.0,
+        }
+    )
 
     devices: int = Field(default=100, gt=0, le=100_000_000)
     profiles: Literal["reference"] | tuple[str, ...] = "reference"
@@ -90,6 +156,9 @@ class FleetSection(ClosedModel):
     traces: TracesSection | None = None
     battery: BatterySection = BatterySection()
     network: TransferSource = TransferSource.PROFILE
+    interference: InterferenceSection = InterferenceSection()
+    variation: VariationSection = VariationSection()
+    registration_error: LogSd = "profile"
 
 
 class TaskSection(ClosedModel):
@@ -130,7 +199,11 @@ class ProtocolSection(ClosedModel):
     Attributes:
         aggregation: A registered one (`emulator.round.rules`).
         candidates: M, for methods that probe; ``all`` is the paper's reading, three times K the default (A3).
+        every_s: A round begins no earlier than this after the last one began; seconds, or such as ``30 min``.
+            0: as soon as the last one has ended.
     """
+
+    LATER = frozenset({"every_s"})
 
     rounds: int = Field(default=50, gt=0)
     k: int = Field(default=10, gt=0)
@@ -141,6 +214,7 @@ class ProtocolSection(ClosedModel):
     over_commit: float = Field(default=1.0, ge=1, le=10)
     aggregation: str = "by_size"
     test_every: int = Field(default=1, ge=0)
+    every_s: Seconds = 0.0
 
 
 class SelectorSection(ClosedModel):
@@ -221,6 +295,21 @@ class Scenario(StoredRecord):
     code: dict[str, Sha256] | None = None
     sweep: dict[str, Any] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _stored_before(cls, data: Any) -> Any:
+        """A record without a table that every record has by now is of before: it keeps its meaning.
+
+        Only records say their version; a file that somebody wrote has the defaults of today.
+        """
+        if (
+            not isinstance(data, dict)
+            or "schema_version" not in data
+            or not isinstance(data.get("fleet"), dict)
+        ):
+            return data
+        return {**data, "fleet": {**FleetSection.BEFORE, **data["fleet"]}}
+
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.protocol.k > self.fleet.devices:
@@ -231,6 +320,11 @@ class Scenario(StoredRecord):
         if isinstance(self.protocol.candidates, int) and self.protocol.candidates < self.protocol.k:
             raise ValueError(
                 f"protocol.candidates: {self.protocol.candidates} are fewer than the {self.protocol.k} wanted"
+            )
+        if self.protocol.rounds * self.protocol.every_s > LONGEST_RUN_S:
+            raise ValueError(
+                f"protocol.every_s: {self.protocol.rounds} rounds would span more than 50 years; "
+                "this clock does not go so far"
             )
         if len(set(self.seeds)) != len(self.seeds):
             raise ValueError("seeds: one comes twice")

@@ -30,7 +30,7 @@ class SurrogateTrainer:
     implementation = SURROGATE
 
     def __init__(self, data_size: NDArray[np.int64], classes: int, seed: int) -> None:
-        self._share = data_size / max(1, int(data_size.sum()))
+        self._size, self._total = data_size, max(1, int(data_size.sum()))
         self._classes = max(2, classes)  # a task that predicts numbers has none to guess among
         self._factor = np.exp(generator(seed, "surrogate loss").normal(0.0, SPREAD, len(data_size)))
         self._weights = self.initial()
@@ -50,7 +50,7 @@ class SurrogateTrainer:
 
     def aggregate(self, clients: NDArray[np.int64], shares: NDArray[np.float64]) -> NDArray[np.float32]:
         """One more pass over the data of these clients."""
-        return self._weights + np.float32(self._share[clients].sum())
+        return self._weights + np.float32((self._size[clients] / self._total).sum())
 
     def weights(self, clients: NDArray[np.int64]) -> NDArray[np.float32]:
         """The same for everybody."""
@@ -62,7 +62,7 @@ class SurrogateTrainer:
     def loss_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """Falls with the passes; NaN without data."""
         loss = np.log(self._classes) * np.exp(-float(weights[0])) * self._factor[clients]
-        return np.where(self._share[clients] > 0, loss, np.nan)
+        return np.where(self._size[clients] > 0, loss, np.nan)
 
     def batch_loss_of(self, weights: NDArray[np.float32], clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """That of all data."""

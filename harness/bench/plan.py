@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -11,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from device_agents import Backend, BackgroundLoad, SyncPattern
 from harness.evidence.capture import CaptureSession
 from harness.inventory import nearest
-from joulefleet.config import ClosedModel, load_toml
+from joulefleet.config import SPAN, SPAN_S, ClosedModel, load_toml, span_s
 from power.profile import StatedSpread
 
 SampleKind = Literal["random", "real"]
@@ -40,17 +39,7 @@ class PlannedLoad(ClosedModel):
         return BackgroundLoad.constant(self.cpu_share, self.cores or cpus or 1, self.kind)
 
 
-SPAN_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-"""Units of a stretch of time that people write."""
-
-SPAN = r"^(\d{1,9}(\.\d{1,3})?) ?(s|min|h|d)$"
 MOST_APART_S = 366 * SPAN_S["d"]
-
-
-def _span_s(text: object) -> float:
-    """Seconds of a stretch of time; 0 if it is none."""
-    match = re.search(SPAN, text) if isinstance(text, str) else None
-    return float(match[1]) * SPAN_S[match[3]] if match else 0.0
 
 
 class Repetitions(ClosedModel):
@@ -83,7 +72,7 @@ class Repetitions(ClosedModel):
     @field_validator("apart", mode="before")
     @classmethod
     def _is_a_span(cls, value: object) -> object:
-        if value is not None and not 0 < _span_s(value) <= MOST_APART_S:
+        if value is not None and not 0 < (span_s(value) or 0.0) <= MOST_APART_S:
             raise ValueError("should be a number and a unit (s, min, h, d; up to 366 d), such as '12 h'")
         return value
 
@@ -109,7 +98,7 @@ class Repetitions(ClosedModel):
         """Seconds between sessions; None if there is one."""
         if (self.sessions or 1) < 2:
             return None
-        return _span_s(self.apart or "12 h")
+        return span_s(self.apart or "12 h")
 
     def session(self, number: int | None) -> CaptureSession:
         """What a capture says about the session it was made in."""

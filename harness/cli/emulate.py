@@ -221,11 +221,12 @@ def _played_on_ray(
 def summarised(results: list[Result]) -> list[dict[str, Any]]:
     """One line per emulation; every number beside where it came from."""
     from emulator.compare import participations
+    from emulator.runs import replay_of
     from joulefleet.provenance import Origin
 
     lines = []
     for result in results:
-        rounds, facts = result.rounds, result.record.facts
+        rounds, facts, replay = result.rounds, result.record.facts, replay_of(result)
         energy_j = {
             name.removeprefix("energy_j_"): float(rounds[name].sum())
             for name in rounds.columns
@@ -248,11 +249,14 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
                 "test_metric": result.record.tested,
                 "training": facts["trainer"],
                 "virtual_time_s": float(rounds["duration_ns"].sum()) * 1e-9,
+                "calendar_s": replay.span_s,
+                "replay": asdict(replay),
                 "energy_j": energy_j,
                 "wait_j": float(rounds["wait_j"].sum()),
                 "energy_with_waiting_j": float(rounds["energy_j"].sum()),
                 **participations(rounds),
                 "not_measured": list(facts.get("not_measured", [])),
+                "clock_notes": list(facts.get("clock_notes", [])),
                 "energy": facts["energy"],
                 "mean_reward": float(rounds["reward"].mean()),
                 "cost_origin": facts["cost_origin"],
@@ -269,7 +273,7 @@ def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
 
     metric = Metric(**summary[0]["metric"])
     right = (
-        *("seeds", "rounds", "finished", f"test {metric.name}", "time (s)"),
+        *("seeds", "rounds", "finished", f"test {metric.name}", "time (s)", "calendar (h)"),
         *("energy (J)", "selected_only (J)", "waiting (J)", "reward"),
     )
     rows = []
@@ -283,6 +287,7 @@ def _lines(path: Path, summary: list[dict[str, Any]]) -> list[str]:
             _finished(lines),
             "unknown" if tested is None else value_text(tested, Metric(**lines[0]["metric"])),
             rounded(_mean([line["virtual_time_s"] for line in lines])),
+            rounded(_mean([line["calendar_s"] / 3600 for line in lines])),
             rounded(_mean([line["energy_j"]["honest"] for line in lines])),
             rounded(_mean([line["energy_j"]["selected_only"] for line in lines])),
             rounded(_mean([line["wait_j"] for line in lines])),
@@ -319,19 +324,33 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
     bases = sorted({f"{line['energy']} energy, costs {line['cost_origin']}" for line in summary})
     learned = sorted({line["training"] for line in summary})
     made_up = " (a formula: nothing was learned)" if "surrogate" in learned else ""
-    unmeasured = sorted({what for line in summary for what in line["not_measured"]})
+    unmeasured = sorted({what for line in summary for what in (*line["not_measured"], *line["clock_notes"])})
     early = sorted({line["ended_early"] for line in summary if line["ended_early"]})
     judged = summary[0]["metric"]
     better = "" if judged["higher_is_better"] else " (less is better)"
     return [
-        f"means   over seeds: final test {judged['name']}{better}, virtual time,",
-        "        energy with all probes (honest), and with",
+        f"means   over seeds: final test {judged['name']}{better}, time of the rounds and of the calendar",
+        "        (with the pauses between rounds), energy with all probes (honest), and with",
         "        those of the chosen devices only (selected_only), both without waiting for the choice;",
         "        finished: devices that sent the update they were asked for, of all seeds",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
+        *(f"world   {line}" for line in _world(summary)),
         *(f"early   {reason}" for reason in early),
         *(f"note    {what}" for what in unmeasured),
     ]
+
+
+def _world(summary: list[dict[str, Any]]) -> list[str]:
+    """What the traces did: of the first emulation, and of others that differ in what is worth a line."""
+    from emulator.runs import Replay
+
+    found = {line["folder"]: Replay(**line["replay"]).sentences() for line in summary}
+    first, *others = found.items()
+    still = sum(Replay(**line["replay"]).nothing_moved for line in summary)
+    said = [f"{first[0]}: {text}" for text in first[1]]
+    if others and still:
+        said.append(f"in {still} of {len(summary)} emulations the traces changed nothing")
+    return said
 
 
 def _mean(values: list[Any]) -> Any:
@@ -340,7 +359,7 @@ def _mean(values: list[Any]) -> Any:
 
 
 def _dry_run(index: BatchIndex) -> Output:
-    from emulator.runs import look_ahead
+    from emulator.runs import Floors, look_ahead
 
     planned = index.planned[0]
     scenario = index.scenario_of(planned)
@@ -351,6 +370,7 @@ def _dry_run(index: BatchIndex) -> Output:
         "emulations": names,
         "scenario": scenario.model_dump(mode="json"),
         "eligible_at_start": ahead.eligible,
+        "outlook": asdict(ahead.foreseen),
         "facts": facts,
         "missing": ahead.missing or None,
     }
@@ -361,7 +381,12 @@ def _dry_run(index: BatchIndex) -> Output:
         limits += f" for seed {planned.seed}"
     fleet = f"{scenario.fleet.devices:,} devices of {len(facts['profiles'])} profiles [{origin}]"
     rounds = f"{protocol.rounds} of {protocol.k} clients from {scenario.candidates} candidates"
-    notes = [*facts["not_measured"], *([f"local accuracy of {accuracy}"] if accuracy else [])]
+    notes = [
+        *facts["not_measured"],
+        *facts["clock_notes"],
+        *([f"local accuracy of {accuracy}"] if accuracy else []),
+    ]
+    floors = Floors(**facts["floors"]).sentences() if "floors" in facts else []
     variants = list(dict.fromkeys(index.label(one) for one in index.planned))
     more = [f"            ... and {len(variants) - LISTED:,} more"] if len(variants) > LISTED else []
     lines = [
@@ -371,6 +396,11 @@ def _dry_run(index: BatchIndex) -> Output:
         *(["of the first:"] if len(variants) > 1 else []),
         f"fleet       {fleet}, {facts['energy']} energy; {ahead.eligible:,} eligible at the start",
         f"rounds      {rounds}, {protocol.local_epochs} local epochs",
+        *(
+            f"clock       {line}"
+            for line in ahead.foreseen.sentences(traces=scenario.fleet.traces is not None)
+        ),
+        *(f"floor       {line} [{origin}]" for line in floors),
         f"budgets     {limits}",
         f"training    {facts['trainer']}",
         *([f"data        {ahead.missing} now"] if ahead.missing else []),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from emulator.compare import load_emulations
 from emulator.compare.titles import worded
 from emulator.experiments import Runs, Variant, VariantSummary, summary_of
 from emulator.experiments.render import basis, headed
-from emulator.runs import FinishedRun
+from emulator.runs import FinishedRun, Floors, replay_of, span, week_of
 from emulator.selectors import shown_name
 from harness.report.answers import variant_answers
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
@@ -23,12 +24,12 @@ from joulefleet.runstore.run import read_run
 
 OWN = "a scenario of its own, shown below"
 TOTALS = (
-    *("method", "seeds", "finished", "accuracy %", "best accuracy %", "time of rounds s"),
+    *("method", "seeds", "finished", "accuracy %", "best accuracy %", "time of rounds s", "calendar time h"),
     *("energy without waiting J", "here"),
 )
 TOTALS_NOTE = (
     "Whole runs: means over seeds [95 % interval]. Finished: devices that sent the update they were asked "
-    "for. Accuracy: mean test accuracy of the last 10 rounds."
+    "for. Accuracy: mean test accuracy of the last 10 rounds. Calendar time: with the pauses between rounds."
 )
 ROUNDS = (
     *("method", "s per round: honest", "selected only", "free"),
@@ -38,7 +39,23 @@ ROUNDS_NOTE = (
     "A round. Honest: every probe is counted, as above; selected only: those of rejected devices are not; "
     "free: no probe is."
 )
-EACH = ("seed", "selector", "privileged", "budgets", "policy_sha256")
+WORLD_NOTE = (
+    "Span: calendar time from the beginning to the end of the last round. Eligible: fewest and most devices "
+    "at a check-in. Under load: participations that computed beside an app. Came and went: devices that were "
+    "eligible at one check-in and not at another."
+)
+WORLD = (*("method", "seed", "span", "eligible", "under load %", "came and went", "left", "ran low", "here"),)
+DROPS = (
+    *("method", "seed", "left", "battery", "late", "diverged", "dropped %", "swing of a day"),
+    *("time, first to last", "energy, first to last", "devices", "here"),
+)
+DROPS_NOTE = (
+    "Of devices that were told to train, those that did not finish, by reason; over-commitment's surplus is "
+    "none. Swing: most over fewest eligible, means of an hour of the day. First to last: Spearman's "
+    "correlation of a device's computing in its first and its last finished participation; 1: nothing moved."
+)
+HOURS = ("hour", "check-ins", "eligible", "participations", "under load %")
+EACH = ("seed", "selector", "privileged", "budgets", "policy_sha256", "floors")
 """Facts of one emulation; the others are those of the scenario."""
 
 
@@ -60,6 +77,8 @@ def emulation_page(path: Path) -> Page:
             *([warnings_section(warnings)] if (warnings := [*warnings, *summary.warnings]) else []),
             *variant_tables(summary, "Methods"),
             variant_curves(summary),
+            _world(loaded),
+            *([_day(loaded)] if scenario.fleet.traces is not None else []),
             _costs(summary),
             *vanilla_sections(summary),
             _scenario(path, scenario),
@@ -95,6 +114,7 @@ def _costs(summary: VariantSummary) -> Section:
             row.accuracy.text(row.shown_times),
             row.best_accuracy.text(row.shown_times),
             row.time_s.text(),
+            row.calendar_s.text(1 / 3600),
             row.energy_j.text(),
             Origin.EMULATED,
         ]
@@ -112,6 +132,77 @@ def _costs(summary: VariantSummary) -> Section:
     note = worded(TOTALS_NOTE, summary.metric)
     tables = [Table(headed(TOTALS, summary), totals, note), Table(ROUNDS, rounds, ROUNDS_NOTE)]
     return Section("What counts", f"{basis(summary)}.", tables=tables, folded=True)
+
+
+def _world(loaded: Sequence[FinishedRun]) -> Section:
+    """What the traces did, and what the fleet allows."""
+    found = [(one, replay_of(one.result)) for one in loaded]
+    rows = [
+        [
+            shown_name(one.method),
+            str(one.seed),
+            span(replay.span_s),
+            "{:,} to {:,}".format(*replay.eligible),
+            "unknown" if replay.load_share is None else f"{replay.load_share:.1%}".rstrip("%"),
+            *(_count(n) for n in (replay.devices_changed, replay.devices_left, replay.devices_low)),
+            Origin.EMULATED,
+        ]
+        for one, replay in found
+    ]
+    facts = loaded[0].record.facts
+    allowed = Floors(**facts["floors"]).sentences() if "floors" in facts else []
+    still = sum(replay.nothing_moved for _, replay in found)
+    said = [f"In {still} of {len(found)} emulations the traces changed nothing."] if still else []
+    text = " ".join([*said, *(f"{line[0].upper()}{line[1:]}." for line in allowed)])
+    return Section("The world it ran in", text, tables=[Table(WORLD, rows, WORLD_NOTE)])
+
+
+def _day(loaded: Sequence[FinishedRun]) -> Section:
+    """Eligibility and load by the hour, drop-outs by reason, how costs of one round foretell others."""
+    found = [(one, week_of(one.result)) for one in loaded]
+    first = found[0][1]
+    hours = [
+        [
+            f"{number:02d}",
+            str(hour.check_ins),
+            f"{hour.eligible:.0f}",
+            str(hour.participations),
+            _percent(hour.under_load, hour.participations),
+        ]
+        for number, hour in enumerate(first.hours)
+        if hour.check_ins
+    ]
+    rows = [
+        [
+            shown_name(one.method),
+            str(one.seed),
+            *(str(count) for count in week.dropped.values()),
+            _percent(sum(week.dropped.values()), week.asked),
+            _decimals(week.swing, 2),
+            _decimals(week.time_rho, 3),
+            _decimals(week.energy_rho, 3),
+            str(week.pairs),
+            Origin.EMULATED,
+        ]
+        for one, week in found
+    ]
+    by_hour = (
+        f"Hours of the users' day, {shown_name(loaded[0].method)} seed {loaded[0].seed}; means of eligible."
+    )
+    tables = [Table(DROPS, rows, DROPS_NOTE), Table(HOURS, hours, by_hour)]
+    return Section("Over the day", tables=tables)
+
+
+def _percent(part: int | None, whole: int) -> str:
+    return "unknown" if part is None or not whole else f"{100 * part / whole:.1f}"
+
+
+def _decimals(value: float, digits: int) -> str:
+    return "unknown" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _count(devices: int | None) -> str:
+    return "unknown" if devices is None else f"{devices:,}"
 
 
 def _scenario(path: Path, scenario: Scenario) -> Section:

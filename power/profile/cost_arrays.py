@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulefleet.errors import ConfigError, DataQualityError
 from joulefleet.provenance import Origin, weakest
-from power.profile.model import DeviceProfile, EnergyKind, PhaseCost
+from power.profile.model import Cores, DeviceProfile, EnergyKind, PhaseCost
 
 Array = NDArray[np.float64]
 
@@ -48,6 +48,28 @@ class LoadCurves:
             return np.asarray(table[profile, left] * (1.0 - share) + table[profile, left + 1] * share)
 
         return between(self.slowdown), between(self.energy_factor)
+
+
+CORES: tuple[Cores, ...] = get_args(Cores)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spreads:
+    """How much profiles vary: standard deviations of logarithms; 0 where nothing is known.
+
+    Attributes:
+        cores: Number in `CORES` of the published interference that applies; -1: its own load curve does.
+        time: Of a device's time between sessions.
+        power: Of its power between sessions.
+        kind: Of what is known of its speed at registration, the same for all devices of the profile.
+        unit: Of the same, for each device.
+    """
+
+    cores: NDArray[np.int8]
+    time: Array
+    power: Array
+    kind: Array
+    unit: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +113,7 @@ class ProfileCosts(PhaseCosts):
         capacity_j: Of the battery; infinite if there is none or it is not known.
         charge_w: Of the charger; 0 if there is none.
         curves: Under background load.
+        spreads: How much they vary.
         energy: Which energy all of this is.
         origin: The weakest claim among the profiles.
         gaps: What was not measured, one sentence each.
@@ -103,6 +126,7 @@ class ProfileCosts(PhaseCosts):
     capacity_j: Array
     charge_w: Array
     curves: LoadCurves
+    spreads: Spreads
     energy: EnergyKind
     origin: Origin
     gaps: tuple[str, ...]
@@ -144,6 +168,7 @@ def profile_costs(
         capacity_j=np.array([p.battery.capacity_j if p.battery else np.inf for p in profiles]),
         charge_w=np.array([p.battery.charge_w if p.battery else 0.0 for p in profiles]),
         curves=_curves(profiles),
+        spreads=_spreads(profiles),
         energy=energy,
         origin=weakest(profile.origin for profile in profiles),
         gaps=tuple(gap for profile in profiles for gap in _gaps(profile)),
@@ -215,6 +240,27 @@ def _curves(profiles: Sequence[DeviceProfile]) -> LoadCurves:
         np.array([profile.slowdown_at(grid) for profile in profiles]),
         np.array([profile.energy_factor_at(grid) for profile in profiles]),
     )
+
+
+def _spreads(profiles: Sequence[DeviceProfile]) -> Spreads:
+    known = [_spread(profile) for profile in profiles]
+    cores = [CORES.index(p.published.cores) if p.published else -1 for p in profiles]
+    return Spreads(np.array(cores, np.int8), *np.array(known, np.float64).T)
+
+
+def _spread(profile: DeviceProfile) -> tuple[float, float, float, float]:
+    """Of time, of power, at registration for the kind and for the unit."""
+    stated = profile.published
+    if stated is not None:
+        return stated.time_log_sd, stated.power_log_sd, stated.class_log_sd, stated.unit_log_sd
+    time, energy = (
+        (q.session_sd or 0.0) / abs(q.mean) if q is not None and q.mean else 0.0
+        for q in (profile.epoch.duration_s, profile.epoch.marginal_j)
+    )
+    # Energy is power times time, and what the two share is not known: power has what time does not explain.
+    power = max(0.0, energy**2 - time**2) ** 0.5
+    # A server that measures once at registration meets one session.
+    return time, power, 0.0, time
 
 
 def _gaps(profile: DeviceProfile) -> list[str]:

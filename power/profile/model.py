@@ -58,6 +58,8 @@ def interpolate(x: Sequence[float], y: Sequence[float], at: ArrayLike) -> NDArra
 
 
 EnergyKind = Literal["gross", "net", "marginal"]
+Cores = Literal["big_little", "equal"]
+"""Whether a phone has big and little cores, or all alike."""
 
 
 class PhaseCost(ClosedModel):
@@ -132,6 +134,26 @@ class Battery(ClosedModel):
     charge_w: float = Field(gt=0)
 
 
+class PublishedSpread(ClosedModel):
+    """What is published about phones like this one, where nobody measured it on the device itself.
+
+    Standard deviations of logarithms.
+
+    Attributes:
+        cores: Which measurements of training beside apps apply (`power.reference`).
+        time_log_sd: Of its time between sessions.
+        power_log_sd: Of its power between sessions.
+        class_log_sd: Of what a benchmark score says about the speed of a kind of phone, the same for all.
+        unit_log_sd: Of the score between phones of this kind.
+    """
+
+    cores: Cores
+    time_log_sd: float = Field(ge=0, le=2)
+    power_log_sd: float = Field(ge=0, le=2)
+    class_log_sd: float = Field(ge=0, le=2)
+    unit_log_sd: float = Field(ge=0, le=2)
+
+
 class Thermal(ClosedModel):
     """How hot the device was, and what was left out because it throttled.
 
@@ -177,12 +199,21 @@ class DeviceProfile(StoredRecord):
         thermal: Temperature and throttling during the measurement.
         sessions: Sessions behind the profile; None if not known. A quantity may rest on fewer.
         stated_spread: Spread between sessions that was stated for the quantities of fewer than three.
+        published: What is published about phones like it; None if it was measured, which then counts.
         notes: What a reader of the numbers should know.
         content_sha256: Hash of everything else in the file, set when it is saved.
     """
 
     LATER = frozenset(
-        {"threads", "synthetic_data", "warmup_epochs", "epoch_cpu_s", "sessions", "stated_spread"}
+        {
+            "threads",
+            "synthetic_data",
+            "warmup_epochs",
+            "epoch_cpu_s",
+            "sessions",
+            "stated_spread",
+            "published",
+        }
     )
 
     device: str = Field(min_length=1)
@@ -209,6 +240,7 @@ class DeviceProfile(StoredRecord):
     battery: Battery | None = None
     sessions: int | None = Field(default=None, ge=1)
     stated_spread: StatedSpread | None = None
+    published: PublishedSpread | None = None
     notes: tuple[str, ...] = ()
     provenance: Provenance
     content_sha256: Sha256 | None = None

@@ -2,6 +2,7 @@ from power.reference.facts import (
     Anchor,
     FactSource,
     Family,
+    InterferenceFacts,
     PhoneFacts,
     PowerFacts,
     Radio,
@@ -14,6 +15,6 @@ from power.reference.facts import (
 from power.reference.fleet import reference_fleet
 
 __all__ = [
-    "Anchor", "FactSource", "Family", "PhoneFacts", "PowerFacts", "Radio", "RadioLink", "ReferenceFacts",
-    "Speed", "TaskFacts", "reference_facts", "reference_fleet",
+    "Anchor", "FactSource", "Family", "InterferenceFacts", "PhoneFacts", "PowerFacts", "Radio", "RadioLink",
+    "ReferenceFacts", "Speed", "TaskFacts", "reference_facts", "reference_fleet",
 ]  # fmt: skip

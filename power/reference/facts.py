@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from joulefleet.config import ClosedModel, validate
 from joulefleet.records import StoredRecord
+from power.profile.model import Cores
 
 Family = Literal["convolution", "depthwise", "recurrent"]
+Watts = Annotated[float, Field(gt=0)]
+Duration = Annotated[float, Field(gt=0)]
 
 
 class FactSource(ClosedModel):
@@ -146,6 +149,7 @@ class PhoneFacts(ClosedModel):
         core_w: Their power, summed, above an idle phone.
         battery_mah: Maker's specification.
         radio: ``lte`` or ``nr`` (5G).
+        cores: Whether it has big and little ones.
     """
 
     device: str
@@ -158,6 +162,92 @@ class PhoneFacts(ClosedModel):
     runs: int = Field(ge=1)
     battery_mah: float = Field(gt=0)
     radio: Literal["lte", "nr"]
+    cores: Cores
+
+
+class CoreChoice(ClosedModel):
+    """The same work on the two little cores of Android's background group, and on four big ones."""
+
+    little_s: Duration
+    big_s: Duration
+    little_j: float = Field(gt=0)
+    big_j: float = Field(gt=0)
+    source: str
+
+    @property
+    def slowdown(self) -> float:
+        """Time in the background group over time outside it."""
+        return self.little_s / self.big_s
+
+    @property
+    def energy_factor(self) -> float:
+        """Energy likewise."""
+        return self.little_j / self.big_j
+
+
+class TrainingBeside(ClosedModel):
+    """Training in the background of one phone, alone and beside apps.
+
+    Attributes:
+        alone_w: Power of the phone while it only trains.
+        alone_s: Time of the training then.
+        idle_w: Power of the idle phone; None if it was not published.
+        beside: App to its power alone, the power of both, and the time of the training.
+    """
+
+    device: str
+    cores: Cores
+    alone_w: Watts
+    alone_s: Duration
+    idle_w: Watts | None
+    beside: dict[str, tuple[Watts, Watts, Duration]]
+
+    def factors(self, app: str) -> tuple[float, float] | None:
+        """Time and marginal energy beside an app over those alone; None if the idle power is not known."""
+        if self.idle_w is None:
+            return None
+        app_w, both_w, both_s = self.beside[app]
+        alone_j = (self.alone_w - self.idle_w) * self.alone_s
+        return both_s / self.alone_s, (both_w - app_w) * both_s / alone_j
+
+
+class InterferenceFacts(ClosedModel):
+    """Published measurements of training beside apps.
+
+    Attributes:
+        background: What Android's background group costs.
+        phones: Where training beside apps was measured.
+        classes: Class of apps to the measured ones that stand for it.
+        categories: Category of apps (`traces.replay.intensity`) to its class.
+        otherwise: Class of every other category.
+        assumed: What is not measured in this.
+    """
+
+    background: CoreChoice
+    phones: tuple[TrainingBeside, ...]
+    source: str
+    classes: dict[str, tuple[str, ...]]
+    categories: dict[str, str]
+    otherwise: str
+    assumed: str
+
+    @model_validator(mode="after")
+    def _names_resolve(self) -> Self:
+        apps = {app for named in self.classes.values() for app in named}
+        lacking = [phone.device for phone in self.phones if apps - set(phone.beside)]
+        unknown = {self.otherwise, *self.categories.values()} - set(self.classes)
+        if lacking or unknown:
+            raise ValueError(f"interference: no measurement for {', '.join((*lacking, *sorted(unknown)))}")
+        return self
+
+
+class VariationFacts(ClosedModel):
+    """How one phone differs from session to session: standard deviations of logarithms."""
+
+    time_log_sd: float = Field(ge=0)
+    power_log_sd: float = Field(ge=0)
+    source: str
+    assumed: str
 
 
 class ReferenceFacts(StoredRecord):
@@ -171,6 +261,8 @@ class ReferenceFacts(StoredRecord):
     charge_share_per_h: float = Field(gt=0)
     tasks: tuple[TaskFacts, ...]
     phones: tuple[PhoneFacts, ...]
+    interference: InterferenceFacts
+    variation: VariationFacts
 
 
 @cache

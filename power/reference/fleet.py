@@ -8,7 +8,10 @@ number came from.
 - Power: the CoreMark power of the four fastest cores times a factor that was measured for training on the
   anchor SoC, plus that of an awake and idle phone.
 - Transfers: power against rate of LTE and 5G, at the median rate of that measurement.
-- Background load: a fair scheduler on shared cores (see `_fair_share`). It is a model, not a measurement.
+- Beside an app: published measurements of training beside apps, drawn by `emulator.fleet.interference`. A
+  profile says which apply (`DeviceProfile.published`). Its load curve is the older model, a fair scheduler on
+  shared cores (see `_fair_share`), for scenarios that ask for it.
+- From session to session: `VariationFacts`.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from functools import cache
 from joulefleet.errors import ConfigError
 from joulefleet.interval import NORMAL_95
 from joulefleet.provenance import Origin, Provenance
-from power.profile.model import Battery, DeviceProfile, LoadPoint, PhaseCost, TransferCost
+from power.profile.model import Battery, DeviceProfile, LoadPoint, PhaseCost, PublishedSpread, TransferCost
 from power.profile.quantity import Quantity
 from power.reference.facts import (
     PhoneFacts,
@@ -36,7 +39,8 @@ _LOADS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BASIS = (
     "computed from published facts: training time on phones (BODT, FLASH) scaled by FLOP and by AI-Benchmark "
     "score; CPU power (freqbench) times the training factor of BODT; radio power (SIGCOMM'21); "
-    "background load as a fair scheduler would share cores, not measured; see power/reference/facts.json"
+    "beside apps by ICDCS'22 and EMDL'21, between sessions by ISPASS'19, with assumptions; the load curve is "
+    "that of a fair scheduler, not measured; see power/reference/facts.json"
 )
 
 
@@ -88,6 +92,13 @@ def _profile(facts: ReferenceFacts, phone: PhoneFacts, task: TaskFacts) -> Devic
         idle_power_w=Quantity(mean=power.asleep_w),
         wait_power_w=_ratio(power.awake_w, power.awake_log_sd),
         load_curve=tuple(_fair_share(load) for load in _LOADS),
+        published=PublishedSpread(
+            cores=phone.cores,
+            time_log_sd=facts.variation.time_log_sd,
+            power_log_sd=facts.variation.power_log_sd,
+            class_log_sd=facts.speed.device_log_sd,
+            unit_log_sd=phone.score_log_sd or 0.0,
+        ),
         battery=Battery(capacity_j=capacity_j, charge_w=capacity_j * facts.charge_share_per_h / 3600),
         provenance=Provenance(origin=Origin.LITERATURE, basis=BASIS),
     ).sealed()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emulator.fleet.interference import OwnCurves
 from emulator.fleet.slowdown import Computation, compute
 from tests.emulator.worlds import SECOND_NS, fleet, profile, replay, user
 
@@ -24,7 +25,7 @@ def one(users: list, duration_s: float, energy_j: float, start_s: float = 0.0, l
     n = len(users)
     start = np.full(n, round(start_s * 1e9))
     limit = np.full(n, round(limit_s * 1e9))
-    return compute(work(duration_s, energy_j, n), start, limit, replay(users), state.costs.curves)
+    return compute(work(duration_s, energy_j, n), start, limit, replay(users), OwnCurves(state.costs.curves))
 
 
 def test_without_load_it_takes_what_was_measured() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from emulator.compare.load import compare_emulations
 from emulator.compare.render import rows
+from emulator.round.outcome import COSTS
 from emulator.runs.batch import plan, play, run, start
 from emulator.runs.tables import clients_schema, rounds_schema
 from emulator.scenario.load import preset_names
@@ -30,7 +31,7 @@ def test_every_column_of_a_run() -> None:
     fates = {name for name in rounds_schema([]).names if name.startswith("n_")}
     assert {"n_finished", "n_rejected"} <= fates & named
     assert set(rounds_schema([]).names) - fates <= named
-    costs = {name for name in clients_schema().names if name.endswith(("_s", "_j"))}
+    costs = set(COSTS)
     assert {name[:-2] for name in costs} | set(clients_schema().names) - costs <= named
 
 

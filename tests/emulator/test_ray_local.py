@@ -118,6 +118,24 @@ def test_a_sweep_is_what_playing_one_by_one_is(cluster: Cluster, tmp_path: Path)
             assert names[0] == names[1]
 
 
+def test_variants_are_tasks_and_one_that_cannot_be_played_stops_no_other(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    surrogate = SMALL.model_copy(update={"trainer": TrainerSection(kind="surrogate")})
+    names = ["nosuch", "digits-mlp", "digits-softmax"]
+    index = plan(surrogate, None, [0], {"task.name": names, "protocol.k": [2, 3]})
+    places = {}
+    for place, way in {"here": play, "ray": _by_sweep}.items():
+        with pytest.raises(ConfigError, match="2 of 6 emulations cannot be played"):  # noqa: SIM117
+            with start(tmp_path / place, index, "") as run:
+                way(run, index)
+        places[place] = run.path
+    for planned in index.planned[2:]:
+        for name in STORED:
+            files = [path / planned.folder / name for path in places.values()]
+            assert files[0].read_bytes() == files[1].read_bytes(), name
+
+
 def test_a_task_of_the_users_own_goes_to_the_nodes_with_its_file(cluster: Cluster, tmp_path: Path) -> None:
     """By actors that share a round's clients, and by tasks of one emulation each: the same bytes as here."""
     use_code(written(tmp_path, "own_rents.py", RENTS))

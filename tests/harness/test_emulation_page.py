@@ -55,8 +55,8 @@ def section(page: Page, title: str) -> Section:
 def test_every_part_is_on_the_page(emulated: Path) -> None:
     page = emulation_page(emulated)
     assert headings(page) == [
-        "Methods", "Methods: every number", "small: curves", "What counts", "small: what early exit saves",
-        "Scenario", "Provenance",
+        "Methods", "Methods: every number", "small: curves", "The world it ran in", "What counts",
+        "small: what early exit saves", "Scenario", "Provenance",
     ]  # fmt: skip
     titles = [chart.title for chart in section(page, "small: curves").all_charts()]
     for words in (
@@ -77,7 +77,7 @@ def test_the_summary_holds_what_the_rounds_say(emulated: Path) -> None:
     folders = [emulated / f"fedrank_s{seed}" for seed in (0, 1)]
     energy_j = np.array([_rounds(folder, "energy_j_honest") for folder in folders])
     assert [row[0] for row in totals.rows] == list(METHODS)
-    assert str(totals.rows[1][6]).startswith(f"{energy_j.sum(1).mean():.4g} (")
+    assert str(totals.rows[1][7]).startswith(f"{energy_j.sum(1).mean():.4g} (")
     assert str(rounds.rows[1][4]).startswith(f"{energy_j.mean():.4g} (")
 
 
@@ -93,9 +93,9 @@ def test_one_selector_with_one_seed_has_a_page(tmp_path: Path, capsys: pytest.Ca
     assert joulefleet(["report", str(result.run_path)]) == 0
     assert "report.html" in capsys.readouterr().out
     page = emulation_page(result.run_path)
-    curves = ["small: curves", "What counts"]
+    curves = ["small: curves", "The world it ran in", "What counts"]
     assert headings(page) == ["Methods", "Methods: every number", *curves, "Scenario", "Provenance"]
-    assert (result.run_path / "report.html").read_text().count("<h2>") == 7  # and how it was made
+    assert (result.run_path / "report.html").read_text().count("<h2>") == 8  # and how it was made
 
 
 def test_what_is_not_finished_is_named_and_left_out(

@@ -26,6 +26,7 @@ def main() -> None:
         "--seen", type=Path, nargs="*", default=[], metavar="RESULTS",
         help="with --publish: results.jsonl of development samples, whose mutants are no surprise",
     )  # fmt: skip
+    parser.add_argument("--note", default="", help="with --publish: a sentence for the page")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here:
@@ -36,7 +37,7 @@ def main() -> None:
 
         seen = [path.resolve() for path in asked.seen]
         os.chdir(REPOSITORY)
-        publish(asked.seed, asked.count, seen)
+        publish(asked.seed, asked.count, seen, asked.note)
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:

@@ -27,18 +27,19 @@ def equivalent_reasons() -> dict[str, str]:
     return {one["key"]: one["why"] for one in judged}
 
 
-def publish(seed: int, count: int, development: Iterable[Path] = ()) -> None:
+def publish(seed: int, count: int, development: Iterable[Path] = (), note: str = "") -> None:
     """Writes both, from the results so far that hold for the tree as it is; other samples stay in.
 
     Args:
         seed: Of the sample.
         count: Of its mutants.
+        note: What a reader has to know besides.
         development: Results of samples before which tests were written, beside those of `DEVELOPMENT`.
     """
     seen = {json.loads(line)["key"] for file in development for line in file.read_text().splitlines()}
     seen |= {mutant.key for drawn in DEVELOPMENT for mutant in sampled(*drawn)}
     facts = summary(sampled(seed, count), known_results(), equivalent_reasons(), seen)
-    facts = {"date": datetime.now(UTC).date().isoformat(), "seed": seed, **facts}
+    facts = {"note": note, "date": datetime.now(UTC).date().isoformat(), "seed": seed, **facts}
     results = Path("docs/results")
     before = json.loads((results / "mutation.json").read_text())["samples"]
     samples = [*(one for one in before if one["seed"] != seed), facts]
@@ -143,6 +144,7 @@ def page(samples: list[dict[str, Any]]) -> str:
         "| seed | use | date | run | killed | survived | equivalent | share |",
         "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
+    lines[7:7] = [facts["note"]] if facts.get("note") else []
     lines += [
         f"| {one['seed']} | {'development' if one['seed'] < FRESH else 'test'} | {one['date']} | {one['run']}"
         f" | {one['killed']} | {one['survived']} | {one['equivalent']} | {100 * one['killed_share']:.1f} % |"

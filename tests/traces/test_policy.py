@@ -269,5 +269,5 @@ def test_other_levels_than_recorded_decide() -> None:
     assert fleet.eligible_at_level(3, "battery > 50 %", np.array([0.2, 0.8])).tolist() == [False, True]
     assert fleet.eligible_at_level(3, "battery > 50 %", np.array([0.8]), np.array([1])).tolist() == [True]
     assert fleet.ever_eligible("charging").tolist() == [False, True]
-    assert fleet.lowest_level.tolist() == [0.9, np.inf]
+    assert fleet.lowest_level_of_users.tolist() == [0.9, np.inf]
     assert not fleet.has_throughput

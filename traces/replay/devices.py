@@ -26,7 +26,7 @@ DAY_NS = 86_400 * 10**9
 PART = 1 << 15
 Times = int | NDArray[np.int64]
 Devices = NDArray[np.integer] | None
-Place = slice | NDArray[np.int64]
+Place = slice | NDArray[np.integer]
 Kernel = Callable[[NDArray[np.int32], NDArray[np.int64], Place], tuple[NDArray[Any], ...]]
 """From users, times in their recordings and which of those asked they are, to answers."""
 
@@ -81,8 +81,9 @@ def map_devices(flat: FlatTraces, recipe: FleetRecipe) -> DeviceMap:
     rng = generator(recipe.seed, "trace fleet")
     users = len(flat)
     rounds, rest = divmod(recipe.devices, users)
-    dealt = np.concatenate([np.tile(np.arange(users), rounds), rng.permutation(users)[:rest]])
-    user = rng.permutation(dealt).astype(np.int32)
+    everyone = np.arange(users, dtype=np.int32)
+    dealt = np.concatenate([np.tile(everyone, rounds), rng.permutation(users)[:rest].astype(np.int32)])
+    user = rng.permutation(dealt)
     unit = max(recipe.align_ns, 1)
     period = -(-flat.span_ns // unit) * unit
     # Without a shift, the recording of every user begins within one unit before the epoch.
@@ -130,9 +131,9 @@ class RecordingTime:
         self._padded = bool(np.any(devices.period_ns > span_ns))
         # All devices are asked in the order of their place in the flat arrays: memory is then read front to
         # back, which is about twice as fast as in the order of the devices.
-        self._order = np.lexsort((devices.phase_ns, devices.user))
+        self._order = np.lexsort((devices.phase_ns, devices.user)).astype(np.int32)
         self._rank = np.empty_like(self._order)
-        self._rank[self._order] = np.arange(len(devices))
+        self._rank[self._order] = np.arange(len(devices), dtype=np.int32)
         self._user = devices.user[self._order]
         self._phase = devices.phase_ns[self._order]
 

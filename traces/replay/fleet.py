@@ -33,7 +33,7 @@ from traces.replay.eligibility import Eligibility, eligibility_of, level_at
 from traces.replay.flat import FlatTraces, flatten
 from traces.replay.intensity import IntensityTable
 from traces.replay.policy import Policy, battery_terms, evaluate, parse_policy
-from traces.replay.segments import Segments, cut_windows
+from traces.replay.segments import Segments, cut_windows, uses
 from traces.replay.steps import Steps
 
 
@@ -171,11 +171,15 @@ class TraceFleet:
         return np.asarray(np.logical_or.reduceat(rule.yes, rule.steps.offset[:-1])[self.map.user])
 
     @cached_property
-    def lowest_level(self) -> NDArray[np.float64]:
-        """The lowest battery level that was ever read of each device; infinite where none was."""
+    def lowest_level_of_users(self) -> NDArray[np.float64]:
+        """The lowest battery level that was ever read of each user (not device); infinite where none was."""
         level = self.flat.level
         known = np.where(np.isnan(level), np.inf, level)
-        return np.asarray(np.minimum.reduceat(known, self.flat.battery.offset[:-1])[self.map.user])
+        return np.asarray(np.minimum.reduceat(known, self.flat.battery.offset[:-1]))
+
+    @cached_property
+    def _uses(self) -> NDArray[np.int64]:
+        return uses(self.flat)
 
     @cached_property
     def has_throughput(self) -> bool:
@@ -238,9 +242,12 @@ class TraceFleet:
             times = np.broadcast_to(times, window.shape)
         return MeanIntensity(*self._time.ask(times, devices, means, (np.float64,) * 3))
 
-    def segments(self, t0_ns: Times, t1_ns: Times, devices: Devices = None) -> Segments:
+    def segments(
+        self, t0_ns: Times, t1_ns: Times, devices: Devices = None, *, by_use: bool = False
+    ) -> Segments:
         """Where in ``[t0_ns, t1_ns)`` the app intensity of each device changes, and what it is in between.
 
+        With ``by_use`` also where one app follows another, and which app and use of it each stretch is.
         The work of device ``i`` is then a sum over ``offset[i]:offset[i + 1]``; see `Segments`.
         """
         _window_ns(t0_ns, t1_ns)
@@ -250,7 +257,8 @@ class TraceFleet:
             begin_ns, devices, lambda user, x_ns, _: (user, x_ns), (np.int32, np.int64)
         )
         period_ns = self.map.period_ns.take(user) if self.map.wrap else np.full(n, FOR_EVER_NS)
-        return cut_windows(self.flat, user, x_ns, period_ns, begin_ns, end_ns)
+        use = self._uses if by_use else None
+        return cut_windows(self.flat, user, x_ns, period_ns, begin_ns, end_ns, use)
 
     def eligibility(self, policy: Policy | str) -> Eligibility:
         """When each user (not device) is eligible under a policy."""

@@ -67,7 +67,10 @@ def compute_facts(data: Path) -> ReferenceFacts:
     counted = tasks()
     lstm = next(task for task in counted if task.name == "shakespeare-lstm")
     return ReferenceFacts(
-        sources=reference_facts().sources,  # written by hand, in the file itself
+        # Written by hand, in the file itself.
+        sources=reference_facts().sources,
+        interference=reference_facts().interference,
+        variation=reference_facts().variation,
         speed=speed(folder, bodt, lstm, {soc: phone.score for soc, phone in by_soc.items()}, line),
         power=PowerFacts(
             **training_power(bodt, by_soc[ANCHOR_SOC]),

@@ -27,6 +27,9 @@ BATTERY_V = 3.85
 CORES = {"msm8917": 4, "zuma": 9}
 """Where it is not eight."""
 
+ALIKE = frozenset(("msm8917", "msm8940", "msm8953", "sdm439", "sdm630"))
+"""SoCs whose cores are all of one design (Cortex-A53), as their makers say."""
+
 WITH_5G = frozenset(
     ("gs101", "gs201", "mt6853t", "sm7225", "sm7250ab", "sm8250", "sm8250ac", "sm8350", "zuma", "zumapro")
 )
@@ -194,6 +197,7 @@ def _phone(code: str, soc: Soc, scores: list[float], line: ScoreLine) -> PhoneFa
         runs=len(soc.runs),
         battery_mah=BATTERY_MAH[soc.device],
         radio="nr" if code in WITH_5G else "lte",
+        cores="equal" if code in ALIKE else "big_little",
     )
 
 

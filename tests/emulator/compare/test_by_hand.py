@@ -37,6 +37,8 @@ def test_permutations_of_few_pairs_by_hand() -> None:
     assert permutation_p(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0])) == 2 / 32
     assert permutation_p(np.array([NAN, 1.0, 2.0, 4.0])) == 0.25
     assert permutation_p(np.array([0.1, 0.2, -0.3, 0.0])) == 1.0
+    # On paper a sum of 0, which no sign change can beat; in floating point some would.
+    assert permutation_p(np.array([-0.7, 0.4, 0.3, 0.1, -0.7, 0.6])) == 1.0
 
 
 def test_beyond_fourteen_pairs_signs_are_drawn() -> None:
