@@ -146,6 +146,11 @@ def read_federate_files(
         ConfigError: They do not fit each other, or ask for what a bench does not do.
     """
     given = with_code(load_scenario(scenario_name), use_code(*code))
+    if given.sweep is not None:
+        raise ConfigError(
+            f"scenario {given.name!r} is a sweep, and a bench plays one scenario at a time",
+            hint="leave [sweep] out; `joulefleet emulate` plays all of its variants",
+        )
     if selector is not None and selector != given.selector.name:
         section = given.selector.model_copy(update={"name": selector, "options": {}})
         given = given.model_copy(update={"selector": section})

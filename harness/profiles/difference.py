@@ -81,7 +81,7 @@ def _repeated(quantity: Quantity, count: int, dof: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class QuantityChange:
     """One quantity before and after.
 
     Attributes:
@@ -170,11 +170,11 @@ class Difference:
 
     before: DeviceProfile
     after: DeviceProfile
-    changes: tuple[Change, ...]
+    changes: tuple[QuantityChange, ...]
     other_work: tuple[str, ...] = ()
     other_conditions: tuple[str, ...] = ()
 
-    def change(self, place: str) -> Change | None:
+    def change(self, place: str) -> QuantityChange | None:
         """The change of one quantity; None where a side does not have it."""
         return next((change for change in self.changes if change.place == place), None)
 
@@ -186,7 +186,7 @@ def compare_profiles(
     same_unit = _same_unit(before, after)
     earlier = before.quantities()
     changes = tuple(
-        Change(place, earlier[place], quantity, same_unit, between_sessions)
+        QuantityChange(place, earlier[place], quantity, same_unit, between_sessions)
         for place, quantity in after.quantities().items()
         if place in earlier
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.profiles.difference import Change, Difference, Side, compare_profiles, pair_profiles
+from harness.profiles.difference import Difference, QuantityChange, Side, compare_profiles, pair_profiles
 from joulefleet.errors import ConfigError, DataQualityError
 from power import DeviceProfile
 from power.profile import SESSIONS_FOR_SPREAD
@@ -41,7 +41,7 @@ class GateCheck:
     label: str
     place: str
     outcome: Outcome
-    change: Change | None = None
+    change: QuantityChange | None = None
     reason: str = ""
 
 
@@ -99,7 +99,7 @@ def _check(difference: Difference, place: str, max_increase: float) -> GateCheck
     return GateCheck(label, place, outcome, change, reason)
 
 
-def _advice(change: Change, max_increase: float) -> str:
+def _advice(change: QuantityChange, max_increase: float) -> str:
     """Why it cannot be told, and how many repetitions would tell."""
     if change.sides is None:
         side = "profile" if Side.of(change.before) is None else "run"
@@ -116,5 +116,5 @@ def _advice(change: Change, max_increase: float) -> str:
     )
 
 
-def _count(change: Change, what: str) -> int | None:
+def _count(change: QuantityChange, what: str) -> int | None:
     return change.after.sessions if what == "sessions" else change.after.n

@@ -202,6 +202,7 @@ def test_what_idling_takes_within_gross_energy_is_not_taken_twice() -> None:
     [
         (0.30, 300.0, 5.0, ALL_DAY, 10.0),  # 5 % of 1000 J, at 5 W
         (0.01, 10.0, 5.0, ALL_DAY, 2.0),  # only what is owed is paid back: the rest was never there
+        (0.0005, 0.5, 5.0, ALL_DAY, 0.1),  # half a joule is a debt, too
         (0.30, 300.0, 5.0, [(0, 4)], 4.0),  # the charger goes
         (0.30, 300.0, 0.5, ALL_DAY, 60.0),  # 100 s; asked again after a minute
         (0.30, 300.0, 5.0, [], 3600.0),  # no charger: what is recorded may rise
@@ -217,7 +218,7 @@ def test_when_to_ask_about_an_empty_phone_again(
     cells = cells_of([user(battery=flat(level), charging=charging)], phone)
     owe(cells, [debt_j], out=[0])
     assert off(cells, 0) == [0]
-    charged = seconds in (10.0, 2.0)  # one nanosecond more, so that it is surely there
+    charged = seconds in (10.0, 2.0, 0.1)  # one nanosecond more, so that it is surely there
     assert cells.recovers_at(0, TWO[:0]) == round(seconds * SECOND_NS) + charged
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from emulator.fleet.battery_debt import between
 from emulator.fleet.conditions import NEVER_NS, AlwaysThere, Replayed
+from emulator.fleet.interference import OwnCurves
 from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.slowdown import Computation, Progress, compute, steady
 from emulator.fleet.state import FleetState
@@ -81,7 +82,7 @@ def test_what_was_recorded_of_whom() -> None:
     there = replay([user("a", charging=[(1, 2)]), user("b", battery=[(0, 0.7), (9, 0.2), (50, 0.4)])])
     assert there.has_charger.tolist() == [True, False]
     assert there.has_level.tolist() == [False, True]
-    assert there.lowest_level.tolist() == [np.inf, 0.2]
+    assert there.lowest_level(TWO).tolist() == [np.inf, 0.2]
     assert not there.has_rates
     assert there.rates(np.zeros(1, np.int64), TWO[:1]) is None
     assert not there.asks_level
@@ -103,7 +104,7 @@ def test_devices_that_nobody_uses() -> None:
     plugged, change_ns = there.charging(now, TWO)
     assert (plugged.tolist(), change_ns.tolist()) == ([False] * 2, [NEVER_NS] * 2)
     assert there.has_charger.tolist() == there.has_level.tolist() == [False] * 3
-    assert there.lowest_level.tolist() == [np.inf] * 3
+    assert there.lowest_level(np.arange(3)).tolist() == [np.inf] * 3
     found = there.segments(now, now + 5, TWO)
     assert (found.offset.tolist(), found.start_ns.tolist()) == ([0, 1, 2], [0, 0])
     assert (found.end_ns.tolist(), found.cpu.tolist(), found.memory.tolist()) == ([5, 5], [0, 0], [0, 0])
@@ -286,7 +287,7 @@ def worked(
     )
     people = [user(f"u{i}", busy=busy) for i in range(n)]
     start_ns, limit_ns = np.full(n, 10 * SECOND_NS), np.full(n, round(limit_s * 1e9))
-    return compute(work, start_ns, limit_ns, replay(people), state.costs.curves)
+    return compute(work, start_ns, limit_ns, replay(people), OwnCurves(state.costs.curves))
 
 
 def test_work_that_ends_at_its_limit_is_done_and_a_nanosecond_earlier_it_is_not() -> None:
@@ -306,7 +307,7 @@ def test_whoever_is_cut_short_stops_at_its_limit_and_not_a_nanosecond_later() ->
     limit_ns = 10 * SECOND_NS + np.arange(1, n + 1) * 1_234_567
     work = Computation(np.arange(n), np.zeros(n, np.int16), np.full(n, 7.0), np.full(n, 1.0), np.zeros(n))
     people = [user(f"u{i}", busy=[(5, 1000, 1.0)]) for i in range(n)]
-    found = compute(work, np.full(n, 10 * SECOND_NS), limit_ns, replay(people), state.costs.curves)
+    found = compute(work, np.full(n, 10 * SECOND_NS), limit_ns, replay(people), OwnCurves(state.costs.curves))
     assert not found.completed.any()
     assert found.end_ns.tolist() == limit_ns.tolist()
 
@@ -332,7 +333,7 @@ def test_rows_of_different_length() -> None:
     work = Computation(TWO, np.zeros(2, np.int16), np.array([5.0, 2.0]), np.array([5.0, 8.0]), np.zeros(2))
     people = [user("a", busy=[(11, 14, 1.0), (15, 1000, 0.5)]), user("b")]
     limit_ns = np.full(2, 10**14)
-    found = compute(work, np.full(2, 10 * SECOND_NS), limit_ns, replay(people), state.costs.curves)
+    found = compute(work, np.full(2, 10 * SECOND_NS), limit_ns, replay(people), OwnCurves(state.costs.curves))
     # 1 s alone, 3 s for 1 s of work, 1 s alone, then 2 s of work at half load: twice as long, 1.25 times.
     assert found.end_ns.tolist() == [19 * SECOND_NS, 12 * SECOND_NS]
     assert found.total_j.tolist() == pytest.approx([1 + 1.5 + 1 + 2 * 1.25, 8.0], rel=1e-9)

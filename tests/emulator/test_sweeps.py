@@ -13,6 +13,7 @@ from emulator.scenario.model import Scenario
 from emulator.scenario.settings import selectors_in, settings_in, split_list
 from emulator.scenario.sweep import expand, folder_name, method_label
 from harness.cli import run as joulefleet
+from harness.federate.files import read_federate_files
 from joulefleet.config import parse_toml
 from joulefleet.errors import ConfigError, JoulefleetError
 
@@ -274,6 +275,10 @@ def test_a_sweep_is_no_single_scenario(tmp_path: Path) -> None:
         run(swept, out=tmp_path)
     with pytest.raises(ConfigError, match="is a sweep"):
         EmulatorEnv(swept).reset(seed=0)
+    file = tmp_path / "swept.toml"
+    file.write_text(SCENARIO + "[sweep]\nprotocol.k = [2, 3]\n")
+    with pytest.raises(ConfigError, match="a bench plays one scenario"):
+        read_federate_files(str(file), tmp_path / "devices.toml")
 
 
 def test_an_index_from_before_sweeps_keeps_its_hash() -> None:

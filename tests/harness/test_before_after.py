@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.cli import run
-from harness.profiles.difference import Change
+from harness.profiles.difference import QuantityChange
 from harness.profiles.library import build_run_profiles
 from harness.results.gate import Outcome, check_profiles
 from joulefleet.runstore import RunStore
@@ -58,22 +58,22 @@ def of(values: list[float], instrument: float | None = None) -> Quantity:
 
 def test_ratio_by_hand() -> None:
     before, after = of([1.9, 2.0, 2.1]), of([2.1, 2.2, 2.3])
-    found = Change("epoch.gross_j", before, after).ratio
+    found = QuantityChange("epoch.gross_j", before, after).ratio
     # sd 0.1 both; t(2) = 4.3027; half widths 0.24842 of 2.0 and of 2.2, in squares on the log scale
     width = math.hypot(4.302653 * 0.1 / math.sqrt(3) / 2.0, 4.302653 * 0.1 / math.sqrt(3) / 2.2)
     assert found.mean == pytest.approx(1.1)
     assert found.low == pytest.approx(1.1 * math.exp(-width), rel=1e-6)
     assert found.high == pytest.approx(1.1 * math.exp(width), rel=1e-6)
-    assert not Change("epoch.gross_j", before, after).clear
+    assert not QuantityChange("epoch.gross_j", before, after).clear
 
 
 def test_what_one_unit_reads_wrong_cancels() -> None:
     before, after = of([1.99, 2.0, 2.01], 0.20), of([2.19, 2.2, 2.21], 0.22)
-    apart = Change("x", before, after).ratio
-    together = Change("x", before, after, same_unit=True).ratio
-    assert not Change("x", before, after).clear, "10 % of each side hide 10 %"
-    assert Change("x", before, after, same_unit=True).clear
-    alone = Change("x", of([1.99, 2.0, 2.01]), of([2.19, 2.2, 2.21])).ratio
+    apart = QuantityChange("x", before, after).ratio
+    together = QuantityChange("x", before, after, same_unit=True).ratio
+    assert not QuantityChange("x", before, after).clear, "10 % of each side hide 10 %"
+    assert QuantityChange("x", before, after, same_unit=True).clear
+    alone = QuantityChange("x", of([1.99, 2.0, 2.01]), of([2.19, 2.2, 2.21])).ratio
     assert together.low == pytest.approx(alone.low, rel=1e-9), "both gains are 10 %: nothing of them is left"
     assert apart.high - apart.low > 5 * (together.high - together.low)
 
@@ -84,14 +84,14 @@ def test_ratios_cover_the_truth() -> None:
     for _ in range(1500):
         before = of(list(rng.normal(5.0, 0.15, 4)))
         after = of(list(rng.normal(5.5, 0.30, 6)))
-        ratio = Change("x", before, after).ratio
+        ratio = QuantityChange("x", before, after).ratio
         hits.append(ratio.low <= 1.1 <= ratio.high)
     assert 0.935 <= np.mean(hits) <= 0.985
 
 
 def test_one_window_is_no_interval_of_repetitions() -> None:
     one = Quantity(mean=2.0, n=1, half_width_95=0.01, sessions=1)
-    change = Change("x", one, one)
+    change = QuantityChange("x", one, one)
     assert change.ratio.mean == 1.0
     assert not change.ratio.known
     assert change.exceeds(0.05) is None
@@ -102,26 +102,26 @@ def test_one_window_is_no_interval_of_repetitions() -> None:
     [([2.00, 2.01, 2.02], False), ([2.30, 2.31, 2.32], True), ([2.05, 2.10, 2.15], None)],
 )
 def test_gate_fails_only_beyond_the_interval(later: list[float], exceeds: bool | None) -> None:
-    change = Change("x", of([1.99, 2.0, 2.01]), of(later))
+    change = QuantityChange("x", of([1.99, 2.0, 2.01]), of(later))
     assert change.exceeds(0.05) is exceeds
 
 
 def test_repetitions_that_would_tell() -> None:
-    change = Change("x", of([2.0, 2.0, 2.0, 2.001]), of([2.0, 2.1, 2.2]))
+    change = QuantityChange("x", of([2.0, 2.0, 2.0, 2.001]), of([2.0, 2.1, 2.2]))
     assert change.exceeds(0.10) is None
     needed = change.repetitions_needed(0.10)
     assert needed is not None
     # ln(1.05 / 1.10) = 0.0465 has to hold t * 0.1 / sqrt(n) / 2.1: 7 fit (t = 2.447, 0.0440), 6 not (0.0500)
     assert needed == 7
     assert change.repetitions_needed(0.05) is None, "the mean lies on the limit"
-    wide = Change("x", of([1.8, 2.0, 2.2]), of([2.0, 2.1, 2.2]))
+    wide = QuantityChange("x", of([1.8, 2.0, 2.2]), of([2.0, 2.1, 2.2]))
     assert wide.repetitions_needed(0.06) is None, "more of the second run cannot make up for the first"
 
 
 def test_a_stated_spread_between_sessions_widens() -> None:
-    change = Change("x", of([1.99, 2.0, 2.01]), of([2.19, 2.2, 2.21]))
+    change = QuantityChange("x", of([1.99, 2.0, 2.01]), of([2.19, 2.2, 2.21]))
     assert change.sessions_unknown
-    wider = Change("x", change.before, change.after, between_sessions=0.03)
+    wider = QuantityChange("x", change.before, change.after, between_sessions=0.03)
     assert not wider.sessions_unknown
     assert change.clear
     width = math.log(wider.ratio.high / wider.ratio.mean)

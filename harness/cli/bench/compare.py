@@ -13,7 +13,7 @@ from harness.cli.frame import Command, Output, columns, root_option, run_argumen
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from harness.profiles.difference import Change, Difference
+    from harness.profiles.difference import Difference, QuantityChange
     from harness.results.before_after import RunDifference
     from harness.results.gate import GateCheck
     from power import DeviceProfile
@@ -88,7 +88,7 @@ def _answer(difference: Difference) -> str:
     return f"{after.device}, {after.task} with {after.backend}: an epoch takes {known}"
 
 
-def _words(change: Change, word: str) -> str:
+def _words(change: QuantityChange, word: str) -> str:
     percent = (change.ratio.mean - 1) * 100
     amount = f"{abs(percent):.2g} % {'more' if percent >= 0 else 'less'} {word}"
     if not change.ratio.known:
@@ -98,7 +98,7 @@ def _words(change: Change, word: str) -> str:
     return f"{amount} {_interval(change)}"
 
 
-def _interval(change: Change) -> str:
+def _interval(change: QuantityChange) -> str:
     low, high = ((end - 1) * 100 for end in (change.ratio.low, change.ratio.high))
     return f"[{low:+.2g}, {high:+.2g}] %"
 
@@ -123,7 +123,7 @@ def _rows(difference: Difference, everything: bool) -> Iterable[list[str]]:
         ]
 
 
-def _percent(change: Change) -> str:
+def _percent(change: QuantityChange) -> str:
     if math.isnan(change.ratio.mean):
         return "-"
     mean = f"{(change.ratio.mean - 1) * 100:+.2g} %"
@@ -149,7 +149,7 @@ def _compare_data(found: RunDifference) -> dict[str, Any]:
     }
 
 
-def _change_data(change: Change) -> dict[str, Any]:
+def _change_data(change: QuantityChange) -> dict[str, Any]:
     ratio = change.ratio
     values = {"ratio": ratio.mean, "ratio_low_95": ratio.low, "ratio_high_95": ratio.high}
     return {

@@ -37,6 +37,8 @@ def test_permutations_of_few_pairs_by_hand() -> None:
     assert permutation_p(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 1.0])) == 2 / 32
     assert permutation_p(np.array([NAN, 1.0, 2.0, 4.0])) == 0.25
     assert permutation_p(np.array([0.1, 0.2, -0.3, 0.0])) == 1.0
+    # On paper a sum of 0, which no sign change can beat; in floating point some would.
+    assert permutation_p(np.array([-0.7, 0.4, 0.3, 0.1, -0.7, 0.6])) == 1.0
 
 
 def test_beyond_fourteen_pairs_signs_are_drawn() -> None:
@@ -105,6 +107,8 @@ def test_every_metric_of_a_run_by_hand() -> None:
         energy_j=10 * 121,
         round_time_s=31 / 4,
         round_energy_j=10 * 121 / 4,
+        calendar_to_target_s=found.calendar_to_target_s,
+        calendar_s=found.calendar_s,
         classes_per_cohort=found.classes_per_cohort,
     )
     assert math.isnan(found.classes_per_cohort)
