@@ -107,8 +107,6 @@ def test_every_metric_of_a_run_by_hand() -> None:
         energy_j=10 * 121,
         round_time_s=31 / 4,
         round_energy_j=10 * 121 / 4,
-        calendar_to_target_s=found.calendar_to_target_s,
-        calendar_s=found.calendar_s,
         classes_per_cohort=found.classes_per_cohort,
     )
     assert math.isnan(found.classes_per_cohort)
