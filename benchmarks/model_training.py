@@ -44,12 +44,13 @@ VGG-16's convolutions and the LSTM's products run at the speed of one large matr
 def run(repeats: int = REPEATS) -> list[Figure]:
     """One model after the other."""
     rows: list[Figure] = []
+    commands = _commands()
     for task in MODELS:
-        rows += _figures(task, _measured(task, repeats))
+        rows += _figures(task, _measured(task, repeats, commands))
     return rows
 
 
-def _measured(task: str, repeats: int) -> dict[str, list[float]]:
+def _measured(task: str, repeats: int, commands: dict[str, list[str]]) -> dict[str, list[float]]:
     """CPU seconds of each contender's blocks, after one to warm up."""
     sizes, _ = MODELS[task]
     settings = {"BLOCK_TASK": task, "BLOCK_SIZES": sizes}
@@ -57,7 +58,7 @@ def _measured(task: str, repeats: int) -> dict[str, list[float]]:
         _write_work(Path(folder), task, sizes)
         contenders = {
             name: stack.enter_context(Contender.started(command, Path(folder), settings))
-            for name, command in _commands().items()
+            for name, command in commands.items()
         }
         for contender in contenders.values():
             contender.block()
