@@ -52,7 +52,7 @@ class BackgroundGroup(StrEnum):
     """It keeps the cores it has, as a service in the foreground may."""
 
 
-class Interference(Protocol):
+class Slowing(Protocol):
     """Factors on time and marginal energy of computing, segment by segment."""
 
     def worst(self, profile: Profiles) -> Array:

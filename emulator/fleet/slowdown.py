@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from emulator.fleet.battery_debt import between
 from emulator.fleet.conditions import Conditions, Ids, Times
-from emulator.fleet.interference import Interference, in_use
+from emulator.fleet.interference import Slowing, in_use
 
 Array = NDArray[np.float64]
 
@@ -73,7 +73,7 @@ class Computation:
 
 
 def compute(
-    work: Computation, start_ns: Times, limit_ns: Times, conditions: Conditions, apps: Interference
+    work: Computation, start_ns: Times, limit_ns: Times, conditions: Conditions, apps: Slowing
 ) -> Progress:
     """Work from a start until it is done or its limit comes."""
     # The worst load there is bounds how long it can take; one nanosecond more for rounding.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from emulator.fleet.batteries import Batteries
 from emulator.fleet.conditions import Conditions, Ids
-from emulator.fleet.interference import Interference, OwnCurves
+from emulator.fleet.interference import OwnCurves, Slowing
 from emulator.fleet.network import Network
 from emulator.fleet.state import FleetState
 from emulator.fleet.variation import Registration, Variation
@@ -35,12 +35,12 @@ class World:
     conditions: Conditions
     batteries: Batteries
     network: Network
-    apps: Interference | None = None
+    apps: Slowing | None = None
     variation: Variation | None = None
     registration: Registration | None = None
 
     @property
-    def slowing(self) -> Interference:
+    def slowing(self) -> Slowing:
         """How apps slow training."""
         return OwnCurves(self.fleet.costs.curves) if self.apps is None else self.apps
 

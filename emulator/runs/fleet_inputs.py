@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from device_agents.workloads import Task, build, count_task
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
-from emulator.fleet.interference import Interference, InterferenceModel, Published
+from emulator.fleet.interference import InterferenceModel, Published, Slowing
 from emulator.fleet.variation import Registration, Variation
 from emulator.fleet.world import World
 from emulator.scenario.model import FleetSection, LogSd, TracesSection
@@ -91,7 +91,7 @@ def conditions_of(fleet: FleetSection, seed: int) -> Conditions:
 def with_behaviour(world: World, section: FleetSection, seed: int) -> World:
     """A world in which apps slow training, speeds move and registration errs as the scenario says."""
     fleet, spreads = world.fleet, world.fleet.costs.spreads
-    apps: Interference | None = None
+    apps: Slowing | None = None
     if section.interference.model is InterferenceModel.LITERATURE and isinstance(world.conditions, Replayed):
         categories, group = world.conditions.app_categories, section.interference.background
         apps = Published(fleet.costs, reference_facts().interference, categories, group, seed)

@@ -21,7 +21,7 @@ OTHER_SOFTWARE = "other_software"
 """Host fact of a run that holds results of other software, accepted by who ran it: what differed."""
 
 _DECIDING = (
-    "emulator/data", "emulator/fleet", "emulator/round", "emulator/runs/assembly.py",
+    "emulator/data", "emulator/fleet", "emulator/own_code", "emulator/round", "emulator/runs/assembly.py",
     "emulator/runs/checkpoint.py", "emulator/runs/emulation.py", "emulator/runs/fleet_inputs.py",
     "emulator/runs/learners.py", "emulator/runs/tables.py", "emulator/scenario", "emulator/selectors",
     "emulator/training", "device_agents/workloads", "joulefleet/seeds.py", "power/profile",

@@ -256,6 +256,8 @@ class TrainerSection(ClosedModel):
             the results are others, and say so.
     """
 
+    LATER = frozenset({"precision"})
+
     kind: str = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
     workers: int | None = Field(default=None, gt=0)

@@ -16,8 +16,6 @@ from digits_client import OpenTorchClient, score_of, task_and_data
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
-from joulefleet_flower.client import OpenClient, selectable
-from joulefleet_flower.strategy import SelectingFedAvg
 
 from device_agents.workloads import build, initial_state
 from emulator import Scenario, load_scenario
@@ -26,6 +24,8 @@ from emulator.scenario import scenario_text
 from joulefleet.errors import JoulefleetError
 from joulefleet.runstore import Run
 from joulefleet.seeds import torch_seed
+from joulefleet_flower.client import OpenClient, selectable
+from joulefleet_flower.strategy import SelectingFedAvg
 
 HERE = Path(__file__).resolve().parent
 TIMEOUT_S = 600.0
