@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ IN_CI = os.environ.get("CI") == "true"
 FULL_COUNTS = os.environ.get("JOULEFLEET_CAMPAIGN") == "full"
 
 pytest_plugins = ["tests.budget", "tests.campaign"]
+
+
+def pytest_configure() -> None:
+    """Ctrl-C ends what the tests start, also in a script's background, where the shell has it ignored."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def missing(reason: str) -> None:

@@ -110,6 +110,17 @@ def test_ctrl_c_while_it_opens_or_closes_leaves_nothing_to_wait_for(play: Play) 
     assert play("ctrl_c_at_the_ends", 150) == {"pressed": 150, "raised": 150}
 
 
+def test_ctrl_c_is_tested_also_where_the_tests_were_told_to_ignore_it(tmp_path: Path) -> None:
+    """As in a script's background: what is ignored is inherited, and nothing pressed would arrive."""
+    name = test_ctrl_c_at_any_moment_reaches_the_program_and_loses_no_transfer.__name__
+    options = ["-q", "-p", "no:cacheprovider", "--basetemp", str(tmp_path / "inner")]
+    command = [sys.executable, "-m", "pytest", *options, f"{__file__}::{name}"]
+    ended = subprocess.run(
+        ["env", "--ignore-signal=INT", *command], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stdout
+
+
 def test_packets_that_came_before_libusb_failed_are_delivered(play: Play) -> None:
     assert play("events_fail") == {"numbers": list(range(10)), "error": "MeterDisconnected"}
 

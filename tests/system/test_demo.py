@@ -31,10 +31,8 @@ WATTS = {"board-a": (0.8, 2.0), "board-b": (0.5, 1.2)}
 
 
 def start_demo(root: Path, *options: str) -> subprocess.Popen[str]:
-    # Where the tests themselves were started in the background, SIGINT would be ignored.
-    env = ["env", "--default-signal=INT"]
     return subprocess.Popen(
-        [*env, sys.executable, "-m", "harness", "demo", "--root", str(root), "--quick", *options],
+        [sys.executable, "-m", "harness", "demo", "--root", str(root), "--quick", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
