@@ -19,7 +19,16 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from emulator import Accounting, Probe, Profiling, RoundOutcome, Scenario, Selector
 from emulator.round import Aggregation, Engine, OpenRound
-from emulator.runs import EMULATION_FILE, EmulationRecord, Learners, RunLog, assemble, make_selector
+from emulator.runs import (
+    EMULATION_FILE,
+    EmulationRecord,
+    Learners,
+    RunLog,
+    assemble,
+    log_round,
+    make_selector,
+    opened_log,
+)
 from joulefleet.errors import ConfigError, NobodyLeft
 from joulefleet.records import write_record
 from joulefleet.runstore import Run
@@ -116,7 +125,7 @@ class SelectingFedAvg(FedAvg):
         record = EmulationRecord(scenario=self._scenario, seed=self._seed, facts=facts)
         write_record(path / EMULATION_FILE, record)
         ended_early = ""
-        with self._opened_log(engine) as rounds_log:
+        with opened_log(self._run, engine, self._folder) as rounds_log:
             self._play = _Play(engine, trainer, rounds_log)
             try:
                 result = super().start(
@@ -207,27 +216,9 @@ class SelectingFedAvg(FedAvg):
         losses = probe in (Probe.LOSS, Probe.BATCH) or "global_loss" in needs
         return ({"losses"} if losses else set()) | ({"accuracy"} if "local_accuracy" in needs else set())
 
-    def _opened_log(self, engine: Engine) -> RunLog:
-        return RunLog(
-            self._run,
-            engine.world.fleet.origin,
-            training=engine.trainer.implementation,
-            metrics=sorted(self._selector.metrics()),
-            folder=self._folder,
-        )
-
     def _aggregated(self, replies: list[Message]) -> ArrayRecord:
         return super().aggregate_train(self._playing().engine.round + 1, replies)[0]
 
     def _append(self, outcome: RoundOutcome) -> None:
         play = self._playing()
-        engine, test_every = play.engine, self._scenario.protocol.test_every
-        tested = engine.done or (test_every and outcome.round % test_every == 0)
-        play.log.append(
-            outcome,
-            eligible=engine.eligible,
-            loss=engine.score.loss,
-            test_accuracy=engine.test().accuracy if tested else math.nan,
-            overhead_s=engine.chooser.overhead_s,
-            metrics=self._selector.metrics(),
-        )
+        log_round(play.log, play.engine, outcome)

@@ -2,6 +2,7 @@ from emulator.runs.assembly import assemble, make_selector, reward_rules_of, rul
 from emulator.runs.batch import play
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.dry_run import Outlook, look_ahead
+from emulator.runs.emulation import log_round, opened_log
 from emulator.runs.fleet_inputs import with_behaviour
 from emulator.runs.learners import Learners, data_of, learners_of, metric_of, task_of
 from emulator.runs.opening import reopen, resuming, start, stoppable, stopped
@@ -15,8 +16,8 @@ from emulator.runs.tables import KNOWN_COSTS, METRIC_PREFIX, N_UNKNOWN, RunLog
 __all__ = [
     "EMULATION_FILE", "KNOWN_COSTS", "METRIC_PREFIX", "N_UNKNOWN", "BatchEntry", "BatchIndex",
     "EmulationRecord", "FinishedRun", "Floors", "Learners", "Outlook", "PlannedEmulation", "Replay", "RunLog",
-    "Week", "assemble", "check_selectors", "data_of", "learners_of", "load_checkpoint", "look_ahead",
-    "make_selector", "metric_of", "plan", "play", "reopen", "replay_of", "resuming", "reward_rules_of",
-    "rules_of", "save_checkpoint", "span", "start", "stoppable", "stopped", "task_of", "week_of",
-    "with_behaviour",
+    "Week", "assemble", "check_selectors", "data_of", "learners_of", "load_checkpoint", "log_round",
+    "look_ahead", "make_selector", "metric_of", "opened_log", "plan", "play", "reopen", "replay_of",
+    "resuming", "reward_rules_of", "rules_of", "save_checkpoint", "span", "start", "stoppable", "stopped",
+    "task_of", "week_of", "with_behaviour",
 ]  # fmt: skip

@@ -70,7 +70,7 @@ def emulate(
         if record != known:  # new, or finished until now
             write_record(path / EMULATION_FILE, record, replace=True)
         resume_after = None if known is None else _continue(engine, path)
-        with _opened_log(run, engine, folder, resume_after) as log:
+        with opened_log(run, engine, folder, resume_after) as log:
             ended_early = _play(engine, log, path, scenario.checkpoint_every, on_round)
         accuracy = engine.test().accuracy
     finally:
@@ -140,7 +140,8 @@ def _continue(engine: Engine, path: Path) -> int:
     return engine.round
 
 
-def _opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None) -> RunLog:
+def opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None = None) -> RunLog:
+    """The log of an engine's rounds, whoever asks it for them; ``resume_after`` as in `RunLog`."""
     every = engine.rules.test_every
     # What was the last round, and so was tested, may be one among others now.
     untested = bool(resume_after) and not (every and engine.round % every == 0) and not engine.done
@@ -156,9 +157,23 @@ def _opened_log(run: Run, engine: Engine, folder: str, resume_after: int | None)
     )
 
 
+def log_round(log: RunLog, engine: Engine, outcome: RoundOutcome) -> None:
+    """Store what an engine has just played."""
+    test_every = engine.rules.test_every
+    tested = engine.done or (test_every and outcome.round % test_every == 0)
+    log.append(
+        outcome,
+        eligible=engine.eligible,
+        loss=engine.score.loss,
+        test_accuracy=engine.test().accuracy if tested else math.nan,
+        overhead_s=engine.chooser.overhead_s,
+        metrics=engine.selector.metrics(),
+        motion=engine.motion.counts(),
+    )
+
+
 def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound) -> str:
     """Play what is left; returns why that was not all, if so."""
-    test_every = engine.rules.test_every
     saved_at_s = -math.inf
     while not engine.done:
         try:
@@ -167,16 +182,7 @@ def _play(engine: Engine, log: RunLog, path: Path, every: int, on_round: OnRound
             if not engine.round:
                 raise
             return error.message
-        tested = engine.done or (test_every and outcome.round % test_every == 0)
-        log.append(
-            outcome,
-            eligible=engine.eligible,
-            loss=engine.score.loss,
-            test_accuracy=engine.test().accuracy if tested else math.nan,
-            overhead_s=engine.chooser.overhead_s,
-            metrics=engine.selector.metrics(),
-            motion=engine.motion.counts(),
-        )
+        log_round(log, engine, outcome)
         due = time.monotonic() - saved_at_s >= CHECKPOINT_PERIOD_S
         if every and outcome.round % every == 0 and due:
             log.sync()

@@ -131,7 +131,7 @@ def test_damaged_idx_files_are_named(mnist_folder: Path, damage: bytes) -> None:
 
 def test_missing_files_without_a_download_say_where_to_put_them(tmp_path: Path) -> None:
     for name in ("mnist", "cifar10"):
-        with pytest.raises(StorageError, match="could not be fetched") as error:
+        with pytest.raises(StorageError, match="was not to be fetched") as error:
             load_data_set(name, folder=tmp_path, download=False)
         assert "JOULEFLEET_DATA" in error.value.hint
     for name in ("cinic10", "tinyimagenet", "shakespeare", "wikitext"):

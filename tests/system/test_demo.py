@@ -145,8 +145,8 @@ def test_the_page_opens_in_chromium(
         require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
     ) as driver:
         open_page(driver, Path(finished["report"]))
-        # Two open jobs with power and clock, three curves, heat map, energy bars.
-        assert driver.execute_script("return document.documentElement.dataset.drawn") == "9"
+        # Power of two open jobs, accuracy against energy, differences, three curves, energy bars.
+        assert driver.execute_script("return document.documentElement.dataset.drawn") == "8"
         assert console_errors(driver) == []
         assert {url.split(":")[0] for url in requested_urls(driver)} <= {"file", "data", "chrome"}
         for width in (1280, 420):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import inspect
 import json
@@ -151,6 +152,8 @@ def _check_types(name: str, kind: type[Selector], options: Mapping[str, Any]) ->
         except (PydanticUserError, TypeError):  # a type of the method's own, or no plain value
             continue
         except ValidationError as error:
+            with contextlib.suppress(TypeError, ValueError):
+                kind(**options)  # its own check says better what is wanted
             raise ConfigError(
                 f"selector {name!r}: {option} is {options[option]!r:.60}", hint=sentence(error.errors()[0])
             ) from None

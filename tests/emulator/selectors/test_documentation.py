@@ -17,7 +17,9 @@ HOW_TO = PAGE[PAGE.index("## Adding one") :]
 
 
 def test_every_field_that_can_be_asked_for() -> None:
-    assert {name for name in VIEW_FIELDS | SCALARS if f"`{name}`" not in HOW_TO} == set()
+    kept_by_the_engine = {"asked"}
+    fields = (VIEW_FIELDS | SCALARS) - kept_by_the_engine
+    assert {name for name in fields if f"`{name}`" not in HOW_TO} == set()
     (oracles,) = [line for line in HOW_TO.splitlines() if "privileged = True" in line]
     assert {name for name in PRIVILEGED_FIELDS if f"`{name}`" not in oracles} == set()
 
