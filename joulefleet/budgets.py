@@ -82,6 +82,10 @@ def parse_json(data: str | bytes) -> Any:
         value = json.loads(data)
     except RecursionError:
         raise OverBudget("nested too deeply") from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError:  # Python's words are advice to lift its limit
+        raise OverBudget("a number of thousands of digits") from None
     check_depth(value)
     return value
 
@@ -122,6 +126,10 @@ def parse_toml_data(text: str) -> dict[str, Any]:
         data = tomllib.loads(text)
     except RecursionError:
         raise OverBudget("nested too deeply") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # as above
+        raise OverBudget("a number of thousands of digits") from None
     check_depth(data)
     return data
 

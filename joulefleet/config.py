@@ -92,7 +92,7 @@ def validate(data: object, model: type[M], *, name: str) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        problems = _alternatives(_describe(detail, model) for detail in error.errors())
+        problems = _alternatives(_describe(detail, model) for detail in _of_its_shape(error.errors(), model))
         message = f"{name}: " + "; ".join(text for text, _ in problems[:5])
         if len(problems) > 5:
             message += f"; and {len(problems) - 5} more"
@@ -113,7 +113,7 @@ def _alternatives(problems: Iterable[tuple[str, str, str, str]]) -> list[tuple[s
 
 def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str, str, str]:
     """One validation problem as (place, sentence, what was there instead, hint)."""
-    loc = _keys_of(detail["loc"], model)
+    loc = _keys_of(detail, model)
     where = dotted(loc)
     if detail["type"] == "extra_forbidden":
         key = str(loc[-1])
@@ -126,24 +126,44 @@ def _describe(detail: ErrorDetails, model: type[BaseModel]) -> tuple[str, str, s
     said = sentence(detail)
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         said = "should be a table with keys of its own"
+    elif detail["type"] in ("tuple_type", "list_type"):
+        said = "should be a list"
     # A rule about several keys is given the whole table, which says nothing to the reader.
     got = "" if isinstance(detail["input"], dict) else f", got {detail['input']!r:.80}"
     return where, said, got, ""
 
 
-def _keys_of(loc: tuple[int | str, ...], model: type[BaseModel]) -> tuple[int | str, ...]:
-    """A place without its last word where that only names one of the types which the value may have."""
-    *before, last = loc or ("",)
-    if not before or not isinstance(last, str) or last in known_keys(model, before):
-        return loc
+def _keys_of(detail: ErrorDetails, model: type[BaseModel]) -> tuple[int | str, ...]:
+    """The place of a problem without the words that only name one of the types which a value may have."""
+    kept: list[int | str] = []
     models: list[type[BaseModel]] = [model]
     annotation: Any = model
-    for part in (part for part in before if isinstance(part, str)):
-        fields = [m.model_fields[part] for m in models if part in m.model_fields]
+    for place, part in enumerate(detail["loc"]):
+        fields = [m.model_fields[part] for m in models if isinstance(part, str) and part in m.model_fields]
+        if isinstance(part, str) and not fields and get_origin(annotation) in (Union, UnionType):
+            is_key = detail["type"] == "extra_forbidden" and place == len(detail["loc"]) - 1
+            if part in {m.__name__ for m in models} or not (models and is_key):
+                continue
+        kept.append(part)
         annotation = fields[0].annotation if fields else annotation
         models = models_in(annotation) or models
-    is_union = get_origin(annotation) in (Union, UnionType)
-    return tuple(before) if is_union and not models_in(annotation) else loc
+    return tuple(kept)
+
+
+def _of_its_shape(details: list[ErrorDetails], model: type[BaseModel]) -> list[ErrorDetails]:
+    """Problems without those of alternatives that a value is not meant to be: a table is no wrong word."""
+    inside = {d["loc"][:-2] for d in details if len(d["loc"]) > 2}
+    ends = {d["loc"][:-1] for d in details if d["type"] != "model_type"}
+
+    def other(detail: ErrorDetails) -> bool:
+        place = detail["loc"][:-1]
+        if _keys_of(detail, model) == detail["loc"]:
+            return False
+        if detail["type"] == "model_type":
+            return place in ends
+        return isinstance(detail["input"], dict) and place in inside and detail["type"] != "missing"
+
+    return [detail for detail in details if not other(detail)]
 
 
 def sentence(detail: ErrorDetails) -> str:

@@ -54,7 +54,7 @@ class JoulefleetError(Exception):
         message: One sentence: what went wrong, and where.
         hint: What the user can try; shown after the message.
 
-    Example:
+    Examples:
         >>> try:
         ...     open_run("nowhere")
         ... except JoulefleetError as error:

@@ -47,7 +47,7 @@ class Scale(Enum):
 class Interval:
     """A mean, or best estimate, with its 95 % interval. An end that is not known is NaN.
 
-    Example:
+    Examples:
         >>> Interval(2.0, 1.8, 2.3).known
 
     Attributes:

@@ -21,7 +21,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class Origin(StrEnum):
     """How a number came to be, strongest first.
 
-    Example:
+    Examples:
         >>> Origin.MEASURED == "measured"
     """
 

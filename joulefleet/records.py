@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import IO, Any, ClassVar, TypeVar
 
 from pydantic import model_validator
 
@@ -101,7 +101,8 @@ def read_json(path: Path) -> Any:
         raise StorageError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:  # also UnicodeDecodeError
         raise StorageError(
-            f"{path}: not readable as JSON ({error})", hint="try `joulefleet runs salvage RUN`"
+            f"{path}: not readable as JSON ({error})",
+            hint="`joulefleet runs salvage RUN` recovers what a killed run had written",
         ) from error
 
 
@@ -124,18 +125,25 @@ def write_atomic(path: Path, data: bytes, *, replace: bool = False, mode: int = 
     Raises:
         StorageError: The file exists and ``replace`` is false, or the disk refused.
     """
+    with new_file(path, replace=replace, mode=mode) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def new_file(path: Path, *, replace: bool = False, mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """As `write_atomic`, for what is too large to be held: the file gets its name when all went well."""
     try:
+        if path.exists() and not replace:
+            raise FileExistsError
         _clear_leftovers(path.parent, f".{path.name}.", ".tmp")
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        temporary = Path(name)
-        _claim(handle)
+        temporary, handle = _claimed_file(path)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
-            temporary.chmod(mode)
-            publish(temporary, path, replace=replace)
+                temporary.chmod(mode)
+                publish(temporary, path, replace=replace)  # before its lock goes with the handle
         finally:
             temporary.unlink(missing_ok=True)
     except FileExistsError as error:
@@ -228,10 +236,22 @@ def _claimed_folder(parent: Path, prefix: str, mode: int = 0o777) -> tuple[Path,
     while True:
         folder = parent / f"{prefix}{secrets.token_hex(4)}{_HIDDEN}"
         folder.mkdir(mode=mode)
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # another process took it for a leftover in the moment before
+            continue
         if _claim(lock) is not False and folder.exists():
             return folder, lock
-        os.close(lock)  # another process took it for a leftover in the moment before the lock
+        os.close(lock)
+
+
+def _claimed_file(path: Path) -> tuple[Path, int]:
+    """A new file beside ``path``, open for writing and locked: see `_claimed_folder`."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        if _claim(handle) is not False and Path(name).exists():
+            return Path(name), handle
+        os.close(handle)
 
 
 def _claim(handle: int) -> bool | None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from joulefleet.errors import ConfigError, JoulefleetError, StorageError
-from joulefleet.records import new_folder, read_record, write_atomic, write_record
+from joulefleet.records import StoredRecord, new_folder, read_record, write_atomic, write_record
 from joulefleet.runstore.run import (
     RUN_FILE,
     Run,
@@ -62,9 +62,25 @@ class RunStore:
         self.root = root
 
     def create(
-        self, name: str, *, kind: str, config: Mapping[str, str] | None = None, fingerprint: str = ""
+        self,
+        name: str,
+        *,
+        kind: str,
+        config: Mapping[str, str] | None = None,
+        fingerprint: str = "",
+        facts: Mapping[str, str] | None = None,
+        records: Mapping[str, StoredRecord] | None = None,
     ) -> Run:
-        """A new run directory, complete with its record before anyone can see it."""
+        """A new run directory, complete with all that its resume needs before anyone can see it.
+
+        Args:
+            name: Of the run.
+            kind: What it is.
+            config: Texts by the name of their file in ``config/``.
+            fingerprint: Of what decides its result.
+            facts: About what makes it, beside those of the host.
+            records: By file name, such as its plan.
+        """
         now = datetime.now(UTC)
         run_id = secrets.token_hex(4)
         record = RunRecord(
@@ -75,12 +91,14 @@ class RunStore:
             created_utc=now,
             fingerprint=fingerprint,
             command=(Path(sys.argv[0]).name, *sys.argv[1:]) if sys.argv else (),
-            host=host_facts(),
+            host=host_facts() | dict(facts or {}),
         )
         path = self.root / f"{now:%Y%m%dT%H%M%SZ}_{name}_{run_id}"
         # Built under a hidden name and renamed, so that a kill in between leaves no half-made run.
         with new_folder(path) as hidden:
             write_record(hidden / RUN_FILE, record)
+            for file, other in (records or {}).items():
+                write_record(hidden / file, other)
             (hidden / "config").mkdir()
             for file, text in (config or {}).items():
                 # Addresses, users, key files: not for others of this machine.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from joulefleet.budgets import BATCH_BYTES, COLUMNS, TABLE_BYTES, OverBudget
 from joulefleet.errors import StorageError
 from joulefleet.records import publish, storage_error
+from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.journal import AppendOnlyFile
 
 if TYPE_CHECKING:
@@ -271,20 +272,26 @@ def is_closed(stream: Path) -> bool:
             return False
 
 
-def iter_batches(path: Path) -> Iterator[pa.RecordBatch]:
+def iter_batches(path: Path, columns: Columns | None = None) -> Iterator[pa.RecordBatch]:
     """The batches of a table, Parquet or stream; a torn last batch of a stream is left out.
 
+    Args:
+        path: Of the table.
+        columns: What the caller relies on; None if it takes any.
+
     Raises:
-        StorageError: What the file says of its lengths cannot be, or asks for more than any table of ours.
+        StorageError: What the file says of its lengths cannot be, or asks for more than any table of ours;
+            or its columns are others.
     """
     import pyarrow as pa
 
     try:
-        if path.suffix == PARQUET_SUFFIX:
-            with _damage_named(path):
-                yield from _parquet_batches(path)
-        else:
-            yield from _stream_batches(path)
+        with _damage_named(path) if path.suffix == PARQUET_SUFFIX else contextlib.nullcontext():
+            batches = _parquet_batches(path) if path.suffix == PARQUET_SUFFIX else _stream_batches(path)
+            for batch in batches:
+                if columns is not None:
+                    columns.check(path, batch)
+                yield batch
     except (
         *(OverBudget, MemoryError, OverflowError, UnicodeDecodeError, pa.ArrowCapacityError),
         *(pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError, pa.ArrowIndexError),
@@ -345,12 +352,24 @@ def _check_schema(schema: pa.Schema) -> None:
 
 
 def _stream_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    for batch, _ in follow_stream(path, 0):
+        yield batch
+
+
+def follow_stream(path: Path, offset: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Whole batches of a stream, each with the byte where the next one begins; it may still be growing.
+
+    Args:
+        path: The stream.
+        offset: Where to begin: 0, or a byte that came with a batch.
+    """
     import pyarrow as pa
 
     # pyarrow reports a message cut short as ArrowInvalid or as a plain OSError, by where the cut is.
+    schema = stream_schema(path) if offset else None
     with pa.OSFile(str(path), "rb") as file:
+        file.seek(offset)
         reader = pa.ipc.MessageReader.open_stream(file)
-        schema = None
         while True:
             try:
                 message = reader.read_next_message()
@@ -361,7 +380,7 @@ def _stream_batches(path: Path) -> Iterator[pa.RecordBatch]:
                 batch = readable_batch(message, schema)
             except (StopIteration, pa.ArrowInvalid, OSError):
                 return
-            yield batch
+            yield batch, file.tell()
 
 
 def readable_batch(message: pa.Message | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
@@ -412,18 +431,23 @@ def table_path(directory: Path, name: str) -> Path:
     )
 
 
-def read_table(directory: Path, name: str) -> pa.Table:
+def read_table(directory: Path, name: str, columns: Columns | None = None) -> pa.Table:
     """A whole table, closed or not.
 
+    Args:
+        directory: Where it is.
+        name: Of the table.
+        columns: What the caller relies on; None if it takes any.
+
     Raises:
-        StorageError: There is none, or it was damaged after it was closed.
+        StorageError: There is none, it was damaged after it was closed, or its columns are others.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = table_path(directory, name)
     batches, held = [], 0
-    for batch in iter_batches(path):
+    for batch in iter_batches(path, columns):
         batches.append(batch)
         held += batch.nbytes
         if held > TABLE_BYTES:
@@ -431,7 +455,12 @@ def read_table(directory: Path, name: str) -> pa.Table:
     if batches:
         return pa.Table.from_batches(batches)
     schema = pq.read_schema(path) if path.suffix == PARQUET_SUFFIX else stream_schema(path)
-    return (schema or pa.schema([])).empty_table()
+    if schema is None:  # cut short before its columns were written
+        return pa.schema([]).empty_table()
+    empty = schema.empty_table()
+    if columns is not None:
+        columns.check(path, empty)
+    return empty
 
 
 def table_rows(path: Path) -> int:

@@ -123,7 +123,7 @@ class Choice(ClosedModel):
             {"count": "some"},
             "f: count: Input should be a valid integer, unable to parse string as an integer or: Input",
         ),
-        ({"names": 3}, "f: names: Input should be 'all' or: Input should be a valid tuple, got 3"),
+        ({"names": 3}, "f: names: Input should be 'all' or: should be a list, got 3"),
         ({"names": [1]}, "f: names: Input should be 'all', got [1]; names"),
         (
             {"sizes": {"a": "x"}},

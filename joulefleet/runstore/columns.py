@@ -1,0 +1,97 @@
+"""What a reader relies on in a table: a folder from elsewhere may hold other columns under the same name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulefleet.errors import StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_HINT = "the file was changed, or is of another program: restore it from a copy"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """What the columns of a table have to be. Widths are free: an earlier version may have had others.
+
+    Attributes:
+        schema: As its writer has it.
+        optional: Those that an earlier version did not write.
+        nulls: Those in which a value may be missing.
+        texts: Of columns that hold names, all names there are.
+        lowest: Of numbers, the smallest that can be.
+        finite: Whether every number has a value, so not "nan" or "inf".
+        others: Type of all further columns, in which values may be missing; None if nobody looks at them.
+    """
+
+    schema: pa.Schema
+    optional: Collection[str] = ()
+    nulls: Collection[str] = ()
+    texts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    lowest: Mapping[str, int] = field(default_factory=dict)
+    finite: bool = False
+    others: pa.DataType | None = None
+
+    def check(self, path: Path, rows: pa.RecordBatch | pa.Table) -> None:
+        """Look at some rows, and at the columns even if there are none.
+
+        Raises:
+            StorageError: A column is not what it has to be; the message names it.
+        """
+        stored = rows.schema
+        twice = [name for name, count in Counter(stored.names).items() if count > 1]
+        if twice:
+            raise StorageError(f"{path}: column {twice[0]!r} is there twice", hint=_HINT)
+        for name in self.schema.names:
+            if name in stored.names:
+                self._check_column(path, name, rows.column(name))
+            elif name not in self.optional:
+                raise StorageError(f"{path}: has no column {name!r}", hint=_HINT)
+        for other in stored:
+            if self.others is not None and other.name not in self.schema.names:
+                _check_kind(path, other.name, other.type, self.others)
+
+    def _check_column(self, path: Path, name: str, column: pa.Array | pa.ChunkedArray) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        _check_kind(path, name, column.type, self.schema.field(name).type)
+        if column.null_count and name not in self.nulls:
+            raise StorageError(f"{path}: column {name!r} has rows without a value", hint=_HINT)
+        if name in self.lowest and pc.any(pc.less(column, self.lowest[name])).as_py():
+            raise StorageError(f"{path}: column {name!r} has values below {self.lowest[name]}", hint=_HINT)
+        finite = pc.is_finite(column) if self.finite and pa.types.is_floating(column.type) else None
+        if finite is not None and not pc.all(finite, min_count=0).as_py():
+            raise StorageError(f"{path}: column {name!r} has values that are no numbers", hint=_HINT)
+        if name in self.texts:
+            known = pc.is_in(column, value_set=pa.array(sorted(self.texts[name]), column.type))
+            if not pc.all(known, min_count=0).as_py():
+                other = column.filter(pc.invert(known))[0].as_py()
+                raise StorageError(f"{path}: column {name!r} says {str(other)[:40]!r}", hint=_HINT)
+
+
+def _check_kind(path: Path, name: str, found: pa.DataType, expected: pa.DataType) -> None:
+    if not {_kind(found)} <= _FITS.get(_kind(expected), {_kind(expected)}):
+        raise StorageError(f"{path}: column {name!r} holds {found}, not {expected}", hint=_HINT)
+
+
+_FITS = {"number": {"number", "whole number"}}
+"""Whole numbers are numbers too."""
+
+
+def _kind(of: pa.DataType) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_integer(of):
+        return "whole number"
+    if pa.types.is_floating(of):
+        return "number"
+    if pa.types.is_string(of) or pa.types.is_large_string(of):
+        return "text"
+    return str(of)
