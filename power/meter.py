@@ -23,7 +23,7 @@ class MeterConfig(ClosedModel):
     the instrument's own setting is compared with. Switching the output on gives the instrument the current
     limit first (`power.meters.safety.switch_output_on`).
 
-    Example:
+    Examples:
         >>> MeterConfig(kind="ina219", port="/dev/ttyUSB0", voltage_v=5, voltage_max_v=5.5, current_limit_a=3)
 
     Attributes:
@@ -152,7 +152,7 @@ def open_meter(config: MeterConfig, *, any_settings: bool = False) -> PowerMeter
         UnsafeOutput: Its output is on above ``voltage_max_v``.
         MeterError: It cannot be opened, or another of its settings forbids a recording.
 
-    Example:
+    Examples:
         >>> config = MeterConfig(kind="monsoon-lvpm", voltage_v=4.0, voltage_max_v=4.2, current_limit_a=3.0)
         >>> with open_meter(config) as meter:
         ...     print(meter.info.kind, meter.info.rate_hz)

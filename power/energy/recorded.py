@@ -39,7 +39,7 @@ def measure_energy(
 ) -> RecordedEnergy:
     """Gross energy of a recording with its 95 % interval.
 
-    Example:
+    Examples:
         >>> measure_energy("first", 1.0, 3.5).interval  # from second 1 to second 3.5
 
     Args:

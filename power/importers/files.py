@@ -57,6 +57,8 @@ def import_recording(
     if form not in ("auto", *READERS):
         raise ConfigError(f"no format {form!r} to import", hint=f"auto, {', '.join(READERS)}")
     options = ImportOptions(channel, accuracy, max_bad_rows)
+    if path.exists() and not path.is_file():  # it is read twice, and a device such as /dev/zero has no end
+        raise StorageError(f"{path}: is no file", hint="save what a pipe gives as a file, and import that")
     try:
         sha256 = file_sha256(path)
     except OSError as error:

@@ -70,8 +70,7 @@ class HvpmOptions(ClosedModel):
 
     Attributes:
         calibration_ms: Time between the unit's own calibrations, in samples, whatever its name says. The
-        first
-            sample comes after five.
+            first sample comes after five.
         ignore_dac_check: Let `MonsoonHvpm.set_voltage` work although the unit fails the vendor's DAC check.
         usb_passthrough_off: Switch the USB passthrough off before a stream instead of refusing to start.
     """

@@ -354,7 +354,7 @@ def _open_port(path: str, serial: str) -> tuple[SerialPort, wire.Status]:
         port.write(wire.STOP)  # a client that died may have left it sampling
         port.drain_input()
         status = _command(port, wire.GET_STATUS, attempts=STATUS_ATTEMPTS)
-        if serial and str(status.serial_number) != serial.strip().lstrip("0"):
+        if serial and str(status.serial_number) != (serial.strip().lstrip("0") or "0"):
             raise MeterNotFound(
                 f"{KIND}: the instrument on {path} has serial number {status.serial_number}, not {serial}",
                 hint="correct serial or port in the configuration",

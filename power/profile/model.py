@@ -175,7 +175,7 @@ class Thermal(ClosedModel):
 class DeviceProfile(StoredRecord):
     """Costs of federated training on one (device, model, data set, backend).
 
-    Example:
+    Examples:
         >>> profile = reference_fleet("mnist-lenet5")[0]
         >>> profile.label, profile.epoch.duration_s.interval, profile.origin
 
@@ -298,7 +298,7 @@ class DeviceProfile(StoredRecord):
     def quantities(self) -> dict[str, Quantity]:
         """Every quantity by its place, such as ``epoch.gross_j`` or ``load_levels.game.epoch.duration_s``.
 
-        Example:
+        Examples:
             >>> {name: (q.sd, q.session_sd, q.session_sd_from) for name, q in profile.quantities().items()}
         """
         costs = {name: getattr(self, name) for name in ("probe", "epoch", "round", "download", "upload")}
@@ -334,7 +334,7 @@ def save_profile(profile: DeviceProfile, path: Path) -> DeviceProfile:
 def load_profile(path: Path | str, *, verify: Callable[[SourceRef], bool] | None = None) -> DeviceProfile:
     """Read a profile, weakening its claim to what can be shown here.
 
-    Example:
+    Examples:
         >>> profile = load_profile("pixel-7_lenet5.json")
         >>> profile.epoch.duration_s.interval, profile.origin
 

@@ -97,7 +97,7 @@ def quantity_from_sessions(
 ) -> Quantity:
     """The mean of repeated values with its 95 % interval.
 
-    Example:
+    Examples:
         >>> quantity_from_sessions([[2.40, 2.43, 2.41], [2.51, 2.49, 2.52], [2.45, 2.47, 2.44]])
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from joulefleet.printable import printable
-from joulefleet.records import storage_error
+from joulefleet.records import new_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,19 +37,12 @@ def write_samples_csv(recording: Recording, path: Path, start_ns: int, end_ns: i
     columns = [("time_s", pa.float64()), ("current_a", pa.float32()), ("voltage_v", pa.float32())]
     schema = pa.schema([*columns, ("power_w", pa.float32()), ("lost_before", pa.int64())])
     rows = 0
-    try:
-        with path.open("xb") as file:
-            try:
-                file.write("".join(f"# {printable(line)}\n" for line in _about(recording)).encode())
-                with csv.CSVWriter(file, schema) as writer:
-                    for batch in _batches(recording, start_ns, end_ns, schema):
-                        writer.write_batch(batch)
-                        rows += batch.num_rows
-            except BaseException:
-                path.unlink()
-                raise
-    except OSError as error:
-        raise storage_error(path, error) from error
+    with new_file(path) as file:
+        file.write("".join(f"# {printable(line)}\n" for line in _about(recording)).encode())
+        with csv.CSVWriter(file, schema) as writer:
+            for batch in _batches(recording, start_ns, end_ns, schema):
+                writer.write_batch(batch)
+                rows += batch.num_rows
     return rows
 
 

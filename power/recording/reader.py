@@ -18,6 +18,7 @@ import numpy as np
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Provenance
 from joulefleet.records import read_record, storage_error
+from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.folder import check_folder
 from joulefleet.runstore.table import numbers, read_table, readable_batch, stream_schema
 from power.calibration import MeterCalibration, require_fit
@@ -31,6 +32,7 @@ from power.recording.records import (
     RecordingRecord,
     data_hashes,
 )
+from power.recording.tables import index_columns, samples_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,8 +88,14 @@ class Recording:
 
     @cached_property
     def _stored_index(self) -> dict[str, NDArray[Any]]:
-        table = read_table(self.folder, "blocks")
-        return {name: numbers(table[name]) for name in table.column_names}
+        table = read_table(self.folder, "blocks", index_columns(self.record.info))
+        stored = {name: numbers(table[name]) for name in table.column_names}
+        if int(stored["rows"].sum()) != self.record.n_samples:
+            raise StorageError(
+                f"{self.folder}: blocks.parquet has {stored['rows'].sum()} samples, the record says "
+                f"{self.record.n_samples}: it was changed"
+            )
+        return stored
 
     @cached_property
     def _correction(self) -> Correction | None:
@@ -102,7 +110,12 @@ class Recording:
             raise storage_error(path, error) from error
         if schema is None:
             raise StorageError(f"{path}: not an Arrow stream")
+        self._columns.check(path, schema.empty_table())
         return schema
+
+    @cached_property
+    def _columns(self) -> Columns:
+        return samples_columns(self.record.info)
 
     def batch(self, i: int) -> pa.RecordBatch:
         """The stored columns of batch number ``i``, read from where the index says."""
@@ -121,14 +134,13 @@ class Recording:
             raise StorageError(f"{self.folder}: samples of batch {i} are not readable ({error})") from error
         if batch.num_rows != self._stored_index["rows"][i]:
             raise StorageError(f"{self.folder}: batch {i} of the samples does not match the index")
+        self._columns.check(self.folder / "samples.arrows", batch)
         return batch
 
     def values(self, i: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Currents and voltages of batch number ``i``, corrected."""
         batch = self.batch(i)
         current_a, voltage_v = numbers(batch.column("current_a")), numbers(batch.column("voltage_v"))
-        if not (np.isfinite(current_a).all() and np.isfinite(voltage_v).all()):  # none is ever written
-            raise StorageError(f"{self.folder}: samples of batch {i} are no numbers: it was changed")
         return (
             (current_a, voltage_v)
             if self._correction is None
@@ -168,7 +180,7 @@ class Recording:
 def open_recording(folder: Path | str, *, calibration: MeterCalibration | None = None) -> Recording:
     """Open a finished recording.
 
-    Example:
+    Examples:
         >>> recording = open_recording("first")
         >>> recording.record.findings
 

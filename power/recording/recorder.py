@@ -48,7 +48,7 @@ def record(
     finished with an error finding, and the error is raised again with the place of the data; Ctrl-C
     finishes it too.
 
-    Example:
+    Examples:
         >>> with open_meter(config) as meter:
         ...     record(meter, "first", config=config, seconds=10)
 

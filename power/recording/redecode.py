@@ -18,6 +18,7 @@ from joulefleet.runstore.table import iter_batches, table_path
 from power.model import Finding, InstrumentInfo
 from power.recording.reader import Recording
 from power.recording.records import RAW_FILE
+from power.recording.tables import arrivals_columns
 from power.wire.decoder import Decoded, Decoder
 
 if TYPE_CHECKING:
@@ -96,9 +97,9 @@ def raw_portions(recording: Recording) -> Iterator[tuple[bytes, int]]:
         )
     offset = arrival_ns = 0
     with path.open("rb") as file:
-        for batch in iter_batches(table_path(recording.folder, "arrivals")):
+        for batch in iter_batches(table_path(recording.folder, "arrivals"), arrivals_columns()):
             for row in batch.to_pylist():
-                data = file.read(row["end_offset"] - offset)
+                data = file.read(max(0, row["end_offset"] - offset))
                 offset += len(data)
                 if offset != row["end_offset"]:
                     raise StorageError(f"{path}: ends at byte {offset} of {row['end_offset']}")

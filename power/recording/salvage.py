@@ -29,6 +29,7 @@ from power.recording.records import (
     RecordingRecord,
     data_hashes,
 )
+from power.recording.tables import index_columns
 from power.timebase import TimebaseFitter, clock_tolerance_ppm
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _salvage(folder: Path, opening: RecordingOpening) -> RecordingRecord | None:
     schema = stream_schema(samples) if samples.exists() else None
     if schema is None or not (folder / "blocks.parquet").exists():
         return None
-    blocks = read_table(folder, "blocks")
+    blocks = read_table(folder, "blocks", index_columns(opening.info))
     whole = min(len(blocks), sum(1 for _ in iter_batches(samples)))
     if not whole:
         return None

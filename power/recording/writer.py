@@ -6,7 +6,7 @@ import contextlib
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,19 +28,8 @@ from power.recording.records import (
     RecordingRecord,
     data_hashes,
 )
+from power.recording.tables import arrivals_schema, samples_schema
 from power.timebase import Timebase
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-def _samples_schema(uniform: bool) -> pa.Schema:
-    import pyarrow as pa
-
-    fields = [pa.field("current_a", pa.float32()), pa.field("voltage_v", pa.float32())]
-    if not uniform:
-        fields.insert(0, pa.field("tick", pa.int64()))
-    return pa.schema(fields)
 
 
 class RecordingWriter:
@@ -68,7 +57,7 @@ class RecordingWriter:
             started_ns=started_ns,
         )
         write_record(folder / OPENING_FILE, self.opening)
-        self._samples = TableWriter(folder, "samples", _samples_schema(info.uniform_ticks), keep_stream=True)
+        self._samples = TableWriter(folder, "samples", samples_schema(info.uniform_ticks), keep_stream=True)
         self._channels = RangeChannels.of(info.accuracy)
         self._blocks = TableWriter(folder, "blocks", index_schema(self._channels))
         self._raw: _RawWriter | None = None
@@ -187,15 +176,12 @@ class _RawWriter:
     """``raw.bin`` and its arrival times."""
 
     def __init__(self, folder: Path) -> None:
-        import pyarrow as pa
-
         self.path = folder / RAW_FILE
         try:
             self._file = self.path.open("xb", buffering=0)
         except OSError as error:
             raise storage_error(self.path, error) from error
-        schema = pa.schema([("end_offset", pa.int64()), ("arrival_ns", pa.int64())])
-        self._arrivals = TableWriter(folder, "arrivals", schema)
+        self._arrivals = TableWriter(folder, "arrivals", arrivals_schema())
         self._pending: list[tuple[int, int]] = []
         self._flushed_s = time.monotonic()
         self._offset = 0

@@ -3,6 +3,7 @@ from power.reference.facts import (
     FactSource,
     Family,
     InterferenceFacts,
+    ListedPhones,
     PhoneFacts,
     PowerFacts,
     Radio,
@@ -10,11 +11,13 @@ from power.reference.facts import (
     ReferenceFacts,
     Speed,
     TaskFacts,
+    listed_phones,
     reference_facts,
 )
-from power.reference.fleet import reference_fleet
+from power.reference.fleet import listed_fleet, reference_fleet
 
 __all__ = [
-    "Anchor", "FactSource", "Family", "InterferenceFacts", "PhoneFacts", "PowerFacts", "Radio", "RadioLink",
-    "ReferenceFacts", "Speed", "TaskFacts", "reference_facts", "reference_fleet",
+    "Anchor", "FactSource", "Family", "InterferenceFacts", "ListedPhones", "PhoneFacts", "PowerFacts",
+    "Radio", "RadioLink", "ReferenceFacts", "Speed", "TaskFacts", "listed_fleet", "listed_phones",
+    "reference_facts", "reference_fleet",
 ]  # fmt: skip

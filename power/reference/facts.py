@@ -145,8 +145,10 @@ class PhoneFacts(ClosedModel):
         score: AI-Benchmark's CPU float score: median over the phones with this SoC, or from CoreMark.
         score_phones: Phones behind it; 0 if it was predicted.
         score_log_sd: Spread between them.
-        coremark: Sum over the four fastest cores, iterations per second, at their highest frequency.
+        coremark: Sum over the four fastest cores, iterations per second, at their highest frequency; None if
+            it was not measured.
         core_w: Their power, summed, above an idle phone.
+        runs: Measurements behind it; 0 if it was interpolated.
         battery_mah: Maker's specification.
         radio: ``lte`` or ``nr`` (5G).
         cores: Whether it has big and little ones.
@@ -157,12 +159,45 @@ class PhoneFacts(ClosedModel):
     score: float = Field(gt=0)
     score_phones: int = Field(ge=0)
     score_log_sd: float | None
-    coremark: float = Field(gt=0)
+    coremark: float | None = Field(gt=0)
     core_w: float = Field(gt=0)
-    runs: int = Field(ge=1)
+    runs: int = Field(ge=0)
     battery_mah: float = Field(gt=0)
     radio: Literal["lte", "nr"]
     cores: Cores
+
+
+class ListedPhones(StoredRecord):
+    """Phones of a published benchmark list, beyond those whose power was measured.
+
+    Attributes:
+        power_exponent: Power of a SoC whose power nobody measured: proportional to its score to this power.
+        power_log_sd: How well that fits where both are known, and so how well it is known.
+        battery_mah: Of every phone: the median of the reference phones, since the list has none.
+        columns: What the numbers of a row are.
+        rows: One per phone: device, SoC, score, watts of the four fastest cores, measurements behind these (0
+            if they were interpolated), radio, cores.
+    """
+
+    source: str
+    power_exponent: float
+    power_log_sd: float = Field(gt=0)
+    battery_mah: float = Field(gt=0)
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, str, float, float, int, Literal["lte", "nr"], Cores], ...]
+
+    def phones(self) -> tuple[PhoneFacts, ...]:
+        """The rows as facts."""
+        return tuple(
+            PhoneFacts(
+                **dict(zip(self.columns, row, strict=True)),
+                score_phones=1,
+                score_log_sd=None,
+                coremark=None,
+                battery_mah=self.battery_mah,
+            )
+            for row in self.rows
+        )
 
 
 class CoreChoice(ClosedModel):
@@ -263,6 +298,15 @@ class ReferenceFacts(StoredRecord):
     phones: tuple[PhoneFacts, ...]
     interference: InterferenceFacts
     variation: VariationFacts
+
+
+@cache
+def listed_phones() -> ListedPhones:
+    """The phones of benchmark lists that this version ships."""
+    import json
+
+    text = files("power.reference").joinpath("listed.json").read_text(encoding="utf-8")
+    return validate(json.loads(text), ListedPhones, name="power/reference/listed.json")
 
 
 @cache

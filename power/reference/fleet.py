@@ -16,7 +16,9 @@ number came from.
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Sequence
 from functools import cache
 
 from joulefleet.errors import ConfigError
@@ -30,10 +32,13 @@ from power.reference.facts import (
     RadioLink,
     ReferenceFacts,
     TaskFacts,
+    listed_phones,
     reference_facts,
 )
 
 BACKEND = "published"
+INTERPOLATED = "interpolated"
+"""Backend of a phone whose power nobody measured, so that every table says so."""
 _LOADS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 BASIS = (
@@ -43,12 +48,17 @@ BASIS = (
     "that of a fair scheduler, not measured; see power/reference/facts.json"
 )
 
+INTERPOLATED_BASIS = (
+    "power interpolated: nobody measured this SoC; as SoCs of its AI-Benchmark score draw (freqbench), with "
+    "their spread; battery: median of the reference phones; see power/reference/listed.json"
+)
+
 
 @cache
 def reference_fleet(task: str | TaskFacts | None = None) -> tuple[DeviceProfile, ...]:
     """Profiles of the reference phones, slowest first; computed from published facts (``literature``).
 
-    Example:
+    Examples:
         >>> phones = reference_fleet("mnist-lenet5")
         >>> [phone.label for phone in phones[:3]]
 
@@ -59,6 +69,32 @@ def reference_fleet(task: str | TaskFacts | None = None) -> tuple[DeviceProfile,
     Raises:
         ConfigError: The fleet does not have this task.
     """
+    phones = reference_facts().phones
+    return _profiles(task, sorted(phones, key=lambda phone: phone.score), what="the reference fleet")
+
+
+@cache
+def listed_fleet(task: str | TaskFacts | None = None) -> tuple[DeviceProfile, ...]:
+    """Profiles of several hundred phones: those of AI-Benchmark's list, and the reference phones.
+
+    Speed by each phone's own score. Power of its SoC where somebody measured it, else interpolated between
+    the measured ones by score, which the profile's backend and basis say. Arguments as in `reference_fleet`.
+
+    Their order has nothing to do with their speed: a fleet of fewer devices takes the first of them.
+    """
+    facts, listed = reference_facts(), listed_phones().phones()
+    own = {phone.device for phone in listed}
+    phones = (*listed, *(phone for phone in facts.phones if phone.device not in own))
+    return _profiles(task, sorted(phones, key=_shuffled), what="the fleet of AI-Benchmark's list")
+
+
+def _shuffled(phone: PhoneFacts) -> bytes:
+    return hashlib.sha256(phone.device.encode()).digest()
+
+
+def _profiles(
+    task: str | TaskFacts | None, phones: Sequence[PhoneFacts], *, what: str
+) -> tuple[DeviceProfile, ...]:
     facts = reference_facts()
     if isinstance(task, TaskFacts):
         tasks = [task]
@@ -66,8 +102,7 @@ def reference_fleet(task: str | TaskFacts | None = None) -> tuple[DeviceProfile,
         tasks = [found for found in facts.tasks if task in (None, found.name)]
     if not tasks:
         known = ", ".join(found.name for found in facts.tasks)
-        raise ConfigError(f"the reference fleet has no task {task!r}", hint=f"it has {known}")
-    phones = sorted(facts.phones, key=lambda phone: phone.score)
+        raise ConfigError(f"{what} has no task {task!r}", hint=f"it has {known}")
     return tuple(_profile(facts, phone, found) for found in tasks for phone in phones)
 
 
@@ -80,7 +115,7 @@ def _profile(facts: ReferenceFacts, phone: PhoneFacts, task: TaskFacts) -> Devic
         device=phone.device,
         model=task.model,
         dataset=task.dataset,
-        backend=BACKEND,
+        backend=BACKEND if phone.runs else INTERPOLATED,
         samples=task.samples,
         batch_size=task.batch_size,
         probe=epoch,
@@ -100,7 +135,9 @@ def _profile(facts: ReferenceFacts, phone: PhoneFacts, task: TaskFacts) -> Devic
             unit_log_sd=phone.score_log_sd or 0.0,
         ),
         battery=Battery(capacity_j=capacity_j, charge_w=capacity_j * facts.charge_share_per_h / 3600),
-        provenance=Provenance(origin=Origin.LITERATURE, basis=BASIS),
+        provenance=Provenance(
+            origin=Origin.LITERATURE, basis=BASIS if phone.runs else f"{INTERPOLATED_BASIS}; {BASIS}"
+        ),
     ).sealed()
 
 
@@ -113,7 +150,8 @@ def _epoch(facts: ReferenceFacts, phone: PhoneFacts, task: TaskFacts, *, epochs:
     anchor = next(p.score for p in facts.phones if p.soc == speed.soc)
     duration_s = (overhead_s + arithmetic_s) * anchor / phone.score
     time_sd = math.hypot(speed.log_sd[task.family], _device_log_sd(facts, phone))
-    power_sd = math.hypot(power.training_log_sd, power.repeat_log_sd)
+    own_sd = power.repeat_log_sd if phone.runs else listed_phones().power_log_sd
+    power_sd = math.hypot(power.training_log_sd, own_sd)
     net_w = phone.core_w * power.training_factor
     net_j = _ratio(net_w * duration_s, math.hypot(time_sd, power_sd))
     return PhaseCost(

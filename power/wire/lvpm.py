@@ -145,7 +145,7 @@ class LvpmDecoder:
             elif good < len(rows):
                 self._note("bad_checksum", Severity.WARNING, "a packet with a wrong checksum was left out")
                 self._in_sync = False
-                self._count.silent = True  # bytes are missing, so whole turns may be
+                self._count.note_damage()
                 self._skipped_bytes += 1
                 position += 1
         return position

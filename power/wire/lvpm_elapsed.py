@@ -19,6 +19,13 @@ WINDOW_NS = 500_000_000
 MIN_READS = 4
 """A floor over fewer reads says little."""
 
+NEAR_NS = 3_000_000
+"""A read this close to the floor has come down to it: a packet takes so long."""
+
+TOUCHES = 5
+"""So many reads must have come down to a floor before it is believed. On time they all do; those of a machine
+that begins with a second of being late are spread."""
+
 TOLERANCE = 0.25
 """How far, in turns, a delay may be from a whole number and still be taken for losses: 13 ms."""
 
@@ -59,12 +66,13 @@ class ElapsedCheck:
     _window_ns: int = 0
     _lowest_ns: float = float("inf")
     _reads: int = 0
+    _touches: int = 0
     _rises: deque[float] = field(default_factory=lambda: deque(maxlen=9))
 
     @property
     def known(self) -> bool:
-        """Whether a floor was found, over half a second or more."""
-        return bool(self._rises)
+        """Whether a floor was found, over half a second or more, and found again."""
+        return bool(self._rises) and self._touches >= TOUCHES
 
     def behind(self, next_index: int, arrival_ns: int) -> float:
         """By how many samples a count is behind what the fastest reads so far lead to expect.
@@ -83,8 +91,11 @@ class ElapsedCheck:
         delay_ns = self._delay_ns(next_index, arrival_ns)
         self._lowest_ns = min(self._lowest_ns, delay_ns)
         self._reads += 1
-        if delay_ns < self._floor(arrival_ns) and not self.known:
+        above_ns = delay_ns - self._floor(arrival_ns)
+        if above_ns < 0 and not self.known:
+            self._touches = 0 if above_ns < -NEAR_NS else self._touches
             self._floor_ns, self._floor_at_ns = delay_ns, arrival_ns
+        self._touches += above_ns <= NEAR_NS
         window_ns = arrival_ns - self._window_ns
         if window_ns < WINDOW_NS or self._reads < MIN_READS:
             return
@@ -97,6 +108,7 @@ class ElapsedCheck:
         """Take the delay of this read as the floor: that it was another is given up."""
         self._floor_ns, self._floor_at_ns = self._delay_ns(next_index, arrival_ns), arrival_ns
         self._window_ns, self._lowest_ns, self._reads = arrival_ns, float("inf"), 0
+        self._touches = 0
 
     def _delay_ns(self, next_index: int, arrival_ns: int) -> float:
         return arrival_ns - (self._origin_ns or 0.0) - next_index * 1e9 / self.rate_hz

@@ -19,6 +19,7 @@ from power.wire.lvpm_elapsed import (
     TOLERANCE,
     TRACELESS_NS,
     UNSETTLED,
+    WINDOW_NS,
     ElapsedCheck,
     whole_turns,
 )
@@ -123,12 +124,28 @@ class _Watch:
         last_index: Of the last that may lie before the loss.
         since_ns: Arrival of the first late read.
         lowest: Samples by which the least late read is behind.
+        floors: The same of each half second.
     """
 
     first_index: int
     last_index: int
     since_ns: int
     lowest: float
+    floors: dict[int, float] = field(default_factory=dict)
+
+    def note(self, arrival_ns: int, behind: float) -> None:
+        window = (arrival_ns - self.since_ns) // WINDOW_NS
+        self.lowest = min(self.lowest, behind)
+        self.floors[window] = min(self.floors.get(window, behind), behind)
+
+    def is_steady(self, missing: int) -> bool:
+        """Whether reads come as evenly as before, only that so many samples are missing.
+
+        Those of a link that is late vary. The first half second may be late as well.
+        """
+        floors = list(self.floors.values())[1:]
+        near = sum(abs(floor - missing) <= EARLY for floor in floors)
+        return 2 * near > len(floors) and self.lowest >= missing - EARLY
 
 
 class SampleCount:
@@ -151,6 +168,7 @@ class SampleCount:
         self._watch: _Watch | None = None
         self._arrival_ns = 0
         self._sequence_turn = 0
+        self._lost_lately = False  # whether samples were lost since the last read that was on time
         self._in_doubt = False  # whether a loss was given up
         self._link_is_late = False  # whether reads were seen to stay late where nothing was lost
 
@@ -160,11 +178,15 @@ class SampleCount:
         self.next_index += samples
         if samples and turn:
             self.held.losses.append((self.next_index, turn))
-            self.silent = True
+            self.note_damage()
 
     def note_silence(self, until_ns: int) -> None:
         """Nothing has arrived since the last bytes."""
         self.silent |= until_ns - self._arrival_ns >= SILENT_NS
+
+    def note_damage(self) -> None:
+        """Bytes are missing, so whole turns may be."""
+        self.silent = self._lost_lately = True
 
     def note_arrival(self, arrival_ns: int) -> None:
         """Bytes had arrived by then."""
@@ -207,7 +229,7 @@ class SampleCount:
             else:
                 self._watch = _Watch(self._sure_index, self.next_index - 1, arrival_ns, behind)
             return
-        self._watch.lowest = min(self._watch.lowest, behind)
+        self._watch.note(arrival_ns, behind)
         if behind <= self._late or arrival_ns - self._watch.since_ns >= JUDGED_NS:
             self._settle(self._watch)
 
@@ -215,23 +237,26 @@ class SampleCount:
         self._elapsed.accept(self.next_index, arrival_ns)
         if self._in_doubt:
             self.held.notes.append(_unplaced(self._sure_index, self.next_index - 1, 0))
-        self._sure_index, self.silent = self.next_index, False
+        self._sure_index, self.silent, self._lost_lately = self.next_index, False, False
 
     def _settle(self, watch: _Watch, *, over: bool = False) -> None:
         """Count what is missing, where it is missing; or go on watching, unless it is ``over``."""
-        place, missing, certain = self._hidden(watch)
         patience_ns = self._arrival_ns - watch.since_ns
-        judged_ns = JUDGED_NS if self.held.losses else TRACELESS_NS
         if not self.held.losses and watch.lowest < self._one_turn:
             # No read is early: a whole turn would show in every one of them. It is the link that is late.
             self._link_is_late |= over or patience_ns >= TRACELESS_NS
-            missing, certain = (0, True) if self._link_is_late else (missing, certain)
-        certain = certain and (not missing or patience_ns >= judged_ns)
+        place, missing, certain = self._hidden(watch)
+        certain = certain and (
+            not missing or patience_ns >= (JUDGED_NS if self.held.losses else TRACELESS_NS)
+        )
         if not certain and patience_ns < GIVEN_UP_NS and not over:
             return
         self._watch = None
+        if not certain and not self._lost_lately:
+            self._stay_late(watch)
+            return
         if not certain and not self.held.losses:
-            missing = 0  # that reads were late is likelier than a whole turn without a trace
+            missing = 0  # that reads are late is likelier than a whole turn without a trace
         placed = place is not None and certain
         if missing and not self.held.lose(missing, watch.first_index if place is None else place):
             self.lost += missing
@@ -249,6 +274,15 @@ class SampleCount:
         elif not missing:
             self._sure_index, self.silent = self.next_index, False
 
+    def _stay_late(self, watch: _Watch) -> None:
+        """Reads are late, and nothing shows a loss: likelier than whole turns of a counter, 1 loss in 256."""
+        late_s = watch.lowest / self._elapsed.rate_hz
+        message = f"reads were late by {late_s:.2g} s or more, and no counter shows a loss"
+        span = np.array([watch.first_index]), np.array([self.next_index - 1])
+        self.held.notes.append(HeldNote("late_data", Severity.INFO, message, *span, 1))
+        self._elapsed.move(self.next_index, self._arrival_ns)
+        self._sure_index, self.silent = self.next_index, False
+
     def _hidden(self, watch: _Watch) -> tuple[int | None, int, bool]:
         """Where samples are missing, as far as it is known, how many, and whether that number is certain."""
         losses = self.held.losses
@@ -256,6 +290,10 @@ class SampleCount:
         # Without a trace it is a whole turn of either counter: the one that fits better.
         options = [whole_turns(watch.lowest, turn) for turn in turns or (LOST_MODULUS, self._sequence_turn)]
         missing, certain = min(options, key=lambda option: abs(watch.lowest - option[0]))
+        if not losses and watch.lowest < self._one_turn and self._link_is_late:
+            missing, certain = 0, True
+        elif missing and not self._lost_lately:
+            certain = watch.is_steady(missing)
         return (losses[0][0] if len(losses) == 1 else None), missing, certain
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,11 @@ def record(meter: PowerMeter, samples: int) -> list[SampleBlock]:
 
 @pytest.mark.parametrize("current_a", [0.25])
 def test_lvpm_records_with_nothing_to_remark(images: Path, current_a: float) -> None:
-    """Long enough for the calibration that the firmware sends after 3 s."""
+    """Long enough for the calibration that the firmware sends after 3 s.
+
+    Too short for its rate, which is judged in simulated time (test_long_streams.py): 1.6 ms of delay at one
+    end take the fit to its limit of 500 ppm.
+    """
     with lvpm(images, Load(current_a, 4.0)) as (_, meter):
         switch_output_on(meter, meter.config, 4.0)
         blocks = record(meter, 16_000)
@@ -58,7 +63,6 @@ def test_lvpm_records_with_nothing_to_remark(images: Path, current_a: float) -> 
     assert np.concatenate([b.current_a for b in blocks]) == pytest.approx(current_a, abs=2e-4)
     assert np.concatenate([b.voltage_v for b in blocks]) == pytest.approx(4.0, abs=5e-4)
     assert [len(block.ticks) for block in blocks if block.ticks[0]]  # the calibration ends a block
-    assert abs(meter.timebase.tick_hz / 5000 - 1) < 500e-6
 
 
 def test_lvpm_limits_and_voltage_arrive_as_asked(images: Path) -> None:
@@ -81,6 +85,25 @@ def test_lvpm_over_current_is_said_at_once(images: Path) -> None:
             for _ in meter.stream():
                 unit.set_board(over_current=True)
         assert "over_current" in {finding.code for finding in meter.findings}
+
+
+def test_lvpm_that_a_dead_client_left_sampling(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It streams into the port of whoever opens it next."""
+    monkeypatch.setattr("power.meters.monsoon_lvpm.STATUS_TIMEOUT_S", 3.0)  # for a simulation that is late
+    unit = Lvpm(images, Load(0.25, 4.0))
+    with LvpmOnPty(unit) as bridge:
+        dead = os.open(bridge.path, os.O_RDWR | os.O_NOCTTY)
+        for body in (PREPARE, START):
+            os.write(dead, body)
+            os.read(dead, 4096)
+        os.close(dead)
+        values = {"voltage_v": 4.0, "voltage_max_v": 4.3, "current_limit_a": 3.0}
+        config = MeterConfig.model_validate({"kind": "monsoon-lvpm", "port": bridge.path, **values})
+        with MonsoonLvpm(config) as meter:
+            switch_output_on(meter, config, 4.0)
+            blocks = record(meter, 1000)
+    assert blocks[0].ticks[0] == 0
+    assert np.concatenate([b.current_a for b in blocks]) == pytest.approx(0.25, abs=2e-4)
 
 
 def test_lvpm_samples_lost_to_a_slow_host_are_counted(images: Path) -> None:

@@ -141,16 +141,16 @@ def main() -> None:
     """Connect to the host that started this guest: port and token are on the kernel's command line."""
     line = Path("/proc/cmdline").read_text(encoding="ascii")
     words = dict(word.partition("=")[::2] for word in line.split())
+    began = time.monotonic()
+    _warm_up()  # before it connects: whoever does must say at once who it is
+    hello = {
+        "token": words["joulefleet.token"],
+        "kernel": os.uname().release,
+        "python": sys.version.split()[0],
+        "imports_s": round(time.monotonic() - began, 1),
+    }
     with socket.create_connection((HOST, int(words["joulefleet.port"])), timeout=60) as end:
         end.settimeout(None)
-        began = time.monotonic()
-        _warm_up()
-        hello = {
-            "token": words["joulefleet.token"],
-            "kernel": os.uname().release,
-            "python": sys.version.split()[0],
-            "imports_s": round(time.monotonic() - began, 1),
-        }
         end.sendall(json.dumps(hello).encode() + b"\n")
         serve(end)
 

@@ -26,7 +26,7 @@ def test_a_kernel_that_panics_is_reported_with_its_console(image: Image, tmp_pat
         (broken / name).symlink_to(image.debian / name)
     (broken / "initramfs").write_bytes(b"no archive")
     with pytest.raises(GuestError, match=r"ended while it booted.*Kernel panic"):
-        Guest(Image(broken, image.python, 0.0), tmp_path, boot_s=200)
+        Guest(Image(broken, image.python, 0.0), tmp_path)
 
 
 def test_a_disk_that_holds_nothing_is_reported(image: Image, tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_disk_that_holds_nothing_is_reported(image: Image, tmp_path: Path) -> 
     with (empty / "disk").open("wb") as disk:
         disk.truncate(1 << 20)
     with pytest.raises(GuestError, match="ended while it booted"):
-        Guest(Image(empty, image.python, 0.0), tmp_path, boot_s=200)
+        Guest(Image(empty, image.python, 0.0), tmp_path)
 
 
 def test_a_killed_test_run_takes_its_guest_along(image: Image, tmp_path: Path) -> None:

@@ -22,6 +22,10 @@ tar -C "$TMPDIR/r" -cf "$tar" ."""
 MKE2FS = 'for word; do case $word in */disk) echo disk > "$word";; esac; done'
 
 
+CONSOLE = "for word; do case $word in file:*.log) log=${word#file:};; esac; done;"
+"""The file that QEMU is to write its guest's console to."""
+
+
 def program(folder: Path, name: str, script: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -176,7 +180,11 @@ def test_a_killed_build_leaves_no_process(tmp_path: Path) -> None:
     ("script", "message"),
     [
         ("echo 'no such machine' >&2; exit 1", "ended while it booted; .*no such machine"),
-        ("exec sleep 60", "did not come up in time"),
+        ("exec sleep 60", r"did not come up in \d+ s; .*\(nothing\)"),
+        (
+            f"{CONSOLE} for n in 1 2 3 4 5 6 7 8; do echo line $n >> $log; sleep 0.4; done; exec sleep 60",
+            r"did not come up in \d+ s; .*line 8",
+        ),
     ],
 )
 def test_a_guest_that_does_not_boot_says_so_and_is_gone(
@@ -184,5 +192,5 @@ def test_a_guest_that_does_not_boot_says_so_and_is_gone(
 ) -> None:
     program(tools, "qemu-system-x86_64", f"echo $$ > {tmp_path}/pid\n{script}")
     with pytest.raises(GuestError, match=message):
-        Guest(Image(tmp_path, tmp_path, 0.0), tmp_path, boot_s=1.0)
+        Guest(Image(tmp_path, tmp_path, 0.0), tmp_path, silent_s=2.0)
     assert is_gone(int((tmp_path / "pid").read_text()))

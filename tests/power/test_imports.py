@@ -15,6 +15,7 @@ HEAVY = {"scipy", "pyarrow", "pandas", "torch", "usb", "serial"}
         ("from power import open_recording, salvage_recording", HEAVY),
         ("from power import load_profile; from power.profile import profile_costs", HEAVY),
         ("from power.energy import gross_energy, integrate_recording, measure_baseline", HEAVY),
+        ("from power.emulated.options import EmulatorOptions as E; E(tau_s=0.1).build_signal()", HEAVY),
     ],
 )
 def test_a_name_brings_no_heavy_package(statement: str, barred: set[str]) -> None:

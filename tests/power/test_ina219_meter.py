@@ -36,6 +36,9 @@ from power.wire.ina219.frames import ASK_HEADER, RUN, Flags, data_line, header_l
 from power.wire.ina219.registers import Config
 from tests.power.ina219_runs import header
 
+# Boards talk in real time: beside other work, what is late would be the machine's doing.
+pytestmark = pytest.mark.usefixtures("real_time")
+
 STEP_A = 10e-6 / 0.1
 STEP_V = 4e-3
 

@@ -183,7 +183,7 @@ def test_every_loss_is_accounted_for(tmp_path: Path) -> None:
             "truncated_frame@0.7:1",
             "recalibrate@0.9",
             "stall@1.2:0.08",
-            "lost_packets@3.5:17",
+            "lost_packets@2.0:17",
         ),
         truth=tmp_path / "truth",
     )
@@ -192,7 +192,7 @@ def test_every_loss_is_accounted_for(tmp_path: Path) -> None:
     for _ in range(6):  # a machine that is too busy adds losses of its own
         (tmp_path / "truth").unlink(missing_ok=True)
         with in_thread("monsoon-lvpm", options) as unit, open_meter(config_for(unit.address)) as meter:
-            blocks = capture(meter, 4.5)
+            blocks = capture(meter, 3.2)
             statistics, findings = unit.statistics, meter.findings
         paused = {finding.code for finding in findings} & {"pause", "late_data", "unplaced_gap"}
         if not paused and not statistics["discarded_bytes"]:
@@ -301,6 +301,11 @@ def test_open_errors_are_told_apart(number: int, kind: type[MeterError], word: s
     assert type(error) is kind
     assert word in error.message
     assert error.hint
+
+
+def test_a_unit_whose_serial_number_is_zero_can_be_named() -> None:
+    with in_thread("monsoon-lvpm", EmulatorOptions(serial="0")) as unit:
+        open_meter(config_for(unit.address, serial="00")).close()
 
 
 def test_wrong_serial_number(emulated: EmulatedLvpm) -> None:

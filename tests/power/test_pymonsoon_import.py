@@ -123,6 +123,7 @@ def test_a_leap_near_the_end_cannot_be_judged(tmp_path: Path) -> None:
     assert finding.first_index == pytest.approx(19_800, abs=64)
 
 
+@pytest.mark.usefixtures("real_time")
 def test_a_file_that_the_vendors_package_wrote(peer_python: str, tmp_path: Path) -> None:
     options = EmulatorOptions(signal="constant:current=0.25,voltage=4.0", variant="patient,hv,main")
     path = tmp_path / "vendor.csv"

@@ -5,7 +5,7 @@ import pytest
 
 from joulefleet.errors import ConfigError
 from joulefleet.provenance import Origin
-from power.reference import reference_facts, reference_fleet
+from power.reference import listed_fleet, listed_phones, reference_facts, reference_fleet
 
 PAPER_TASKS = [
     "mnist-lenet5",
@@ -77,3 +77,33 @@ def test_unknown_task_lists_the_known() -> None:
     with pytest.raises(ConfigError, match="no task 'mnist-transformer'") as caught:
         reference_fleet("mnist-transformer")
     assert "mnist-lenet5" in caught.value.hint
+
+
+def test_several_hundred_phones_say_whose_power_was_interpolated() -> None:
+    fleet = listed_fleet("mnist-lenet5")
+    assert len({profile.device for profile in fleet}) == len(fleet) == 264
+    rows = {phone.device: phone for phone in listed_phones().phones()}
+    anchor = next(phone for phone in reference_facts().phones if phone.soc == reference_facts().speed.soc)
+    (known,) = (p for p in reference_fleet("mnist-lenet5") if p.device == anchor.device)
+    for profile in fleet:
+        phone = rows.get(profile.device)
+        guessed = phone is not None and phone.runs == 0
+        assert profile.origin is Origin.LITERATURE
+        assert profile.backend == ("interpolated" if guessed else "published")
+        assert ("power interpolated" in profile.provenance.basis) is guessed
+        if phone is not None:
+            slower = profile.epoch.duration_s.mean / known.epoch.duration_s.mean
+            assert slower == pytest.approx(anchor.score / phone.score), "its own score, not that of its SoC"
+            watts = profile.epoch.net_j.mean / profile.epoch.duration_s.mean
+            assert watts == pytest.approx(phone.core_w * reference_facts().power.training_factor)
+    wide = [p.epoch.net_j.factor_95 for p in fleet if p.backend == "interpolated"]
+    narrow = [p.epoch.net_j.factor_95 for p in fleet if p.backend == "published"]
+    assert min(wide) > np.median(narrow), "who guesses knows less"
+    assert {p.device for p in reference_fleet("mnist-lenet5")} <= {p.device for p in fleet}
+
+
+def test_the_first_of_several_hundred_are_a_sample() -> None:
+    """A fleet of fewer devices takes the first: they are not the slowest."""
+    seconds = np.array([profile.epoch.duration_s.mean for profile in listed_fleet("mnist-lenet5")])
+    for n in (30, 100):
+        assert np.median(seconds[:n]) == pytest.approx(np.median(seconds), rel=0.2)

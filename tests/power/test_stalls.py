@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,64 @@ def test_a_link_that_stays_late_by_less_than_a_turn_has_lost_nothing(late_s: flo
     assert unit.findings == ()
 
 
+def starved(
+    link: Link, late_s: Iterable[tuple[float, float]], spread_s: float, seed: int
+) -> tuple[list[Decoded], tuple[Finding, ...]]:
+    """A link whose reads are late, without losing more for it: by how much at least, up to each moment.
+
+    So an emulated instrument looks that does not get the processor, or a guest that falls behind.
+    """
+    rng = np.random.default_rng(seed)
+    unit = LvpmDecoder(voltage_step_v=STEP_V, rate_hz=RATE_HZ)
+    blocks: list[Decoded] = []
+    waiting, free_s = b"", 0.0
+    for arrival_ns, data in link.portions():
+        at_s, waiting = arrival_ns * 1e-9 - 1000, waiting + data
+        if at_s < free_s:
+            continue
+        late = next((late for until_s, late in late_s if at_s < until_s), 0.0)
+        if late:
+            late += float(rng.uniform(0, spread_s))
+            blocks += unit.feed(b"", arrival_ns + round(late * 1e9))
+        blocks += unit.feed(waiting, arrival_ns + round(late * 1e9))
+        waiting, free_s = b"", at_s + late
+    return blocks + unit.finish(), unit.findings
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("late_s", [0.03, 0.2])
+def test_a_link_that_is_late_in_the_beginning_has_nothing_too_many(late_s: float, seed: int) -> None:
+    """What was taken for the shortest delay was none."""
+    blocks, findings = starved(Link(4.0), [(1.4, late_s)], 0.02, seed)
+    assert len(wrong_numbers(blocks)) == 0
+    assert losses(blocks) == []
+    assert [finding for finding in findings if finding.severity is not Severity.INFO] == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("late_s", [0.04, 0.1])
+def test_a_loss_at_the_end_of_a_late_beginning_is_believed(late_s: float, seed: int) -> None:
+    """It comes sooner than the delays so far allow for; these were too long."""
+    link = Link(2.5, (Stall(0.86, 0.05),), seed=seed)
+    blocks, findings = starved(link, [(0.9, late_s)], 0.02, seed)
+    assert len(wrong_numbers(blocks)) == 0
+    assert losses(blocks) == link.lost != []
+    assert findings == ()
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seconds", [2.2, 8.0])
+@pytest.mark.parametrize("late_s", [0.04, 0.11, 0.3])
+def test_a_link_that_stays_late_by_more_than_a_turn_has_lost_nothing(
+    late_s: float, seconds: float, seed: int
+) -> None:
+    """Its delays vary; behind a loss they are as even as before. Also at the end, where none is on time."""
+    blocks, findings = starved(Link(seconds), [(1.5, 0.0), (99.0, late_s)], 0.06, seed)
+    assert len(wrong_numbers(blocks)) == 0
+    assert losses(blocks) == []
+    assert {(finding.code, finding.severity) for finding in findings} <= {("late_data", Severity.INFO)}
+
+
 # In real time, through the driver: a finding, and windows that are right or invalid.
 
 
@@ -189,14 +248,17 @@ def pause_of(folder: Path) -> Finding | None:
 
 
 CASES = [
-    ("monsoon-lvpm", "device", 1.1),
-    ("monsoon-lvpm", "host", 0.9),
+    ("monsoon-lvpm", "device", 0.7),
+    # The kernel keeps some 0.45 s. At 0.5 s about 256 samples are lost, a whole turn of the counter: then an
+    # error marks what lies behind instead (`test_a_loss_that_leaves_no_trace_is_an_error_where_it_lies`).
+    ("monsoon-lvpm", "host", 0.58),
     ("monsoon-hvpm", "device", 0.3),
-    ("monsoon-hvpm", "host", 1.1),
+    ("monsoon-hvpm", "host", 0.6),
     ("ina219", "host", 0.3),
 ]
 
 
+@pytest.mark.usefixtures("real_time")
 @pytest.mark.parametrize(("kind", "cause", "stall_s"), CASES)
 def test_a_pause_is_a_finding_at_its_place_and_times_behind_it_are_right(
     tmp_path: Path, kind: str, cause: str, stall_s: float

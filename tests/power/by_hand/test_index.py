@@ -203,3 +203,20 @@ def test_a_recording_without_samples(tmp_path: Path) -> None:
     writer.close(Timebase(ticks=(0, 1), host_ns=(0, 1)), ())
     (found,) = integrate_recording(open_recording(tmp_path / "r"), [Window(3, 4)])
     assert found.problems == ("the recording holds no sample",)
+
+
+def test_averages_of_batches_that_touch_leave_nothing_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 1 ms, the next batch begins where the last one ends: 0 ns between, which is not backwards."""
+    monkeypatch.setattr(f"{__name__}.LAYOUT", ((0, 10, 0), (10, 7, 0), (17, 4, 0)))
+    monkeypatch.setattr("power.recording.writer.BATCH_SAMPLES", 5)
+    made = Made(tmp_path / "r", uniform=True, averages=True, bent=False)
+    index = EnergyIndex(made.recording, GapPolicy())
+    assert len(index.between_ns) >= 2
+    assert not index.between_ns.any()
+    assert not index.broken.any()
+    whole = Window(START_NS, START_NS + 21_000_000)
+    (found,) = integrate_recording(made.recording, [whole])
+    assert (found.n_samples, found.bridged_s, found.lost_fraction) == (21, 0.0, 0.0)
+    assert found.energy_j == pytest.approx(made.joules_and_coulombs(whole, 1_000_000)[0], rel=1e-9)
