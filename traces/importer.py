@@ -33,7 +33,7 @@ def import_traces(
 ) -> TraceSet:
     """Read a source with the reader of its format and store what it gives as a new set.
 
-    Example:
+    Examples:
         >>> people = import_traces("csv", "screen.csv", "people")
 
     Raises:

@@ -54,8 +54,13 @@ def test_the_intensity_table_is_one(tmp_path: Path) -> None:
     assert table.row("com.example.mail").cpu == 0.10
 
 
+def test_the_scenario_with_networks_is_one() -> None:
+    scenario = parse_toml(block("toml", "[fleet.network]"), Scenario, name="mine.toml")
+    assert scenario.fleet.model_dump()["network"] == {"source": "networks"}
+
+
 def test_the_scenario_is_one() -> None:
-    scenario = parse_toml(block("toml", "[fleet.traces]"), Scenario, name="mine.toml")
+    scenario = parse_toml(block("toml", "my-phones"), Scenario, name="mine.toml")
     assert scenario.fleet.traces is not None
     assert (scenario.fleet.traces.source, scenario.fleet.traces.start) == ("phones", "20:00")
     parse_policy(scenario.fleet.traces.policy)

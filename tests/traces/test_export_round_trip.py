@@ -38,6 +38,12 @@ def test_a_way_through_csv_changes_no_answer(trace: InteractionTrace) -> None:
     assert throughput(back) == throughput(trace)
 
 
+def test_from_where_on_the_throughput_is_unknown_comes_back() -> None:
+    nan = float("nan")
+    trace = InteractionTrace("ann", 0, 10, throughput=Throughput([0, 4, 6], [5.0, nan, nan], [nan, nan, 2.0]))
+    assert repr(throughput(round_trip(trace))) == repr(throughput(trace))
+
+
 def test_what_is_said_about_a_user_comes_back() -> None:
     trace = InteractionTrace(
         "ann",

@@ -15,6 +15,7 @@ from traces.intervals import total_ns, union
 from traces.model import Intervals, NetworkKind
 from traces.quality.checks import errors
 from traces.quality.repairs import repair
+from traces.synth import load_network_model
 
 
 def length_s(intervals: Intervals | None) -> float:
@@ -172,6 +173,37 @@ def test_pensieve(real_file: Callable[[str], Path]) -> None:
         megabits = (seconds_known * trace.throughput.down_bps).sum() / 1e6
         assert megabits == pytest.approx((rows.t_s.diff() * rows.mbps).sum(), rel=1e-6)
         assert not errors(trace)
+        assert trace.network is not None
+        fixed = "_http" in str(name)  # the FCC's were recorded while pages of named sites were fetched
+        assert trace.network.kind.tolist() == [NetworkKind.ETHERNET if fixed else NetworkKind.CELLULAR_3G]
+        assert (trace.network.start_ns[0], trace.network.end_ns[0]) == (trace.start_ns, trace.end_ns)
+    assert sum("_http" in name for name in traces) == 59
+
+
+def test_the_shipped_networks_are_those_of_the_data(real_file: Callable[[str], Path]) -> None:
+    """Means and spreads of logarithms, read off the table every 5 s without joulefleet."""
+    frame = pd.read_csv(real_file("network/pensieve_hsdpa_fcc_mbps.csv.gz"))
+    logs: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    for name, rows in frame.groupby("trace"):
+        t_s, bps = rows.t_s.to_numpy(), 1e6 * rows.mbps.to_numpy()[1:]  # a rate ends at its time
+        at_s = np.arange(t_s[0], t_s[-1], 5.0)
+        rate = bps[np.searchsorted(t_s[:-1], at_s, side="right") - 1]
+        logs["_http" in str(name)].append(np.log(rate[rate > 0]))
+    for kind, fixed in zip(load_network_model().kinds, (True, False), strict=True):
+        means = [log.mean() for log in logs[fixed]]
+        assert kind.network == ("ethernet" if fixed else "3g")
+        assert kind.evidence.users == len(means)
+        assert kind.log_mean == pytest.approx(np.mean(means), abs=2e-3)
+        assert kind.between_log_sd == pytest.approx(np.std(means, ddof=1), abs=2e-3)
+        assert kind.within_log_sd == pytest.approx(
+            np.sqrt(np.mean([log.var() for log in logs[fixed]])), abs=2e-3
+        )
+
+
+def test_the_shipped_networks_are_what_the_fit_gives(real_data: Path) -> None:
+    from traces.synth.fit.bundled import network_model
+
+    assert network_model(real_data).sha256() == load_network_model().sha256()
 
 
 @pytest.mark.parametrize(

@@ -326,6 +326,24 @@ def test_hsdpa_rates_belong_to_the_stretch_before(tmp_path: Path) -> None:
     ]
 
 
+def test_what_a_recording_was_made_on(tmp_path: Path) -> None:
+    """Names tell it, of others the setting; nothing is guessed."""
+
+    def kinds(name: str, **settings: str) -> tuple[list[int], int]:
+        traces, report = imported("throughput", written(tmp_path, "0 9\n5 2\n", name), settings=settings)
+        (trace,) = traces.values()
+        told = [] if trace.network is None else trace.network.kind.tolist()
+        return told, sum("do not tell the network" in note for note in report.notes)
+
+    assert kinds("norway_bus_1", network="wifi") == ([NetworkKind.CELLULAR_3G], 0)
+    assert kinds("trace_7_http---www.example.com") == ([NetworkKind.ETHERNET], 0)
+    assert kinds("bus.a-b-report.2010-09-28_1407CEST.log") == ([NetworkKind.CELLULAR_3G], 0)
+    assert kinds("mine") == ([], 1)
+    assert kinds("mine", network="wifi") == ([NetworkKind.WIFI], 0)
+    with pytest.raises(ConfigError, match="network: 'lan' is not known"):
+        kinds("mine", network="lan")
+
+
 def test_runs_of_one_file_are_told_apart(tmp_path: Path) -> None:
     text = (
         "throughput,time_since_start,avg_power,target bandwidth,direction,network type,provider\n"

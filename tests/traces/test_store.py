@@ -191,10 +191,10 @@ def test_damage_to_the_users_of_the_flat_form_is_told(tmp_path: Path) -> None:
     write_flat([long_trace("u"), long_trace("v")], tmp_path / "flat")
     users = tmp_path / "flat" / "users.parquet"
     users.write_bytes(users.read_bytes()[:-20])
-    with pytest.raises(StorageError, match=r"users\.parquet: not readable"):
+    with pytest.raises(StorageError, match=r"users\.parquet: is damaged"):
         open_flat(tmp_path / "flat")
     pq.write_table(pa.table({"name": ["u", "v"]}), users)
-    with pytest.raises(StorageError, match=r"users\.parquet: not readable"):
+    with pytest.raises(StorageError, match=r"users\.parquet: has no column 'user'"):
         open_flat(tmp_path / "flat")
     pq.write_table(pa.table({"user": ["u"]}), users)
     with pytest.raises(StorageError, match=r"users\.parquet: 1 users, the record says 2"):

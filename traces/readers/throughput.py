@@ -5,7 +5,9 @@
   wall-clock times: the zone must be given.
 * HSDPA and FCC: what Pensieve was trained on (Mao et al., SIGCOMM 2017), ``trace, t_s, mbps`` or its files of
   two numbers a line. A rate is that of the stretch which *ends* at its time (Pensieve's simulator reads it
-  so); hence it counts from the time before.
+  so); hence it counts from the time before. The names tell the network: ``trace_..._http...`` are the FCC's
+  fixed lines (Measuring Broadband America), the others rides in Norway on 3G (Riiser et al., MMSys 2013). A
+  recording of another name is of an unknown network unless the setting ``network`` says which.
 * SIGCOMM 2021: runs of one phone on LTE and 5G (Narayanan et al.), several in one file, with ``throughput,
   time_since_start, direction`` or ``Timestamp, downlink_Mbps, uplink_Mbps``. A time that goes back begins a
   new run. In a file whose rows are shuffled the runs cannot be separated: it is refused unless the setting
@@ -17,6 +19,7 @@ The times of the last two have no calendar. Power and signal columns are not kep
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +34,7 @@ from traces.readers.files.sources import files_of, is_text, lines, stem, text_ch
 from traces.readers.rows.assemble import assemble, source_facts
 from traces.readers.rows.spool import UNKNOWN, RecordKind, UserSpool
 from traces.readers.rows.timestamps import SHOWN_TWICE, WallClock, number_to_ns
-from traces.readers.rows.value_codec import within
+from traces.readers.rows.value_codec import NETWORKS, within
 
 _GENERATION = {
     "5g": NetworkKind.CELLULAR_5G,
@@ -46,6 +49,10 @@ _GENERATION = {
     "edge": NetworkKind.CELLULAR_2G,
     "gprs": NetworkKind.CELLULAR_2G,
 }
+_PENSIEVE = {
+    r"trace_\d+_http": NetworkKind.ETHERNET,
+    r"norway_|(bus|car|ferry|metro|train|tram)\..*report": NetworkKind.CELLULAR_3G,
+}
 SHORTEST_RUN_ROWS = 4
 """Runs that are shorter on average are no runs: the rows are shuffled."""
 _ENOUGH_RUNS = 50
@@ -53,8 +60,9 @@ _ENOUGH_RUNS = 50
 
 def read(source: Path, options: ReaderOptions, report: ImportReport) -> Iterator[InteractionTrace]:
     """Yield one trace per drive or run."""
-    options.check(settings=("runs",))
+    options.check(settings=("runs", "network"))
     options.one_of("runs", "split", ("split", "mixed"))
+    options.one_of("network", "unknown", tuple(NETWORKS))
     layouts: list[_Layout] = []
     layout_of: list[int] = []  # by the user's number: the first file that has it
     with UserSpool() as spool:
@@ -174,7 +182,18 @@ class _Hsdpa(_Layout):
         observed.add(RecordKind.SEEN, t_ns)
         if trace in self._last_ns:
             observed.add(RecordKind.RATE, self._last_ns[trace], x=rate_bps)
+        else:
+            observed.add(RecordKind.NETWORK, t_ns, code=self._network(trace))
         self._last_ns[trace] = t_ns
+
+    def _network(self, trace: str) -> int:
+        for name, kind in _PENSIEVE.items():
+            if re.match(name, trace):
+                return kind
+        given = NETWORKS[self._options.settings.get("network", "unknown")]
+        if given == UNKNOWN:
+            self._report.note("names that do not tell the network, which stays unknown (setting network)")
+        return given
 
 
 class _Pairs(_Hsdpa):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -24,15 +25,31 @@ from numpy.typing import NDArray
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Provenance, Sha256
 from joulefleet.records import StoredRecord, new_folder, read_record, storage_error, write_record
+from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.folder import InsidePath, check_folder
-from traces.replay.flat import FlatTraces, flatten, from_arrays
+from joulefleet.runstore.table import iter_batches
+from traces.replay.flat import STEP_ARRAYS, VALUE_ARRAYS, FlatTraces, flatten, from_arrays
 from traces.replay.intensity import IntensityTable, default_table
+from traces.storage.trace_set import TraceSet
 
 if TYPE_CHECKING:
     from traces.model import InteractionTrace
 
 FLAT_FILE = "flat.json"
 USERS_FILE = "users.parquet"
+_STEPS = dict(zip(STEP_ARRAYS, ("int64", "int64", "int64", "int64", "int32"), strict=True))
+DTYPES = {
+    "start_ns": "int64",
+    "span_ns": "int64",
+    **{f"{group}.{name}": dtype for group in VALUE_ARRAYS for name, dtype in _STEPS.items()},
+    **{name: "float64" for names in VALUE_ARRAYS.values() for name in names},
+    "flags": "uint16",
+    "app": "int32",
+    "cpu": "float32",
+    "memory": "float32",
+    "known_ns": "int64",
+}
+"""Of every array."""
 
 
 class FlatRecord(StoredRecord):
@@ -173,22 +190,76 @@ def open_flat(folder: Path) -> FlatTraces:
     """
     check_folder(folder)
     record = read_record(folder / FLAT_FILE, FlatRecord)
-    arrays = {name: mapped(folder / f"{name}.npy") for name in record.arrays}
+    if record.arrays.keys() != DTYPES.keys():
+        raise _unfit(folder / FLAT_FILE, f"names other arrays: {min(record.arrays.keys() ^ DTYPES.keys())}")
+    arrays = {name: mapped(folder / f"{name}.npy") for name in DTYPES}
     for name, length in record.arrays.items():
         if arrays[name].shape != (length,):
             found = arrays[name].shape
             raise _unfit(folder / f"{name}.npy", f"{found} entries, the record says {length}")
+        if arrays[name].dtype != DTYPES[name]:
+            raise _unfit(folder / f"{name}.npy", f"holds {arrays[name].dtype}, not {DTYPES[name]}")
+    _check_lengths(folder, arrays, record.users)
     users = _users(folder / USERS_FILE)
     if len(users) != record.users:
         raise _unfit(folder / USERS_FILE, f"{len(users)} users, the record says {record.users}")
     return from_arrays(arrays, users, record.apps, record.categories, time_zones=record.time_zones)
 
 
+def _check_lengths(folder: Path, arrays: dict[str, NDArray[Any]], users: int) -> None:
+    """Whether the arrays fit each other, by those that are short: the long ones stay on disk."""
+    lengths = {"start_ns": users, "span_ns": users}
+    for group, values in VALUE_ARRAYS.items():
+        offset, bucket = arrays[f"{group}.offset"], arrays[f"{group}.bucket"]
+        for name, total in ((f"{group}.offset", offset), (f"{group}.bucket", bucket)):
+            if len(total) != users + 1 or total[0] != 0 or (np.diff(total) < 0).any():
+                raise _unfit(folder / f"{name}.npy", f"does not say where {users} users begin")
+        lengths |= {f"{group}.shift": users, f"{group}.in_force": int(bucket[-1])}
+        lengths |= dict.fromkeys((f"{group}.t_ns", *values), int(offset[-1]))
+    for name, length in lengths.items():
+        if len(arrays[name]) != length:
+            raise _unfit(folder / f"{name}.npy", f"{len(arrays[name])} entries, {length} are needed")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedFacts:
+    """A set in the flat form, with where it came from.
+
+    Attributes:
+        flat: Its traces.
+        provenance: Where they come from; ``None`` for a flat form of an earlier version, which does not say.
+        sha256: Of the set's manifest, or of the model that they were generated from.
+    """
+
+    flat: FlatTraces
+    provenance: Provenance | None
+    sha256: str | None
+
+    @property
+    def origin(self) -> str:
+        """For people."""
+        return "unknown" if self.provenance is None else self.provenance.origin.value
+
+
+def open_recorded(folder: Path) -> RecordedFacts:
+    """A trace set, or its flat form, whichever a folder holds.
+
+    Raises:
+        DataQualityError: A trace has errors.
+        StorageError: It is neither.
+    """
+    if (folder / FLAT_FILE).is_file():
+        made = read_record(folder / FLAT_FILE, FlatRecord)
+        return RecordedFacts(open_flat(folder), made.provenance, made.trace_set_sha256)
+    traces = TraceSet(folder)
+    return RecordedFacts(flatten(traces), traces.record.provenance, traces.record.sha256())
+
+
 def _users(path: Path) -> tuple[str, ...]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    columns = Columns(pa.schema([("user", pa.string())]))
     try:
-        return tuple(pq.read_table(path)["user"].to_pylist())
-    except (OSError, pa.ArrowException, KeyError) as error:
+        return tuple(name for batch in iter_batches(path, columns) for name in batch["user"].to_pylist())
+    except OSError as error:
         raise _unfit(path, f"not readable ({error})") from error

@@ -32,6 +32,7 @@ from traces.replay.devices import (
 from traces.replay.eligibility import Eligibility, eligibility_of, level_at
 from traces.replay.flat import FlatTraces, flatten
 from traces.replay.intensity import IntensityTable
+from traces.replay.paired import PairedNetwork
 from traces.replay.policy import Policy, battery_terms, evaluate, parse_policy
 from traces.replay.segments import Segments, cut_windows, uses
 from traces.replay.steps import Steps
@@ -98,9 +99,10 @@ class TraceFleet:
     (in any order, also repeatedly); by default all are. A fleet of one device takes any number of times.
     """
 
-    def __init__(self, flat: FlatTraces, devices: DeviceMap) -> None:
+    def __init__(self, flat: FlatTraces, devices: DeviceMap, network: PairedNetwork | None = None) -> None:
         self.flat = flat
         self.map = devices
+        self._network = network
         self._time = RecordingTime(flat.start_ns, flat.span_ns, devices)
         end = flat.state.offset[1:] - 1
         self._whole = [total[end] for total in (flat.cpu_s, flat.memory_s, flat.known_ns)]
@@ -109,9 +111,11 @@ class TraceFleet:
         self._changes: dict[Policy | None, NextChange] = {}
 
     @classmethod
-    def from_recipe(cls, flat: FlatTraces, recipe: FleetRecipe) -> TraceFleet:
-        """The fleet of a recipe."""
-        return cls(flat, map_devices(flat, recipe))
+    def from_recipe(
+        cls, flat: FlatTraces, recipe: FleetRecipe, network: PairedNetwork | None = None
+    ) -> TraceFleet:
+        """The fleet of a recipe; what the network gives was perhaps recorded by others."""
+        return cls(flat, map_devices(flat, recipe), network)
 
     def __len__(self) -> int:
         return len(self.map)
@@ -184,6 +188,8 @@ class TraceFleet:
     @cached_property
     def has_throughput(self) -> bool:
         """Whether anybody's throughput was ever read, in one direction or both."""
+        if self._network is not None:
+            return True
         return bool(np.any(~np.isnan(self.flat.down_bps)) or np.any(~np.isnan(self.flat.up_bps)))
 
     def battery_at(self, t_ns: Times, devices: Devices = None) -> NDArray[np.float64]:
@@ -199,7 +205,10 @@ class TraceFleet:
         """Network throughput as last read; NaN where unknown."""
 
         def rates(user: NDArray[np.int32], x_ns: NDArray[np.int64], _: Place) -> tuple[NDArray[Any], ...]:
-            step = self.flat.throughput.at(user, self._time.inside(user, x_ns))
+            x_ns = self._time.inside(user, x_ns)
+            if self._network is not None:
+                return self._network.at(user, x_ns, self.flat.flags.take(self.flat.state.at(user, x_ns)))
+            step = self.flat.throughput.at(user, x_ns)
             return self.flat.down_bps.take(step), self.flat.up_bps.take(step)
 
         return NetworkRates(*self._time.ask(t_ns, devices, rates, (np.float64, np.float64)))

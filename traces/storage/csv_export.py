@@ -129,7 +129,13 @@ def _readings(trace: InteractionTrace) -> Iterator[Row]:
         for t_ns, down, up in zip(
             rates.t_ns.tolist(), rates.down_bps.tolist(), rates.up_bps.tolist(), strict=True
         ):
-            yield {"time": _seconds(t_ns), "down_bps": _number(down), "up_bps": _number(up)}
+            # An empty row would tell nothing, and the reading before it would hold on.
+            known = not (np.isnan(down) and np.isnan(up))
+            yield {
+                "time": _seconds(t_ns),
+                "down_bps": _number(down) if known else "unknown",
+                "up_bps": _number(up),
+            }
 
 
 def _span(start_ns: int, end_ns: int) -> Row:

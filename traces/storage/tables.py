@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from joulefleet.budgets import parse_json
+from joulefleet.runstore.columns import Columns
 from traces.model import (
     FACTS,
     AppSessions,
@@ -72,16 +74,26 @@ def schemas() -> dict[str, pa.Schema]:
     }
 
 
+def readable_columns(table: str) -> Columns:
+    """What a reader of a stored table relies on."""
+    unknown = {
+        "users": ("time_zone", "device", "source", "licence", "facts"),
+        "apps": ("category", "cpu", "memory"),
+    }
+    texts = {"kind": [kind.name.lower() for kind in NetworkKind], "channel": INTERVAL_CHANNELS}
+    return Columns(schemas()[table], nulls=unknown.get(table, ()), texts=texts)
+
+
 def _about_kind(name: str) -> type:
     return int if name.endswith("_ns") else bool if name == "relative_time" else str
 
 
-Columns = dict[str, Any]
+Rows = dict[str, Any]
 
 
-def rows_of(trace: InteractionTrace) -> dict[str, Columns]:
+def rows_of(trace: InteractionTrace) -> dict[str, Rows]:
     """The rows of one trace in every table, without the user's number."""
-    rows: dict[str, Columns] = {"intervals": _interval_rows(trace)}
+    rows: dict[str, Rows] = {"intervals": _interval_rows(trace)}
     if trace.apps is not None:
         rows["apps"] = _app_rows(trace.apps)
     if trace.network is not None:
@@ -101,7 +113,7 @@ def user_row(trace: InteractionTrace) -> dict[str, Any]:
     return row | {f"n_{name}": lengths.get(name, -1) for name in COUNTED}
 
 
-def _interval_rows(trace: InteractionTrace) -> Columns:
+def _interval_rows(trace: InteractionTrace) -> Rows:
     parts = [(name, part) for name, part in interval_channels(trace) if name in INTERVAL_CHANNELS]
     names = np.array([name for name, _ in parts], object)
     none = [np.empty(0, np.int64)]
@@ -112,7 +124,7 @@ def _interval_rows(trace: InteractionTrace) -> Columns:
     }
 
 
-def _app_rows(apps: AppSessions) -> Columns:
+def _app_rows(apps: AppSessions) -> Rows:
     unknown = np.full(len(apps), np.nan)
     names = np.array(apps.names, object)
     categories = np.array(apps.categories or ("",) * len(apps.names), object)
@@ -132,7 +144,7 @@ def trace_from(row: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Intera
     facts = {name: Fact(channels[name], channels.get(f"{name}.known")) for name in FACTS if name in channels}
     return InteractionTrace(
         **{name: row[name] for name in _ABOUT},
-        facts=json.loads(row["facts"]) if row["facts"] else {},
+        facts=_facts(row["facts"]),
         coverage=channels.get("coverage"),
         **facts,  # type: ignore[arg-type]
         apps=_apps(tables["apps"], channels.get("apps.known")) if row["n_apps"] >= 0 else None,
@@ -140,6 +152,16 @@ def trace_from(row: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Intera
         battery=_points(BatteryPoints, tables["battery"]) if row["n_battery"] >= 0 else None,
         throughput=_points(Throughput, tables["throughput"]) if row["n_throughput"] >= 0 else None,
     )
+
+
+def _facts(text: str) -> dict[str, Any]:
+    try:
+        facts = parse_json(text) if text else {}
+    except ValueError as error:
+        raise ValueError(f"users.parquet: column 'facts': {error}") from error
+    if not isinstance(facts, dict):
+        raise ValueError("users.parquet: column 'facts': no table")  # noqa: TRY004 - the file is wrong
+    return facts
 
 
 def _cut(row: Mapping[str, Any], table: pa.Table) -> dict[str, Intervals]:

@@ -17,12 +17,21 @@ from pydantic import Field, model_validator
 
 import joulefleet
 from joulefleet.config import ClosedModel
-from joulefleet.errors import DataQualityError, StorageError
+from joulefleet.errors import DataQualityError, JoulefleetError, StorageError
 from joulefleet.provenance import Provenance, Sha256
 from joulefleet.records import StoredRecord, file_sha256, new_folder, read_record, write_record
+from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.folder import InsidePath, check_folder
 from joulefleet.runstore.table import PARQUET_SUFFIX, TableWriter, iter_batches, table_rows
-from traces.storage.tables import BULK_TABLES, INTERVAL_CHANNELS, rows_of, schemas, trace_from, user_row
+from traces.storage.tables import (
+    BULK_TABLES,
+    INTERVAL_CHANNELS,
+    readable_columns,
+    rows_of,
+    schemas,
+    trace_from,
+    user_row,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +124,7 @@ _FLUSH_ROWS = 65_536
 class TraceSet:
     """A stored set of traces; iterate to get them one at a time.
 
-    Example:
+    Examples:
         >>> people = TraceSet("people")
         >>> len(people), [trace.user for trace in people]
     """
@@ -135,14 +144,14 @@ class TraceSet:
         return self.record.users
 
     def __iter__(self) -> Iterator[InteractionTrace]:
-        import pyarrow as pa
-
         try:
-            cursors = {name: _Cursor(self._table(name)) for name in BULK_TABLES}
-            for batch in iter_batches(self._table("users")):
+            cursors = {name: _Cursor(self._table(name), readable_columns(name)) for name in BULK_TABLES}
+            for batch in iter_batches(self._table("users"), readable_columns("users")):
                 for row in batch.to_pylist():
                     yield trace_from(row, {n: c.take(_rows(row, n)) for n, c in cursors.items()})
-        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        except JoulefleetError:
+            raise
+        except Exception as error:  # whatever another table in its place makes of its reader
             raise StorageError(
                 f"{self.path}: a table cannot be read back ({error})", hint="import the traces again"
             ) from error
@@ -167,10 +176,10 @@ def _rows(row: dict[str, Any], table: str) -> int:
 class _Cursor:
     """Takes rows off the front of a table."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Columns) -> None:
         import pyarrow.parquet as pq
 
-        self._batches = iter_batches(path)
+        self._batches = iter_batches(path, columns)
         self._left: pa.Table = pq.read_schema(path).empty_table()
 
     def take(self, n: int) -> pa.Table:

@@ -17,10 +17,11 @@ A class is an aggregate of at least three people, unless the whole set has fewer
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,6 +198,33 @@ class AppMix(ClosedModel):
     evidence: ModelSource
 
 
+class ThroughputModel(ClosedModel):
+    """Throughput of one kind of network: log-normal, between recordings and within them.
+
+    Attributes:
+        network: What the recordings were made on.
+        log_mean: Mean of the logarithm of bits per second towards the phone.
+        between_log_sd: Standard deviation of that mean from recording to recording.
+        within_log_sd: Of the logarithm around the mean of its recording.
+        correlation_s: After so long the pooled autocorrelation within recordings has fallen to 1/e.
+        evidence: Whose.
+    """
+
+    network: Literal["ethernet", "3g"]
+    log_mean: Positive
+    between_log_sd: Spread
+    within_log_sd: Spread
+    correlation_s: Positive
+    evidence: ModelSource
+
+
+class NetworkModel(StoredRecord):
+    """Throughput of the networks that phones are on; what is uploaded is not known."""
+
+    name: str
+    kinds: tuple[ThroughputModel, ...]
+
+
 class UsageModel(StoredRecord):
     """Everything that traces are generated from.
 
@@ -233,6 +261,12 @@ BUNDLED = {
     "availability": "availability_usage_model.json",
 }
 """Models that ship with joulefleet, by name."""
+NETWORK_MODEL = "network_model.json"
+
+
+def load_network_model() -> NetworkModel:
+    """The model of throughput that ships with joulefleet."""
+    return validate(_shipped(NETWORK_MODEL), NetworkModel, name=NETWORK_MODEL)
 
 
 def load_model(name_or_path: str) -> UsageModel:
@@ -242,10 +276,7 @@ def load_model(name_or_path: str) -> UsageModel:
         ConfigError: There is neither.
     """
     if name_or_path in BUNDLED:
-        import json
-
-        text = files("traces").joinpath("data", BUNDLED[name_or_path]).read_text(encoding="utf-8")
-        return validate(json.loads(text), UsageModel, name=BUNDLED[name_or_path])
+        return validate(_shipped(BUNDLED[name_or_path]), UsageModel, name=BUNDLED[name_or_path])
     path = Path(name_or_path)
     if not path.is_file():
         raise ConfigError(
@@ -253,3 +284,7 @@ def load_model(name_or_path: str) -> UsageModel:
             hint=f"give a file made by `joulefleet traces fit`, or one of {', '.join(BUNDLED)}",
         )
     return read_record(path, UsageModel)
+
+
+def _shipped(name: str) -> Any:
+    return json.loads(files("traces").joinpath("data", name).read_text(encoding="utf-8"))

@@ -48,7 +48,7 @@ def synthesise(
     The tables are the same bytes for the same model, users, days and seed, and the rows of a user are the
     same for any number of users.
 
-    Example:
+    Examples:
         >>> people = synthesise_traces("default", "people", users=100, days=7, seed=0)
 
     Args:

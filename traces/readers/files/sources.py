@@ -112,6 +112,8 @@ def byte_chunks(path: Path, report: ImportReport, *, share: float = 1.0) -> Iter
 
 
 def _opened(path: Path) -> IO[bytes]:
+    if path.is_char_device() or path.is_block_device():  # unlike a pipe it may have no end
+        raise StorageError(f"{path}: is a device, not a file", hint="name a file, a folder or a pipe")
     try:
         return path.open("rb")
     except OSError as error:

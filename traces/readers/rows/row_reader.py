@@ -176,4 +176,4 @@ class RowReader:
 
 
 def _rate(name: str, text: str) -> float:
-    return within(name, text, math.inf) if text else math.nan
+    return math.nan if text in ("", "unknown") else within(name, text, math.inf)

@@ -24,7 +24,7 @@ SETTINGS = (
 )
 
 _ON_OFF = {"1": 1, "true": 1, "on": 1, "yes": 1, "0": 0, "false": 0, "off": 0, "no": 0, "unknown": UNKNOWN}
-_NETWORKS = {
+NETWORKS = {
     **{kind.name.lower().removeprefix("cellular_"): int(kind) for kind in NetworkKind},
     "unknown": UNKNOWN,
 }
@@ -113,7 +113,7 @@ def _stamps(pattern: str, options: ReaderOptions, report: ImportReport) -> Calla
 def _all_codes(settings: Mapping[str, str]) -> dict[str, dict[str, int]]:
     """Codes of the states' texts; ``screen_values=2=off,3=on`` adds to the built-in ones."""
     on_off = (*STATES, *OBSERVED, "relative_time")
-    codes = {name: dict(_NETWORKS if name == "network" else _ON_OFF) for name in on_off}
+    codes = {name: dict(NETWORKS if name == "network" else _ON_OFF) for name in on_off}
     for state, known in codes.items():
         built_in = dict(known)
         for pair in filter(None, settings.get(f"{state}_values", "").split(",")):

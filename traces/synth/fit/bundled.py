@@ -14,20 +14,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from joulefleet.provenance import Origin
-from joulefleet.records import write_record
+from joulefleet.records import StoredRecord, write_record
 from traces.model import InteractionTrace
 from traces.readers import READERS
 from traces.readers.base import ImportReport, ReaderOptions
 from traces.synth.fit.battery import fit_battery, screen_factor
+from traces.synth.fit.network import fit_networks
 from traces.synth.fit.periods import bridged, first_month, periods_of
 from traces.synth.fit.process import fit_processes
 from traces.synth.fit.trace_set import SCREEN_SIGMA, SCREEN_SPREAD, app_mix
-from traces.synth.model import BUNDLED, Channel, ModelSource, Process, UsageModel
+from traces.synth.model import (
+    BUNDLED,
+    NETWORK_MODEL,
+    Channel,
+    ModelSource,
+    NetworkModel,
+    Process,
+    UsageModel,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +159,35 @@ def availability_model(data: Path) -> UsageModel:
     return UsageModel(name="availability", processes=tuple(processes))
 
 
+NETWORKS = RealSet(
+    "HSDPA and FCC traces of Pensieve (Mao et al., SIGCOMM 2017)",
+    "throughput",
+    "network/pensieve_hsdpa_fcc_mbps.csv.gz",
+    "",
+    "BSD-2-Clause (repository)",
+    (),
+)
+
+
+def network_model(data: Path) -> NetworkModel:
+    """Throughput of fixed lines (FCC) and of 3G (HSDPA)."""
+    source = ModelSource(origin=Origin.IMPORTED, source=NETWORKS.name, licence=NETWORKS.licence)
+    return fit_networks(NETWORKS.read(data), source)
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Write both models into a folder."""
+    """Write the models into a folder."""
     if len(arguments) != 1 or not os.environ.get("JOULEFLEET_DATA"):
         sys.stderr.write("usage: JOULEFLEET_DATA=DIR python -m traces.synth.fit.bundled OUT\n")
         return 2
     data = Path(os.environ["JOULEFLEET_DATA"])
-    for name, fit in (("default", default_model), ("availability", availability_model)):
-        path = Path(arguments[0]) / BUNDLED[name]
+    fits: dict[str, Callable[[Path], StoredRecord]] = {
+        BUNDLED["default"]: default_model,
+        BUNDLED["availability"]: availability_model,
+        NETWORK_MODEL: network_model,
+    }
+    for name, fit in fits.items():
+        path = Path(arguments[0]) / name
         model = fit(data)
         write_record(path, model, replace=True)
         sys.stdout.write(f"{path}: {model.sha256()}\n")
