@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from device_agents.onnx_export import windows
+from device_agents.onnx_export.ops import CONVERTERS
 from device_agents.onnx_export.windows import WindowAxis, axes, fold, unfold, unsupported
 
 if TYPE_CHECKING:
@@ -28,9 +29,17 @@ _FEW_OUTPUTS = 4
 def table() -> dict[Any, Callable[..., Any]]:
     """The replacements by operator, for ``make_fx(decomposition_table=...)``."""
     import torch
+    from torch._decomp import decomposition_table
 
     aten = torch.ops.aten
     return {
+        # torch's own, of whatever has no form here: GELU, layer normalisation, attention. Not of `where`: its
+        # forms with scalars come down to the one that has one.
+        **{
+            operator: by
+            for operator, by in decomposition_table.items()
+            if str(operator) not in CONVERTERS and not str(operator).startswith("aten.where.")
+        },
         aten.convolution.default: convolution,
         aten.convolution_backward.default: convolution_backward,
         aten.native_batch_norm.default: batch_norm,
@@ -63,6 +72,10 @@ def convolution(
     groups: int,
 ) -> Any:
     """One matrix product over the whole batch, or ``NotImplemented`` where ONNX's own operator is better."""
+    if x.dim() == 3:  # of a sequence: an image of one row
+        wide = ([1, *stride], [0, *padding], [1, *dilation])
+        x, weight = x.unsqueeze(2), weight.unsqueeze(2)
+        return _convolution(x, weight, bias, *wide, transposed, [0, *output_padding], groups).squeeze(2)
     if transposed or x.dim() != 4:
         return NotImplemented
     out = [
@@ -95,8 +108,24 @@ def convolution_backward(
     The weight's gradient is one product of the output's gradient with the unfolded input, over batch and
     positions at once; as a convolution it took 0.9 to 3.6 times as long in the layers that were timed.
     """
-    if transposed or x.dim() != 4:
-        raise unsupported("a convolution that is transposed or not of images")
+    if x.dim() == 3:
+        wide = ([1, *stride], [0, *padding], [1, *dilation])
+        grad, x, weight = grad.unsqueeze(2), x.unsqueeze(2), weight.unsqueeze(2)
+        grad_x, grad_weight, grad_bias = convolution_backward(
+            grad, x, weight, bias_sizes, *wide, transposed, [0, *output_padding], groups, output_mask
+        )
+        return _squeezed(grad_x), _squeezed(grad_weight), grad_bias
+    if x.dim() != 4:
+        raise unsupported("a convolution of more than two dimensions")
+    if transposed:  # forward and backward have changed places
+        rows, columns = axes(grad.shape[2:], x.shape[2:], weight.shape[2:], stride, padding, dilation)
+        return (
+            _convolution(grad, weight, None, stride, padding, dilation, False, [0, 0], groups)  # noqa: FBT003
+            if output_mask[0]
+            else None,
+            _weight_gradient(x, grad, weight, rows, columns, groups) if output_mask[1] else None,
+            grad.sum((0, 2, 3)) if output_mask[2] else None,
+        )
     rows, columns = axes(x.shape[2:], grad.shape[2:], weight.shape[2:], stride, padding, dilation)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0] and _as_products(x, grad.shape[2:], groups):
@@ -110,6 +139,10 @@ def convolution_backward(
     return grad_x, grad_weight, grad_bias
 
 
+def _squeezed(images: Tensor | None) -> Tensor | None:
+    return None if images is None else images.squeeze(2)
+
+
 def _as_products(x: Tensor, out: Sequence[int], groups: int) -> bool:
     """Whether a convolution becomes a product: for speed, or because ONNX's has no float64 in onnxruntime."""
     import torch
@@ -120,23 +153,21 @@ def _as_products(x: Tensor, out: Sequence[int], groups: int) -> bool:
 def _input_gradient_as_convolution(
     grad: Tensor, weight: Tensor, rows: WindowAxis, columns: WindowAxis, groups: int
 ) -> Tensor:
-    import torch
-
     pair = (rows, columns)
     # A strided window may leave some of the input's end unread; those positions get zeros.
     unread = [a.size + 2 * a.padding - a.span - a.dilation * (a.kernel - 1) for a in pair]
-    grad_x: Tensor = torch.ops.aten.convolution(
-        grad,
-        weight,
-        None,
-        [a.stride for a in pair],
-        [a.padding for a in pair],
-        [a.dilation for a in pair],
-        True,  # noqa: FBT003 - aten takes it by position
-        unread,
-        groups,
+    stride, padding, dilation = (
+        [getattr(a, name) for a in pair] for name in ("stride", "padding", "dilation")
     )
-    return grad_x
+    return _convolution(grad, weight, None, stride, padding, dilation, True, unread, groups)  # noqa: FBT003
+
+
+def _convolution(*arguments: Any) -> Tensor:
+    """The operator itself, with the arguments of `convolution`; it may be decomposed in turn."""
+    import torch
+
+    found: Tensor = torch.ops.aten.convolution(*arguments)
+    return found
 
 
 def _input_gradient_as_products(
@@ -194,26 +225,29 @@ def batch_norm(
 
     The batch is normalised with the plain variance, but the running variance takes the unbiased one (n - 1).
     """
-    if not training or weight is None or bias is None or running_mean is None or running_var is None:
-        raise unsupported("batch normalisation without batch statistics, weights or running statistics")
+    if not training:
+        raise unsupported("batch normalisation without batch statistics")
     count = x.numel() // x.shape[1]
     mean = x.mean(_all_but_channels(x))
     centred = _per_channel(x, mean.new_ones(mean.shape), -mean)
     variance = (centred * centred).mean(_all_but_channels(x))
     inverse_std = (variance + eps).sqrt().reciprocal()
-    y = _per_channel(centred, inverse_std * weight, bias)
+    scale = inverse_std if weight is None else inverse_std * weight
+    y = _per_channel(centred, scale, mean.new_zeros(mean.shape) if bias is None else bias)
     # In place, as torch's kernel does it; the tracer gives later readers the new value.
-    running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
-    running_var.copy_(running_var * (1 - momentum) + variance * (momentum * count / (count - 1)))
+    if running_mean is not None:
+        running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
+    if running_var is not None:
+        running_var.copy_(running_var * (1 - momentum) + variance * (momentum * count / (count - 1)))
     return y, mean, inverse_std
 
 
 def batch_norm_backward(
     grad: Tensor,
     x: Tensor,
-    weight: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     mean: Tensor,
     inverse_std: Tensor,
     training: bool,
@@ -226,7 +260,7 @@ def batch_norm_backward(
     grad_bias = grad.sum(_all_but_channels(x))
     grad_weight = (grad * normalised).sum(_all_but_channels(x))
     # The gradient without its mean and without its projection on the normalised input, scaled.
-    scale = inverse_std * weight
+    scale = inverse_std if weight is None else inverse_std * weight
     share = -scale * (1 / count)
     grad_x = _per_channel(grad, scale, share * grad_bias) + _per_channel(
         normalised, share * grad_weight, grad_bias.new_zeros(grad_bias.shape)
@@ -279,7 +313,9 @@ def embedding_backward(
     grad: Tensor, indices: Tensor, rows: int, padding_index: int, scale_grad_by_freq: bool
 ) -> Tensor:
     """Each occurrence adds to its row of the table."""
-    if padding_index >= 0 or scale_grad_by_freq:
-        raise unsupported("an embedding with a padding index or frequency scaling")
+    if scale_grad_by_freq:
+        raise unsupported("an embedding with frequency scaling")
+    if padding_index >= 0:
+        grad = grad.where((indices != padding_index).unsqueeze(-1), 0.0)
     width = grad.shape[-1]
     return grad.new_zeros((rows, width)).index_add(0, indices.reshape(-1), grad.reshape(-1, width))

@@ -7,16 +7,16 @@ result (a tuple of names if there are several). Operators that only rename or co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from device_agents.onnx_export.arithmetic import ARITHMETIC, Converter, numpy_dtype
 from device_agents.onnx_export.graph import OnnxGraph, Value
+from device_agents.onnx_export.windows import unsupported
 
-Converter = Callable[..., str | tuple[str, ...]]
-Operand = Value | float
-
-CONVERTERS: dict[str, Converter] = {}
+CONVERTERS: dict[str, Converter] = dict(ARITHMETIC)
 
 
 def converts(*operators: str) -> Callable[[Converter], Converter]:
@@ -29,92 +29,23 @@ def converts(*operators: str) -> Callable[[Converter], Converter]:
     return register
 
 
-def _elementwise(operator: str) -> Converter:
-    def convert(graph: OnnxGraph, x: Value) -> str:
-        return graph.op(operator, x)
-
-    return convert
-
-
-def _arithmetic(operator: str) -> Converter:
-    def convert(graph: OnnxGraph, a: Operand, b: Operand) -> str:
-        return graph.op(operator, *_same_rank(graph, a, b))
-
-    return convert
-
-
-def _same_rank(graph: OnnxGraph, *operands: Operand) -> list[str]:
-    """The operands as tensors of one rank.
-
-    ONNX would broadcast by itself, but onnxruntime then goes value by value through a tensor whose last
-    dimensions are 1 (every 1x1 convolution's weight): 1331 against 16 us on (512, 256, 1, 1) times a scalar.
-    """
-    tensors = [operand for operand in operands if isinstance(operand, Value)]
-    rank = max(len(tensor.shape) for tensor in tensors)
-    names = []
-    for operand in operands:
-        if not isinstance(operand, Value):
-            names.append(graph.constant(np.full((1,) * rank, operand), tensors[0].dtype))
-        elif len(operand.shape) == rank:
-            names.append(operand.name)
-        else:
-            shape = (1,) * (rank - len(operand.shape)) + operand.shape
-            names.append(graph.op("Reshape", operand, graph.ints(shape)))
-    return names
-
-
-def _reduction(operator: str) -> Converter:
-    def convert(graph: OnnxGraph, x: Value, dims: Sequence[int], keep: bool = False) -> str:
-        return graph.op(operator, x, graph.ints(dims), keepdims=int(keep))
-
-    return convert
-
-
 def _same(graph: OnnxGraph, x: Value, **_: Any) -> str:
     return x.name
 
 
 CONVERTERS.update(
     {
-        # Arithmetic
-        "aten.relu.default": _elementwise("Relu"),
-        "aten.sigmoid.default": _elementwise("Sigmoid"),
-        "aten.tanh.default": _elementwise("Tanh"),
-        "aten.sqrt.default": _elementwise("Sqrt"),
-        "aten.reciprocal.default": _elementwise("Reciprocal"),
-        "aten.neg.default": _elementwise("Neg"),
-        "aten.exp.default": _elementwise("Exp"),
-        "aten.log.default": _elementwise("Log"),
-        "aten.abs.default": _elementwise("Abs"),
-        "aten.sgn.default": _elementwise("Sign"),
-        "aten.sign.default": _elementwise("Sign"),
-        "aten.pow.Tensor_Scalar": _arithmetic("Pow"),
-        "aten.mul.Scalar": _arithmetic("Mul"),
-        "aten.add.Tensor": _arithmetic("Add"),
-        "aten.sub.Tensor": _arithmetic("Sub"),
-        "aten.mul.Tensor": _arithmetic("Mul"),
-        "aten.div.Tensor": _arithmetic("Div"),
-        "aten.div.Scalar": _arithmetic("Div"),
-        "aten.gt.Scalar": _arithmetic("Greater"),
-        "aten.rsub.Scalar": lambda graph, a, b: graph.op("Sub", *_same_rank(graph, b, a)),
-        "aten.where.self": lambda graph, *operands: graph.op("Where", *_same_rank(graph, *operands)),
-        # Matrix products
-        "aten.mm.default": _arithmetic("MatMul"),
-        "aten.bmm.default": _arithmetic("MatMul"),
-        "aten.addmm.default": lambda graph, bias, a, b: graph.op("Gemm", a, b, bias),
         # Copies and shapes
         "aten.clone.default": _same,
         "aten.alias.default": _same,
         "aten.detach.default": _same,
+        "prims.transpose.default": lambda graph, x, order: graph.op("Transpose", x, perm=list(order)),
+        "prims.squeeze.default": lambda graph, x, dims: graph.op("Squeeze", x, graph.ints(dims)),
         "aten.t.default": lambda graph, x: graph.op("Transpose", x, perm=[1, 0]),
         "aten.unsqueeze.default": lambda graph, x, dim: graph.op("Unsqueeze", x, graph.ints([dim])),
         "aten.squeeze.dim": lambda graph, x, dim: graph.op("Squeeze", x, graph.ints([dim])),
         "aten.cat.default": lambda graph, parts, dim=0: graph.op("Concat", *parts, axis=dim),
-        # Reductions and look-ups
-        "aten.sum.dim_IntList": _reduction("ReduceSum"),
-        "aten.mean.dim": _reduction("ReduceMean"),
-        "aten.mean.default": lambda graph, x: graph.op("ReduceMean", x, keepdims=0),
-        "aten._log_softmax.default": lambda graph, x, dim, _: graph.op("LogSoftmax", x, axis=dim),
+        # Look-ups
         "aten.gather.default": lambda graph, x, dim, at: graph.op("GatherElements", x, at, axis=dim),
         "aten.scatter_add.default": lambda graph, x, dim, at, source: graph.op(
             "ScatterElements", x, at, source, axis=dim, reduction="add"
@@ -125,6 +56,15 @@ CONVERTERS.update(
         "aten.new_zeros.default": lambda graph, like, shape, **_: graph.full(shape, 0, like.dtype),
         "aten.new_ones.default": lambda graph, like, shape, **_: graph.full(shape, 1, like.dtype),
         "aten.ones_like.default": lambda graph, like, **_: graph.full(like.shape, 1, like.dtype),
+        "aten.full_like.default": lambda graph, like, value, dtype=None, **_: graph.full(
+            like.shape, value, like.dtype if dtype is None else numpy_dtype(dtype)
+        ),
+        "prims.empty_strided.default": lambda graph, shape, strides, dtype=None, **_: graph.full(
+            shape, 0, numpy_dtype(dtype)
+        ),
+        "prims.iota.default": lambda graph, length, start=0, step=1, dtype=None, **_: graph.constant(
+            start + step * np.arange(length), numpy_dtype(dtype)
+        ),
         "aten.scalar_tensor.default": lambda graph, value, dtype=None, **_: graph.constant(
             value, numpy_dtype(dtype)
         ),
@@ -209,6 +149,25 @@ def _expand(graph: OnnxGraph, x: Value, shape: Sequence[int]) -> str:
     return graph.op("Expand", x, graph.ints(1 if size == -1 else size for size in shape))
 
 
+@converts("prims.broadcast_in_dim.default")
+def _broadcast(graph: OnnxGraph, x: Value, shape: Sequence[int], places: Sequence[int]) -> str:
+    """``places`` says which of the new dimensions each of the old ones is."""
+    wide = [1] * len(shape)
+    for place, size in zip(places, x.shape, strict=True):
+        wide[place] = size
+    return graph.op("Expand", graph.op("Reshape", x, graph.ints(wide)), graph.ints(shape))
+
+
+@converts("aten.as_strided.default")
+def _as_strided(
+    graph: OnnxGraph, x: Value, shape: Sequence[int], strides: Sequence[int], offset: int | None = None
+) -> str:
+    dense = [prod(shape[place + 1 :]) for place in range(len(shape))]
+    if offset or list(strides) != dense or prod(shape) != prod(x.shape):
+        raise unsupported("a view by strides that leaves elements out or takes them twice")
+    return graph.op("Reshape", x, graph.ints(shape))
+
+
 @converts("aten.transpose.int")
 def _transpose(graph: OnnxGraph, x: Value, a: int, b: int) -> str:
     order = list(range(len(x.shape)))
@@ -217,6 +176,12 @@ def _transpose(graph: OnnxGraph, x: Value, a: int, b: int) -> str:
 
 
 # Parts and wholes
+
+
+@converts("prims.rev.default")
+def _reverse(graph: OnnxGraph, x: Value, dims: Sequence[int]) -> str:
+    backwards, beyond = [-1] * len(dims), [-(2**31)] * len(dims)
+    return graph.op("Slice", x, *(graph.ints(values) for values in (backwards, beyond, dims, backwards)))
 
 
 @converts("aten.slice.Tensor")
@@ -342,8 +307,3 @@ def _batch_norm(
     """At inference: a scale and a shift per channel; nobody reads torch's two further results."""
     y = graph.op("BatchNormalization", x, weight, bias, mean, variance, epsilon=eps)
     return y, y, y
-
-
-def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """The numpy type of a torch type."""
-    return np.dtype(str(dtype).removeprefix("torch."))

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from device_agents.onnx_export.arithmetic import numpy_dtype
 from device_agents.onnx_export.decompositions import table
 from device_agents.onnx_export.graph import OnnxGraph, Value
-from device_agents.onnx_export.ops import CONVERTERS, numpy_dtype
+from device_agents.onnx_export.ops import CONVERTERS
 from device_agents.workloads.losses import loss_of
-from device_agents.workloads.models import build
+from device_agents.workloads.models import build, state_tensors
+from device_agents.workloads.own_code import blame
 from device_agents.workloads.random_operations import Generators
 from joulefleet.errors import ConfigError, JoulefleetError
 
@@ -41,7 +43,10 @@ def export_step(task: Task, batch_size: int, dtype: str = "float32") -> bytes:
         JoulefleetError: The model uses an operator that has no ONNX form here.
     """
     traced = trace_step(task, batch_size, dtype)
-    return write_onnx(traced.graph, traced.inputs, traced.outputs)
+    try:
+        return write_onnx(traced.graph, traced.inputs, traced.outputs)
+    except Exception as error:
+        raise _not_exported(task, error) from error
 
 
 def trace_step(task: Task, batch_size: int, dtype: str = "float32") -> TracedStep:
@@ -54,7 +59,7 @@ def trace_step(task: Task, batch_size: int, dtype: str = "float32") -> TracedSte
         raise ConfigError(f"task {task.name!r} does not train on batches of {batch_size}")
     if dtype not in ("float32", "float64"):
         raise ConfigError(f"number type {dtype!r} is neither float32 nor float64")
-    with Generators().kept(), _without_fused_lstm():
+    with Generators().kept(), _without_fused_kernels():
         model = build(task).to(getattr(torch, dtype))
         named = _example_inputs(model, task, batch_size, getattr(torch, dtype))
         step, outputs = _functional_step(model, loss_of(task))
@@ -63,13 +68,33 @@ def trace_step(task: Task, batch_size: int, dtype: str = "float32") -> TracedSte
         )
         traced: list[Any] = []
         # The tracer computes nothing, so torch's own draws move no generator; they become inputs.
-        if Generators(model).drawn_by(lambda: traced.append(tracer(*named.values()))):
+        try:
+            drawn = Generators(model).drawn_by(lambda: traced.append(tracer(*named.values())))
+        except Exception as error:
+            raise _not_exported(task, error) from error
+        if drawn:
             raise JoulefleetError(
                 f"task {task.name!r}: its model draws from a generator that is not torch's, and a graph "
                 "would repeat one draw for ever",
                 hint="draw with torch (torch.rand, dropout), or train it with the torch backend",
             )
         return TracedStep(traced[0].graph, tuple(named), outputs)
+
+
+def _not_exported(task: Task, error: Exception) -> Exception:
+    """What to say of a model of the user's own that has no graph; ours have one, or a fault."""
+    if task.code is None:
+        return error
+    if isinstance(error, JoulefleetError):
+        reason, hint = str(error), f"train it with the torch backend; or {error.hint}"
+    else:
+        # What the tracer refuses has many types. After their first line torch's messages are about internals.
+        reason = blame(task.code, error).splitlines()[0]
+        hint = (
+            "a graph cannot follow what depends on the values of tensors (item, tolist, an if); compute it "
+            "with tensors, or train it with the torch backend"
+        )
+    return JoulefleetError(f"task {task.name!r} has no training step for onnxruntime: {reason}", hint=hint)
 
 
 def _example_inputs(model: nn.Module, task: Task, batch_size: int, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -82,7 +107,7 @@ def _example_inputs(model: nn.Module, task: Task, batch_size: int, dtype: torch.
         "y": torch.empty((batch_size, *task.target_shape), dtype=torch.int64 if task.classes else dtype),
         "learning_rate": torch.empty((), dtype=dtype),
         "momentum": torch.empty((), dtype=dtype),
-        **{f"state/{name}": value for name, value in model.state_dict().items()},
+        **{f"state/{name}": value.detach() for name, value in state_tensors(model).items()},
         **{f"velocity/{name}": torch.empty_like(value) for name, value in model.named_parameters()},
     }
 
@@ -93,7 +118,7 @@ def _functional_step(
     """The step over the flat inputs of `_example_inputs`, and the names of its results."""
     from torch.func import functional_call, grad_and_value
 
-    state_names = list(model.state_dict())
+    state_names = list(state_tensors(model))  # the other names of tied weights follow
     parameter_names = [name for name, _ in model.named_parameters()]
 
     def step(x: Tensor, y: Tensor, learning_rate: Tensor, momentum: Tensor, *rest: Tensor) -> list[Tensor]:
@@ -120,15 +145,17 @@ def _functional_step(
 
 
 @contextmanager
-def _without_fused_lstm() -> Iterator[None]:
-    """Keep oneDNN's fused LSTM layer, which has no ONNX form, out of the trace."""
+def _without_fused_kernels() -> Iterator[None]:
+    """Keep oneDNN's fused LSTM layer and flash attention, which have no ONNX form, out of the trace."""
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     mkldnn: Any = torch.backends.mkldnn
     enabled = mkldnn.enabled
     mkldnn.enabled = False
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
         mkldnn.enabled = enabled
 

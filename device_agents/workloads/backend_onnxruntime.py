@@ -39,7 +39,13 @@ _STATE = "state/"
 _VELOCITY = "velocity/"
 _DRAW = "draw/"
 _UNIFORM = _DRAW + "uniform/"
-_DTYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(int64)": np.int64}
+_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,  # a mask that is a buffer
+}
 
 
 class OnnxRuntimeTrainer(LocalTrainer):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from device_agents.workloads.losses import loss_of
-from device_agents.workloads.models import build
+from device_agents.workloads.models import build, state_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -56,7 +56,7 @@ def count_task(task: Task) -> Work:
         inputs = torch.zeros((batch, *task.input_shape))
     forward, training = (_counted_by_torch if task.code else _counted)(task, model, inputs)
     # The counters of batches seen (`num_batches_tracked`) are integers, and not worth sending.
-    state = [value for value in model.state_dict().values() if value.is_floating_point()]
+    state = [value for value in state_tensors(model).values() if value.is_floating_point()]
     return Work(
         forward_flop=forward / batch,
         training_flop=training / batch,

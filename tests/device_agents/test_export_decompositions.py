@@ -183,9 +183,10 @@ def test_what_is_not_written_out_is_refused_by_name() -> None:
     assert "decompositions.py" in caught.value.hint
     with pytest.raises(JoulefleetError, match="average pooling that counts"):
         windows.average_pool(x, [2, 2], [2, 2], [1, 1], False, False)
-    with pytest.raises(JoulefleetError, match="a convolution that is transposed"):
+    cube = random(2, 3, 4, 4, 4)
+    with pytest.raises(JoulefleetError, match="a convolution of more than two dimensions"):
         decompositions.convolution_backward(
-            x, x, x, None, [1, 1], [0, 0], [1, 1], True, [0, 0], 1, [True, True, False]
+            cube, cube, cube, None, [1] * 3, [0] * 3, [1] * 3, False, [0] * 3, 1, [True, True, False]
         )
-    with pytest.raises(JoulefleetError, match="an embedding with a padding index"):
-        decompositions.embedding_backward(x, torch.zeros(2, dtype=torch.int64), 7, 0, False)
+    with pytest.raises(JoulefleetError, match="an embedding with frequency scaling"):
+        decompositions.embedding_backward(x, torch.zeros(2, dtype=torch.int64), 7, -1, True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
-    from torch import nn
+    from torch import Tensor, nn
 
     from device_agents.workloads.tasks import Task
 
@@ -57,8 +57,14 @@ def initial_state(task: Task, seed: int) -> dict[str, NDArray[Any]]:
 
 
 def state_arrays(model: nn.Module) -> dict[str, NDArray[Any]]:
-    """A copy of the model's state, in the order of its ``state_dict``."""
-    return {name: np.array(value.numpy(force=True)) for name, value in model.state_dict().items()}
+    """A copy of the model's state, in the order of its ``state_dict``; tied weights once."""
+    return {name: np.array(value.numpy(force=True)) for name, value in state_tensors(model).items()}
+
+
+def state_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The model's weights and buffers, by the first name of each: tied weights have several."""
+    every, first = model.state_dict(keep_vars=True), _first_names(model)
+    return {name: value for name, value in every.items() if first[name] == name}
 
 
 def load_state(model: nn.Module, state: Mapping[str, NDArray[Any]]) -> None:
@@ -69,4 +75,15 @@ def load_state(model: nn.Module, state: Mapping[str, NDArray[Any]]) -> None:
     """
     import torch
 
-    model.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+    tensors = {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
+    for name, first in _first_names(model).items():
+        if first in tensors:
+            tensors.setdefault(name, tensors[first])
+    model.load_state_dict(tensors)
+
+
+def _first_names(model: nn.Module) -> dict[str, str]:
+    """Each name of the state, to the first name of the same tensor."""
+    first: dict[int, str] = {}
+    every = model.state_dict(keep_vars=True)  # otherwise each is another object
+    return {name: first.setdefault(id(value), name) for name, value in every.items()}
