@@ -21,6 +21,7 @@ from emulator import Accounting, Probe, Profiling, RoundOutcome, Scenario, Selec
 from emulator.round import Aggregation, Engine, OpenRound
 from emulator.runs import (
     EMULATION_FILE,
+    Assembly,
     EmulationRecord,
     Learners,
     RunLog,
@@ -120,9 +121,9 @@ class SelectingFedAvg(FedAvg):
                 hint="selectors plan by the scenario's protocol.rounds; change it there",
             )
         config = ConfigRecord() if train_config is None else train_config
-        trainer, engine, facts = self._assembled(grid, initial_arrays, config, timeout)
-        path = self._run.subfolder(self._folder)
-        record = EmulationRecord(scenario=self._scenario, seed=self._seed, facts=facts)
+        trainer, made = self._assembled(grid, initial_arrays, config, timeout)
+        engine, path = made.engine, self._run.subfolder(self._folder)
+        record = EmulationRecord(scenario=self._scenario, seed=self._seed, facts=made.facts)
         write_record(path / EMULATION_FILE, record)
         ended_early = ""
         with opened_log(self._run, engine, self._folder) as rounds_log:
@@ -135,6 +136,7 @@ class SelectingFedAvg(FedAvg):
                 if not engine.round:
                     raise
                 ended_early, result = error.message, Result(arrays=trainer.record(engine.weights))
+        made.devices.write(path)
         done: dict[str, Any] = {"rounds": engine.round, "ended_early": ended_early}
         accuracy = engine.test().accuracy
         done["test_accuracy"] = None if math.isnan(accuracy) else accuracy
@@ -182,7 +184,7 @@ class SelectingFedAvg(FedAvg):
 
     def _assembled(
         self, grid: Grid, initial: ArrayRecord, config: ConfigRecord, timeout_s: float
-    ) -> tuple[GridTrainer, Engine, dict[str, Any]]:
+    ) -> tuple[GridTrainer, Assembly]:
         """The clients behind an engine of joulefleet."""
         from importlib.metadata import version
 
@@ -206,9 +208,11 @@ class SelectingFedAvg(FedAvg):
             profile_uploads=self._selector.profiling is Profiling.UPDATE,
         )
         facts = {"data": None, "flower": version("flwr")}
-        learners = Learners(trainer, found.sizes, self._classes, found.label_shares, facts)
+        shares = found.label_shares
+        held = None if shares is None else lambda devices: shares[devices] > 0
+        learners = Learners(trainer, found.sizes, self._classes, shares, facts, held=held)
         made = assemble(self._scenario, self._seed, selector=self._selector, learners=learners)
-        return trainer, made.engine, made.facts
+        return trainer, made
 
     def _asked_of_clients(self) -> set[str]:
         """Members of `LocalClient` that this selector needs and others do not."""

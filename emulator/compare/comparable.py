@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from emulator.scenario.model import Scenario
 
 EMULATED = "emulated"
-SHARED_BY_SEED = ("data", "partition", "traces", "profiles", "profiles_sha256")
+SHARED_BY_SEED = ("data", "partition", "traces", "network", "profiles", "profiles_sha256")
 """What runs with the same seed rest on, whoever chooses."""
 SHARED_BY_METHOD = ("policy_sha256", "selector_sha256")
 """What a method begins with, whatever the seed: otherwise it is two methods under one name."""
@@ -75,10 +75,11 @@ def _deciding(scenario: Scenario, swept: Collection[str]) -> dict[str, Any]:
     }
     found = scenario.model_dump(exclude=ignored)
     fleet = found["fleet"]
-    if fleet["profiles"] != "reference":
+    if not isinstance(fleet["profiles"], str):
         fleet["profiles"] = [PurePath(name).name for name in fleet["profiles"]]
-    if fleet["traces"] is not None:
-        fleet["traces"]["source"] = PurePath(fleet["traces"]["source"]).name
+    for part in (fleet["traces"], fleet["network"]):
+        if isinstance(part, dict):
+            part["source"] = PurePath(part["source"]).name
     for key in swept:
         *tables, last = key.split(".")
         inner: Any = found

@@ -11,9 +11,17 @@ import numpy as np
 
 from device_agents.workloads import ACCURACY, Metric
 from emulator.compare.comparable import EMULATED, facts_of, told_apart, unequal
-from emulator.compare.metrics import RunMetrics, best_of, classes_per_cohort, final_accuracy, run_metrics
+from emulator.compare.metrics import (
+    NO_BUDGET,
+    RunMetrics,
+    Spending,
+    best_of,
+    classes_per_cohort,
+    final_accuracy,
+    run_metrics,
+)
 from emulator.compare.table import MethodComparison, Pair, compare
-from emulator.compare.titles import METRICS, SHOWN
+from emulator.compare.titles import METRICS, SHOWN, WITHIN
 from emulator.round.outcome import Accounting
 from emulator.round.selector import Family
 from emulator.runs.opening import read_index
@@ -94,7 +102,7 @@ def load_emulations(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]
 def load_results(*paths: Path | str | Sequence[Path | str]) -> Results:
     """Stored emulations of one or several runs as data frames, each row with its selector, seed and options.
 
-    Example:
+    Examples:
         >>> found = load_results("emulations/RUN", "emulations/OTHER")
         >>> found.rounds.groupby(["method", "seed"])["energy_j_honest"].sum()
 
@@ -168,6 +176,7 @@ class ComparedRuns:
         accounting: Whose probes count.
         basis: What kind of energy, where the costs came from, and whether the target was fixed in advance.
         origins: Method to where its numbers come from: ``emulated``, or what a bench's costs claim.
+        within: What runs may spend for the accuracies within a budget.
     """
 
     comparison: MethodComparison
@@ -175,12 +184,19 @@ class ComparedRuns:
     accounting: Accounting
     basis: str
     origins: Mapping[str, str]
+    within: Spending = NO_BUDGET
 
     def __str__(self) -> str:
         """The tables of the usual metrics, as ``joulefleet compare`` prints them."""
         from emulator.compare.render import as_text
 
-        return as_text(self, SHOWN)
+        return as_text(self, self.shown)
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The usual metrics, and those within the budgets that were given."""
+        given = zip(WITHIN, (self.within.energy_j, self.within.time_s), strict=True)
+        return (*SHOWN, *(metric for metric, budget in given if budget is not None))
 
     def frame(self) -> pd.DataFrame:
         """One row per method and metric, with intervals and tests, as ``joulefleet compare --format csv``."""
@@ -201,10 +217,12 @@ def compare_emulations(
     pairs: Sequence[Pair] = (),
     with_cohorts: bool = False,
     mixed: bool = False,
+    within_energy_j: float | None = None,
+    within_time_s: float | None = None,
 ) -> ComparedRuns:
     """Compare stored emulations, paired by seed.
 
-    Example:
+    Examples:
         >>> print(compare("emulations/RUN"))
         >>> compare(["emulations/RUN", "emulations/OTHER"], target=0.8).frame()
 
@@ -216,6 +234,8 @@ def compare_emulations(
         pairs: Methods to test against each other besides.
         with_cohorts: Whether to count the classes of each cohort, which needs the data of the runs.
         mixed: Whether runs may be compared that differ in more than who chose, with a warning.
+        within_energy_j: How accurate is the model when this energy is spent?
+        within_time_s: And when so many seconds of R_T are?
 
     Raises:
         ConfigError: There is no such accounting, or the target is no accuracy.
@@ -223,7 +243,7 @@ def compare_emulations(
     """
     if accounting not in list(Accounting):
         raise ConfigError(f"no accounting {accounting!r}", hint=f"known: {', '.join(Accounting)}")
-    accounting = Accounting(accounting)
+    accounting, within = Accounting(accounting), Spending(within_energy_j, within_time_s)
     folders = [paths] if isinstance(paths, Path | str) else paths
     found, warnings = load_emulations([Path(folder) for folder in folders])
     metric = _judged_by(found)
@@ -243,13 +263,14 @@ def compare_emulations(
         target = _default_target(loaded, metric)
     runs: dict[str, dict[int, RunMetrics]] = {}
     for one in loaded:
-        metrics = run_metrics(one.rounds, target, accounting, metric)
+        metrics = run_metrics(one.rounds, target, accounting, metric, within)
         if with_cohorts:
             metrics = replace(metrics, classes_per_cohort=classes_per_cohort(one.result))
         runs.setdefault(one.method, {})[one.seed] = metrics
     references = [name for name in (BASELINE, _best_heuristic(loaded, metric)) if name]
     if BASELINE not in runs and any(one.record.swept for one in loaded):
-        references[:0] = [loaded[0].method]  # of a sweep the first variant, as it was planned
+        # Of a sweep the first variant, as it was planned; it may be the best heuristic, too.
+        references = list(dict.fromkeys([loaded[0].method, *references]))
     facts = [facts_of(one.record) for one in loaded]
     basis = sorted(
         {f"{f['energy']} energy, costs {f['cost_origin']}, training {f['trainer']}" for f in facts}
@@ -258,7 +279,8 @@ def compare_emulations(
     gaps = sorted({gap for f in facts for gap in f.get("not_measured", ())})
     basis_text = f"{'; '.join([*basis, *gaps])}; {' and '.join(played)}{after_the_fact}"
     table = compare(runs, references, warnings, pairs, metric)
-    return ComparedRuns(table, target, accounting, basis_text, {m: _origin(loaded, m) for m in runs})
+    origins = {m: _origin(loaded, m) for m in runs}
+    return ComparedRuns(table, target, accounting, basis_text, origins, within)
 
 
 def _origin(loaded: Sequence[FinishedRun], method: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,7 +16,7 @@ from emulator.round.outcome import Accounting, Fate
 from emulator.runs.replay.happened import calendar_s
 from emulator.runs.tables import KNOWN_COSTS, N_UNKNOWN
 from emulator.scenario.model import TaskSection
-from joulefleet.errors import DataQualityError
+from joulefleet.errors import ConfigError, DataQualityError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,10 @@ class RunMetrics:
         accuracy: Mean test accuracy, or whatever the task is judged by, of the last ten rounds that were
             tested (`protocol.test_every`).
         best_accuracy: The best round's.
+        accuracy_within_energy: Of the model after the last tested round that was over within the budget of
+            energy; NaN without a budget, or if none was.
+        accuracy_within_time: Likewise within the budget of R_T, summed.
+        spent_less: Which budgets were not used up when the run ended: ``energy``, ``time``.
         time_to_target_s: Sum of R_T until the target was reached, without the time in which nobody was there;
             the run's whole sum if it never was.
         energy_to_target_j: Energy until then, likewise.
@@ -71,11 +76,40 @@ class RunMetrics:
     unknown: int = 0
     asked: int = 0
     finished: int = 0
+    accuracy_within_energy: float = float("nan")
+    accuracy_within_time: float = float("nan")
+    spent_less: tuple[str, ...] = ()
 
     @property
     def finished_share(self) -> float:
         """Of those that were to send an update; NaN if nobody was."""
         return self.finished / self.asked if self.asked else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a run may spend altogether, for ``accuracy within``; ``None`` for no budget.
+
+    Attributes:
+        energy_j: Energy without waiting, of everybody.
+        time_s: Sum of R_T.
+    """
+
+    energy_j: float | None = None
+    time_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse budgets of nothing.
+
+        Raises:
+            ConfigError: One is not above 0.
+        """
+        for name, value in (("energy", self.energy_j), ("time", self.time_s)):
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"a budget of {value:g} for {name}", hint="give a number above 0")
+
+
+NO_BUDGET = Spending()
 
 
 def final_accuracy(rounds: pd.DataFrame) -> float:
@@ -85,7 +119,11 @@ def final_accuracy(rounds: pd.DataFrame) -> float:
 
 
 def run_metrics(
-    rounds: pd.DataFrame, target: float, accounting: Accounting, metric: Metric = ACCURACY
+    rounds: pd.DataFrame,
+    target: float,
+    accounting: Accounting,
+    metric: Metric = ACCURACY,
+    within: Spending = NO_BUDGET,
 ) -> RunMetrics:
     """Metrics of one run from its round table; round 0 (profiling) counts as cost."""
     rounds = rounds.sort_values("round")
@@ -116,7 +154,24 @@ def run_metrics(
         round_energy_j=float(energy_j[-1] / count),
         unknown=int(rounds[N_UNKNOWN].to_numpy()[unknown].sum()) if unknown.any() else 0,
         **participations(rounds),
+        accuracy_within_energy=_within(accuracy, played, energy_j, within.energy_j),
+        accuracy_within_time=_within(accuracy, played, time_s, within.time_s),
+        spent_less=tuple(
+            name
+            for name, spent, most in (("energy", energy_j, within.energy_j), ("time", time_s, within.time_s))
+            if most is not None and spent[-1] < most
+        ),
     )
+
+
+def _within(
+    accuracy: NDArray[np.float64], played: NDArray[np.bool_], spent: NDArray[np.float64], most: float | None
+) -> float:
+    """Of the last tested round by whose end no more was spent."""
+    if most is None:
+        return float("nan")
+    tested = accuracy[played & ~np.isnan(accuracy) & (spent <= most)]
+    return float(tested[-1]) if len(tested) else float("nan")
 
 
 def best_of(metric: Metric, values: Sequence[float]) -> float:

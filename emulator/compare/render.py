@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from emulator.compare.censored import cost_text
 from emulator.compare.statistics import INTERVAL_NOTE, smallest_p
 from emulator.compare.titles import LOWER_BOUND, TO_TARGET, WITHOUT_COSTS, called, target_text, title_of
 from emulator.selectors.registry import shown_name
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 Cells = Sequence[str]
 FINISHED_NOTE = (
     "finished: of all devices that were to send an update, the share that did; energies are without waiting "
-    "for the choice (wait_j of the tables); >=: a lower bound, as a target was missed or a cost is not known"
+    "for the choice (wait_j of the tables); >=: a lower bound, as a cost is not known; median: runs missed "
+    "the target, so it is Kaplan and Meier's, without an interval, and p is of ranks, those runs last"
 )
 CSV_COLUMNS = [
-    "metric", "method", "mean", "low_95", "high_95", "iqm", "seeds", "reached", "rank", "reference",
+    "metric", "method", "mean", "low_95", "high_95", "median", "iqm", "seeds", "reached", "rank", "reference",
     "difference", "difference_low_95", "difference_high_95", "ratio", "p", "p_holm", "tests", "delta",
+    "factor", "factor_low_95", "factor_high_95",
     "accounting", "target", "origin", "unknown", "finished",
 ]  # fmt: skip
 
@@ -66,11 +69,13 @@ def _tables(comparison: MethodComparison, metric: str) -> list[tuple[str, list[s
 
 def _row(comparison: MethodComparison, method: str, metric: str, scale: float) -> list[str]:
     cell = comparison.cells[method][metric]
-    missed = cell.reached is not None and cell.reached < cell.seeds
-    bound = LOWER_BOUND if missed or cell.unknown else ""
+    value = cell.value.text(scale)
+    if cell.reached is not None:
+        value = cost_text(value, cell.reached, cell.seeds)
+    bound = LOWER_BOUND if cell.unknown else ""
     share, rank = comparison.finished[method], "-" if np.isnan(cell.rank) else f"{cell.rank:.1f}"
     finished = "-" if np.isnan(share) else f"{share:.0%}"
-    row = [shown_name(method), bound + cell.value.text(scale), _seeds(cell), finished, rank]
+    row = [shown_name(method), bound + value, _seeds(cell), finished, rank]
     by_reference = {contrast.reference: contrast for contrast in cell.contrasts}
     for reference in comparison.references:
         row += _contrast(by_reference.get(reference), scale)
@@ -86,7 +91,7 @@ def _seeds(cell: MetricCell) -> str:
 def _contrast(contrast: Contrast | None, scale: float) -> list[str]:
     if contrast is None:
         return ["", "", ""]
-    if np.isnan(contrast.difference.mean):
+    if np.isnan(contrast.delta):
         return ["-", "-", "-"]
     return [contrast.difference.text(scale), f"{contrast.p_holm:.3g}", f"{contrast.delta:+.2f}"]
 
@@ -100,8 +105,16 @@ def notes(found: ComparedRuns) -> list[str]:
         "of named pairs": len(table.pairs["accuracy"]),
     }
     target = target_text(found.target, table.judged_by)
+    within, budgets = found.within, []
+    if within.energy_j is not None:
+        budgets.append(f"energy budget {within.energy_j:g} J")
+    if within.time_s is not None:
+        budgets.append(f"time budget {within.time_s:g} s of R_T")
+    if budgets:
+        budgets.append("for the model after the last tested round within it")
     return [
         f"target {target}, accounting {found.accounting.value}, seeds {seeds}; {found.basis}",
+        *([", ".join(budgets)] if budgets else []),
         INTERVAL_NOTE,
         FINISHED_NOTE,
         *(smallest_note(len(table.seeds), count, which) for which, count in tests.items() if count),
@@ -192,16 +205,18 @@ def as_csv(found: ComparedRuns, metrics: Sequence[str]) -> str:
 
 
 def _csv_rows(cell: MetricCell, named: Sequence[Contrast]) -> list[list[Any]]:
-    value = cell.value
-    start = [value.mean, value.low, value.high, cell.middle, cell.seeds, cell.reached, cell.rank]
+    value, missed = cell.value, cell.reached is not None and cell.reached < cell.seeds
+    mean, median = (float("nan"), value.mean) if missed else (value.mean, float("nan"))
+    start = [mean, value.low, value.high, median, cell.middle, cell.seeds, cell.reached, cell.rank]
     contrasts = (*cell.contrasts, *named)
     if not contrasts:
-        return [[*start, *[""] * 9]]
+        return [[*start, *[""] * 12]]
     found = []
     for contrast in contrasts:
         gap = contrast.difference
         found.append([*start, contrast.reference, gap.mean, gap.low, gap.high, contrast.ratio])
         found[-1] += [contrast.p, contrast.p_holm, contrast.tests, contrast.delta]
+        found[-1] += [contrast.factor.mean, contrast.factor.low, contrast.factor.high]
     return found
 
 
@@ -220,6 +235,7 @@ def as_data(found: ComparedRuns) -> dict[str, Any]:
         "judged_by": asdict(comparison.judged_by),
         "target": found.target,
         "accounting": found.accounting.value,
+        "within": asdict(found.within),
         "basis": found.basis,
         "origins": dict(found.origins),
         "notes": notes(found),

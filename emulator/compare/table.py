@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from device_agents.workloads import ACCURACY, Metric
+from emulator.compare.censored import cost_to_target, kaplan_meier_median, last_where_missed
 from emulator.compare.metrics import RunMetrics
 from emulator.compare.statistics import cliffs_delta, holm, interquartile_mean, permutation_p
 from emulator.compare.titles import METRICS, OF_THE_TASK, TO_TARGET, WITHOUT_COSTS, scale_of
@@ -25,6 +27,8 @@ LESS_FINISHED = 0.1
 HIGHER_IS_BETTER = frozenset({"classes_per_cohort"})
 """Beside what the task is judged by, which says so itself."""
 
+NOT_KNOWN = Interval(float("nan"))
+
 Runs = Mapping[str, Mapping[int, RunMetrics]]
 """Method to seed to metrics."""
 Pair = tuple[str, str]
@@ -35,13 +39,15 @@ Pair = tuple[str, str]
 class Contrast:
     """A method against a reference on the seeds both have.
 
-    Of a censored metric, a run that never reached the target counts with the largest value that any method
-    has on that seed: one that gives up early must not pass for fast.
+    Where a run of either never reached the target, the difference is that of the Kaplan-Meier medians,
+    without an interval, and the test is of ranks, in which such runs come last (`emulator.compare.censored`).
 
     Attributes:
         reference: The method compared with.
         difference: Mean of the paired differences with its interval.
-        ratio: Mean over the reference's mean.
+        ratio: Mean over the reference's mean; of medians where a run missed the target.
+        factor: Geometric mean of the paired ratios, Student's interval on the logarithms; of times, energies
+            and counts alone.
         p: Of the paired permutation test.
         p_holm: The same, corrected for the number of tests.
         tests: How many: one per other method, or one per named pair.
@@ -55,6 +61,7 @@ class Contrast:
     p_holm: float
     tests: int
     delta: float
+    factor: Interval = NOT_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +69,9 @@ class MetricCell:
     """One metric of one method.
 
     Attributes:
-        value: Mean over seeds with its interval. For a censored metric it is the restricted mean: runs that
-            never reached the target count with their whole length, so it is a lower bound.
-        middle: Interquartile mean.
+        value: Mean over seeds with its interval. Where a run never reached the target: the Kaplan-Meier
+            median, without one, and unknown if half of the runs never did.
+        middle: Interquartile mean; unknown where a run never reached the target.
         seeds: How many.
         reached: In how many of them the target was reached; None for metrics without a target.
         rank: Mean rank among the methods over the common seeds, 1 for the best; runs that never reached the
@@ -144,9 +151,9 @@ def compare(
     tested = {}
     for metric in METRICS:
         higher = _higher_is_better(metric, judged_by)
-        paired, ranks = _paired(runs, metric, common, higher)
+        paired = _paired(runs, metric, common, higher)
         scale = scale_of(metric, judged_by)
-        for method, cell in _column(runs, metric, paired, ranks, references, scale).items():
+        for method, cell in _column(runs, metric, paired, references, scale).items():
             cells[method][metric] = cell
         tested[metric] = _contrasts(paired, scale, pairs)
     counts = finishing_counts(runs)
@@ -159,10 +166,23 @@ def _higher_is_better(metric: str, judged_by: Metric) -> bool:
     return judged_by.higher_is_better if metric in OF_THE_TASK else metric in HIGHER_IS_BETTER
 
 
-def _paired(
-    runs: Runs, metric: str, seeds: Sequence[int], higher: bool
-) -> tuple[dict[str, Values], dict[str, float]]:
-    """Each method's values over the common seeds, as tests take them, and its mean rank.
+@dataclass(frozen=True, slots=True)
+class _Paired:
+    """A metric of all methods over the common seeds.
+
+    Attributes:
+        values: Method to values.
+        reached: Method to whether each is that of a run that reached the target; all of them without one.
+        ranks: Method to mean rank.
+    """
+
+    values: dict[str, Values]
+    reached: dict[str, NDArray[np.bool_]]
+    ranks: dict[str, float]
+
+
+def _paired(runs: Runs, metric: str, seeds: Sequence[int], higher: bool) -> _Paired:
+    """Each method's values over the common seeds, and its mean rank.
 
     A method whose costs are not known in whole with one seed, or are of no work, is NaN with all of them: the
     other seeds would be those on which nothing failed.
@@ -170,24 +190,26 @@ def _paired(
     partly = {m for m, by_seed in runs.items() if any(_unranked(by_seed[s], metric) for s in seeds)}
     if partly:
         whole = {m: by_seed for m, by_seed in runs.items() if m not in partly}
-        paired, ranks = _paired(whole, metric, seeds, higher) if whole else ({}, {})
-        nothing = np.full(len(seeds), np.nan)
-        return paired | dict.fromkeys(partly, nothing), ranks | dict.fromkeys(partly, float("nan"))
+        paired = _paired(whole, metric, seeds, higher) if whole else _Paired({}, {}, {})
+        return _Paired(
+            paired.values | dict.fromkeys(partly, np.full(len(seeds), np.nan)),
+            paired.reached | dict.fromkeys(partly, np.ones(len(seeds), bool)),
+            paired.ranks | dict.fromkeys(partly, float("nan")),
+        )
     values = {m: np.array([getattr(by_seed[s], metric) for s in seeds]) for m, by_seed in runs.items()}
-    if metric not in TO_TARGET:
-        return values, _ranks(values, higher)
-    reached = {m: np.array([by_seed[s].reached for s in seeds]) for m, by_seed in runs.items()}
-    # What one method does not know (NaN) must not take the others' values away.
-    longest = np.fmax.reduce(list(values.values()))
+    reached = {m: _reached(by_seed, metric, seeds) for m, by_seed in runs.items()}
     ranks = _ranks({m: np.where(reached[m], values[m], np.inf) for m in runs}, higher)
-    return {m: np.where(reached[m], values[m], longest) for m in runs}, ranks
+    return _Paired(values, reached, ranks)
+
+
+def _reached(by_seed: Mapping[int, RunMetrics], metric: str, seeds: Sequence[int]) -> NDArray[np.bool_]:
+    return np.array([metric not in TO_TARGET or by_seed[seed].reached for seed in seeds])
 
 
 def _column(
     runs: Runs,
     metric: str,
-    paired: Mapping[str, Values],
-    ranks: Mapping[str, float],
+    paired: _Paired,
     references: Sequence[str],
     scale: Scale,
 ) -> dict[str, MetricCell]:
@@ -197,13 +219,14 @@ def _column(
     column = {}
     for method, by_seed in runs.items():
         values = np.array([getattr(run, metric) for run in by_seed.values()])
-        values = values[~np.isnan(values)]
+        known = ~np.isnan(values)
+        values, reached = values[known], _reached(by_seed, metric, list(by_seed))[known]
         column[method] = MetricCell(
-            value=student_interval(values, scale),
-            middle=interquartile_mean(values),
+            value=cost_to_target(values, reached, scale),
+            middle=interquartile_mean(values) if reached.all() else float("nan"),
             seeds=len(values),
             reached=sum(run.reached for run in by_seed.values()) if metric in TO_TARGET else None,
-            rank=ranks[method],
+            rank=paired.ranks[method],
             contrasts=tuple(contrasts[r][method, r] for r in references if r != method),
             unknown=sum(_unknown(run, metric) for run in by_seed.values()),
         )
@@ -225,23 +248,49 @@ def _difference(values: Values, scale: Scale) -> Interval:
     return found.within(-1.0, 1.0) if scale is Scale.LOGIT else found
 
 
-def _contrasts(paired: Mapping[str, Values], scale: Scale, pairs: Sequence[Pair]) -> dict[Pair, Contrast]:
-    p_values = [permutation_p(paired[method] - paired[reference]) for method, reference in pairs]
-    found = {}
-    for (method, reference), p, p_holm in zip(pairs, p_values, holm(p_values), strict=True):
-        values, base = paired[method], paired[reference]
-        both = ~np.isnan(values) & ~np.isnan(base)
-        mean = float(base[both].mean()) if both.any() else float("nan")
-        found[method, reference] = Contrast(
-            reference=reference,
-            difference=_difference(values[both] - base[both], scale),
-            ratio=float(values[both].mean()) / mean if both.any() and mean != 0 else float("nan"),
-            p=p,
-            p_holm=p_holm,
-            tests=len(pairs),
-            delta=cliffs_delta(values[both], base[both]),
-        )
-    return found
+def _contrasts(paired: _Paired, scale: Scale, pairs: Sequence[Pair]) -> dict[Pair, Contrast]:
+    found = [_contrast(paired, scale, pair, len(pairs)) for pair in pairs]
+    corrected = holm([one.p for one in found])
+    return {pair: replace(one, p_holm=p) for pair, one, p in zip(pairs, found, corrected, strict=True)}
+
+
+def _contrast(paired: _Paired, scale: Scale, pair: Pair, tests: int) -> Contrast:
+    """Two methods; ``p_holm`` is still to be corrected."""
+    method, reference = pair
+    both = ~np.isnan(paired.values[method]) & ~np.isnan(paired.values[reference])
+    mine, base = paired.values[method][both], paired.values[reference][both]
+    here, there = paired.reached[method][both], paired.reached[reference][both]
+    if here.all() and there.all():
+        gaps, difference = mine - base, _difference(mine - base, scale)
+        middles, factor = (_mean(mine), _mean(base)), _factor(mine, base, scale)
+    else:
+        places, other_places = last_where_missed(mine, here, base, there)
+        gaps, factor = places - other_places, NOT_KNOWN
+        middles = kaplan_meier_median(mine, here), kaplan_meier_median(base, there)
+        difference = Interval(middles[0] - middles[1])
+    p = permutation_p(gaps)
+    return Contrast(
+        reference=reference,
+        difference=difference,
+        ratio=middles[0] / middles[1] if middles[1] else float("nan"),
+        p=p,
+        p_holm=p,
+        tests=tests,
+        delta=cliffs_delta(*last_where_missed(mine, here, base, there)),
+        factor=factor,
+    )
+
+
+def _mean(values: Values) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _factor(mine: Values, base: Values, scale: Scale) -> Interval:
+    """How many times the reference, pair by pair."""
+    if scale is not Scale.LOG or not len(mine) or min(mine.min(), base.min()) <= 0:
+        return NOT_KNOWN
+    logs = student_interval(np.log(mine / base))
+    return Interval(math.exp(logs.mean), math.exp(logs.low), math.exp(logs.high))
 
 
 def _ranks(paired: Mapping[str, Values], higher: bool) -> dict[str, float]:
@@ -269,8 +318,14 @@ def _warnings(runs: Runs, common: Sequence[int]) -> list[str]:
         if missed:
             found.append(
                 f"{method}: the target was not reached in {missed} of {len(by_seed)} runs; "
-                "their whole length counts in the mean, which is a lower bound, and they rank last"
+                "there is a Kaplan-Meier median instead of a mean, and they rank last"
             )
+        found += [
+            f"{method}: {ended} of {len(by_seed)} runs ended before the {budget} budget was spent; "
+            "of these it is the accuracy after their last tested round"
+            for budget in ("energy", "time")
+            if (ended := sum(budget in run.spent_less for run in by_seed.values()))
+        ]
         if any(np.isnan(run.accuracy) for run in by_seed.values()):
             found.append(f"{method}: some runs have no accuracy at all")
         if unknown := sum(run.unknown for run in by_seed.values()):

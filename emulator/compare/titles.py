@@ -15,6 +15,8 @@ skewed splits."""
 TITLES = {
     "accuracy": (f"accuracy, last {LAST_TESTED} tested rounds", 100.0, "%"),
     "best_accuracy": ("best accuracy", 100.0, "%"),
+    "accuracy_within_energy": ("accuracy within the energy budget", 100.0, "%"),
+    "accuracy_within_time": ("accuracy within the time budget", 100.0, "%"),
     "time_to_target_s": ("time of rounds to target", 1.0, "s"),
     "calendar_to_target_s": ("calendar time to target", 1 / 3600, "h"),
     "energy_to_target_j": ("energy to target, without waiting", 1.0, "J"),
@@ -28,7 +30,9 @@ TITLES = {
 }
 """Metric to title, factor from SI to the unit shown, and that unit."""
 METRICS = tuple(TITLES)
-OF_THE_TASK = frozenset({"accuracy", "best_accuracy"})
+WITHIN = ("accuracy_within_energy", "accuracy_within_time")
+"""Those that are known only if a budget is given."""
+OF_THE_TASK = frozenset({"accuracy", "best_accuracy", *WITHIN})
 """Those that are an error or a perplexity where the task is judged by one."""
 SCALES = {metric: Scale.LOGIT if unit == "%" else Scale.LOG for metric, (_, _, unit) in TITLES.items()}
 """On which scale each one's interval is made: none is negative, and no accuracy over 100 %."""

@@ -17,6 +17,10 @@ EXPERIMENTS: Registry[Callable[[Preset], list[VariantPlan]]] = Registry(
             "Accuracy, energy and speed of all methods, beside the paper's table",
         ),
         "toa-eoa": ("emulator.experiments.designs.toa_eoa:variant_plans", "Time and energy to an accuracy"),
+        "budget": (
+            "emulator.experiments.designs.budget:variant_plans",
+            "What a budget of energy or time buys, in a static world and in a week of use",
+        ),
         "ablation": (
             "emulator.experiments.designs.ablation:variant_plans",
             "FedRank without each of its parts",
@@ -36,6 +40,10 @@ EXPERIMENTS: Registry[Callable[[Preset], list[VariantPlan]]] = Registry(
         "interference": (
             "emulator.experiments.designs.interference:variant_plans",
             "The same fleet with and without user activity",
+        ),
+        "volatility": (
+            "emulator.experiments.designs.volatility:variant_plans",
+            "Where probing begins to pay: volatility of costs, share of the probe, number of candidates",
         ),
     },
 )

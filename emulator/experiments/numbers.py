@@ -18,7 +18,7 @@ from joulefleet.provenance import Origin
 
 NUMBER_COLUMNS = (
     "variant", "method", "seeds", "quantity", "mean", "low_95", "high_95", "reached", "reduced",
-    "origin", "accounting", "target", "missing_runs",
+    "origin", "accounting", "target", "missing_runs", "median",
 )  # fmt: skip
 
 
@@ -35,18 +35,20 @@ def as_data(results: ExperimentResults) -> list[dict[str, Any]]:
         for row in summary.rows:
             target = _Number("target", _only(summary.target), row.seeds)
             for number in [target, *_numbers(row), *_saved_numbers(summary, row)]:
+                missed = number.to_target and row.reached < row.seeds
                 values = [
                     summary.variant.name,
                     row.method,
                     number.seeds,
                     number.quantity,
-                    *_ends(number.value),
+                    *((None,) * 3 if missed else _ends(number.value)),
                     row.reached if number.to_target else None,
                     summary.reductions,
                     number.origin.value,
                     number.accounting,
                     summary.target if number.to_target else None,
                     missing,
+                    _known(number.value.mean) if missed else None,
                 ]
                 lines.append(dict(zip(NUMBER_COLUMNS, values, strict=True)))
     return lines

@@ -216,6 +216,8 @@ def with_own_code(plan: VariantPlan, given: GivenCode) -> VariantPlan:
         instead = f"task {scenario.task.name} instead of {variant.scenario.task.name}"
         # Beside another task's numbers the paper's would mislead, and its target too.
         changes |= {"reductions": (*variant.reductions, instead), "paper_task": "", "target": None}
+        # A title is "data, model; how it is dealt out; ...".
+        changes["title"] = "; ".join([scenario.task.name, *variant.title.split("; ")[1:]])
     methods = tuple(dict.fromkeys((*plan.methods, *given.selectors)))
     task = given.tasks.get(scenario.task.name)
     if task is not None and not task.metric.share:

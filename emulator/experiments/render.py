@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from emulator.compare.censored import cost_text
 from emulator.compare.load import BASELINE
 from emulator.compare.render import aligned, piped, smallest_note
 from emulator.compare.statistics import INTERVAL_NOTE
@@ -33,8 +34,8 @@ TARGET_HEADER = (
 LEGEND = (
     f"Accuracy: mean test accuracy of the last {LAST_TESTED} tested rounds; means over seeds; energy and "
     "speed per round, paired by seed; all energies without waiting for the choice; finished: share of the "
-    "devices that were to send an update and did; >= x (7/10): 7 of 10 runs reached the target, the others "
-    f"count with their whole length, so the mean is a lower bound; {INTERVAL_NOTE}"
+    "devices that were to send an update and did; median x (7/10): 7 of 10 runs reached the target, so it is "
+    f"Kaplan and Meier's median, without an interval; {INTERVAL_NOTE}"
 )
 CURVE_COLUMNS = ("test_accuracy", "reward", "loss", "selector_td_loss", "selector_rank_loss")
 
@@ -77,9 +78,9 @@ def headed(header: Sequence[str], summary: VariantSummary) -> list[str]:
 
 
 def bounded_text(value: Interval, reached: int, seeds: int) -> str:
-    """A restricted mean; where runs missed the target, a lower bound with how many did reach it."""
-    text = value.text()
-    return text if reached == seeds else f">= {text} ({reached}/{seeds})"
+    """A mean; where runs missed the target, the median with how many did reach it."""
+    text = cost_text(value.text(), reached, seeds)
+    return text if reached == seeds else f"{text} ({reached}/{seeds})"
 
 
 def basis(summary: VariantSummary) -> str:

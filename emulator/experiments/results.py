@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import final_accuracy
 from emulator.compare.table import FEW_SEEDS
 from emulator.experiments.plan import ExperimentPlan, PlanEntry, Variant
 from emulator.experiments.runner import read_plan
+from emulator.round.reward import BudgetRule
 from emulator.runs.reading import FinishedRun, checked_rounds, how_to_go_on
-from emulator.runs.result import EMULATION_FILE, load_result
+from emulator.runs.result import EMULATION_FILE, EmulationRecord, Result, load_result
 from emulator.runs.software import OTHER_SOFTWARE
-from joulefleet.errors import DataQualityError
+from joulefleet.errors import DataQualityError, StorageError
+from joulefleet.records import read_record, write_record
 from joulefleet.runstore.run import read_run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHOWN = 5
 """Of a long list of problems, so many are named."""
@@ -97,6 +103,83 @@ def load_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
     )
 
 
+PUBLISHED = ("experiment.json", "records.json", "rounds.parquet")
+"""Files of published data: the plan, one record per run, and every round of every run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedResult(Result):
+    """A run of which the rounds alone were published."""
+
+    table: pd.DataFrame
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """One row per round."""
+        return self.table
+
+    @property
+    def has_clients(self) -> bool:
+        """No: they are a hundred times as much."""
+        return False
+
+
+def publish_experiment(results: ExperimentResults, folder: Path) -> None:
+    """Write what every number of the tables can be computed from again: rounds of all runs, compressed.
+
+    Raises:
+        StorageError: Something is there already.
+    """
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if folder.exists():
+        raise StorageError(f"{folder}: is there already", hint="published data are never overwritten")
+    folder.mkdir(parents=True)
+    played = {(run.variant, run.method, run.seed) for run in results.runs}
+    kept = tuple(one for one in results.plan.planned if (one.variant, one.selector, one.seed) in played)
+    write_record(folder / PUBLISHED[0], results.plan.model_copy(update={"planned": kept}))
+    records = [
+        {"variant": run.variant, "method": run.method, "record": run.record.model_dump(mode="json")}
+        for run in results.runs
+    ]
+    (folder / PUBLISHED[1]).write_text(json.dumps(records, indent=1, sort_keys=True) + "\n")
+    parts = [run.rounds.assign(run=number) for number, run in enumerate(results.runs)]
+    table = pa.Table.from_pandas(pd.concat(parts, ignore_index=True), preserve_index=False)
+    pq.write_table(table, folder / PUBLISHED[2], compression="zstd", compression_level=19)
+
+
+def load_published(folder: Path) -> ExperimentResults:
+    """Read what `publish_experiment` wrote.
+
+    Raises:
+        DataQualityError: A file is missing, or they do not belong together.
+    """
+    import pyarrow.parquet as pq
+
+    for name in PUBLISHED:
+        if not (folder / name).is_file():
+            raise DataQualityError(f"{folder}: has no {name}, so these are no published data")
+    plan = read_record(folder / PUBLISHED[0], ExperimentPlan)
+    records = json.loads((folder / PUBLISHED[1]).read_text())
+    table = pq.read_table(folder / PUBLISHED[2]).to_pandas()
+    runs = []
+    for number, one in enumerate(records):
+        record = EmulationRecord.model_validate(one["record"])
+        rounds = table[table["run"] == number].drop(columns="run").dropna(axis=1, how="all")
+        if len(rounds[rounds["round"] > 0]) != record.rounds:
+            raise DataQualityError(f"{folder}: run {number} has {len(rounds)} rounds, not {record.rounds}")
+        result = PublishedResult(folder, record, rounds.reset_index(drop=True))
+        runs.append(FinishedRun(one["method"], result.rounds, result, one["variant"]))
+    if [(one.variant, one.selector, one.seed) for one in plan.planned] != [
+        (run.variant, run.method, run.seed) for run in runs
+    ]:
+        raise DataQualityError(f"{folder}: its runs are not those of its plan")
+    _check_alike(plan, runs)
+    return ExperimentResults(plan, tuple(runs), (), tuple(_seed_warnings(runs)))
+
+
 def _read(path: Path, plan: ExperimentPlan, planned: PlanEntry) -> FinishedRun | None:
     folder = path / planned.folder
     if not (folder / EMULATION_FILE).is_file():
@@ -137,7 +220,9 @@ def _check_alike(plan: ExperimentPlan, runs: Sequence[FinishedRun]) -> None:
     # Runs made before the content of profiles was noted may stand beside those that tell it.
     telling = [run for run in runs if "profiles_sha256" in run.record.facts]
     _check_same(telling, lambda run: (table(run), run.seed), ("profiles_sha256",))
-    _check_same(runs, lambda run: (run.variant, run.seed), ("budgets",))
+    # Feasible ones are those of the method's own probes.
+    common = [run for run in runs if run.record.scenario.reward.budgets is not BudgetRule.FEASIBLE]
+    _check_same(common, lambda run: (run.variant, run.seed), ("budgets",))
     _check_same(runs, lambda run: (table(run), run.method), ("policy_sha256",))
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from emulator.experiments.plan import ExperimentPlan, Preset
 from emulator.runs.assembly import make_selector
-from emulator.runs.software import check_software, note_accepted, note_sources
+from emulator.runs.software import check_software, note_accepted, source_facts
 from joulefleet.errors import StorageError
-from joulefleet.records import read_record, write_record
+from joulefleet.records import read_record
 from joulefleet.runstore import Run, RunStatus, RunStore
 
 KIND = "experiment"
@@ -24,10 +24,13 @@ def check_methods(plan: ExperimentPlan) -> None:
 def start(root: Path, plan: ExperimentPlan) -> Run:
     """A new run folder."""
     check_methods(plan)
-    run = RunStore(root).create(_run_name(plan.name, plan.preset), kind=KIND, fingerprint=plan.sha256())
-    note_sources(run)
-    write_record(run.path / PLAN_FILE, plan)
-    return run
+    return RunStore(root).create(
+        _run_name(plan.name, plan.preset),
+        kind=KIND,
+        fingerprint=plan.sha256(),
+        facts=source_facts(),
+        records={PLAN_FILE: plan},
+    )
 
 
 def resume(root: Path, plan: ExperimentPlan, *, accept_other_software: bool = False) -> Run:

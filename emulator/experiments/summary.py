@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from device_agents.workloads import ACCURACY, TASKS, Metric
+from emulator.compare.censored import cost_to_target
 from emulator.compare.load import BASELINE
 from emulator.compare.metrics import RunMetrics, final_accuracy, run_metrics
 from emulator.compare.statistics import holm, permutation_p
 from emulator.compare.table import finishing_warnings
-from emulator.compare.titles import scale_of
+from emulator.compare.titles import TO_TARGET, scale_of
 from emulator.experiments.paper import PaperRow, paper_table
 from emulator.experiments.plan import Variant
 from emulator.experiments.results import ExperimentResults
@@ -59,7 +60,7 @@ class MethodRow:
         seeds: How many.
         accuracy: Mean of the last ten tested rounds.
         best_accuracy: Of the best round.
-        rounds_to_target: Restricted mean: runs that never reach it count whole, so then it is a lower bound.
+        rounds_to_target: Mean, or the Kaplan-Meier median if a run never reaches it; see `cost_to_target`.
         time_to_target_s: Likewise, honest.
         energy_to_target_j: Likewise, honest.
         reached: In how many runs the target was reached.
@@ -167,7 +168,12 @@ def judged_by(runs: Runs) -> Metric:
 
 
 def _vanilla(runs: Runs) -> dict[str, AgainstVanilla]:
-    found = {m: against_vanilla(list(by_seed.values())) for m, by_seed in runs.items() if probes_an_epoch(m)}
+    whole = {m: list(by_seed.values()) for m, by_seed in runs.items() if probes_an_epoch(m)}
+    found = {
+        method: against_vanilla(runs_of)
+        for method, runs_of in whole.items()
+        if all(run.result.has_clients for run in runs_of)
+    }
     return {method: one for method, one in found.items() if one is not None}
 
 
@@ -218,8 +224,10 @@ def _row(
 
 
 def _mean(by_seed: BySeed, metric: str, judged_by: Metric = ACCURACY) -> Interval:
-    values = np.array([getattr(run, metric) for run in by_seed.values()])
-    return student_interval(values, scale_of(metric, judged_by))
+    values, scale = np.array([getattr(run, metric) for run in by_seed.values()]), scale_of(metric, judged_by)
+    if metric in TO_TARGET:
+        return cost_to_target(values, np.array([run.reached for run in by_seed.values()]), scale)
+    return student_interval(values, scale)
 
 
 def _against(

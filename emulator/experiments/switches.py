@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.experiments.plan import Variant
+from emulator.runs.assembly import budget_rule_text
 from emulator.scenario.model import Scenario
 from emulator.selectors.neural.learner import LearnerOptions
 from emulator.selectors.registry import SELECTORS
@@ -54,11 +55,9 @@ def _protocol(scenario: Scenario) -> list[Switch]:
 
 def _reward(scenario: Scenario) -> list[Switch]:
     reward = scenario.reward
-    given = reward.time_budget_s is not None and reward.energy_budget_j is not None
-    rule = "given" if given else "by the 30 % rule"
     return [
         Switch("A6", "sign of the penalty when accuracy falls", f"reward.function = {reward.function}"),
-        Switch("A15", "budgets T and E", f"{rule}, times {reward.budget_scale:g}"),
+        Switch("A15", "budgets T and E", f"{budget_rule_text(reward)}, times {reward.budget_scale:g}"),
         Switch("A16", "exponents", f"alpha = {reward.alpha:g}, beta = {reward.beta:g}"),
         Switch("A17", "accuracy in the reward", f"of the server's {reward.split} split"),
     ]
@@ -70,7 +69,7 @@ def _task(scenario: Scenario) -> list[Switch]:
     traces = (
         "no traces" if fleet.traces is None else f"traces {fleet.traces.source}, policy {fleet.traces.policy}"
     )
-    profiles = "phones computed from published facts" if fleet.profiles == "reference" else "own profiles"
+    profiles = "phones computed from published facts" if isinstance(fleet.profiles, str) else "own profiles"
     return [
         Switch("A22", "p_k ~ Dir_N", f"partition {task.partition}" + (f" ({options})" if options else "")),
         Switch("A27, A28", "phones and users", f"{profiles}; {traces}; {scenario.energy} energy"),

@@ -24,6 +24,10 @@ Array = NDArray[np.float64]
 
 MINUTE_NS = 60 * 10**9
 HOUR_NS = 60 * MINUTE_NS
+LOOKED = 1000
+"""Batteries that stand for the fleet's."""
+LEVELS = {"battery_low": 0.1, "battery_median": 0.5}
+"""Columns of the table of rounds: quantiles of the batteries' levels at the check-in."""
 _FOR_EVER_NS = 2.0**62
 """More than any wait, and still a time when it is added to one."""
 
@@ -72,6 +76,24 @@ class Batteries:
             return np.full(len(devices), np.nan)
         base = self._base(np.full(len(devices), t_ns), devices)
         return np.maximum(base - self.debts(t_ns, devices) / self._capacity_j(devices), 0.0)
+
+    def glance(self, t_ns: int) -> dict[str, float]:
+        """How full the batteries of the fleet are, by the names in `LEVELS`; NaN where nobody's is known.
+
+        Of many devices some, evenly spaced, stand for all. Nothing is brought up to date by it: debts are
+        sums of floats, and those of a run must not depend on who looked at them.
+        """
+        if not self.active:
+            return dict.fromkeys(LEVELS, np.nan)
+        some = np.arange(0, len(self._fleet), max(1, len(self._fleet) // LOOKED))
+        held = (self._debt_j, self._since_ns, self._safe_ns)
+        before = [values[some] for values in held]
+        level = self.level(t_ns, some)
+        for values, was in zip(held, before, strict=True):
+            values[some] = was
+        known = level[np.isfinite(level)]
+        found = np.quantile(known, tuple(LEVELS.values())) if len(known) else np.full(len(LEVELS), np.nan)
+        return dict(zip(LEVELS, found.tolist(), strict=True))
 
     def debts(self, t_ns: int, devices: Ids) -> Array:
         """What each owes, in joules."""

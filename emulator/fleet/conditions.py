@@ -142,7 +142,7 @@ class Replayed:
     def __init__(
         self, traces: TraceFleet, policy: Policy | str, *, start_ns: int = 0, by_use: bool = False
     ) -> None:
-        self._traces = traces
+        self.traces = traces
         self._policy = parse_policy(policy) if isinstance(policy, str) else policy
         self._charging = parse_policy(CHARGING)
         self._start_ns = start_ns
@@ -151,25 +151,25 @@ class Replayed:
     @cached_property
     def has_charger(self) -> NDArray[np.bool_]:
         """Whose charger was ever seen."""
-        return self._traces.ever_eligible(self._charging)
+        return self.traces.ever_eligible(self._charging)
 
     @cached_property
     def has_level(self) -> NDArray[np.bool_]:
         """Whose level was ever read."""
-        return np.isfinite(self._traces.lowest_level_of_users)[self._traces.map.user]
+        return np.isfinite(self.traces.lowest_level_of_users)[self.traces.map.user]
 
     def lowest_level(self, devices: Ids) -> NDArray[np.float64]:
         """The lowest level that was ever read of each."""
-        return self._traces.lowest_level_of_users[self._traces.map.user[devices]]
+        return self.traces.lowest_level_of_users[self.traces.map.user[devices]]
 
     @property
     def has_rates(self) -> bool:
         """Whether anybody's throughput was ever read, in one direction or both."""
-        return self._traces.has_throughput
+        return self.traces.has_throughput
 
     def eligible(self, t_ns: int) -> NDArray[np.bool_]:
         """Whom the policy lets train."""
-        return self._traces.eligible(self._start_ns + t_ns, self._policy)
+        return self.traces.eligible(self._start_ns + t_ns, self._policy)
 
     @property
     def asks_level(self) -> bool:
@@ -178,49 +178,49 @@ class Replayed:
 
     def eligible_at_level(self, t_ns: int, devices: Ids, level: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Whom the policy would let train at these levels."""
-        return self._traces.eligible_at_level(self._start_ns + t_ns, self._policy, level, devices)
+        return self.traces.eligible_at_level(self._start_ns + t_ns, self._policy, level, devices)
 
     def leaves_at(self, t_ns: int, devices: Ids) -> Times:
         """When the policy's answer changes."""
-        return self._own(self._traces.next_change(self._start_ns + t_ns, devices, policy=self._policy))
+        return self._own(self.traces.next_change(self._start_ns + t_ns, devices, policy=self._policy))
 
     def next_arrival(self, t_ns: int) -> int:
         """When the policy's answer first changes to yes for somebody."""
         away = ~self.eligible(t_ns)
-        changes = self._traces.next_change(self._start_ns + t_ns, policy=self._policy)
+        changes = self.traces.next_change(self._start_ns + t_ns, policy=self._policy)
         return int(self._own(changes).min(initial=NEVER_NS, where=away))
 
     def segments(self, t0_ns: Times, t1_ns: Times, devices: Ids) -> Segments:
         """As recorded."""
         start = self._start_ns
         window = (np.asarray(t0_ns) + start, np.asarray(t1_ns) + start)
-        found = self._traces.segments(*window, devices, by_use=self._by_use)
+        found = self.traces.segments(*window, devices, by_use=self._by_use)
         return replace(found, start_ns=found.start_ns - start, end_ns=found.end_ns - start)
 
     @property
     def app_categories(self) -> tuple[str, ...]:
         """Of the apps in the segments, by number."""
-        return self._traces.flat.categories
+        return self.traces.flat.categories
 
     def load(self, t_ns: int, devices: Ids | None = None) -> NDArray[np.float32]:
         """As recorded."""
-        return self._traces.state_at(self._start_ns + t_ns, devices).cpu
+        return self.traces.state_at(self._start_ns + t_ns, devices).cpu
 
     def rates(self, t_ns: Times, devices: Ids) -> NetworkRates | None:
         """As last read."""
         if not self.has_rates:
             return None
-        return self._traces.throughput_at(np.asarray(t_ns) + self._start_ns, devices)
+        return self.traces.throughput_at(np.asarray(t_ns) + self._start_ns, devices)
 
     def level(self, t_ns: Times, devices: Ids) -> NDArray[np.float64]:
         """As recorded."""
-        return self._traces.battery_at(np.asarray(t_ns) + self._start_ns, devices)
+        return self.traces.battery_at(np.asarray(t_ns) + self._start_ns, devices)
 
     def charging(self, t_ns: Times, devices: Ids) -> tuple[NDArray[np.bool_], Times]:
         """As recorded; unknown counts as no."""
         at_ns = np.asarray(t_ns) + self._start_ns
-        plugged = self._traces.eligible(at_ns, self._charging, devices)
-        return plugged, self._own(self._traces.next_change(at_ns, devices, policy=self._charging))
+        plugged = self.traces.eligible(at_ns, self._charging, devices)
+        return plugged, self._own(self.traces.next_change(at_ns, devices, policy=self._charging))
 
     def _own(self, t_ns: Times) -> Times:
         return np.where(t_ns == NEVER_NS, NEVER_NS, t_ns - self._start_ns)

@@ -141,8 +141,16 @@ def _targets(y: NDArray[Any], where: str, wrong: Wrong) -> NDArray[Any]:
 
 
 def _finite(array: NDArray[Any], name: str, where: str, wrong: Wrong) -> NDArray[Any]:
-    if not np.isfinite(array).all():
-        raise wrong("data", f"gives {name} with values that are not finite{where}", "fill or drop them")
+    finite = np.isfinite(array)
+    if not finite.all():
+        count, row = finite.size - int(finite.sum()), int(np.argwhere(~finite)[0, 0])
+        unknown = "; for a target that is unknown, put a number that `loss` and `metric` of your own skip"
+        raise wrong(
+            "data",
+            f"gives {name} with values that are not finite{where}: {count:,} of {finite.size:,}, "
+            f"the first in row {row:,}",
+            "fill or drop them" + (unknown if name == "y" else ""),
+        )
     return array
 
 

@@ -50,7 +50,7 @@ def given_code() -> GivenCode:
 def use_code(*paths: Path | str) -> GivenCode:
     """Run files of the user's own, and make known what they offer: in this process, from now on.
 
-    Example:
+    Examples:
         >>> use_code("my_task.py")
 
     Returns:

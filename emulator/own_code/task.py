@@ -10,10 +10,10 @@ from dataclasses import fields
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from device_agents.workloads import LOSSES, METRICS, OWN, Metric, OwnCode, Task
+from device_agents.workloads import LOSSES, METRICS, OWN, Generators, Metric, OwnCode, Task
 from emulator.data.sources import DATA_SETS, DataSource, data_folder
 from emulator.own_code.arrays import Arrays, data_set_of, read_arrays
-from emulator.training.local import blaming
+from emulator.training.local import UNREPEATED, blaming
 from joulefleet.errors import ConfigError, MissingExtra
 from joulefleet.install_hint import install_hint
 
@@ -132,7 +132,7 @@ class _Tried:
         import torch
 
         self._maker, self._y = maker, torch.from_numpy(y)
-        with blaming(maker.code), torch.random.fork_rng(devices=[]):
+        with blaming(maker.code), Generators().kept():
             if not callable(maker.module.model):
                 raise maker.wrong(
                     "model", "is no function and no class", "as in `def model(): return nn.Linear(8, 1)`"
@@ -144,8 +144,11 @@ class _Tried:
             )
             with torch.inference_mode():
                 model.eval()(torch.from_numpy(x))  # as it is scored
-            self.output = model.train()(torch.from_numpy(x))
+                self.output = model.train()(torch.from_numpy(x))
         self._check_output()
+        self._check_repeats(model, torch.from_numpy(x))
+        with blaming(maker.code), Generators().kept():
+            self.output = model(torch.from_numpy(x))
         self.loss_name = self._named(
             "loss", LOSSES, "mse" if self._y.is_floating_point() else "cross_entropy"
         )
@@ -184,6 +187,22 @@ class _Tried:
             if not value.requires_grad:
                 raise wrong("model", f"has {name} frozen (requires_grad is false)",
                             "what is not trained is a buffer: `self.register_buffer(...)`")  # fmt: skip
+
+    def _check_repeats(self, model: nn.Module, x: Tensor) -> None:
+        """The same batch after the same seeds, twice: no run of a model that differs could be repeated."""
+        import torch
+
+        generators = Generators(model)
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+        with blaming(self._maker.code), generators.kept(), torch.no_grad():
+            found = []
+            for _ in range(2):
+                generators.seed(0)
+                found.append(model(x).nan_to_num())
+                for buffer, before in buffers:  # some are state, as of spectral normalisation
+                    buffer.copy_(before)
+        if found[0].shape != found[1].shape or not torch.equal(*found):
+            raise self._maker.wrong("model", "gives other numbers for the same batch and seeds", UNREPEATED)
 
     def _check_output(self) -> None:
         import torch

@@ -132,8 +132,11 @@ def boosted_trees_recall(train: Demonstrations, held_out: Demonstrations, seed: 
     from threadpoolctl import threadpool_limits
 
     features = train.states.shape[2]
-    model = HistGradientBoostingClassifier(random_state=seed, early_stopping=True)
+    chosen = train.choices.ravel()
+    # A tenth is set aside to stop by, in which both answers have to occur.
+    divisible = len(chosen) >= 20 and 2 <= chosen.sum() <= len(chosen) - 2
+    model = HistGradientBoostingClassifier(random_state=seed, early_stopping=bool(divisible))
     # Its threads spin while they wait for each other: on a busy machine more of them take far longer.
     with threadpool_limits(1):
-        model.fit(train.states.reshape(-1, features), train.choices.ravel())
+        model.fit(train.states.reshape(-1, features), chosen)
         return recall(lambda state: model.predict_proba(state)[:, 1], held_out)

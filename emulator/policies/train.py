@@ -18,7 +18,8 @@ import numpy as np
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
 from emulator.round.selector import Probe, Profiling, Selector
-from emulator.runs.assembly import assemble
+from emulator.runs.assembly import assemble, check_fits
+from emulator.runs.learners import task_of
 from emulator.selectors.favor import Favor
 from emulator.selectors.fedmarl import FEATURES as FEDMARL_FEATURES
 from emulator.selectors.fedmarl import FedMarl
@@ -87,7 +88,9 @@ def client_epochs(recipe: Recipe, kind: str) -> int:
     """Local epochs that making the policy takes at most."""
     total = 0
     for scenario in recipe.runs(kind):
-        k, epochs = scenario.protocol.k, scenario.protocol.local_epochs
+        # Over-commitment trains more than K, up to the moment when K have finished.
+        k = math.ceil(round(scenario.protocol.k * scenario.protocol.over_commit, 6))
+        epochs = scenario.protocol.local_epochs
         per_round = k * epochs if kind == "favor" else scenario.candidates + k * (epochs - 1)
         total += scenario.protocol.rounds * per_round
     return total + _profiling_epochs(recipe, kind)
@@ -105,13 +108,17 @@ def check_experts(recipe: Recipe) -> None:
     """Refuse whom FedRank cannot imitate, before hours go into the others.
 
     Raises:
-        ConfigError: There is no such expert or no such policy for it, it cannot be shown, or is named twice.
+        ConfigError: There is no such expert or no such policy for it, it cannot be shown, goes by what the
+            task does not have, or is named twice.
         StorageError: FedMarl's policy is no policy file.
     """
     for name in recipe.experts:
         if recipe.experts.count(name) > 1:
             raise ConfigError(f"the expert {name!r} is named twice", hint="experts count in equal parts")
-        demonstrating(_expert(name, recipe))
+        expert = _expert(name, recipe)
+        demonstrating(expert)
+        for task in (task_of(scenario.task) for scenario in recipe.scenarios):
+            check_fits(expert, task.classes, task.metric, loss_rms=task.per_sample_loss)
 
 
 def _expert(name: str, recipe: Recipe) -> Selector:

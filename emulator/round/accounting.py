@@ -51,6 +51,23 @@ def round_costs(
     return {Accounting.HONEST: honest, **others}
 
 
+def shares_of_round(
+    cost: ClientCost, chosen: NDArray[np.bool_], round_cost: RoundCost, accounting: Accounting
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """R_T and R_E of a round if every chosen device were like each of them; for credit per device.
+
+    R_T without what it finished before the last one; R_E with its own energy in the place of the chosen
+    devices' mean. So the largest of the times is R_T, and the mean of the energies R_E.
+    """
+    after_s = (cost.train_s + cost.upload_s)[chosen]
+    who = counted(accounting, chosen)
+    own_j = np.sum([np.where(who[phase], getattr(cost, f"{phase}_j"), 0.0) for phase in PHASES], axis=0)[
+        chosen
+    ]
+    time_s = round_cost.time_s - (after_s.max(initial=0.0) - after_s)
+    return time_s, round_cost.energy_j + len(own_j) * (own_j - own_j.mean() if len(own_j) else own_j)
+
+
 def honest_time_s(cost: ClientCost, chosen: NDArray[np.bool_], *, probed: bool = True) -> float:
     """R_T under ``honest`` of a round in which nobody was late or went away."""
     if not probed:  # nobody waits for a choice

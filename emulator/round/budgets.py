@@ -1,16 +1,35 @@
-"""T and E where the scenario does not give them: the 30 % rule (`docs/selectors.md`, item A15)."""
+"""T and E where the scenario does not give them (`docs/selectors.md`, item A15).
+
+By rule ``feasible`` they are a quantile of what rounds of random devices take under the same protocol, probes
+included: what a method can keep and can exceed. ``best_30`` asks for rounds among the best 30 % of the
+devices, without probes and without background load, which hardly any round of a method that probes can keep.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emulator.fleet.conditions import Ids
 from emulator.fleet.world import World
-from joulefleet.errors import ConfigError
+from emulator.round.accounting import round_costs
+from emulator.round.outcome import Accounting, Fate, RoundCost
+from emulator.round.phases import finish, probe
+from emulator.round.selector import Probe, Selector
+from emulator.round.timeline import Timeline
+from joulefleet.errors import ConfigError, NobodyLeft
 
+if TYPE_CHECKING:
+    from emulator.round.rules import RoundRules
+
+MOMENTS = 24
+APART_NS = 7 * 3600 * 10**9
+"""Feasible rounds begin at so many moments so far apart: a week in which every hour of the day comes once,
+however many rounds the run has (more may be added to it later)."""
+PER_MOMENT = 1
 SHARE = 0.3
 DRAWS = 200
 CHUNK = 1 << 17
@@ -90,3 +109,77 @@ def budgets_of(
         float(np.mean([drawn.max() for drawn in draws(duration_s)])),
         float(np.mean([drawn.sum() for drawn in draws(energy_j)])),
     )
+
+
+def feasible_budgets(
+    world: World,
+    rules: RoundRules,
+    selector: Selector,
+    accounting: Accounting,
+    quantile: float,
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """That quantile of R_T, and of R_E, over `feasible_rounds`.
+
+    Returns:
+        T in seconds and E in joules.
+
+    Raises:
+        ConfigError: No device has data.
+        NobodyLeft: No device is eligible, nor will be.
+    """
+    rounds = [costs[accounting] for costs in feasible_rounds(world, rules, selector, rng)]
+    time_s = float(np.quantile([one.time_s for one in rounds], quantile))
+    return time_s, float(np.quantile([one.energy_j for one in rounds], quantile))
+
+
+def feasible_rounds(
+    world: World, rules: RoundRules, selector: Selector, rng: np.random.Generator
+) -> list[dict[Accounting, RoundCost]]:
+    """What rounds cost in which candidates and participants are drawn at random.
+
+    Nothing is trained, and the world is afterwards as it was: the rounds are a computation of the server's,
+    no device is charged for them. Each draw is a round of a fresh fleet: batteries are as at the beginning.
+    """
+    if not world.fleet.data_size.any():
+        raise ConfigError("not a single device has any data", hint="check task.partition and its options")
+    batteries = world.batteries.state_dict()
+    found: list[dict[Accounting, RoundCost]] = []
+    try:
+        for moment in range(MOMENTS):
+            try:
+                now_ns, eligible = world.check_in(moment * APART_NS)
+            except NobodyLeft:  # recordings that do not begin anew have an end
+                if not found:
+                    raise
+                break
+            ids = np.flatnonzero(eligible)
+            found += [_random_round(world, rules, selector, ids, now_ns, rng) for _ in range(PER_MOMENT)]
+    finally:
+        world.batteries.load_state_dict(batteries)
+    return found
+
+
+def _random_round(
+    world: World, rules: RoundRules, selector: Selector, ids: Ids, now_ns: int, rng: np.random.Generator
+) -> dict[Accounting, RoundCost]:
+    kind = selector.probe
+    if kind is Probe.NONE:
+        devices = np.sort(rng.choice(ids, min(rules.wanted, len(ids)), replace=False))
+        timeline, places = Timeline(world, devices, now_ns), np.arange(len(devices))
+        decision_ns = now_ns
+    else:
+        asked = min(selector.probe_count(rules.candidates, rules.k), len(ids))
+        devices = np.sort(rng.choice(ids, asked, replace=False))
+        timeline = probe(world, rules, kind, devices, now_ns)
+        decision_ns = int(timeline.t_ns.max(initial=now_ns))
+        there = np.flatnonzero(timeline.under_way)
+        places = np.sort(rng.choice(there, min(rules.wanted, len(there)), replace=False))
+        timeline.end(np.setdiff1d(np.arange(len(devices)), places), Fate.REJECTED)
+    epochs = np.full(len(places), rules.local_epochs)
+    forward = kind is Probe.NONE and "global_loss" in selector.needs
+    timeline = finish(timeline, rules, places, epochs, before=kind, forward=forward)
+    end_ns = int(timeline.t_ns[places].max(initial=decision_ns))
+    chosen = np.zeros(len(devices), bool)
+    chosen[places] = True
+    return round_costs(timeline.cost, chosen, (end_ns - now_ns) * 1e-9, probed=kind is not Probe.NONE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,8 +54,7 @@ class Chooser:
         """The chosen, ascending, and how many local epochs each is to train."""
         if not len(candidates):  # all of them left during their probe
             return candidates, np.empty(0, np.int64)
-        # 50 times 1.1 is a little more than 55 in floating point; that is no 56th device.
-        wanted = math.ceil(round(self._rules.k * self._rules.over_commit, 6))
+        wanted = self._rules.wanted
         rng = generator(self._seed, "selection", view.round)
         with self._timed():
             found = self.selector.select(view, candidates, wanted, rng)
@@ -67,6 +65,10 @@ class Chooser:
         if len(epochs) != len(chosen) or np.any((epochs < 1) | (epochs > most)):
             raise self._misbehaved(f"wants other than 1 to {most} epochs for each")
         return chosen, epochs
+
+    def probe_is_idle(self, candidates: Ids) -> bool:
+        """Whether a probe would decide nothing, and the method can do without."""
+        return self.selector.probe_optional and len(candidates) <= self._rules.wanted
 
     def observe(self, view: ServerView, outcome: RoundOutcome) -> None:
         """Tell how the round went; of what was reported, only what the selector declared."""

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from emulator.fleet.motion import Motion
 from emulator.fleet.world import World
-from emulator.round.accounting import round_costs
+from emulator.round.accounting import round_costs, shares_of_round
 from emulator.round.chooser import Chooser, check_size
 from emulator.round.device_facts import Truth
 from emulator.round.learning import RoundLearning
-from emulator.round.outcome import Fate, RoundOutcome
+from emulator.round.outcome import ClientCost, Fate, RoundCost, RoundOutcome
 from emulator.round.phases import OpenRound, deadline_ns, finish, probe
 from emulator.round.reports import Reported, file_reports, probe_reports, round_reports
 from emulator.round.rules import RewardRules, RoundRules
@@ -73,6 +73,7 @@ class Engine:
         score: Its score on the split that is rewarded.
         eligible: How many devices checked in for the last round.
         motion: Which devices came and went so far.
+        levels: How full batteries were when the last round began (`Batteries.glance`).
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Engine:
         self.began_ns: int | None = None
         self.eligible = 0
         self.motion = Motion(len(world.fleet))
+        self.levels: dict[str, float] = {}
         self.weights = trainer.initial()
         self.score = trainer.evaluate(self.weights, reward_rules.split)
 
@@ -128,12 +130,13 @@ class Engine:
         due_ns = self._due_ns()
         now_ns, eligible = self.world.check_in(due_ns)
         self.motion.check_in(eligible, self.world.batteries.empty)
+        self.levels = self.world.batteries.glance(now_ns)
         self._truth.refresh(self.reported, now_ns, eligible, number)
         view = self._view(number, now_ns, eligible)
         candidates = self.chooser.candidates(view)
         count = int(np.count_nonzero(eligible))
         opened = OpenRound(number, due_ns, now_ns, view, count, candidates, now_ns)
-        if self.selector.probe is not Probe.NONE:
+        if self.selector.probe is not Probe.NONE and not self.chooser.probe_is_idle(candidates):
             self._probe(opened)
         return opened
 
@@ -141,7 +144,7 @@ class Engine:
         """The chosen train; the model, the view and the clock move on."""
         timeline, learning = self._participants(opened, chosen)
         places = np.searchsorted(timeline.devices, chosen)
-        before = self.selector.probe
+        before = Probe.NONE if opened.probed is None else self.selector.probe
         if before is not Probe.NONE:
             rejected = np.setdiff1d(np.arange(len(timeline.devices)), places)
             timeline.end(rejected, Fate.REJECTED)
@@ -279,6 +282,16 @@ class Engine:
         timeline.end(places[~finite], Fate.DIVERGED)
         return places[finite]
 
+    def _device_rewards(
+        self, cost: ClientCost, chosen: NDArray[np.bool_], judged: RoundCost, gain: float
+    ) -> NDArray[np.float64] | None:
+        if "device_rewards" not in self.selector.learns_from:
+            return None
+        rules, found = self.reward_rules, np.zeros(len(chosen))
+        each = zip(*shares_of_round(cost, chosen, judged, rules.accounting), strict=True)
+        found[chosen] = [rules.reward(gain * 100.0, RoundCost(*one), rules.budgets) for one in each]
+        return found
+
     def _conclude(self, opened: OpenRound, work: _Work) -> RoundOutcome:
         """Aggregate, evaluate, count the costs; let the server and the selector know."""
         timeline, devices = work.timeline, work.timeline.devices
@@ -320,6 +333,7 @@ class Engine:
             accuracy_gain=gain,
             reward=self.reward_rules.reward(gain * 100.0, judged, self.reward_rules.budgets),
             global_weights=self.weights if self.selector.needs_weights else None,
+            device_rewards=self._device_rewards(timeline.cost, chosen, judged, gain),
         )
         self.round, self.clock_ns, self.eligible = opened.number, work.end_ns, opened.eligible
         if opened.number:  # what everybody does once before the first round paces nothing

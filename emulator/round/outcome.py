@@ -163,6 +163,9 @@ class RoundOutcome:
         global_weights: The new global model as a flat row, where a selector needs weights.
         known_costs: What is known of ``costs``, on a bench: lower bounds where somebody's is not known.
         loaded_s: How long each of the clients computed beside something else; ``None`` if nobody knows.
+        device_rewards: The reward if the whole round had taken as long and cost as much as each of the
+            clients makes it, 0 for those not chosen (`emulator.round.accounting.shares_of_round`); ``None``
+            where it was not worked out.
     """
 
     round: int
@@ -180,6 +183,7 @@ class RoundOutcome:
     global_weights: NDArray[np.float32] | None = None
     known_costs: Mapping[Accounting, RoundCost] | None = None
     loaded_s: NDArray[np.float64] | None = None
+    device_rewards: NDArray[np.float64] | None = None
 
     @property
     def failed(self) -> NDArray[np.bool_]:

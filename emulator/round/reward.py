@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +13,15 @@ from joulefleet.registry import Registry
 
 CLIP = 10.0
 """Rewards are kept within this many points: one round that breaks the model must not drown all others."""
+
+
+class BudgetRule(StrEnum):
+    """Where T and E come from if they are not given."""
+
+    FEASIBLE = "feasible"
+    """A quantile of random rounds under the same protocol and with the method's own probes."""
+    BEST_30 = "best_30"
+    """The mean of rounds among the fastest, and among the cheapest, 30 %, without probes or load."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
@@ -82,6 +83,12 @@ class RoundRules:
     batch_size: int = 32
     test_every: int = 0
     every_s: float = 0.0
+
+    @property
+    def wanted(self) -> int:
+        """How many are told to train: K, and those that over-commitment adds."""
+        # 50 times 1.1 is a little more than 55 in floating point; that is no 56th device.
+        return math.ceil(round(self.k * self.over_commit, 6))
 
     def check(self, devices: int) -> None:
         """Refuse what no fleet of this size can do."""

@@ -59,7 +59,7 @@ class Selector:
     constructor with plain values, so that a scenario file can give them. All randomness comes from the
     generators that the engine hands in, one per round: a selector owns no generator.
 
-    Example:
+    Examples:
         >>> class Fastest(Selector):
         ...     name, family, probe = "fastest", Family.HEURISTIC, Probe.EPOCH
         ...     needs = frozenset({"epoch_s"})
@@ -73,8 +73,11 @@ class Selector:
         paper: Where it was published.
         deviations: Where this implementation differs from the publication, in one line.
         probe: What candidates do before the choice.
+        probe_optional: Whether nobody is probed in a round with no more candidates than are wanted: a probe
+            would decide nothing, and everybody would wait for it.
         profiling: What every device does once.
         needs: Names of the `ServerView` fields it reads beside ``eligible`` and ``data_size``.
+        learns_from: Names of optional fields of `RoundOutcome` that it reads: ``device_rewards``.
         needs_weights: Whether outcomes must carry the uploaded and the global weights.
         needs_accuracy: Whether it counts with an accuracy from 0 to 1, which not every task has.
         privileged: Uses what no server could know; such oracles are shown as such everywhere.
@@ -92,8 +95,10 @@ class Selector:
     paper: ClassVar[str] = ""
     deviations: ClassVar[str] = ""
     probe: ClassVar[Probe] = Probe.NONE
+    probe_optional: ClassVar[bool] = False
     profiling: ClassVar[Profiling] = Profiling.NONE
     needs: ClassVar[frozenset[str]] = frozenset()
+    learns_from: ClassVar[frozenset[str]] = frozenset()
     needs_weights: ClassVar[bool] = False
     needs_accuracy: ClassVar[bool] = False
     privileged: ClassVar[bool] = False
@@ -119,6 +124,10 @@ class Selector:
         if self.probe is Probe.NONE or m >= len(ids):
             return ids
         return np.sort(rng.choice(ids, m, replace=False))
+
+    def probe_count(self, m: int, k: int) -> int:
+        """How many candidates a method that probes has probed at most, where the scenario says ``m``."""
+        return m
 
     def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
         """At most ``k`` of the candidates, unique; ``view`` holds their probe reports by now.

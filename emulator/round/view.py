@@ -125,7 +125,8 @@ class ServerView:
             value = object.__getattribute__(self, name)
             if name == "rounds":
                 object.__getattribute__(self, "asked").add(name)
-            if name in VIEW_FIELDS and not any(value.strides):  # one NaN for all: hidden
+            # One NaN for all is hidden; one size for all is not.
+            if name in VIEW_FIELDS and name not in ALWAYS_SHOWN and not any(value.strides):
                 warnings.warn(f"{name!r} is not in the selector's `needs`: it reads NaN", stacklevel=2)
             return value
 

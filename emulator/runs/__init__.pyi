@@ -1,4 +1,4 @@
-from emulator.runs.assembly import assemble, make_selector, reward_rules_of, rules_of
+from emulator.runs.assembly import Assembly, assemble, make_selector, reward_rules_of, rules_of
 from emulator.runs.batch import play
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
 from emulator.runs.dry_run import Outlook, look_ahead
@@ -8,16 +8,19 @@ from emulator.runs.learners import Learners, data_of, learners_of, metric_of, ta
 from emulator.runs.opening import reopen, resuming, start, stoppable, stopped
 from emulator.runs.planning import BatchEntry, BatchIndex, PlannedEmulation, check_selectors, plan
 from emulator.runs.reading import FinishedRun
+from emulator.runs.replay.course import Course, course_of
 from emulator.runs.replay.floors import Floors
 from emulator.runs.replay.happened import Replay, Week, replay_of, span, week_of
+from emulator.runs.replay.penalties import Penalties, penalties_of, share
 from emulator.runs.result import EMULATION_FILE, EmulationRecord
-from emulator.runs.tables import KNOWN_COSTS, METRIC_PREFIX, N_UNKNOWN, RunLog
+from emulator.runs.tables import KNOWN_COSTS, METRIC_PREFIX, N_UNKNOWN, RunLog, read_log
 
 __all__ = [
-    "EMULATION_FILE", "KNOWN_COSTS", "METRIC_PREFIX", "N_UNKNOWN", "BatchEntry", "BatchIndex",
-    "EmulationRecord", "FinishedRun", "Floors", "Learners", "Outlook", "PlannedEmulation", "Replay", "RunLog",
-    "Week", "assemble", "check_selectors", "data_of", "learners_of", "load_checkpoint", "log_round",
-    "look_ahead", "make_selector", "metric_of", "opened_log", "plan", "play", "reopen", "replay_of",
-    "resuming", "reward_rules_of", "rules_of", "save_checkpoint", "span", "start", "stoppable", "stopped",
-    "task_of", "week_of", "with_behaviour",
+    "EMULATION_FILE", "KNOWN_COSTS", "METRIC_PREFIX", "N_UNKNOWN", "Assembly", "BatchEntry", "BatchIndex",
+    "Course", "EmulationRecord", "FinishedRun", "Floors", "Learners", "Outlook", "Penalties",
+    "PlannedEmulation", "Replay", "RunLog", "Week", "assemble", "check_selectors", "course_of", "data_of",
+    "learners_of", "load_checkpoint", "log_round", "look_ahead", "make_selector", "metric_of", "opened_log",
+    "penalties_of", "plan", "play", "read_log", "reopen", "replay_of", "resuming", "reward_rules_of",
+    "rules_of", "save_checkpoint", "share", "span", "start", "stoppable", "stopped", "task_of", "week_of",
+    "with_behaviour",
 ]  # fmt: skip

@@ -19,15 +19,23 @@ from emulator.fleet.network import Network, TransferSource
 from emulator.fleet.state import FleetState, fleet_from_profiles
 from emulator.fleet.world import World
 from emulator.own_code.files import code_of
-from emulator.round.budgets import budgets_by_rule
+from emulator.round.budgets import MOMENTS, PER_MOMENT, budgets_by_rule, feasible_budgets
 from emulator.round.engine import Engine
-from emulator.round.reward import REWARDS, Budgets
+from emulator.round.reward import REWARDS, BudgetRule, Budgets
 from emulator.round.rules import AGGREGATIONS, RewardRules, RoundRules
 from emulator.round.selector import Selector
-from emulator.runs.fleet_inputs import clock_notes, conditions_of, profiles_of, recordings, with_behaviour
+from emulator.runs.fleet_inputs import (
+    clock_notes,
+    conditions_of,
+    profiles_of,
+    recordings,
+    throughput_recordings,
+    with_behaviour,
+)
 from emulator.runs.learners import Learners, learners_of, model_bytes_of, task_of
+from emulator.runs.replay.devices import Devices
 from emulator.runs.replay.floors import floors_of
-from emulator.scenario.model import FleetSection, Scenario
+from emulator.scenario.model import FleetSection, NetworkSection, RewardSection, Scenario
 from emulator.selectors.parts.options import made_with
 from emulator.selectors.registry import SELECTORS
 from emulator.training.base import OpenTrainer
@@ -36,16 +44,18 @@ from joulefleet.errors import ConfigError
 from joulefleet.records import canonical_json
 from joulefleet.seeds import generator
 from power import DeviceProfile
+from traces.replay import RecordedFacts
 
 TRAINING_SAMPLES = "training samples: task.held_out is 0"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assembly:
-    """An engine and what went into it."""
+    """An engine, what went into it, and who its devices are."""
 
     engine: Engine
     facts: dict[str, Any]
+    devices: Devices
 
 
 def assemble(
@@ -89,21 +99,19 @@ def assemble(
         energy=scenario.energy,
     )
     batteries = Batteries(fleet, conditions, **scenario.fleet.battery.model_dump())
-    link = scenario.fleet.network
+    link = scenario.fleet.link
     model_bytes = model_bytes_of(learners.trainer, task, link)
     plain = World(fleet, conditions, batteries, Network(fleet, conditions, link, model_bytes or 0))
     world = with_behaviour(plain, scenario.fleet, seed)
-    rounds = scenario.protocol
+    rules = rules_of(scenario, task)
     reward_rules = reward_rules_of(
-        scenario,
-        lambda: budgets_by_rule(world, rounds.k, rounds.local_epochs, 0, generator(seed, "budgets")),
-        learners.metric,
+        scenario, lambda: _budgets(scenario, world, rules, chooser, seed), learners.metric
     )
     engine = Engine(
         world,
         learners.trainer,
         chooser,
-        rules_of(scenario, task),
+        rules,
         reward_rules,
         seed,
         classes=learners.classes,
@@ -116,6 +124,7 @@ def assemble(
         "selector_options": {name: _plain(value) for name, value in chooser.given_options.items()},
         "privileged": chooser.privileged,
         "budgets": {"time_s": reward_rules.budgets.time_s, "energy_j": reward_rules.budgets.energy_j},
+        "budget_rule": budget_rule_text(scenario.reward),
         "trainer": learners.trainer.implementation,
         "model_bytes": model_bytes,
         "energy": scenario.energy,
@@ -130,7 +139,9 @@ def assemble(
         "behaviour": _behaviour_facts(world),
         "floors": floors_of(world, engine.rules).facts(),
     }
-    return Assembly(engine, facts)
+    phones = [profile.device for profile in known]
+    devices = Devices(fleet, conditions, phones, learners.held, learners.drawn)
+    return Assembly(engine, facts, devices)
 
 
 def make_selector(scenario: Scenario) -> Selector:
@@ -158,6 +169,27 @@ def reward_rules_of(
     scale = section.budget_scale
     budgets = Budgets(scale * time_s, scale * energy_j, section.alpha, section.beta)
     return RewardRules(REWARDS.load(section.function), budgets, scenario.accounting, section.split, metric)
+
+
+def _budgets(
+    scenario: Scenario, world: World, rules: RoundRules, selector: Selector, seed: int
+) -> tuple[float, float]:
+    rng, reward = generator(seed, "budgets"), scenario.reward
+    if reward.budgets is BudgetRule.BEST_30:
+        return budgets_by_rule(world, rules.k, rules.local_epochs, 0, rng)
+    return feasible_budgets(world, rules, selector, scenario.accounting, reward.budget_quantile, rng)
+
+
+def budget_rule_text(section: RewardSection) -> str:
+    """Where T and E come from, for people."""
+    if section.time_budget_s is not None and section.energy_budget_j is not None:
+        return "given"
+    if section.budgets is BudgetRule.BEST_30:
+        return "mean of rounds among the best 30 % of the devices, without probes and load"
+    return (
+        f"kept by {section.budget_quantile:.0%} of {MOMENTS * PER_MOMENT} random rounds with the same "
+        "probes, which are computed and charged to nobody"
+    )
 
 
 @lru_cache(maxsize=8)
@@ -213,10 +245,15 @@ def _behaviour_facts(world: World) -> dict[str, Any]:
 
 
 def _trace_facts(scenario: Scenario) -> dict[str, Any]:
-    if scenario.fleet.traces is None:
-        return {"traces": None}
-    found = recordings(scenario.fleet.traces)
-    return {"traces": {"users": len(found.flat), "origin": found.origin, "sha256": found.sha256}}
+    traces, network = scenario.fleet.traces, scenario.fleet.network
+    found: dict[str, Any] = {"traces": None if traces is None else _recorded(recordings(traces))}
+    if isinstance(network, NetworkSection):
+        found["network"] = _recorded(throughput_recordings(network))
+    return found
+
+
+def _recorded(found: RecordedFacts) -> dict[str, Any]:
+    return {"users": len(found.flat), "origin": found.origin, "sha256": found.sha256}
 
 
 def check_recorded(fleet: FleetSection, conditions: Conditions) -> None:
@@ -225,7 +262,7 @@ def check_recorded(fleet: FleetSection, conditions: Conditions) -> None:
     Raises:
         ConfigError: Throughput or battery levels count, and there are none.
     """
-    if fleet.network is TransferSource.TRACE and not conditions.has_rates:
+    if fleet.link is TransferSource.TRACE and not conditions.has_rates:
         raise ConfigError(
             'fleet.network = "trace", but no throughput was recorded',
             hint='give traces with throughput, or write "profile" for transfers as measured with the devices',
@@ -238,27 +275,36 @@ def check_recorded(fleet: FleetSection, conditions: Conditions) -> None:
         )
 
 
+def check_fits(selector: Selector, classes: int, metric: Metric, *, loss_rms: bool) -> None:
+    """Refuse methods that go by what a task does not have.
+
+    Raises:
+        ConfigError: The task has no classes, no accuracy or no loss per sample, and the selector needs it.
+    """
+    unfit = {
+        "classes, and this task has none": "bias_delta" in selector.needs and not classes,
+        f"an accuracy, and this task is judged by {metric.name}": selector.needs_accuracy
+        and not metric.share,
+        "a loss per sample, and the task's loss gives one for the whole batch": "loss_rms" in selector.needs
+        and not loss_rms,
+    }
+    for what in (name for name, does in unfit.items() if does):
+        raise ConfigError(f"selector {selector.name!r} goes by {what}", hint="take another selector")
+
+
 def check_learnable(selector: Selector, learners: Learners) -> None:
     """Refuse methods that would choose by what is not there, and so at random.
 
     Raises:
-        ConfigError: The selector needs labels that nobody knows, or weights where nothing is trained; or the
-            task has no classes, no accuracy or no loss per sample, and the selector goes by these.
+        ConfigError: The selector needs labels that nobody knows, or weights where nothing is trained; or see
+            `check_fits`.
     """
+    check_fits(selector, learners.classes, learners.metric, loss_rms=learners.loss_rms)
     trainer = learners.trainer
     lacking = {
         "labels": "label_histogram" in selector.needs and learners.label_histogram is None,
         "weights": selector.needs_weights and trainer.implementation == SURROGATE,
     }
-    unfit = {
-        "classes, and this task has none": "bias_delta" in selector.needs and not learners.classes,
-        f"an accuracy, and this task is judged by {learners.metric.name}": selector.needs_accuracy
-        and not learners.metric.share,
-        "a loss per sample, and the task's loss gives one for the whole batch": "loss_rms" in selector.needs
-        and not learners.loss_rms,
-    }
-    for what in (name for name, does in unfit.items() if does):
-        raise ConfigError(f"selector {selector.name!r} goes by {what}", hint="take another selector")
     for what in (name for name, lacks in lacking.items() if lacks):
         raise ConfigError(
             f"selector {selector.name!r} chooses by the devices' {what}, "

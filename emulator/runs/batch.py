@@ -159,7 +159,7 @@ def run_all(
 ) -> BatchResult:
     """Run a scenario with several selectors, settings and seeds, as ``joulefleet emulate`` does.
 
-    Example:
+    Examples:
         >>> run = emulate("quick", selectors=["fedavg", "oort:mode=official"], seeds=[0, 1])
         >>> run.rounds.groupby("method")["energy_j_honest"].sum()
         >>> emulate("quick", settings={"protocol.k": [3, 5], "reward.alpha": [1, 2]})
@@ -199,7 +199,7 @@ def resume(
 ) -> BatchResult:
     """Go on with a run that was interrupted, of Python or of the command line; returns all its results.
 
-    Example:
+    Examples:
         >>> resume("emulations/RUN").rounds
         >>> resume("emulations/RUN", more_rounds=20)  # a complete one, as if it had been longer at once
 

@@ -53,9 +53,15 @@ def look_ahead(scenario: Scenario, seed: int) -> Outlook:
     except StorageError as error:
         missing = error.message
         sizes = np.full(scenario.fleet.devices, scenario.task.samples_per_device, np.int64)
-        shares = np.full((len(sizes), task.classes), 1 / task.classes)
+        shares = np.full((len(sizes), task.classes), 1 / max(task.classes, 1))
         learners = Learners(
-            _StandIn(task, sizes, seed, scenario.trainer.kind), sizes, task.classes, shares, {}
+            _StandIn(task, sizes, seed, scenario.trainer.kind),
+            sizes,
+            task.classes,
+            shares,
+            {},
+            task.metric,
+            task.per_sample_loss,
         )
     assembly = assemble(scenario, seed, selector=chooser, learners=learners)
     facts = {**assembly.facts, **accuracy_facts(scenario, chooser)}

@@ -29,7 +29,7 @@ CHECKPOINT_PERIOD_S = 1.0
 """Shortest time between checkpoints: rounds of milliseconds are sooner played again than made durable."""
 NOTED_LATER = (
     *("profiles_sha256", "selector_options", "local_accuracy", "task", "metric", "selector_sha256"),
-    *("floors", "clock_notes", "behaviour"),
+    *("floors", "clock_notes", "behaviour", "budget_rule"),
 )
 """Facts that earlier versions did not note: a run begun by one goes on as before."""
 _log = logging.getLogger(__name__)
@@ -67,11 +67,12 @@ def emulate(
         record = EmulationRecord(
             scenario=scenario, seed=seed, facts=(known or assembly).facts, swept=swept or None
         )
+        resume_after = None if known is None else _continue(engine, path)
         if record != known:  # new, or finished until now
             write_record(path / EMULATION_FILE, record, replace=True)
-        resume_after = None if known is None else _continue(engine, path)
         with opened_log(run, engine, folder, resume_after) as log:
             ended_early = _play(engine, log, path, scenario.checkpoint_every, on_round)
+        assembly.devices.write(path)
         accuracy = engine.test().accuracy
     finally:
         engine.trainer.close()
@@ -168,7 +169,7 @@ def log_round(log: RunLog, engine: Engine, outcome: RoundOutcome) -> None:
         test_accuracy=engine.test().accuracy if tested else math.nan,
         overhead_s=engine.chooser.overhead_s,
         metrics=engine.selector.metrics(),
-        motion=engine.motion.counts(),
+        motion=engine.motion.counts() | engine.levels,
     )
 
 

@@ -5,7 +5,7 @@ Traces are read or generated once, then replayed by every seed at its own offset
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -18,16 +18,29 @@ from numpy.typing import NDArray
 from device_agents.workloads import Task, build, count_task
 from emulator.fleet.conditions import AlwaysThere, Conditions, Replayed
 from emulator.fleet.interference import InterferenceModel, Published, Slowing
+from emulator.fleet.network import TransferSource
 from emulator.fleet.variation import Registration, Variation
 from emulator.fleet.world import World
-from emulator.scenario.model import FleetSection, LogSd, TracesSection
+from emulator.scenario.model import FleetSection, LogSd, NetworkSection, TracesSection
 from joulefleet.errors import ConfigError
-from joulefleet.records import read_record, scratch_folder
+from joulefleet.records import scratch_folder
 from joulefleet.seeds import stream_entropy
 from power import DeviceProfile, load_profile
 from power.reference import Family, TaskFacts, reference_facts
-from traces import FleetRecipe, TraceFleet, TraceSet, open_flat
-from traces.replay import DAY_NS, FLAT_FILE, FlatRecord, FlatTraces, flatten, parse_policy
+from traces import FleetRecipe, TraceFleet, TraceSet
+from traces.merge import SYNTHETIC, network_recordings
+from traces.replay import (
+    DAY_NS,
+    FLAT_FILE,
+    FlatTraces,
+    NetworkPools,
+    PairedNetwork,
+    RecordedFacts,
+    flatten,
+    open_recorded,
+    pair,
+    parse_policy,
+)
 
 MIXED = "mixed"
 DAY_S = 86_400
@@ -37,30 +50,22 @@ REFERENCE_SAMPLES = 600
 """On a device, of a task that is not one of ours; costs are per sample, so it decides the last batch only."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recordings:
-    """Traces in the flat form, and what the run's manifest says about them.
-
-    Attributes:
-        flat: The traces.
-        origin: Where they come from; ``unknown`` for a flat form of an earlier version, which does not say.
-        sha256: Of the trace set's manifest, or of the usage model.
-    """
-
-    flat: FlatTraces
-    origin: str
-    sha256: str | None
-
-
-def recordings(traces: TracesSection) -> Recordings:
+def recordings(traces: TracesSection) -> RecordedFacts:
     """The traces of a scenario."""
-    if traces.source == "synthetic":
+    if traces.source == SYNTHETIC:
         return _generated(traces.model, traces.users, traces.days, traces.seed)
-    folder = Path(traces.source)
+    return _from_disk(traces.source)
+
+
+def throughput_recordings(network: NetworkSection) -> RecordedFacts:
+    """The recordings of throughput that a scenario names."""
+    return _generated_network() if network.source == SYNTHETIC else _from_disk(network.source)
+
+
+def _from_disk(source: str) -> RecordedFacts:
+    folder = Path(source)
     if (folder / FLAT_FILE).is_file():
-        made = read_record(folder / FLAT_FILE, FlatRecord)
-        origin = "unknown" if made.provenance is None else made.provenance.origin.value
-        return Recordings(open_flat(folder), origin, made.trace_set_sha256)
+        return open_recorded(folder)
     return _stored(folder, TraceSet(folder).record.sha256())
 
 
@@ -68,6 +73,11 @@ def conditions_of(fleet: FleetSection, seed: int) -> Conditions:
     """What happens to the devices of a scenario; the seed decides who replays whom from which day."""
     traces = fleet.traces
     if traces is None:
+        if isinstance(fleet.network, NetworkSection):
+            raise ConfigError(
+                "fleet.network: recordings are given to users, and without [fleet.traces] there are none",
+                hint='add [fleet.traces], or write network = "profile" for transfers as measured',
+            )
         return AlwaysThere(fleet.devices)
     found = recordings(traces)
     start_ns = _start_ns(traces, found)
@@ -81,11 +91,27 @@ def conditions_of(fleet: FleetSection, seed: int) -> Conditions:
         jitter_ns=round(traces.jitter_s * 1e9),
     )
     return Replayed(
-        TraceFleet.from_recipe(found.flat, recipe),
+        TraceFleet.from_recipe(found.flat, recipe, _paired(fleet.network, found.flat, seed)),
         parse_policy(traces.policy),
         start_ns=start_ns,
         by_use=fleet.interference.model is InterferenceModel.LITERATURE,
     )
+
+
+def _paired(network: TransferSource | NetworkSection, usage: FlatTraces, seed: int) -> PairedNetwork | None:
+    """Who is given which recording of throughput.
+
+    Raises:
+        ConfigError: There is none of a kind of network that the users are on.
+    """
+    if not isinstance(network, NetworkSection):
+        return None
+    try:
+        return pair(usage, NetworkPools.of(throughput_recordings(network).flat), seed)
+    except ConfigError as error:
+        raise ConfigError(
+            f"fleet.network.source: {network.source}: {error.message}", hint=error.hint
+        ) from error
 
 
 def with_behaviour(world: World, section: FleetSection, seed: int) -> World:
@@ -117,7 +143,7 @@ def _log_sd(wanted: LogSd, of_profiles: NDArray[np.float64]) -> NDArray[np.float
     return of_profiles if wanted == "profile" else np.full_like(of_profiles, wanted)
 
 
-def _start_ns(traces: TracesSection, found: Recordings) -> int:
+def _start_ns(traces: TracesSection, found: RecordedFacts) -> int:
     """When the run begins: that time of day, on the first day of the recordings, in the users' zone."""
     zone = _zone(traces, found.flat)
     first_s = int(found.flat.start_ns.min()) // 10**9
@@ -189,22 +215,24 @@ def _zone(traces: TracesSection, flat: FlatTraces) -> ZoneInfo | None:
 
 
 @lru_cache(maxsize=4)
-def _stored(folder: Path, sha256: str) -> Recordings:
-    traces = TraceSet(folder)
-    return Recordings(flatten(traces), traces.record.provenance.origin.value, sha256)
+def _stored(folder: Path, sha256: str) -> RecordedFacts:
+    return open_recorded(folder)
 
 
 @lru_cache(maxsize=4)
-def _generated(model_name: str, users: int, days: int, seed: int) -> Recordings:
+def _generated(model_name: str, users: int, days: int, seed: int) -> RecordedFacts:
     from traces import synthesise
     from traces.synth import load_model
 
     model = load_model(model_name)
     with scratch_folder() as folder:
         made = synthesise(model, folder / "set", users=users, days=days, seed=seed)
-        flat = flatten(made)
-        origin = made.record.provenance.origin.value
-    return Recordings(flat, origin, model.sha256())
+        return RecordedFacts(flatten(made), made.record.provenance, model.sha256())
+
+
+@lru_cache(maxsize=1)
+def _generated_network() -> RecordedFacts:
+    return network_recordings(SYNTHETIC)
 
 
 def profiles_of(fleet: FleetSection, task: Task) -> list[DeviceProfile]:
@@ -213,10 +241,11 @@ def profiles_of(fleet: FleetSection, task: Task) -> list[DeviceProfile]:
     Raises:
         ConfigError: There is none (says what could be scaled from what is there), or a path leads nowhere.
     """
-    if fleet.profiles == "reference":
-        from power import reference_fleet
+    if isinstance(fleet.profiles, str):
+        from power.reference import listed_fleet, reference_fleet
 
-        return list(reference_fleet(task.name if task.code is None else _counted(task)))
+        phones = reference_fleet if fleet.profiles == "reference" else listed_fleet
+        return list(phones(task.name if task.code is None else _counted(task)))
     found = [load_profile(path) for name in fleet.profiles for path in _files(Path(name))]
     fitting = [profile for profile in found if profile.model == task.model]
     if not fitting:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from device_agents.workloads import ACCURACY, Metric, Task
+from emulator.data.lazy_partition import LazyPartition
 from emulator.data.model import DataSet, Split
 from emulator.data.partition import Holdings, make_partition
 from emulator.fleet.network import TransferSource
 from emulator.own_code.find import find_task
+from emulator.runs.replay.devices import Held
 from emulator.scenario.model import Scenario, TaskSection
 from emulator.training.base import OpenTrainer, Trainer
 from emulator.training.client_data import ClientData
@@ -33,6 +36,8 @@ class Learners:
         facts: For the manifest.
         metric: How good a model is.
         loss_rms: Whether devices can tell how their samples' losses spread.
+        held: Which classes devices have samples of; ``None`` if that is not known.
+        drawn: Whether a device's samples are drawn when they are first asked for.
     """
 
     trainer: Trainer
@@ -42,6 +47,8 @@ class Learners:
     facts: dict[str, Any]
     metric: Metric = ACCURACY
     loss_rms: bool = True
+    held: Held | None = None
+    drawn: bool = False
 
 
 def task_of(section: TaskSection) -> Task:
@@ -78,7 +85,8 @@ def learners_of(
     """
     section = scenario.task
     if scenario.trainer.kind == SURROGATE:
-        sizes = np.full(scenario.fleet.devices, section.samples_per_device, np.int64)
+        # All alike: one number, not one per device.
+        sizes = np.broadcast_to(np.int64(section.samples_per_device), scenario.fleet.devices)
         trainer = SurrogateTrainer(sizes, task.classes, seed)
         return Learners(trainer, sizes, task.classes, None, {"data": None})
     from emulator.training.choose import open_trainer as on_this_machine
@@ -108,6 +116,8 @@ def learners_of(
         {**facts, **own_facts(task)},
         task.metric,
         task.per_sample_loss,
+        held=partial(_held, data, partition) if data.has_labels else None,
+        drawn=isinstance(partition, LazyPartition),
     )
 
 
@@ -135,6 +145,14 @@ def data_of(
 def _label_shares(data: DataSet, partition: Holdings) -> NDArray[np.float64]:
     counts = partition.label_counts(data.train.y, data.classes)
     return np.asarray(counts / np.maximum(counts.sum(1, keepdims=True), 1))
+
+
+def _held(data: DataSet, partition: Holdings, devices: NDArray[np.int64]) -> NDArray[np.bool_]:
+    shards = [partition.shard(device) for device in devices.tolist()]
+    owner = np.repeat(np.arange(len(devices)), [len(shard) for shard in shards])
+    found = np.zeros((len(devices), data.classes), bool)
+    found[owner, data.train.y[np.concatenate(shards)]] = True
+    return found
 
 
 def _cut(data: DataSet, section: TaskSection, seed: int) -> DataSet:

@@ -10,7 +10,7 @@ from pathlib import Path
 from emulator.own_code.files import given_code
 from emulator.runs.planning import BatchIndex
 from emulator.runs.result import is_finished
-from emulator.runs.software import check_software, note_accepted, note_sources
+from emulator.runs.software import check_software, note_accepted, source_facts
 from emulator.scenario.code import check_code
 from joulefleet.errors import ConfigError, StorageError
 from joulefleet.records import file_sha256, read_record, write_record
@@ -27,11 +27,14 @@ def start(root: Path, index: BatchIndex, text: str | None = None) -> Run:
     config["scenario.resolved.json"] = index.scenario.to_json()
     hashes = {name: hashlib.sha256(said.encode()).hexdigest() for name, said in config.items()}
     index = index.model_copy(update={"config": hashes})
-    store = RunStore(root)
-    run = store.create(index.scenario.name, kind=KIND, fingerprint=index.fingerprint, config=config)
-    note_sources(run)
-    write_record(run.path / INDEX, index)
-    return run
+    return RunStore(root).create(
+        index.scenario.name,
+        kind=KIND,
+        fingerprint=index.fingerprint,
+        config=config,
+        facts=source_facts(),
+        records={INDEX: index},
+    )
 
 
 def reopen(

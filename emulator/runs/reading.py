@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
 COSTS = (*(f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting), "energy_j")
 PARTS = tuple(f"{part}_j" for part in ("download", "probe", "wait", "train", "upload"))
-COLUMNS = {
-    "rounds": ("round", "test_accuracy", *COSTS),
-    "clients": ("round", "device", "chosen", "fate", *PARTS),
-}
-"""Without which no table or figure can be made."""
 ANEW = "play it anew"
 
 
@@ -80,24 +75,23 @@ def checked_rounds(result: Result) -> pd.DataFrame:
     Whatever the task is judged by is called accuracy from here on; `EmulationRecord.metric` says what it is.
 
     Raises:
-        DataQualityError: A column or row is missing, or a cost or accuracy is no number.
+        DataQualityError: A row is missing, or a cost or accuracy is no number.
+        StorageError: A table has other columns.
     """
     rounds, clients = result.rounds, result.clients
     named = result.record.metric.name
     rounds = rounds.rename(
         columns={named: "accuracy", f"{named}_gain": "accuracy_gain", f"test_{named}": "test_accuracy"}
     )
-    for name, table in (("rounds", rounds), ("clients", clients)):
-        missing = [column for column in COLUMNS[name] if column not in table]
-        if missing:
-            raise DataQualityError(f"{result.path}: {name}.parquet has no column {', '.join(missing)}")
+    if "test_accuracy" not in rounds:
+        raise DataQualityError(f"{result.path}/rounds.parquet: has no column 'test_{named}'")
     rounds = rounds.sort_values("round").reset_index(drop=True)
     _check_count(result, rounds)
     record = result.record
     if record.ended_early and record.tested is not None and np.isnan(rounds["test_accuracy"].iloc[-1]):
         rounds.loc[rounds.index[-1], "test_accuracy"] = record.tested
     _check_numbers(result.path, record, rounds)
-    _check_clients(result.path, rounds, clients)
+    _check_clients(result.path, rounds, clients, record.scenario.fleet.devices)
     return rounds
 
 
@@ -131,8 +125,12 @@ def _check_numbers(path: Path, record: EmulationRecord, rounds: pd.DataFrame) ->
         )
 
 
-def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame) -> None:
+def _check_clients(path: Path, rounds: pd.DataFrame, clients: pd.DataFrame, devices: int) -> None:
     """What the participants spent is what the rounds cost; that also finds rows that are missing."""
+    if (clients["device"] >= devices).any():
+        raise DataQualityError(f"{path}: clients.parquet has devices beyond the {devices} of the fleet")
+    if not clients["round"].isin(rounds["round"]).all():
+        raise DataQualityError(f"{path}: clients.parquet has rounds that rounds.parquet has not")
     unknown = unknown_costs(rounds)
     complete = ~np.isin(clients["round"].to_numpy(), rounds["round"].to_numpy()[unknown])
     parts_j = clients.loc[complete, list(PARTS)].to_numpy(float)

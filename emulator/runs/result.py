@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from device_agents.workloads import ACCURACY, Metric
+from emulator.runs.replay.devices import DEVICES
+from emulator.runs.tables import read_log
 from emulator.scenario.model import Scenario
 from emulator.scenario.settings import setting
 from emulator.scenario.sweep import method_label
 from emulator.selectors.neural.policy import POLICY_SUFFIX
 from joulefleet.errors import DataQualityError
 from joulefleet.records import StoredRecord, read_record
-from joulefleet.runstore import read_table
 from joulefleet.runstore.run import RUN_FILE
+from joulefleet.runstore.table import PARQUET_SUFFIX
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,6 +128,25 @@ class Result:
         return self._frame("clients")
 
     @property
+    def has_clients(self) -> bool:
+        """Whether `clients` is there."""
+        return True
+
+    @property
+    def devices(self) -> pd.DataFrame:
+        """One row per device: phone, profile, data, whom it replays; in a very large fleet of participants.
+
+        Raises:
+            DataQualityError: An earlier version ran it and wrote none.
+        """
+        if not (self.path / (DEVICES + PARQUET_SUFFIX)).is_file():
+            raise DataQualityError(
+                f"{self.path}: has no {DEVICES}.parquet: an earlier version ran it",
+                hint="play it anew to have one; its other tables are whole",
+            )
+        return self._frame(DEVICES)
+
+    @property
     def overhead(self) -> pd.DataFrame:
         """The server's own time per round, which depends on the machine."""
         return self._frame("overhead")
@@ -136,7 +157,7 @@ class Result:
         return run_of(self.path) or self.path
 
     def _frame(self, name: str) -> pd.DataFrame:
-        frame: pd.DataFrame = read_table(self.path, name).to_pandas()
+        frame: pd.DataFrame = read_log(self.path, name).to_pandas()
         return frame
 
 
@@ -181,6 +202,11 @@ class Results:
     def clients(self) -> pd.DataFrame:
         """One row per emulation, round and participant."""
         return self._labelled([one.clients for one in self.results])
+
+    @property
+    def devices(self) -> pd.DataFrame:
+        """One row per emulation and device, to be merged with ``clients``."""
+        return self._labelled([one.devices for one in self.results])
 
     def _labelled(self, frames: list[pd.DataFrame]) -> pd.DataFrame:
         import pandas as pd

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,8 +25,8 @@ _DECIDING = (
     "emulator/runs/checkpoint.py", "emulator/runs/emulation.py", "emulator/runs/fleet_inputs.py",
     "emulator/runs/learners.py", "emulator/runs/tables.py", "emulator/scenario", "emulator/selectors",
     "emulator/training", "device_agents/workloads", "joulefleet/seeds.py", "power/profile",
-    "power/reference", "traces/data/app_intensity.toml", "traces/intervals.py", "traces/model.py",
-    "traces/replay", "traces/storage/tables.py",
+    "power/reference", "traces/data/app_intensity.toml", "traces/intervals.py", "traces/merge.py",
+    "traces/model.py", "traces/replay", "traces/storage/tables.py",
     "traces/storage/trace_set.py", "traces/synth/draw", "traces/synth/model.py", "traces/synth/write.py",
 )  # fmt: skip
 """What an emulation computes with.
@@ -38,7 +38,7 @@ readers and pages decide no number of it. Where training happens (`emulator.scal
 
 @cache
 def sources_sha256() -> str:
-    """Hash of all code that decides a result; a third of a second, once per process."""
+    """Hash of all code that decides a result; a quarter of a second, once per process."""
     return hash_of(deciding_files())
 
 
@@ -68,7 +68,7 @@ def hash_of(files: Mapping[str, Path]) -> str:
         text = file.read_text(encoding="utf-8")
         if _is_front_door(name, text):
             continue
-        content = "".join(_structure(ast.parse(text))) if file.suffix == ".py" else text
+        content = "".join(_structure(ast.parse(text), [])) if file.suffix == ".py" else text
         digest.update(f"{name}\0{hashlib.sha256(content.encode()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
@@ -78,26 +78,28 @@ def _is_front_door(name: str, text: str) -> bool:
     return name.endswith("__init__.py") and ("lazy_names(" in text or "lazy_names(" in text)
 
 
-def _structure(node: object) -> Iterator[str]:
+def _structure(node: object, parts: list[str]) -> list[str]:
     """A syntax tree as text, without what stands in it for readers.
 
-    Not `ast.dump`, which prints the same code differently in different versions of Python.
+    Not `ast.dump`, which prints the same code differently in different versions of Python. The parts go to
+    one list: generators inside generators would hand each part up through the whole depth of the tree.
     """
     if isinstance(node, ast.AST):
-        yield type(node).__name__ + "("
+        parts.append(type(node).__name__ + "(")
         for name, value in ast.iter_fields(node):
             if value is not None and value != []:  # later versions have more fields, empty ones in old code
-                yield name + "="
-                yield from _structure(value)
-        yield ")"
+                parts.append(name + "=")
+                _structure(value, parts)
+        parts.append(")")
     elif isinstance(node, list):
-        yield "["
+        parts.append("[")
         for item in node:
             if not _is_prose(item):
-                yield from _structure(item)
-        yield "]"
+                _structure(item, parts)
+        parts.append("]")
     else:
-        yield repr(node) + ","
+        parts.append(repr(node) + ",")
+    return parts
 
 
 def _is_prose(statement: object) -> bool:
@@ -144,9 +146,9 @@ def check_software(path: Path, hint: str, *, accept: bool = False) -> None:
         )
 
 
-def note_sources(run: Run) -> None:
-    """Let a new run say which code it comes from."""
-    run.note(**{SOURCES: sources_sha256()})
+def source_facts() -> dict[str, str]:
+    """For a new run to say which code it comes from."""
+    return {SOURCES: sources_sha256()}
 
 
 def note_accepted(run: Run, sources: Sequence[Path]) -> None:

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.fleet.batteries import LEVELS
 from emulator.fleet.motion import MOTION
 from emulator.round.outcome import COSTS, Accounting, Fate, RoundOutcome
+from emulator.runs.replay.devices import DEVICES, devices_schema
 from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin
 from joulefleet.records import publish
-from joulefleet.runstore import Run, TableWriter, iter_batches
+from joulefleet.runstore import Run, TableWriter, iter_batches, read_table
+from joulefleet.runstore.columns import Columns
 from joulefleet.runstore.table import PARQUET_SUFFIX, STREAM_SUFFIX, table_path
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ def rounds_schema(metrics: Sequence[str], *, metric: str = "accuracy", on_bench:
     counts = ("eligible", "candidates", "chosen", *(f"n_{fate.value}" for fate in Fate))
     bounds = (N_UNKNOWN, *KNOWN_COSTS.values()) if on_bench else ()
     motion = () if on_bench else MOTION
+    levels = () if on_bench else LEVELS
     return pa.schema(
         [
             ("round", pa.int32()),
@@ -71,6 +75,7 @@ def rounds_schema(metrics: Sequence[str], *, metric: str = "accuracy", on_bench:
             ("training", pa.string()),
             *((name, pa.int32() if name == N_UNKNOWN else pa.float64()) for name in bounds),
             *((name, pa.int32()) for name in motion),
+            *((name, pa.float64()) for name in levels),
             *((METRIC_PREFIX + name, pa.float64()) for name in metrics),
         ]
     )
@@ -98,6 +103,45 @@ def overhead_schema() -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([("round", pa.int32()), ("selection_s", pa.float64())])
+
+
+def _log_columns(table: str) -> Columns:
+    """What a reader of a table of an emulation may rely on, also in runs of before."""
+    import pyarrow as pa
+
+    numbered = {"round": 0, "device": 0, "candidates": 0}
+    if table == "overhead":
+        return Columns(overhead_schema(), lowest=numbered)
+    if table == DEVICES:
+        return Columns(devices_schema(), nulls=devices_schema().names[1:], lowest=numbered)
+    if table == "clients":
+        return Columns(
+            clients_schema(),
+            optional=("loaded_s",),
+            nulls=(*COSTS, "loaded_s"),
+            texts={"fate": [fate.value for fate in Fate]},
+            lowest=numbered,
+        )
+    costs = {f"{what}_{a.value}" for what in ("time_s", "energy_j") for a in Accounting}
+    # A task may be judged by something else than accuracy, and a selector has numbers of its own.
+    free = {"accuracy", "accuracy_gain", "test_accuracy", *MOTION, *LEVELS}
+    named = [field for field in rounds_schema(()) if field.name not in free]
+    return Columns(
+        pa.schema(named),
+        nulls={*costs, "wait_j", "energy_j", "reward"},
+        texts={"cost_origin": [origin.value for origin in Origin]},
+        lowest=numbered,
+        others=pa.float64(),
+    )
+
+
+def read_log(folder: Path, table: str) -> pa.Table:
+    """``rounds``, ``clients``, ``devices`` or ``overhead`` of an emulation or a federation.
+
+    Raises:
+        StorageError: It is not there, is damaged, or has other columns.
+    """
+    return read_table(folder, table, _log_columns(table))
 
 
 class RunLog:
@@ -165,12 +209,12 @@ class RunLog:
         overhead_s: float,
         metrics: dict[str, float],
         origin: Origin | None = None,
-        motion: Mapping[str, int] | None = None,
+        motion: Mapping[str, float] | None = None,
     ) -> None:
         """Store one round; the clients go first, so that a round that is there is whole.
 
         ``origin`` is that of this round's costs, where rounds differ: on a bench each has its instruments.
-        ``motion`` is what an emulated fleet did so far (`MOTION`).
+        ``motion`` is what an emulated fleet did so far (`MOTION`), and how full its batteries are (`LEVELS`).
         """
         self._tables["clients"].append(_client_rows(outcome))
         self._tables["rounds"].append(
@@ -182,7 +226,7 @@ class RunLog:
                 f"test_{self._metric}": [test_accuracy],
                 "cost_origin": [(origin or self._origin).value],
                 "training": [self._training],
-                **({} if self._on_bench else {name: [(motion or {}).get(name)] for name in MOTION}),
+                **({} if self._on_bench else _moved(motion or {})),
                 **{METRIC_PREFIX + name: [float(metrics.get(name, np.nan))] for name in self._metrics},
             }
         )
@@ -251,22 +295,31 @@ def _bounds(outcome: RoundOutcome) -> dict[str, list[Any]]:
     }
 
 
+def _moved(motion: Mapping[str, float]) -> dict[str, list[Any]]:
+    levels = {name: [_or_null(motion.get(name, math.nan))] for name in LEVELS}
+    return {name: [motion.get(name)] for name in MOTION} | levels
+
+
 def _or_null(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
 def has_rounds(folder: Path, last_round: int) -> bool:
-    """Whether the tables hold every round up to this one: a power cut may have taken the last ones."""
+    """Whether the tables hold every round up to this one: a power cut may have taken the last ones.
+
+    Raises:
+        StorageError: A table is damaged, or has other columns.
+    """
 
     def column(table: str, name: str) -> NDArray[np.int32]:
-        parts = [batch.column(name).to_numpy() for batch in iter_batches(table_path(folder, table))]
+        batches = iter_batches(_source(folder, table), _log_columns(table))
+        parts = [batch.column(name).to_numpy() for batch in batches]
         return np.concatenate([np.empty(0, np.int32), *parts])
 
-    try:
-        rounds, candidates = column("rounds", "round"), column("rounds", "candidates")
-        clients, overhead = column("clients", "round"), column("overhead", "round")
-    except StorageError:  # a table is not even there
+    if not all(_source(folder, name).exists() for name in ("rounds", "clients", "overhead")):
         return False
+    rounds, candidates = column("rounds", "round"), column("rounds", "candidates")
+    clients, overhead = column("clients", "round"), column("overhead", "round")
     kept = rounds <= last_round
     first = min(rounds.min(initial=1), last_round)  # 0 if there was profiling
     expected = np.arange(first, last_round + 1)
@@ -281,13 +334,16 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, un
     """Make a table a stream of one batch per round again, up to and with ``last_round``."""
     stream = folder / (name + STREAM_SUFFIX)
     parquet = folder / (name + PARQUET_SUFFIX)
-    source = parquet if parquet.exists() else stream
+    source = _source(folder, name)
+    if last_round < 0:  # whatever is there, nothing of it is kept
+        parquet.unlink(missing_ok=True)
+        stream.unlink(missing_ok=True)
     if not source.exists():
         return
     temporary = stream.with_name(f".{stream.name}.tmp")
     with temporary.open("wb") as file:
         file.write(schema.serialize())
-        for batch in iter_batches(source):
+        for batch in iter_batches(source, _log_columns(name)):
             rounds = batch.column("round").to_numpy()
             starts = np.flatnonzero(np.diff(rounds, prepend=rounds[:1] - 1))
             for begin, end in zip(starts, [*starts[1:], len(rounds)], strict=True):
@@ -301,6 +357,11 @@ def cut_table(folder: Path, name: str, schema: pa.Schema, last_round: int, *, un
         os.fsync(file.fileno())
     publish(temporary, stream, replace=True)
     parquet.unlink(missing_ok=True)
+
+
+def _source(folder: Path, name: str) -> Path:
+    parquet = folder / (name + PARQUET_SUFFIX)
+    return parquet if parquet.exists() else folder / (name + STREAM_SUFFIX)
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -31,7 +31,7 @@ def with_code(scenario: Scenario, given: GivenCode) -> Scenario:
         if len(given.tasks) > 1:
             raise ConfigError(
                 f"task.name = {name!r}, and --code gives {', '.join(given.tasks)}",
-                hint="name one of them in the scenario",
+                hint=f"name one of them in the scenario: `task.name = {next(iter(given.tasks))!r}`",
             )
         name = next(iter(given.tasks))
         # What another task's data are cut to and replaced by says nothing of these.

@@ -55,7 +55,7 @@ def scenario_text(name_or_path: str) -> str:
 def load_scenario(name_or_path: str | Path) -> Scenario:
     """A scenario by file or by the name of a preset; files it names are found relative to it.
 
-    Example:
+    Examples:
         >>> load_scenario("quick").protocol.rounds
 
     Raises:
@@ -71,9 +71,12 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     if preset is not None:
         return parse_toml(preset, Scenario, name=f"preset {name}")
     path = Path(name)
-    if not path.exists() and path.suffix != ".toml":
+    if path.suffix == ".py" or (not path.exists() and path.suffix != ".toml"):
+        presets = f"presets: {', '.join(preset_names())}"
+        code = f"a task of your own goes beside a scenario: `quick --code {name}`; "
         raise ConfigError(
-            f"no scenario file and no preset called {name!r}", hint=f"presets: {', '.join(preset_names())}"
+            f"no scenario file and no preset called {name!r}",
+            hint=code + presets if path.suffix == ".py" else presets,
         )
     folder, scenario = path.parent.resolve(), load_toml(path, Scenario)
     try:
@@ -87,11 +90,14 @@ def found_from(folder: Path, scenario: Scenario) -> Scenario:
     from emulator.selectors.neural.policy import POLICY_SUFFIX
 
     fleet, selector = scenario.fleet, scenario.selector
-    if fleet.profiles != "reference":
+    if not isinstance(fleet.profiles, str):
         fleet = fleet.model_copy(update={"profiles": tuple(str(folder / name) for name in fleet.profiles)})
-    if fleet.traces is not None and fleet.traces.source != "synthetic":
-        traces = fleet.traces.model_copy(update={"source": str(folder / fleet.traces.source)})
-        fleet = fleet.model_copy(update={"traces": traces})
+    for name in ("traces", "network"):
+        section = getattr(fleet, name)
+        source = getattr(section, "source", "synthetic")
+        if source != "synthetic":
+            found = section.model_copy(update={"source": str(folder / source)})
+            fleet = fleet.model_copy(update={name: found})
     policy = selector.options.get("policy")
     if isinstance(policy, str) and policy.endswith(POLICY_SUFFIX):
         options = {**selector.options, "policy": str(folder / policy)}

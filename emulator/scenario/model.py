@@ -9,11 +9,12 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from emulator.fleet.interference import BackgroundGroup, InterferenceModel
 from emulator.fleet.network import TransferSource
 from emulator.round.outcome import Accounting
+from emulator.round.reward import BudgetRule
 from joulefleet.config import SPAN, SPAN_S, ClosedModel, span_s
 from joulefleet.provenance import Sha256
 from joulefleet.records import StoredRecord
@@ -76,6 +77,25 @@ class TracesSection(ClosedModel):
     seed: int = Field(default=0, ge=0)
 
 
+class NetworkSection(ClosedModel):
+    """Throughput that was recorded by others than the traces' users (`traces.replay.paired`).
+
+    Attributes:
+        source: A trace set with throughput (folder) or its flat form, or ``synthetic`` for generated
+            recordings. Each user is given some of it by the seed, of Wi-Fi and mobile networks as the traces
+            say.
+    """
+
+    source: str
+
+    @field_validator("source")
+    @classmethod
+    def _not_a_word(cls, source: str) -> str:
+        if source in list(TransferSource):
+            raise ValueError(f'is for recordings; write network = "{source}" in [fleet]')
+        return source
+
+
 class BatterySection(ClosedModel):
     """Batteries.
 
@@ -127,13 +147,13 @@ class FleetSection(ClosedModel):
 
     Attributes:
         devices: N.
-        profiles: Profile files and folders of them (relative to the scenario file), or ``reference`` for the
-            phones computed from published facts.
+        profiles: Profile files and folders of them (relative to the scenario file), ``reference`` for the
+            phones computed from published facts, or ``ai-benchmark`` for several hundred of a benchmark list.
         mix: Share of each device name; all profiles alike by default.
         speed_spread: Standard deviation of the logarithm of a device's speed around its profile.
         traces: What happens to them; without, they are always there and idle.
         battery: Batteries.
-        network: Where transfer times come from.
+        network: Where transfer times come from; a table for throughput that was recorded elsewhere.
         interference: How apps slow training.
         variation: What no trace explains.
         registration_error: Standard deviation of the logarithm of what the server knows about a device's
@@ -150,15 +170,20 @@ class FleetSection(ClosedModel):
     )
 
     devices: int = Field(default=100, gt=0, le=100_000_000)
-    profiles: Literal["reference"] | tuple[str, ...] = "reference"
+    profiles: Literal["reference", "ai-benchmark"] | tuple[str, ...] = "reference"
     mix: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
     speed_spread: float = Field(default=0.0, ge=0)
     traces: TracesSection | None = None
     battery: BatterySection = BatterySection()
-    network: TransferSource = TransferSource.PROFILE
+    network: TransferSource | NetworkSection = TransferSource.PROFILE
     interference: InterferenceSection = InterferenceSection()
     variation: VariationSection = VariationSection()
     registration_error: LogSd = "profile"
+
+    @property
+    def link(self) -> TransferSource:
+        """Where transfer times come from; throughput is throughput, whoever recorded it."""
+        return TransferSource.TRACE if isinstance(self.network, NetworkSection) else self.network
 
 
 class TaskSection(ClosedModel):
@@ -231,15 +256,22 @@ class RewardSection(ClosedModel):
         function: A registered reward.
         alpha: Exponent of the time.
         beta: Exponent of the energy.
-        time_budget_s: T; by the 30 % rule if not given.
+        budgets: The rule for T and E where they are not given (`emulator.round.budgets`).
+        budget_quantile: For ``feasible``: the share of random rounds that keep T, and of those that keep E.
+        time_budget_s: T; by the rule if not given.
         energy_budget_j: E, likewise.
         budget_scale: Both are multiplied by this, wherever they come from.
         split: Whose accuracy counts.
     """
 
+    LATER = frozenset({"budgets", "budget_quantile"})
+    BEFORE = MappingProxyType({"budgets": BudgetRule.BEST_30})
+
     function: str = "signed"
     alpha: float = Field(default=2.0, ge=0)
     beta: float = Field(default=2.0, ge=0)
+    budgets: BudgetRule = BudgetRule.FEASIBLE
+    budget_quantile: Share = 0.5
     time_budget_s: Positive | None = None
     energy_budget_j: Positive | None = None
     budget_scale: Positive = 1.0
@@ -266,7 +298,7 @@ class TrainerSection(ClosedModel):
 class Scenario(StoredRecord):
     """Everything that decides a run, but for its seed.
 
-    Example:
+    Examples:
         >>> Scenario(name="mine", protocol={"rounds": 20, "k": 5}, selector={"name": "oort"})
 
     Attributes:
@@ -304,13 +336,11 @@ class Scenario(StoredRecord):
 
         Only records say their version; a file that somebody wrote has the defaults of today.
         """
-        if (
-            not isinstance(data, dict)
-            or "schema_version" not in data
-            or not isinstance(data.get("fleet"), dict)
-        ):
+        if not isinstance(data, dict) or "schema_version" not in data:
             return data
-        return {**data, "fleet": {**FleetSection.BEFORE, **data["fleet"]}}
+        before = {"fleet": FleetSection.BEFORE, "reward": RewardSection.BEFORE}
+        known = {name: data[name] for name in before if isinstance(data.get(name), dict)}
+        return {**data, **{name: {**before[name], **table} for name, table in known.items()}}
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -73,6 +74,11 @@ def selectors_in(texts: Sequence[str]) -> list[SelectorSection]:
         if "=" in name and found:
             option = part
         else:
+            if "=" in name:
+                who, rest = re.split(r"\W+", name, maxsplit=1)
+                raise ConfigError(
+                    f"--selector {part!r}: not a selector", hint=f"options follow a colon: {who}:{rest}"
+                )
             found.append((name, {}))
             option = first
             if not name or (colon and not first):
@@ -187,6 +193,11 @@ def _as_model_has_it(base: Scenario, others: Mapping[str, Any], key: str, value:
             return setting(found_from(folder, _loosely(base, data, key)), key)
     likely = readings[-1] if value == NONE else readings[0]
     where = "--set" if isinstance(value, _Typed) else "sweep"
+    if isinstance(value, _Typed) and value.startswith("[") and isinstance(likely, str):
+        raise ConfigError(
+            f"--set {key}: {value!r:.60} is not a list as TOML has it",
+            hint=f"""strings are quoted: --set '{key}=["a", "b"]'""",
+        )
     validate(_changed(base, {key: likely}), Scenario, name=where)
     raise ConfigError(f"{where}: {key}: {value!r:.60} does not fit")
 
@@ -216,8 +227,10 @@ def _loosely(base: Scenario, data: dict[str, Any], key: str) -> Scenario:
 
 def _check_key(key: str) -> None:
     """Refuse what is no key of a scenario, or no matter of a sweep."""
-    if key in ELSEWHERE:
-        raise ConfigError(f"{key} is nothing to sweep", hint=ELSEWHERE[key])
+    top = key.partition(".")[0]
+    for elsewhere in (key, *({top} - {"selector"})):  # options of the selector may be swept
+        if elsewhere in ELSEWHERE:
+            raise ConfigError(f"{key} is nothing to sweep", hint=ELSEWHERE[elsewhere])
     models: list[type[BaseModel]] = [Scenario]
     before: list[str] = []
     for part in key.split("."):

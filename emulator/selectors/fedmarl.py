@@ -116,7 +116,11 @@ class FedMarl(Selector):
 
     def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> Ids:
         """``m`` at random; ``native`` probes 2 K, since it chooses its own cohort from them."""
-        return super().candidates(view, 2 * view.k if self._mode == "native" else m, rng)
+        return super().candidates(view, self.probe_count(m, view.k), rng)
+
+    def probe_count(self, m: int, k: int) -> int:
+        """Twice K where the network decides how many finish."""
+        return 2 * k if self._mode == "native" else m
 
     @one_blas_thread
     def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:

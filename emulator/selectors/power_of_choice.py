@@ -42,10 +42,14 @@ class PowerOfChoice(Selector):
         whole(self.name, "d", d, 0, 1e9)
         self.d = d
 
+    def probe_count(self, m: int, k: int) -> int:
+        """d, and no fewer than are wanted."""
+        return max(self.d or m, k)
+
     def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> Ids:
         """``d`` eligible devices in proportion to their data sizes, never fewer than are wanted."""
         ids = view.eligible_ids
-        wanted = max(self.d or m, view.k)
+        wanted = self.probe_count(m, view.k)
         if wanted >= len(ids):
             return ids
         return np.sort(ids[draw_weighted(rng, log_of(view.data_size[ids]), wanted)])

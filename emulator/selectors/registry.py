@@ -26,6 +26,10 @@ SELECTORS: Registry[type[Selector]] = Registry(
             "Power-of-Choice on the loss of one mini-batch (Cho et al. 2020)",
         ),
         "eafl": ("emulator.selectors.eafl:Eafl", "Oort times the charge left (Arouj and Abdelmoniem 2022)"),
+        "energy_budget": (
+            "emulator.selectors.energy_budget.selector:EnergyBudgetSelector",
+            "Most valuable cohort within one energy budget for the whole training (own)",
+        ),
         "energy_oracle": ("emulator.selectors.oracles:EnergyOracle", "Oracle: the cheapest devices"),
         "fed_cbs": (
             "emulator.selectors.fed_cbs:FedCbs",
@@ -88,9 +92,33 @@ SELECTORS: Registry[type[Selector]] = Registry(
             "emulator.selectors.fedprox:FedProx",
             "Uniformly random clients with a proximal term (Li et al. 2020)",
         ),
+        "fedzero": (
+            "emulator.selectors.fedzero.selector:FedZero",
+            "Shortest round that excess energy allows, most useful clients (Wiesner et al. 2024)",
+        ),
+        "frugal": (
+            "emulator.selectors.frugal.selector:Frugal",
+            "Forecast costs and label coverage; probes only where they are worth their price (own)",
+        ),
+        "frugal_forecast_all": (
+            "emulator.selectors.frugal.selector:FrugalForecastAll",
+            "Frugal that considers M candidates by forecast, without probes (own)",
+        ),
+        "frugal_no_probe": (
+            "emulator.selectors.frugal.selector:FrugalNoProbe",
+            "Frugal that never probes (own)",
+        ),
+        "frugal_probe_all": (
+            "emulator.selectors.frugal.selector:FrugalProbeAll",
+            "Frugal that always probes M candidates (own)",
+        ),
         "harmony_like": (
             "emulator.selectors.harmony_like:HarmonyLike",
             "Surrogate for Harmony: label balance under budgets",
+        ),
+        "no_probe": (
+            "emulator.selectors.fedrank.plus:NoProbe",
+            "Control: FedRank+'s candidates by label balance alone, without probes and network",
         ),
         "oort": (
             "emulator.selectors.oort.selector:Oort",

@@ -9,7 +9,7 @@ from torch import nn  # noqa: TID253
 
 from device_agents.workloads import MODELS, Generators, build, loss_of, metric_sums
 from emulator.training.layout import Layout
-from emulator.training.local import LocalModel
+from emulator.training.local import UNREPEATED, LocalModel
 from emulator.training.single_pixel import Part, replace_single_pixels
 from joulefleet.errors import ConfigError
 
@@ -152,9 +152,7 @@ class AutogradModel(LocalModel):
         if not torch.equal(*found):
             raise ConfigError(
                 f"task {self.task.name!r}: its model gives other numbers for the same batch and seeds",
-                hint="draw from torch, numpy.random or random, or from a generator that is an attribute of "
-                "the module: these are seeded for every batch. A numpy.random.default_rng() made in the "
-                "forward pass cannot be, nor can what a module counts outside its buffers be undone",
+                hint=UNREPEATED,
             )
         self._known = True
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 Draws = Callable[[int], int]
 """Entropy of the random operations in each batch of an epoch, or of what is scored."""
+UNREPEATED = (
+    "draw from torch, numpy.random or random, or from a generator that is an attribute of the module: these "
+    "are seeded for every batch. A numpy.random.default_rng() made in the forward pass cannot be, nor can "
+    "what is counted outside the module's buffers be undone"
+)
+"""What to do about a model that gives other numbers for the same batch and seeds."""
 
 
 @contextmanager
@@ -33,7 +40,16 @@ def blaming(code: OwnCode | None) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         if code is None:
             raise
-        raise ConfigError(blame(code, error)) from error
+        raise ConfigError(blame(code, error), hint=_neighbour(code, error)) from error
+
+
+def _neighbour(code: OwnCode, error: BaseException) -> str:
+    """What to do about an import of a file that lies beside the user's."""
+    name = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+    beside = Path(code.file).with_name(f"{name.partition('.')[0]}.py")
+    if not name or not beside.exists():
+        return ""
+    return f"{beside.name} lies beside it, but what is given is one file: write it into that, or install it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ def _serve(connection: Connection, inherited: list[Connection], work: Callable[[
     while True:
         try:
             job = connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):  # the parent has ended; killed, if a message was under way
             return
         connection.send(_attempt(work, job))
 

@@ -68,9 +68,9 @@ def score(task: Task, weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> tupl
         return float(nn.functional.cross_entropy(logits, torch.from_numpy(y))), float(right)
 
 
-def row(model: nn.Module) -> np.ndarray:
+def row(model: nn.Module, dtype: Any = np.float32) -> np.ndarray:
     values = [*model.parameters(), *model.buffers()]
-    return np.concatenate([value.detach().numpy().ravel() for value in values]).astype(np.float32)
+    return np.concatenate([value.detach().numpy().ravel() for value in values]).astype(dtype)
 
 
 def put(model: nn.Module, weights: np.ndarray) -> None:

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.round.accounting import PHASES, counted, honest_time_s, round_costs, vanilla_cost
+from emulator.round.accounting import (
+    PHASES,
+    counted,
+    honest_time_s,
+    round_costs,
+    shares_of_round,
+    vanilla_cost,
+)
 from emulator.round.budgets import budgets_by_rule
 from emulator.round.outcome import COSTS, Accounting, ClientCost, RoundCost
 from emulator.round.reward import REWARDS, Budgets, literal, penalty, signed
@@ -118,3 +125,19 @@ def test_budgets_of_a_fleet_smaller_than_its_share() -> None:
     time_s, energy_j = budgets_by_rule(place, 4, 5, 0, np.random.default_rng(0))
     assert time_s == pytest.approx(11.0)
     assert energy_j == pytest.approx(4 * 15.5)
+
+
+def test_a_round_is_shared_out_to_its_devices() -> None:
+    """Three probed for 1 to 3 s and J, two chosen: the slower one is R_T, the mean energy R_E."""
+    up = np.array([1.0, 2.0, 3.0])
+    nothing = np.zeros(3)
+    chosen = np.array([True, False, True])
+    cost = ClientCost(
+        nothing, up, nothing, 4 * up * chosen, nothing, nothing, up, nothing, 4 * up * chosen, nothing
+    )
+    whole = round_costs(cost, chosen, honest_time_s(cost, chosen), probed=True)[Accounting.HONEST]
+    assert (whole.time_s, whole.energy_j) == (3.0 + 12.0, 6.0 + 16.0)
+    time_s, energy_j = shares_of_round(cost, chosen, whole, Accounting.HONEST)
+    np.testing.assert_allclose(time_s, [3.0 + 4.0, 15.0])
+    np.testing.assert_allclose(energy_j, [2.0 + 2 * 5.0, 2.0 + 2 * 15.0])
+    assert energy_j.mean() == whole.energy_j

@@ -275,3 +275,22 @@ def test_a_policy_that_does_not_ask_about_the_battery_bars_nobody_for_a_debt() -
         place = world(state, replay(people, policy))
         owe(place.batteries, [399.0, 401.0])
         assert place.check_in(0)[1].tolist() == expected
+
+
+def test_a_phone_below_the_floor_is_off_from_the_first_nanosecond() -> None:
+    people = [user(n, battery=flat(level), charging=[]) for n, level in {"low": 0.05, "half": 0.5}.items()]
+    cells = cells_of(people, floor=0.2)
+    assert off(cells, 0, n=2) == [0]
+
+
+def test_only_who_could_train_otherwise_is_barred_for_its_debt() -> None:
+    """Three owe the same: one may train on what is left, one is barred, one is not there at all."""
+    people = [
+        user("rich", battery=flat(0.99), charging=ALL_DAY),
+        user("barred", battery=flat(0.9), charging=ALL_DAY),
+        user("away", battery=flat(0.9), charging=[]),
+    ]
+    place = world(fleet([profile(battery=LARGE)], [100] * 3), replay(people, "charging and battery >= 50 %"))
+    owe(place.batteries, [450.0, 450.0, 450.0])
+    eligible, barred = place._eligible(0)
+    assert (eligible.tolist(), barred.tolist()) == ([True, False, False], [1])

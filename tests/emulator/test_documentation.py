@@ -11,6 +11,7 @@ from emulator.compare.load import compare_emulations
 from emulator.compare.render import rows
 from emulator.round.outcome import COSTS
 from emulator.runs.batch import plan, play, run, start
+from emulator.runs.replay.devices import devices_schema
 from emulator.runs.tables import clients_schema, rounds_schema
 from emulator.scenario.load import preset_names
 from emulator.scenario.model import FleetSection, ProtocolSection, Scenario, TrainerSection
@@ -31,6 +32,7 @@ def test_every_column_of_a_run() -> None:
     fates = {name for name in rounds_schema([]).names if name.startswith("n_")}
     assert {"n_finished", "n_rejected"} <= fates & named
     assert set(rounds_schema([]).names) - fates <= named
+    assert set(devices_schema().names) <= named
     costs = set(COSTS)
     assert {name[:-2] for name in costs} | set(clients_schema().names) - costs <= named
 
@@ -44,10 +46,11 @@ def test_the_recipe_for_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     time.sleep(1)  # the names of runs tell seconds
     with start(Path("emulations"), index, "") as started:
         played = play(started, index)
-    (program,) = re.findall(r"```python\n(.*?)```", ON_DISK, re.DOTALL)
+    line, program = re.findall(r"```python\n(.*?)```", ON_DISK, re.DOTALL)
     found: dict[str, Any] = {}
     exec(program, found)  # the page's own words
     assert len(found["found"].results) == 4
+    assert eval(line, found).index.names == ["phone", "fate"]
     curves = found["curves"]
     assert set(curves.index.get_level_values("method")) == {"fedavg", "tifl"}
     own = [result.rounds for result in played if result.record.selector == "tifl"]

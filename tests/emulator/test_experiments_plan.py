@@ -11,7 +11,10 @@ from emulator.runs.assembly import assemble, make_selector
 from joulefleet.errors import ConfigError
 from tests.emulator.small_experiment import variant
 
-NAMES = ("ablation", "generalisation", "interference", "probing", "sensitivity", "table1", "toa-eoa")
+NAMES = (
+    *("ablation", "budget", "generalisation", "interference", "probing", "sensitivity"),
+    *("table1", "toa-eoa", "volatility"),
+)
 
 
 def test_all_experiments_of_the_paper_are_there() -> None:
@@ -83,16 +86,30 @@ def test_the_laptop_has_five_seeds_for_the_main_methods_and_three_for_the_rest()
     counts = {one.selector: 0 for one in planned}
     for one in planned:
         counts[one.selector] += one.variant == "mnist-lenet5-iid"
-    main = {"fedavg", "oort", "fedmarl", "fedrank", "fedrank_plus"}
+    main = {"fedavg", "oort", "fedmarl", "fedrank", "fedrank_plus", "no_probe"}
     assert {name for name, count in counts.items() if count == 5} == main
     assert {count for name, count in counts.items() if name not in main} == {3}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("preset", Preset)
+def test_fedrank_is_never_shown_without_its_control(name: str, preset: Preset) -> None:
+    planned = plan_experiment(name, preset).planned
+    by_variant = {
+        one.variant: {other.selector for other in planned if other.variant == one.variant} for one in planned
+    }
+    baselines = {one.name: one.baseline or one.name for one in plan_experiment(name, preset).variants}
+    for where, methods in by_variant.items():
+        if "fedrank" in methods:
+            assert "no_probe" in methods | by_variant[baselines[where]]
 
 
 def test_seeds_and_variants_can_be_chosen() -> None:
     plan = plan_experiment("sensitivity", Preset.SMOKE, seeds=[4], only=["alpha-0"])
     # FedAvg sees no reward; its runs on the base serve here, so the base comes along.
     assert [one.folder for one in plan.planned] == [
-        "smoke-dir-client/fedavg_s4", "smoke-dir-client/fedrank_s4", "alpha-0/fedrank_s4",
+        "smoke-dir-client/fedavg_s4", "smoke-dir-client/no_probe_s4", "smoke-dir-client/fedrank_s4",
+        "alpha-0/fedrank_s4",
     ]  # fmt: skip
     with pytest.raises(ConfigError, match="has no variant 'beta-9'"):
         plan_experiment("sensitivity", Preset.SMOKE, only=["beta-9"])

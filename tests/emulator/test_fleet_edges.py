@@ -45,7 +45,7 @@ def later(start_s: int) -> Replayed:
         ),
         user("b", charging=[(300, 400)], battery=[(0, 0.3), (86_400, 0.3)], rates=[(0, 1e6, 1e6)]),
     ]
-    return Replayed(replay(people)._traces, "charging and battery >= 40 %", start_ns=start_s * SECOND_NS)
+    return Replayed(replay(people).traces, "charging and battery >= 40 %", start_ns=start_s * SECOND_NS)
 
 
 @pytest.mark.parametrize("start_s", [0, 90])
@@ -396,3 +396,13 @@ def test_a_budget_holds_every_stage_of_devices_with_data() -> None:
     assert found == pytest.approx((0.75 + 0.11, 6 + 0.16), rel=1e-12)
     with pytest.raises(ConfigError, match="data"):
         budgets_by_rule(world(fleet([profile()], [0, 0])), 1, 4, 0, np.random.default_rng(0))
+
+
+def test_work_ends_at_the_first_nanosecond_by_which_it_is_done() -> None:
+    """A third of a second and two sevenths, alone and three times as slow: always rounded up."""
+    alone = worked([1 / 3, 2 / 7])
+    assert (alone.end_ns - 10 * SECOND_NS).tolist() == [333_333_334, 285_714_286]
+    beside = worked([1 / 3, 2 / 7], busy=[(5, 1000, 1.0)])
+    assert (beside.end_ns - 10 * SECOND_NS).tolist() == [1_000_000_000, 857_142_858]
+    assert beside.loaded_s is not None
+    assert beside.loaded_s == pytest.approx([1.0, 6 / 7], rel=1e-8)

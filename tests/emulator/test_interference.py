@@ -12,7 +12,7 @@ from emulator.fleet.slowdown import Computation, compute
 from emulator.fleet.world import World
 from emulator.runs.assembly import assemble
 from emulator.scenario.load import load_scenario
-from emulator.scenario.model import FleetSection, InterferenceSection, Scenario
+from emulator.scenario.model import FleetSection, InterferenceSection, RewardSection, Scenario
 from emulator.selectors.oracles import SpeedOracle
 from power.profile.model import DeviceProfile, PublishedSpread
 from power.reference import reference_facts, reference_fleet
@@ -65,7 +65,7 @@ def place(
 
 def plain_use(there: World, device: int, t_ns: int) -> tuple[int, str] | None:
     """When the use at a time began, and the app's category; looked up in the recording by hand."""
-    traces: TraceFleet = there.conditions._traces  # type: ignore[attr-defined]
+    traces: TraceFleet = there.conditions.traces  # type: ignore[attr-defined]
     person = PEOPLE[traces.map.user[device]]
     x_ns = (t_ns + int(traces.map.phase_ns[device])) % DAY_NS
     assert person.apps is not None
@@ -199,8 +199,9 @@ def test_the_old_model_is_there_for_whoever_asks() -> None:
 def test_a_record_of_before_keeps_its_meaning_and_its_hash() -> None:
     """Stored records tell every key; a file that somebody writes has the defaults of today."""
     stored = Scenario(name="a").model_dump(mode="json")
-    for name in FleetSection.LATER:
-        del stored["fleet"][name]
+    for section, later in (("fleet", FleetSection.LATER), ("reward", RewardSection.LATER)):
+        for name in later:
+            del stored[section][name]
     read = Scenario.model_validate(stored)
     assert read.fleet.interference.model == "fair_share"
     assert read.fleet.variation.time == read.fleet.variation.power == read.fleet.registration_error == 0

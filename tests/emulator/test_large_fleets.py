@@ -17,7 +17,7 @@ from emulator.round.view import ServerView
 from emulator.runs.assembly import assemble
 from emulator.runs.batch import run
 from emulator.scenario.load import load_scenario
-from emulator.scenario.model import Scenario
+from emulator.scenario.model import FleetSection, Scenario
 from emulator.selectors.fed_cbs import PERFECT, FedCbs, qcid
 from emulator.selectors.harmony_like import HarmonyLike, divergence
 from emulator.selectors.parts.draws import draw_weighted
@@ -226,3 +226,11 @@ def test_cohorts_grown_from_distinct_devices_are_those_grown_from_all() -> None:
         expected.append(int(np.argmin(score)))
         total += shares[expected[-1]]
     assert selector.select(view, ids, 20, np.random.default_rng(1)).tolist() == order[expected].tolist()
+
+
+def test_sizes_that_are_all_alike_take_no_memory_and_are_shown() -> None:
+    made = load_scenario("surrogate-100k")
+    engine = assemble(made.model_copy(update={"fleet": FleetSection(devices=500)}), 0).engine
+    sizes = engine.open_round().view.data_size  # a field that is hidden warns, which is an error here
+    assert sizes.strides == (0,)
+    assert set(sizes.tolist()) == {made.task.samples_per_device}

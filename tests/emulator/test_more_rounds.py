@@ -54,7 +54,7 @@ test_every = {test_every}
 [trainer]
 kind = "batched"
 """
-TABLES = ("rounds.parquet", "clients.parquet")
+TABLES = ("rounds.parquet", "clients.parquet", "devices.parquet")
 PLANS_BY_ROUNDS = ("oort", "fedrank")
 
 

@@ -37,7 +37,8 @@ def small(**task: Any) -> Scenario:
 
 
 def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in ("rounds.parquet", "clients.parquet")}
+    names = ("rounds.parquet", "clients.parquet", "devices.parquet")
+    return {name: (folder / name).read_bytes() for name in names}
 
 
 def test_a_regression_is_learned_and_less_is_better(tmp_path: Path) -> None:
@@ -221,6 +222,24 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(registry, "given", {})
 
 
+def test_what_a_file_prints_is_not_in_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chatty = "print('as it is run')\n" + RENTS.replace("    return", "    print('as it is used')\n    return")
+    path = written(tmp_path, "chatty.py", chatty)
+    small = ["--set", "protocol.rounds=1", "--root", str(tmp_path / "o"), "--json"]
+    assert joulefleet(["emulate", "quick", "--code", str(path), *small]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["emulations"]
+    assert "as it is run" in said.err
+    assert "as it is used" in said.err
+
+
+def test_a_python_file_is_no_scenario(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "rents.py", RENTS)
+    for name in (str(path), "nowhere.py"):
+        assert joulefleet(["emulate", name, "--root", str(tmp_path / "o")]) == 3
+        assert f"`quick --code {name}`" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_scenario_that_names_code_does_not_bring_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,6 +349,8 @@ def test_an_experiment_with_ones_own_task_and_selector(
     assert {variant.scenario.task.partition for variant in made.variants} == {"iid"}
     assert "nearest" in {one.selector for one in made.planned}
     assert all("task tokens instead of digits-mlp" in variant.reductions for variant in made.variants)
+    assert all(variant.title.startswith("tokens") for variant in made.variants)
+    assert not any("MLP" in variant.title for variant in made.variants)
 
 
 def test_what_cannot_be_played_is_left_out_of_an_experiment_and_said(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """Files that cannot work: an error of joulefleet's own that names the user's file and line."""
 
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import emulator
 from emulator.own_code import use_code
@@ -16,6 +19,21 @@ DATA = "    return x, 3 * x[:, 0] - 2 * x[:, 1]\n"
 MODEL = "    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))\n"
 LOSS = "\n\ndef loss(output, y):\n    return {}\n"
 METRIC = "\n\ndef metric(output, y):\n    return {}\n"
+UNSEEDED = """
+
+import torch
+
+calls = []
+
+
+class model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.inner(x)[:, 0].float() + {}
+"""
 IN_DATA, IN_MODEL, IN_LOSS = 8, 14, 18
 """Lines at which the functions begin."""
 
@@ -38,7 +56,11 @@ WRONG = {
     "NaN": (with_data("x * np.nan, x[:, 0]"), f":{IN_DATA}: data gives x with values that are not finite"),
     "NaN in y": (
         with_data("x, x[:, 0] * np.nan"),
-        f":{IN_DATA}: data gives y with values that are not finite",
+        f":{IN_DATA}: data gives y with values that are not finite: 240 of 240, the first in row 0",
+    ),
+    "NaN in some": (
+        with_data("np.where(np.isin(np.arange(240), [7, 9])[:, None], np.inf, x), x[:, 0]"),
+        f":{IN_DATA}: data gives x with values that are not finite: 6 of 720, the first in row 7",
     ),
     "few": (with_data("x[:5], x[:5, 0]"), f":{IN_DATA}: data gives 5 samples"),
     "flat images": (
@@ -102,6 +124,14 @@ WRONG = {
         RENTS + METRIC.replace("metric", "loss_").format("output[:, 0]") + "\nmetric = 'r3'\n",
         "'r3'",
     ),
+    "no seed": (
+        RENTS + UNSEEDED.format("torch.from_numpy(np.random.default_rng().normal(size=len(x)))"),
+        ":23: model gives other numbers for the same batch and seeds",
+    ),
+    "global state": (
+        RENTS + UNSEEDED.format("len(calls) + (calls.append(1) or 0)"),
+        ":23: model gives other numbers for the same batch and seeds",
+    ),
     # settings and the file
     "rate": (RENTS.replace("learning_rate = 0.05", "learning_rate = '0.05'"), "learning_rate is '0.05'"),
     "batch": (RENTS + "\nbatch_size = 0\n", "batch_size is 0"),
@@ -127,6 +157,27 @@ def test_what_cannot_work_is_refused_with_file_and_line(tmp_path: Path, what: st
         use_code(code)
     assert str(code) in error.value.message
     assert expected in error.value.message
+
+
+def test_a_file_beside_it_is_not_part_of_it(tmp_path: Path) -> None:
+    written(tmp_path, "sizes.py", "WIDTH = 3\n")
+    for line in ("import sizes", "from sizes.inner import WIDTH"):
+        with pytest.raises(ConfigError, match="1: ModuleNotFoundError: No module named 'sizes'") as error:
+            use_code(written(tmp_path, "wrong.py", f"{line}\n{RENTS}"))
+        assert "sizes.py lies beside it" in error.value.hint
+    with pytest.raises(ConfigError, match="ModuleNotFoundError") as error:
+        use_code(written(tmp_path, "wrong.py", f"import shapes\n{RENTS}"))
+    assert not error.value.hint
+
+
+def test_trying_a_model_leaves_the_callers_generators_alone(tmp_path: Path) -> None:
+    noisy = RENTS + UNSEEDED.format("torch.rand(len(x)) + np.random.normal() + __import__('random').random()")
+    use_code(written(tmp_path, "noisy.py", noisy))
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002 - the caller's
+    use_code(written(tmp_path, "noisy.py", noisy))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+    assert random.getstate() == before[2]
 
 
 def test_a_path_that_is_no_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
+from device_agents.workloads import METRICS, find_task
 from emulator.policies import demonstrations, train
 from emulator.policies.demonstrations import demonstrating, joined
 from emulator.policies.imitation import CloningOptions, boosted_trees_recall, chance, clone, recall
@@ -66,6 +67,8 @@ def test_a_simple_expert_is_imitated(loss: str) -> None:
     assert recall(lambda state: advantages(network(state)), held_out) > 0.9
     assert chance(held_out) == pytest.approx(1 / 3)
     assert boosted_trees_recall(train, held_out, 0) > 0.7
+    few = Demonstrations(train.states[:1, :8], np.arange(8)[None] < 2)
+    assert 0 <= boosted_trees_recall(few, held_out, 0) <= 1  # too few to set some aside
 
 
 def test_recall_counts_certain_choices_only() -> None:
@@ -255,6 +258,11 @@ def test_what_cannot_be_imitated_is_refused_before_anything_is_played(
     for changes, message in wrong:
         with pytest.raises(ConfigError, match=message):
             train_fedrank(replace(made, **changes), CloningOptions())
+    numbers = replace(find_task("digits-mlp"), classes=0, metric=METRICS["mae"])
+    monkeypatch.setattr(train, "task_of", lambda _: numbers)
+    for expert, lacks in (("harmony_like", "classes"), ("fedmarl", "an accuracy")):
+        with pytest.raises(ConfigError, match=f"selector '{expert}' goes by {lacks}"):
+            check_experts(replace(made, experts=("oort", expert)))
     absent = replace(made, experts=("oort", "fedmarl"), experts_policy=str(tmp_path / "absent.safetensors"))
     with pytest.raises(StorageError, match="no policy file"):
         check_experts(absent)
@@ -336,8 +344,8 @@ def test_a_favor_policy_brings_the_components_that_it_reads(tmp_path: Path) -> N
 
 
 def test_the_usual_recipe_is_within_its_budget() -> None:
-    assert client_epochs(recipe("fedrank", data="mnist", task="mnist-lenet5"), "fedrank") <= 200_000
-    assert client_epochs(recipe("fedmarl", data="mnist", task="mnist-lenet5"), "fedmarl") <= 150_000
+    assert client_epochs(recipe("fedrank", data="mnist", task="mnist-lenet5"), "fedrank") <= 225_000
+    assert client_epochs(recipe("fedmarl", data="mnist", task="mnist-lenet5"), "fedmarl") <= 165_000
 
 
 def test_learning_stopping_and_judging_have_seeds_of_their_own() -> None:

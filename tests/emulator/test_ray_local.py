@@ -93,7 +93,7 @@ SMALL = Scenario(
     protocol=ProtocolSection(rounds=3, k=3, candidates=6),
     trainer=TrainerSection(kind="cpu"),
 )
-STORED = ("rounds.parquet", "clients.parquet", "emulation.json")
+STORED = ("rounds.parquet", "clients.parquet", "devices.parquet", "emulation.json")
 
 
 def test_a_sweep_is_what_playing_one_by_one_is(cluster: Cluster, tmp_path: Path) -> None:

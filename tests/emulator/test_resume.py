@@ -68,7 +68,7 @@ name = "tifl"
 kind = "cpu"
 workers = 1
 """
-TABLES = ("rounds.parquet", "clients.parquet")
+TABLES = ("rounds.parquet", "clients.parquet", "devices.parquet")
 
 
 class Stopped(BaseException):

@@ -272,3 +272,25 @@ def test_a_year_is_the_longest_stay() -> None:
     line.wait_until(400 * 86_400 * SECOND_NS, TWO[:1])
     assert line.fates() == (Fate.LEFT,)
     assert line.t_ns.tolist() == [366 * 86_400 * SECOND_NS]
+
+
+def test_seconds_under_load_are_those_of_the_work_that_was_done() -> None:
+    """At half load everything takes twice as long: an epoch 4 s and 3.75 J.
+
+    One is loaded for the first second, one all the time, and one until its battery ends: of 5.25 J it has
+    1.5 J left for a second epoch, 1.6 s of it.
+    """
+    levels = {"once": 0.99, "always": 0.99, "dies": 0.7}
+    busy = {"once": [(0, 1, 0.5)], "always": [(0, 100, 0.5)], "dies": [(0, 100, 0.5)]}
+    people = [user(n, battery=[(0, v), (86_400, v)], charging=[], busy=busy[n]) for n, v in levels.items()]
+    line = line_of(people, phone={"battery": Battery(capacity_j=7.5, charge_w=5)})
+    every = np.arange(3)
+    line.first_epoch(every, "train")
+    assert line.loaded_s.tolist() == pytest.approx([1.0, 4.0, 4.0], rel=1e-6)
+    assert line.cost.train_s.tolist() == pytest.approx([2.5, 4.0, 4.0], rel=1e-6)
+    line.epochs(every[[0, 2]], np.array([1, 1, 1]), "train")
+    assert line.loaded_s.tolist() == pytest.approx([1.0, 4.0, 5.6], rel=1e-6)
+    assert line.cost.train_s.tolist() == pytest.approx([4.5, 4.0, 5.6], rel=1e-6)
+    assert line.cost.train_j.tolist() == pytest.approx([3 + 0.5 * 1.5 * 0.25 + 3, 3.75, 5.25], rel=1e-6)
+    line.end(every, Fate.FINISHED)
+    assert line.fates() == (Fate.FINISHED, Fate.FINISHED, Fate.BATTERY)

@@ -70,7 +70,7 @@ def test_the_record_is_enough_to_repeat_it(tmp_path: Path) -> None:
     first = run(SMALL, seed=4, out=tmp_path)
     record = load_result(first.path).record
     again = run(record.scenario, seed=record.seed, out=tmp_path)
-    for name in ("rounds.parquet", "clients.parquet"):
+    for name in ("rounds.parquet", "clients.parquet", "devices.parquet"):
         assert (first.path / name).read_bytes() == (again.path / name).read_bytes()
     assert record.facts["budgets"] == again.record.facts["budgets"]
     assert record.rounds == 3

@@ -33,7 +33,7 @@ name = "oort"
 [trainer]
 kind = "surrogate"
 """
-TABLES = ("rounds.parquet", "clients.parquet")
+TABLES = ("rounds.parquet", "clients.parquet", "devices.parquet")
 
 
 class Mine(FedAvg):

@@ -112,6 +112,7 @@ DECIDE_NOTHING = {
     "emulator/runs/batch.py": "plays what is planned",
     "emulator/runs/opening.py": "opens folders",
     "emulator/runs/planning.py": "says what is played; the scenario of each emulation is stored with it",
+    "emulator/runs/replay/devices.py": "says who the devices were; no round asks",
     "emulator/runs/replay/floors.py": "says what the fleet allows; no round asks",
     "emulator/runs/result.py": "reads back",
     "emulator/runs/software.py": "is this very hash",

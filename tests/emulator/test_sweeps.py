@@ -34,7 +34,7 @@ candidates = 6
 kind = "surrogate"
 """
 SMALL = parse_toml(SCENARIO, Scenario, name="test")
-TABLES = ("rounds.parquet", "clients.parquet")
+TABLES = ("rounds.parquet", "clients.parquet", "devices.parquet")
 
 
 @pytest.fixture
@@ -145,6 +145,19 @@ def test_files_are_found_from_where_they_are_named(tmp_path: Path, monkeypatch: 
         (["--set", "protocol.k=99"], "with protocol.k = 99: protocol.k: 99 clients per round are more"),
         (["--set", "fleet.traces.users=3,4"], "fleet.traces.at_end: missing"),
         (["--set", "seeds=0,1"], "seeds is nothing to sweep try: seeds are paired"),
+        (
+            ["--set", "sweep.protocol.k=1,2"],
+            "sweep.protocol.k is nothing to sweep try: there are no sweeps of",
+        ),
+        (["--set", "seeds.first=1"], "seeds.first is nothing to sweep"),
+        (["--set", "code.x=1"], "code.x is nothing to sweep try: give the files with `--code`"),
+        (["--set", "fleet.profiles=[a,b]"], """quoted: --set 'fleet.profiles=["a", "b"]'"""),
+        (["--set", "fleet.profiles=3"], "'ai-benchmark' or: should be a list, got 3"),
+        (
+            ["--selector", "oort mode=official"],
+            "not a selector try: options follow a colon: oort:mode=official",
+        ),
+        (["--selector", "oort;mode=official"], "options follow a colon: oort:mode=official"),
         (["--set", "selector.name=oort"], "give several selectors with `--selector`"),
         (["--selector", "oort:mod=paper"], "has no option 'mod' try: did you mean 'mode'?"),
         (["--selector", "oort:mode=papers"], "mode is 'papers' try: known: paper"),

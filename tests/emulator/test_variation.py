@@ -87,6 +87,14 @@ def moving(time: float = 0.2, power: float = 0.1, **options: Any) -> World:
     return replace(world(state), variation=Variation(state, np.array([time]), np.array([power]), 7200.0, 11))
 
 
+def test_time_and_power_move_apart() -> None:
+    """A hot phone is slow and draws more, but no source says how much together: they are drawn apart."""
+    many = np.arange(4000)
+    alike = fleet([profile()], sizes=[10] * 4000)
+    time, power = Variation(alike, np.array([0.1]), np.array([0.1]), 7200.0, 0).factors(HOUR_NS, many)
+    assert abs(np.corrcoef(np.log(time), np.log(power))[0, 1]) < 0.06
+
+
 @pytest.mark.parametrize("energy", ["marginal", "gross"])
 def test_a_round_takes_what_the_factors_of_its_beginning_say(energy: str) -> None:
     there = moving(energy=energy)

@@ -17,6 +17,7 @@ from emulator.experiments.plan import Preset, VariantPlan
 
 METHODS = (
     "fedavg", "fedrank", "fedrank_minus_i", "fedrank_minus_p", "fedrank_minus_ip", "fedrank_frozen",
+    "no_probe",
 )  # fmt: skip
 LONG = 200
 """Learning from scratch is said to need 70 to 200 rounds; the paper has 50 (docs/selectors.md, A26)."""

@@ -17,8 +17,8 @@ from emulator.experiments.designs.sizes import (
 from emulator.experiments.plan import Preset, VariantPlan
 
 SINGLE = ("fedrank_from_oort", "fedrank_from_fedmarl", "fedrank_from_harmony_like")
-METHODS = ("fedavg", "fedrank", *SINGLE, "fedrank_minus_i")
-ELSEWHERE = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i", "fedrank_plus")
+METHODS = ("fedavg", "fedrank", *SINGLE, "fedrank_minus_i", "no_probe")
+ELSEWHERE = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i", "fedrank_plus", "no_probe")
 
 
 def variant_plans(preset: Preset) -> list[VariantPlan]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from emulator.experiments.designs.sizes import FEW, FIVE, TEN, THREE, derived, digits, full, half_mnist, smoke
 from emulator.experiments.plan import Preset, Variant, VariantPlan
 
-METHODS = ("fedavg", "oort", "tifl", "fedmarl", "fedrank", "fedrank_plus")
+METHODS = ("fedavg", "oort", "tifl", "fedmarl", "fedrank", "fedrank_plus", "no_probe")
 
 
 def variant_plans(preset: Preset) -> list[VariantPlan]:

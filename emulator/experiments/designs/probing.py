@@ -22,7 +22,7 @@ def variant_plans(preset: Preset) -> list[VariantPlan]:
     }
     base, seeds, candidates = sizes[preset]
     return [
-        VariantPlan(base, ("fedavg",), seeds),
+        VariantPlan(base, ("fedavg", "no_probe"), seeds),
         *(VariantPlan(_among(base, m), ("fedrank",), seeds) for m in candidates),
     ]
 

@@ -34,7 +34,7 @@ def variant_plans(preset: Preset) -> list[VariantPlan]:
         if value != swept.value(base.scenario)  # that one is the base
     ]
     return [
-        VariantPlan(base, ("fedavg", "fedrank"), seeds),
+        VariantPlan(base, ("fedavg", "no_probe", "fedrank"), seeds),
         *(VariantPlan(variant, ("fedrank",), seeds) for variant in variants),
     ]
 

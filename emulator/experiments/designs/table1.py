@@ -5,8 +5,9 @@ from __future__ import annotations
 from emulator.experiments.designs.sizes import FEW, FIVE, SPLITS, TASKS, TEN, THREE, full, half_mnist, smoke
 from emulator.experiments.plan import Preset, VariantPlan
 
-METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_plus")
-# `random_by_size` is a control: on dir_class it reaches the paper's best band (docs/results/table1.md).
+METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_plus", "no_probe")
+# `random_by_size` is a control: on dir_class it reaches the paper's best band
+# (docs/results/archive/table1.md).
 OTHERS = ("fedprox", "afl", "tifl", "favor", "random_by_size")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from emulator.experiments.designs.sizes import FEW, TASKS, TEN, THREE, full, small_cifar10, smoke
 from emulator.experiments.plan import Preset, VariantPlan
 
-METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i", "fedrank_plus")
+METHODS = ("fedavg", "oort", "fedmarl", "fedrank", "fedrank_minus_i", "fedrank_plus", "no_probe")
 
 
 def variant_plans(preset: Preset) -> list[VariantPlan]:
-    """The methods that the paper's figure compares, FedRank without its pretraining, and FedRank+."""
+    """The methods of the paper's figure, FedRank without its pretraining, FedRank+ and its control."""
     if preset is Preset.SMOKE:
         return [VariantPlan(smoke(split), METHODS, FEW) for split in ("iid", "dir-client")]
     if preset is Preset.LAPTOP:

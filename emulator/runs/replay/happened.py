@@ -164,11 +164,9 @@ DROPPED = (Fate.LEFT, Fate.BATTERY, Fate.DEADLINE, Fate.DIVERGED)
 
 def week_of(result: Result) -> Week:
     """The day and the drop-outs of a finished run; round 0 (profiling) is no round."""
-    traces = result.record.scenario.fleet.traces
     rounds, clients = (table[table["round"] > 0] for table in (result.rounds, result.clients))
-    start_s = 0 if traces is None else _seconds_of_day(traces.start)
-    began_s = (rounds["start_ns"] + rounds["idle_ns"]).to_numpy() // 10**9 + start_s
-    hour = dict(zip(rounds["round"], began_s // 3600 % 24, strict=True))
+    began = began_s(result.record.scenario, rounds) // 1
+    hour = dict(zip(rounds["round"], began // 3600 % 24, strict=True))
     hours = tuple(
         _hour(rounds[rounds["round"].map(hour) == h], clients[clients["round"].map(hour) == h])
         for h in range(24)
@@ -187,6 +185,13 @@ def week_of(result: Result) -> Week:
         energy_rho=energy_rho,
         pairs=pairs,
     )
+
+
+def began_s(scenario: Scenario, rounds: pd.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """When each round began, whatever it waited for before: seconds after the midnight before the run."""
+    traces = scenario.fleet.traces
+    start_s = 0 if traces is None else _seconds_of_day(traces.start)
+    return np.asarray((rounds["start_ns"] + rounds["idle_ns"]).to_numpy(np.float64) * 1e-9 + start_s)
 
 
 def _hour(rounds: pd.DataFrame, clients: pd.DataFrame) -> Hour:

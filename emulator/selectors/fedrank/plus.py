@@ -1,4 +1,6 @@
-"""FedRank+: FedRank with what the evidence says it lacks. Not in the paper, and kept apart from ``fedrank``.
+"""FedRank+: FedRank with what the evidence says it lacks, and its control without probes and network.
+
+Not in the paper, and kept apart from ``fedrank``.
 
 Three repairs, each with its switch:
 
@@ -22,11 +24,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from emulator.round.selector import Family, Selector
 from emulator.round.view import Ids, ServerView
 from emulator.selectors.fedrank.selector import FedRank
-from emulator.selectors.harmony_like import divergence
-from emulator.selectors.parts.draws import draw_uniform, draw_weighted, log_of
-from emulator.selectors.parts.estimates import epoch_s, label_shares, worth_asking
+from emulator.selectors.parts.cohort import FastAndBalanced, grown
+from emulator.selectors.parts.estimates import label_shares
 from emulator.selectors.parts.options import within
 
 
@@ -54,45 +56,52 @@ class FedRankPlus(FedRank):
         within(self.name, "fast_share", fast_share, 0.0, 1.0)
         within(self.name, "coverage", coverage, 0.0, 1e9)
         super().__init__(**options)
-        self._probe_factor = probe_factor
-        self._fast_share = fast_share
+        self._rule = FastAndBalanced(probe_factor, fast_share)
         self._coverage = coverage
+
+    def probe_count(self, m: int, k: int) -> int:
+        """``probe_factor`` times K."""
+        return min(m, math.ceil(self._rule.factor * k))
 
     def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> Ids:
         """The best balanced of a random pool of devices that are fast enough, in proportion to their data."""
-        ids = view.eligible_ids
-        m = min(m, math.ceil(self._probe_factor * view.k), len(ids))
-        worth = ids[worth_asking(view, ids, rng)]
-        if m >= len(worth):
-            return ids if m == len(ids) else np.sort(np.concatenate([worth, _rest(ids, worth, m, rng)]))
-        ids = worth
-        # Per sample: a device with little data is not a fast one.
-        sample_s = epoch_s(view)[ids] / view.data_size[ids]
-        fast = np.argsort(sample_s, kind="stable")[: max(m, math.ceil(self._fast_share * len(ids)))]
-        pool = ids[fast[draw_weighted(rng, log_of(view.data_size[ids[fast]]), 3 * m)]]
-        return np.sort(pool[self._grown(view, pool, np.zeros(len(pool)), m)])
+        return self._rule.candidates(view, m, rng)
 
     def _picks(self, view: ServerView, candidates: Ids, rank: NDArray[np.float32], k: int) -> Ids:
         # By place and not by value: how far apart two ranks are has no meaning beside a divergence.
         place = np.argsort(np.argsort(-rank, kind="stable"), kind="stable") / max(1, len(rank) - 1)
-        return self._grown(view, candidates, place, k)
-
-    def _grown(self, view: ServerView, devices: Ids, penalty: NDArray[np.float64], count: int) -> Ids:
-        """Positions of ``count`` devices, each the best addition to those before it."""
-        shares = label_shares(view.bias_delta[devices])
-        classes = shares.shape[1]
-        left = penalty.astype(np.float64).copy()
-        total = np.zeros(classes)
-        grown = np.empty(count, np.int64)
-        for i in range(count):
-            # In units of the worst possible imbalance, one class alone.
-            imbalance = divergence((total + shares) / (i + 1), classes) / math.log(max(2, classes))
-            grown[i] = best = int(np.argmin(self._coverage * imbalance + left))
-            total += shares[best]
-            left[best] = np.inf
-        return grown
+        return grown(label_shares(view.bias_delta[candidates]), place, k, coverage=self._coverage)
 
 
-def _rest(ids: Ids, taken: Ids, m: int, rng: np.random.Generator) -> Ids:
-    """Devices that are not worth asking, where the others are too few."""
-    return draw_uniform(rng, np.setdiff1d(ids, taken, assume_unique=True), m - len(taken))
+class NoProbe(Selector):
+    """FedRank+ without probes and without a network: a control.
+
+    Its candidates are FedRank+'s, by the same rule from the same random stream. Of these the cohort grows by
+    label balance alone; what is known from earlier rounds and from registration has to do. Where FedRank+ is
+    not better than this, its probes and its network earn nothing. Like FedRank+ it reads single updates
+    (``bias_delta``), which secure aggregation would hide.
+
+    Args:
+        candidate_factor: Candidates per device wanted; the scenario's M is the most.
+        fast_share: Share of the eligible devices, fastest first, that candidates come from.
+    """
+
+    name: ClassVar[str] = "no_probe"
+    family: ClassVar[Family] = Family.CONTROL
+    paper: ClassVar[str] = ""
+    deviations: ClassVar[str] = "own control: the candidate rule of fedrank_plus, no probe, no network"
+    needs: ClassVar[frozenset[str]] = frozenset({"bias_delta", "capability_s", "epoch_s", "failures"})
+
+    def __init__(self, *, candidate_factor: float = 1.5, fast_share: float = 0.6) -> None:
+        within(self.name, "candidate_factor", candidate_factor, 1.0, 1e9)
+        within(self.name, "fast_share", fast_share, 0.0, 1.0)
+        self._rule = FastAndBalanced(candidate_factor, fast_share)
+
+    def candidates(self, view: ServerView, m: int, rng: np.random.Generator) -> Ids:
+        """Those of FedRank+."""
+        return self._rule.candidates(view, m, rng)
+
+    def select(self, view: ServerView, candidates: Ids, k: int, rng: np.random.Generator) -> Ids:
+        """The ``k`` that balance the labels best together."""
+        shares = label_shares(view.bias_delta[candidates])
+        return candidates[grown(shares, np.zeros(len(candidates)), min(k, len(candidates)))]

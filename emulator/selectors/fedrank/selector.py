@@ -13,7 +13,7 @@ the next probe, when its next state exists (item A18); one pick is swapped at ra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -61,6 +61,7 @@ class FedRank(Selector):
     deviations: ClassVar[str] = "ranks by advantage, credited rank target, normalised state, exploration"
     probe: ClassVar[Probe] = Probe.EPOCH
     needs: ClassVar[frozenset[str]] = frozenset(FEATURES) - {"data_size"}
+    learns_from: ClassVar[frozenset[str]] = frozenset({"device_rewards"})
     option_defaults: ClassVar[Mapping[str, Any]] = asdict(LearnerOptions())
 
     def __init__(
@@ -116,7 +117,7 @@ class FedRank(Selector):
         picks = self._picks(view, candidates, rank, k)
         if self._online:
             picks = self._explored(picks, len(candidates), view, rng)
-        self._pending = {"state": state, "picks": picks}
+        self._pending = {"state": state, "picks": picks, "ids": candidates}
         return candidates[picks]
 
     def _picks(self, view: ServerView, candidates: Ids, rank: NDArray[np.float32], k: int) -> Ids:
@@ -128,9 +129,19 @@ class FedRank(Selector):
         if self._pending is None:
             return
         # A round in which nobody could be chosen is not this one's: its own reward stays.
-        self._pending.setdefault("reward", float(outcome.reward))
+        if "reward" not in self._pending:
+            self._pending["reward"] = float(outcome.reward)
+            self._pending["credits"] = self._credits(outcome)
         if view.round >= view.rounds and self._learner is not None and self._online:
             self._complete(None, 0, np.random.default_rng(0))
+
+    def _credits(self, outcome: RoundOutcome) -> NDArray[np.float64] | None:
+        """Each candidate's own reward, by its place; candidates that left were not chosen."""
+        ids = None if self._pending is None else self._pending.get("ids")
+        if self._options.credit != "device" or outcome.device_rewards is None or ids is None:
+            return None
+        found: NDArray[np.float64] = outcome.device_rewards[np.searchsorted(outcome.clients, ids)]
+        return found
 
     def _complete(self, next_state: NDArray[np.float32] | None, k: int, rng: np.random.Generator) -> None:
         pending, self._pending = self._pending, None
@@ -138,7 +149,8 @@ class FedRank(Selector):
             return
         action = np.zeros(len(pending["state"]), bool)
         action[pending["picks"]] = True
-        self._learner.keep(Transition(pending["state"], action, pending["reward"], next_state, k), rng)
+        seen = Transition(pending["state"], action, pending["reward"], next_state, k)
+        self._learner.keep(replace(seen, credits=pending.get("credits")), rng)
 
     def _learner_or_new(self, rng: np.random.Generator) -> Learner:
         if self._learner is None:

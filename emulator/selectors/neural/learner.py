@@ -38,6 +38,11 @@ class LearnerOptions:
         rank_weight: epsilon of equation (5); 0 is the ablation -P.
         rank_target: ``credited`` adds the round's standardised reward to the chosen devices' target scores;
             ``literal`` is equation (3) as printed, in which the common reward cancels (item A9).
+        baseline: What is taken off a reward in the TD target: ``none``, or the ``mean`` of the rewards so
+            far. With K chosen in every round it moves all joint values alike, and no choice; but a mean
+            below 0 no longer pushes down whatever was picked (item A35).
+        credit: Whose reward the ``credited`` rank target adds: the ``round``'s for every chosen device, or
+            each ``device``'s own, in which only stragglers and overloaders are punished (item A36).
         pairs: ``mixed`` compares chosen devices with others, ``all`` every pair (item A10).
         cache: Rounds in the profiler cache.
         batch: Rounds per update.
@@ -53,6 +58,8 @@ class LearnerOptions:
     rate: float = 1e-4
     rank_weight: float = 0.5
     rank_target: Literal["credited", "literal"] = "credited"
+    baseline: Literal["none", "mean"] = "none"
+    credit: Literal["round", "device"] = "round"
     pairs: Literal["mixed", "all"] = "mixed"
     cache: int = 1000
     batch: int = 16
@@ -63,7 +70,12 @@ class LearnerOptions:
     max_others: int = 1000
 
 
-WORDS = {"rank_target": ("credited", "literal"), "pairs": ("mixed", "all")}
+WORDS = {
+    "rank_target": ("credited", "literal"),
+    "baseline": ("none", "mean"),
+    "credit": ("round", "device"),
+    "pairs": ("mixed", "all"),
+}
 BOUNDS = {
     "discount": (0, 1),
     "rate": (0, 1),
@@ -122,7 +134,8 @@ class Learner:
         if len(others) > most:
             kept = rng.choice(others, most, replace=False)
             rows = np.sort(np.concatenate([np.flatnonzero(seen.action), kept]))
-            seen = replace(seen, state=seen.state[rows], action=seen.action[rows])
+            own = None if seen.credits is None else seen.credits[rows]
+            seen = replace(seen, state=seen.state[rows], action=seen.action[rows], credits=own)
         if following is not None and len(following) > most + (seen.next_k or 0):
             rows = np.sort(rng.choice(len(following), most + (seen.next_k or 0), replace=False))
             seen = replace(seen, next_state=following[rows])
@@ -146,7 +159,8 @@ class Learner:
         rounds = [seen.state for seen in batch] + [state for state, _ in shown]
         activations = self.network.activations(np.concatenate(rounds))
         q = np.split(activations[-1], np.cumsum([len(r) for r in rounds])[:-1])
-        td, slopes = td_slopes(q[: len(batch)], batch, self._target, options.discount)
+        baseline = float(np.mean(self._rewards)) if options.baseline == "mean" else 0.0
+        td, slopes = td_slopes(q[: len(batch)], batch, self._target, options.discount, baseline)
         ranking = 0.0
         if options.rank_weight > 0:
             ranking = self._add_rank_slopes(q, batch, slopes)
@@ -190,16 +204,17 @@ class Learner:
         if self.options.rank_target == "literal":
             taken = (np.arange(len(q)), seen.action.astype(np.int64))
             return q[taken], goal[taken]
-        credit = np.float32(self._standardised(seen.reward))
+        own = seen.credits if self.options.credit == "device" else None
+        credit = self._standardised(np.full(len(q), seen.reward) if own is None else own)
         return advantages(q), advantages(goal) + credit * seen.action.astype(np.float32)
 
-    def _standardised(self, reward: float) -> float:
-        """A reward against those of the run so far, within 2 standard deviations."""
+    def _standardised(self, reward: NDArray[np.float64]) -> Array:
+        """Rewards against those of the rounds so far, within 2 standard deviations."""
         spread = float(np.std(self._rewards))
         # Equal rewards may have a spread of one rounding, which would pass for a standard deviation.
         if spread == 0 or np.ptp(self._rewards) == 0:
-            return 0.0
-        return float(np.clip((reward - np.mean(self._rewards)) / spread, -2.0, 2.0))
+            return np.zeros(np.shape(reward), np.float32)
+        return np.clip((reward - np.mean(self._rewards)) / spread, -2.0, 2.0).astype(np.float32)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes."""

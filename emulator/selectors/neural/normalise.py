@@ -55,7 +55,7 @@ def _limits(x: NDArray[np.floating]) -> tuple[np.floating, np.floating]:
 
 
 def robust_log_z(columns: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-    """One row per device, one column per feature; features are not negative.
+    """One row per device, one column per feature; what is negative counts as 0.
 
     NaN counts as the median, infinity as larger than any number; a column of nothing else is 0.
     """
@@ -73,6 +73,8 @@ def _relative(x: NDArray[np.float64]) -> NDArray[np.float32] | None:
     known = x if finite.all() else x[finite]
     if len(known) == 0:
         return None
+    if known.min() < 0:  # a small energy that was measured, less idling, can come out below zero
+        return _relative(np.maximum(x, 0.0))
     unit = lower_median(known) or known.max()
     if unit == 0:
         return None

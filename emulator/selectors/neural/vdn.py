@@ -34,6 +34,7 @@ class Transition:
         next_state: The next round's candidates; None at the end of the run.
         next_k: How many are chosen of them; None if their number is free.
         most: Where their number is free, how many are chosen at most in any round.
+        credits: Reward of each candidate's own part in the round, 0 for those not chosen; None if not known.
     """
 
     state: Array
@@ -42,6 +43,7 @@ class Transition:
     next_state: Array | None
     next_k: int | None
     most: int | None = None
+    credits: NDArray[np.float64] | None = None
 
 
 def advantages(q: Array) -> Array:
@@ -65,20 +67,21 @@ def best_value(q: Array, k: int | None, most: int | None = None) -> float:
 
 
 def td_slopes(
-    q: Sequence[Array], batch: Sequence[Transition], target: Mlp, discount: float
+    q: Sequence[Array], batch: Sequence[Transition], target: Mlp, discount: float, baseline: float = 0.0
 ) -> tuple[float, list[Array]]:
     """Mean squared TD error of the joint values, and its slope at every device's outputs.
 
     Both sums are divided by the number of devices chosen, so that values are on the scale of one reward
     whatever K is. Where that number is free they are divided by the most that can be: divided by what was
-    chosen, the reward of a round would count once per device.
+    chosen, the reward of a round would count once per device. The target is
+    r - baseline + discount max Q(next).
     """
     loss = 0.0
     slopes = []
     for values, seen in zip(q, batch, strict=True):
         chosen = seen.most or int(seen.action.sum()) or 1
         taken = values[np.arange(len(values)), seen.action.astype(np.int64)]
-        goal = seen.reward
+        goal = seen.reward - baseline
         if seen.next_state is not None and discount > 0:
             best = best_value(target(seen.next_state), seen.next_k, seen.most)
             goal += discount * best / (seen.next_k or chosen)

@@ -108,8 +108,12 @@ def test_every_metric_of_a_run_by_hand() -> None:
         round_time_s=31 / 4,
         round_energy_j=10 * 121 / 4,
         classes_per_cohort=found.classes_per_cohort,
+        accuracy_within_energy=found.accuracy_within_energy,
+        accuracy_within_time=found.accuracy_within_time,
     )
     assert math.isnan(found.classes_per_cohort)
+    assert math.isnan(found.accuracy_within_energy)
+    assert math.isnan(found.accuracy_within_time)
     assert (found.unknown, found.asked, found.finished) == (0, 0, 0)
     assert math.isnan(found.finished_share)
 
@@ -276,7 +280,8 @@ def test_named_pairs_have_tests_of_their_own() -> None:
         compare(three_methods(), [], pairs=[("other", "nobody")])
 
 
-def test_a_missed_target_counts_with_the_largest_value_of_its_seed() -> None:
+def test_a_missed_target_has_a_median_and_a_test_of_ranks() -> None:
+    """Places of 20 s, missed, 30 s and 80 s: 1, 4, 2 and 3. Medians: 20 s and 30 s."""
     runs = {
         "a": {1: run(0.5, 10.0), 2: run(0.5, 10.0, reached=False)},
         "b": {1: run(0.5, 15.0), 2: run(0.5, 40.0)},
@@ -284,7 +289,11 @@ def test_a_missed_target_counts_with_the_largest_value_of_its_seed() -> None:
     table = compare(runs, ["b"])
     cell = table.cells["a"]["time_to_target_s"]
     assert (cell.reached, cell.seeds, cell.value.mean, cell.rank) == (1, 2, 20.0, 1.5)
-    assert cell.contrasts[0].difference.values == (-10.0, 0.0)
+    assert not cell.value.known
+    assert not cell.value.values
+    assert cell.contrasts[0].difference.mean == -10.0
+    assert (cell.contrasts[0].p, cell.contrasts[0].delta) == (1.0, 0.0)
+    assert math.isnan(cell.middle)
     assert table.cells["b"]["time_to_target_s"].rank == 1.5
     assert table.cells["b"]["time_to_target_s"].reached == 2
     assert table.cells["a"]["time_s"].reached is None

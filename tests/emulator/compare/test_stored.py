@@ -12,7 +12,7 @@ import pytest
 from emulator.compare.load import compare_emulations
 from emulator.runs.batch import plan, play, reopen, start
 from emulator.runs.result import EMULATION_FILE
-from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError
 from tests.emulator.small_experiment import variant
 from tests.emulator.stored_edits import edit_facts, edit_record, edit_run, edit_table
 
@@ -51,7 +51,7 @@ def test_what_is_not_a_number_is_refused(runs: Path, column: str, value: float) 
 )
 def test_a_column_that_is_not_there_is_named(runs: Path, name: str, column: str) -> None:
     edit_table(runs / "oort_s1", name, lambda table: table.drop(columns=column))
-    with pytest.raises(DataQualityError, match=f"oort_s1: {name}.parquet has no column {column}"):
+    with pytest.raises(JoulefleetError, match=rf"oort_s1.*{name}\.parquet: has no column '{column}'"):
         compare_emulations([runs])
 
 
@@ -168,3 +168,11 @@ def test_a_run_that_goes_on_with_other_software_says_so(runs: Path) -> None:
         play(run, index)
     warnings = compare_emulations([runs]).comparison.warnings
     assert any("holds results of other software, accepted by who ran it" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(("column", "value"), [("device", 1 << 40), ("round", 99)])
+def test_participants_beyond_the_fleet_or_the_rounds_are_refused(runs: Path, column: str, value: int) -> None:
+    """A table that counts by device would ask for 8 TB."""
+    edit_table(runs / "oort_s1", "clients", last_is(column, value))
+    with pytest.raises(DataQualityError, match=r"oort_s1: clients\.parquet has (devices beyond|rounds that)"):
+        compare_emulations([runs])

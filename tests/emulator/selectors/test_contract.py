@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from emulator.round.reports import Reported
 from emulator.round.selector import Family, Selector
 from emulator.round.view import PRIVILEGED_FIELDS, VIEW_FIELDS
 from emulator.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -213,3 +214,29 @@ def test_metrics_keep_their_names(name: str) -> None:
         names.append(list(selector.metrics()))
         assert all(isinstance(value, float) for value in selector.metrics().values())
     assert names == [names[0]] * 6
+
+
+MILLION = [(name, {}) for name in ("no_probe", "fedzero", "energy_budget", "frugal")]
+SLOWER = pytest.param("fedzero", {"excess_w": 50.0, "alpha": 0.0}, marks=pytest.mark.campaign)
+
+
+@pytest.mark.parametrize(("name", "options"), [*MILLION, SLOWER])
+def test_a_million_devices(name: str, options: dict[str, Any]) -> None:
+    """Two rounds, without an engine; costs and labels of a few are known by the second."""
+    n, k, rng = 10**6, 100, np.random.default_rng(0)
+    selector = build(name, **options)
+    reported = Reported(rng.integers(1, 100, n), selector.needs, 4)
+    everybody = np.arange(n)
+    cost = rng.lognormal(0.0, 0.5, n)
+    reported.put(everybody, dict.fromkeys(("capability_s", "comm_s", "comm_j"), cost))
+    for number in (1, 2):
+        view = reported.view(
+            np.ones(n, bool), round=number, rounds=50, now_ns=number * 10**9, k=k, local_epochs=5,
+            time_budget_s=20.0, energy_budget_j=4000.0,
+        ).restricted(selector.needs)  # fmt: skip
+        candidates = selector.candidates(view, 3 * k, rng)
+        chosen = selector.select(view, candidates, k, rng)
+        assert len(set(chosen.tolist())) == k
+        fresh = {"epoch_s": cost[chosen], "epoch_j": 2 * cost[chosen], "loss_rms": cost[chosen]}
+        reported.put(chosen, {**fresh, "bias_delta": rng.normal(size=(k, 4))})
+        reported.count(number, chosen, chosen)

@@ -116,3 +116,20 @@ def test_a_given_policy_acts_as_it_is_unless_told_to_learn(
     given, now = trained.network.state_dict(), selector.network.state_dict()
     changed = any((given[name] != now[name]).any() for name in given)
     assert changed is learns
+
+
+def test_half_of_a_run_is_not_explored() -> None:
+    """0.9 at first, 0.05 from the middle on: about a quarter of 50 rounds; over 200 rounds 80 %."""
+
+    class Planned:
+        rounds = 50
+
+    def mean_share(selector: Favor) -> float:
+        shares = []
+        for selector._seen in range(50):
+            shares.append(selector._random_share(Planned()))
+        assert (shares[0], shares[-1] == 0.05) == (0.9, selector._explore_rounds is None)
+        return float(np.mean(shares))
+
+    assert mean_share(Favor()) == pytest.approx(0.271, abs=0.005)
+    assert mean_share(Favor(explore_rounds=200)) == pytest.approx(0.796, abs=0.005)

@@ -167,6 +167,22 @@ def test_fedrank_plus_probes_less_often_whoever_fails() -> None:
     assert len(selector.candidates(view, 12, np.random.default_rng(0))) == 6
 
 
+def test_no_probe_considers_whom_fedrank_plus_would_probe_and_asks_nobody() -> None:
+    world = one_class_each(40, 4)
+    plus, control = build("fedrank_plus"), build("no_probe")
+    assert control.probe is Probe.NONE
+    everyone = np.ones(40, dtype=bool)
+    for seed in range(5):
+        considered = [
+            one.candidates(world.view(2, everyone, one.needs), 12, np.random.default_rng(seed))
+            for one in (plus, control)
+        ]
+        np.testing.assert_array_equal(*considered)
+        view = world.view(2, everyone, control.needs)
+        chosen = control.select(view, considered[1], 4, np.random.default_rng(seed))
+        assert len({d % CLASSES for d in chosen}) == CLASSES  # one of each class
+
+
 def test_the_coverage_oracle_goes_on_with_classes_that_somebody_still_has() -> None:
     world = one_class_each(30, 6)
     world.data_size[:] = 0

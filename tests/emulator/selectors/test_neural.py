@@ -329,3 +329,55 @@ def test_large_rounds_are_kept_within_bounds() -> None:
     assert len(kept["state"]) == 60
     assert kept["action"].sum() == 10
     assert len(kept["next_state"]) == 60
+
+
+def test_a_baseline_is_taken_off_every_reward() -> None:
+    """By hand: (2 - 0.5) of a last round against values of 1.5, so nothing is left to learn."""
+    state, target = np.zeros((4, 6), np.float32), Mlp.made((6, 8, 2), default_rng(0))
+    q = np.zeros((4, 2), np.float32)
+    q[:2, 1] = 1.5
+    last = Transition(state, np.arange(4) < 2, 2.0, None, None)
+    assert td_slopes([q], [last], target, 0.9, 0.5)[0] == pytest.approx(0.0, abs=1e-10)
+    assert td_slopes([q], [last], target, 0.9)[0] == pytest.approx(0.25)
+
+
+def _learner(**options: object) -> Learner:
+    return Learner(Mlp.made((6, 8, 2), default_rng(0)), LearnerOptions(**options), None)
+
+
+def test_the_mean_of_the_rewards_is_the_baseline() -> None:
+    """Rewards of -9 and -11: without a baseline picks are pushed down by 10, with it by none."""
+    state = np.zeros((4, 6), np.float32)
+    losses = {}
+    for baseline in ("none", "mean"):
+        learner = _learner(baseline=baseline, rank_weight=0.0, updates=1, batch=64, discount=0.0)
+        for reward in (-9.0, -11.0):
+            learner.keep(Transition(state, np.arange(4) < 2, reward, None, None), default_rng(1))
+        learner.learn(1, default_rng(2))
+        losses[baseline] = learner.td_loss
+    assert losses["none"] == pytest.approx(101.0, rel=0.1)
+    assert losses["mean"] == pytest.approx(1.0, rel=0.2)
+
+
+@pytest.mark.parametrize("credit", ["round", "device"])
+def test_credit_of_a_device_is_its_own(credit: str) -> None:
+    """Rounds of 0 and 2: mean 1, standard deviation 1. A straggler of the good round has -1 of its own."""
+    learner = _learner(credit=credit)
+    state = default_rng(3).normal(size=(3, 6)).astype(np.float32)
+    action = np.array([True, True, False])
+    bad = Transition(state, action, 0.0, None, None)
+    good = Transition(state, action, 2.0, None, None, credits=np.array([2.0, -1.0, 0.0]))
+    learner.keep(bad, default_rng(0))
+    learner.keep(good, default_rng(0))
+    _, goal = learner._scores(learner.network(state), good)
+    added = goal - advantages(learner.network(state))
+    expected = [1.0, -2.0, 0.0] if credit == "device" else [1.0, 1.0, 0.0]
+    np.testing.assert_allclose(added, expected, atol=1e-6)
+
+
+def test_an_energy_that_came_out_below_zero_counts_as_none() -> None:
+    """Marginal energies are measured less idling: noise can turn a small one negative."""
+    np.testing.assert_array_equal(
+        robust_log_z([np.array([-0.3, 1.0, 2.0, 4.0])]), robust_log_z([np.array([0.0, 1.0, 2.0, 4.0])])
+    )
+    assert np.isfinite(robust_log_z([np.array([-0.3, -0.2, -0.1, np.nan])])).all()

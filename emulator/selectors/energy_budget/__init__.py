@@ -1,0 +1,1 @@
+"""The most valuable cohorts within one energy budget for the whole training."""

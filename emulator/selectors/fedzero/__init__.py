@@ -1,0 +1,1 @@
+"""FedZero: clients that share excess energy, by a mixed-integer programme."""

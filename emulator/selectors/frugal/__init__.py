@@ -1,0 +1,1 @@
+"""Cohorts from forecast costs; probes only where they are worth their price."""
