@@ -17,6 +17,7 @@ from harness.rounds.record import FEDERATION, PROBING
 from harness.rounds.session import RunOutputs
 from joulefleet.errors import ConfigError
 from joulefleet.records import write_atomic
+from joulefleet.runstore.notes import read_notes
 from joulefleet.runstore.run import read_run
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def page_of(path: Path, *, partial: bool = False) -> Page:
         from emulator.experiments import load_experiment
         from harness.report.experiment_page import experiment_page
 
-        return experiment_page(load_experiment(path, partial=partial), run)
+        return experiment_page(load_experiment(path, partial=partial), run, read_notes(path))
     if run.kind == "emulation":
         from harness.report.emulation_page import emulation_page
 
@@ -136,7 +137,7 @@ def write_experiment(path: Path, *, partial: bool = False) -> ExperimentResults:
     from harness.report.experiment_page import experiment_page
 
     results = load_experiment(path, partial=partial)
-    experiment_page(results, read_run(path)).write(path / REPORT_FILE, replace=True)
+    experiment_page(results, read_run(path), read_notes(path)).write(path / REPORT_FILE, replace=True)
     texts = {
         TABLE_FILE: as_markdown(results),
         "table.csv": as_csv(results),

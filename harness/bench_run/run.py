@@ -99,10 +99,11 @@ class BenchResult:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What becomes of a session that would begin too early.
+    """What becomes of a session that would begin too early, and of a job whose meter is in use.
 
     Attributes:
-        wait: It is waited for. Otherwise the run ends after the session before, and a resumed one refuses.
+        wait: They wait. Otherwise the run ends after the session before, and a resumed one refuses; a job
+            fails and is tried again as the plan says.
         now: It begins all the same, once; the journal and its profiles tell that it was closer than asked.
         announce: Told what is waited for, and in which run.
     """
@@ -154,7 +155,7 @@ def run_bench(
         if coming is not None and resume is not None:
             tell(pace.announce, coming, resume)
             wait_for(coming, stop)
-        with open_session(files, root, resume=resume, outputs=outputs) as session:
+        with open_session(files, root, resume=resume, outputs=outputs, wait_for_meters=pace.wait) as session:
             outcomes, coming = _work(session, files, chosen, workloads, pace, stop, view)
             left = _conclude(session.run, files, outcomes, coming, keep_on=pace.wait)
         resume = session.path

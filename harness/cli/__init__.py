@@ -30,6 +30,7 @@ READY = {
         "Write a run as CSV, Parquet or JUnit, for Perfetto, TensorBoard or MLflow.",
     ),
     "figures": ("harness.cli.export:figures", "The figures of a run as SVG and PDF, for a paper."),
+    "lab": ("harness.cli.lab:lab", "Runs in a browser, live, for this machine only."),
     "list": ("harness.cli.list:list_group", "Show what can be named: meters, selectors, scenarios..."),
     "meter": ("harness.cli.meter.commands:meter", "Power meters: find, record, emulate, test."),
     "policy": ("harness.cli.policy:policy", "Train and inspect learned selectors."),

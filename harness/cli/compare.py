@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from emulator.compare.titles import METRICS, SHOWN
+from emulator.compare.titles import METRICS
 from harness.cli.frame import Command, Document, Output
 
 
@@ -16,6 +16,10 @@ from harness.cli.frame import Command, Document, Output
 )
 @click.option("--target", type=float,
               help="Accuracy (0 to 1), or error, to reach; by default what FedAvg ends with.")  # fmt: skip
+@click.option("--within-energy", type=float, metavar="J",
+              help="Also: the accuracy that so many joules buy.")  # fmt: skip
+@click.option("--within-time", type=float, metavar="S",
+              help="Also: the accuracy after so many seconds of rounds (R_T).")  # fmt: skip
 @click.option("--accounting", type=click.Choice(["honest", "selected_only", "free"]), default="honest",
               show_default=True, help="Whose probes count.")  # fmt: skip
 @click.option("--metric", "metrics", multiple=True, type=click.Choice(METRICS),
@@ -28,6 +32,8 @@ from harness.cli.frame import Command, Document, Output
 def compare(
     runs: tuple[Path, ...],
     target: float | None,
+    within_energy: float | None,
+    within_time: float | None,
     accounting: str,
     metrics: tuple[str, ...],
     pairs: tuple[tuple[str, str], ...],
@@ -45,6 +51,8 @@ def compare(
         pairs=pairs,
         with_cohorts="classes_per_cohort" in metrics,
         mixed=mixed,
+        within_energy_j=within_energy,
+        within_time_s=within_time,
     )
     forms = {
         "text": render.as_text,
@@ -52,6 +60,6 @@ def compare(
         "latex": render.as_latex,
         "csv": render.as_csv,
     }
-    text = forms[form](found, metrics or SHOWN)
+    text = forms[form](found, metrics or found.shown)
     warnings = found.comparison.warnings if form in ("csv", "latex") else ()
     return Output(render.as_data(found), Document(text), warnings=warnings)

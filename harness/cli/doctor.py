@@ -12,17 +12,22 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from harness.cli.frame import Command, Output
 from harness.cli.terminal import style
-from joulefleet.errors import EXIT_FAILED, ConfigError, JoulefleetError
+from joulefleet.errors import EXIT_FAILED, ConfigError, DeviceError, JoulefleetError
 from joulefleet.install_hint import install_hint
+
+if TYPE_CHECKING:
+    from harness.bench.live_check import DeviceAnswer, MeterAnswer
+    from harness.inventory import Inventory
 
 Verdict = Literal["ok", "warn", "fail"]
 
@@ -32,9 +37,12 @@ EXTRAS = {
     "scale": ("ray",),
     "plots": ("matplotlib",),
     "tracking": ("tensorboard",),
+    "lab": ("starlette", "uvicorn"),
 }
 BASE = ("numpy", "scipy", "pandas", "pyarrow", "pydantic", "click", "rich", "jinja2", "paramiko", "pyserial")
 MIN_FREE_GB = 2.0
+MOST_AT_ONCE = 16
+PINGS = 3
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
@@ -43,7 +51,7 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.option(
     "--inventory",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Also try every device of a devices.toml.",
+    help="Also try every device of a devices.toml and its meter, as `joulefleet bench ping` does.",
 )
 @click.option(
     "--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where runs are to be stored."
@@ -242,21 +250,68 @@ def check_disk(runs: Path) -> Iterator[Check]:
 
 
 def check_inventory(path: Path) -> Iterator[Check]:
-    """Whether an SSH server answers at every device of an inventory."""
+    """Every device with its agent, and every meter; those that share a meter one after the other."""
     from harness.inventory import load_inventory
 
     try:
-        devices = load_inventory(path).devices
+        inventory = load_inventory(path)
     except ConfigError as error:
         yield Check(
             "inventory", "fail", error.message, "the file is not usable", error.hint or "correct the file"
         )
         return
-    for name, device in devices.items():
-        if device.transport == "ssh":
-            yield _try_ssh(name, device.host, device.port)
-        else:
-            yield Check(f"device {name}", "ok", "a process on this machine")
+    sharing: dict[str, list[str]] = {}
+    for name in inventory.devices:
+        own = inventory.meter_of(name) is None
+        sharing.setdefault(name if own else inventory.meter_key(name), []).append(name)
+    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+        tried = pool.map(
+            lambda names: [(name, _try_both(name, inventory, path)) for name in names], sharing.values()
+        )
+        found = dict(pair for group in tried for pair in group)
+    for name in inventory.devices:
+        yield from found[name]
+
+
+def _try_both(name: str, inventory: Inventory, path: Path) -> list[Check]:
+    """A device and its meter at the same time; what they cannot tell, the cables do."""
+    from harness.bench.live_check import check_both, missing_cables
+
+    device = inventory.device(name)
+    if device.transport == "ssh" and device.jump is None:
+        reached = _try_ssh(name, device.host, device.port)
+        if reached.verdict == "fail" and inventory.meter_of(name) is None:
+            return [reached]
+    said, meter = check_both(device, path, inventory.meter_of(name), PINGS)
+    cables = "; ".join(missing_cables(said, meter))
+    checks = [_device_check(name, said)]
+    if meter is not None:
+        checks.append(_meter_check(name, meter, cables))
+    return checks
+
+
+def _device_check(name: str, said: DeviceAnswer) -> Check:
+    if said.error is not None or said.hello is None:
+        error = said.error or DeviceError("no answer")
+        fix = error.hint or "start its SSH server (Termux: `sshd`, port 8022), check address and network"
+        return Check(f"device {name}", "fail", error.message, "nothing can run on it", fix)
+    shortest_ms = min(p.received_ns - p.sent_ns for p in said.pings) * 1e-6
+    python = said.hello.python
+    return Check(f"device {name}", "ok", f"its agent answers in {shortest_ms:.3g} ms, Python {python}")
+
+
+def _meter_check(name: str, meter: MeterAnswer, cables: str) -> Check:
+    what = f"meter of {name}"
+    if meter.error is not None:
+        fix = meter.error.hint or cables or "`joulefleet meter scan`"
+        return Check(what, "fail", meter.error.message, "nothing can be measured with it", fix)
+    found = f"{meter.kind} {meter.serial}{', emulated' if meter.emulated else ''}"
+    if meter.power_w is None:
+        return Check(what, "fail", f"{found}: no samples", "nothing can be measured with it", cables)
+    found += f": {meter.power_w:.3f} W at {meter.voltage_v:.2f} V"
+    if cables:
+        return Check(what, "warn", found, "it may not be what the device draws", f"check {cables}")
+    return Check(what, "ok", found)
 
 
 def _try_ssh(name: str, host: str, port: int) -> Check:

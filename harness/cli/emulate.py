@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import asdict
 from itertools import accumulate
@@ -221,7 +221,7 @@ def _played_on_ray(
 def summarised(results: list[Result]) -> list[dict[str, Any]]:
     """One line per emulation; every number beside where it came from."""
     from emulator.compare import participations
-    from emulator.runs import replay_of
+    from emulator.runs import penalties_of, replay_of
     from joulefleet.provenance import Origin
 
     lines = []
@@ -259,6 +259,7 @@ def summarised(results: list[Result]) -> list[dict[str, Any]]:
                 "clock_notes": list(facts.get("clock_notes", [])),
                 "energy": facts["energy"],
                 "mean_reward": float(rounds["reward"].mean()),
+                "penalties": asdict(penalties_of([result])),
                 "cost_origin": facts["cost_origin"],
             }
         )
@@ -334,9 +335,24 @@ def _notes(summary: list[dict[str, Any]]) -> list[str]:
         "        those of the chosen devices only (selected_only), both without waiting for the choice;",
         "        finished: devices that sent the update they were asked for, of all seeds",
         f"basis   {'; '.join(bases)}; emulated, training {', '.join(learned)}{made_up}",
+        *(f"reward  {line}" for line in _judged(summary)),
         *(f"world   {line}" for line in _world(summary)),
         *(f"early   {reason}" for reason in early),
         *(f"note    {what}" for what in unmeasured),
+    ]
+
+
+def _judged(summary: list[dict[str, Any]]) -> list[str]:
+    """How often the penalties applied to those who learn by the reward."""
+    from emulator import SELECTORS, Family
+    from emulator.runs import Penalties
+    from emulator.selectors import shown_name
+
+    learn = [line for line in summary if SELECTORS.load(line["selector"]).family is Family.LEARNING]
+    return [
+        f"{shown_name(method)}: {Penalties.sum([Penalties(**line['penalties']) for line in lines]).text()}"
+        for method in dict.fromkeys(line["method"] for line in learn)
+        if (lines := [line for line in learn if line["method"] == method])
     ]
 
 
@@ -356,6 +372,15 @@ def _world(summary: list[dict[str, Any]]) -> list[str]:
 def _mean(values: list[Any]) -> Any:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def _network_line(facts: Mapping[str, Any]) -> list[str]:
+    found = facts.get("network")
+    return (
+        [f"network     {found['users']:,} recordings [{found['origin']}] given to users by the seed"]
+        if found
+        else []
+    )
 
 
 def _dry_run(index: BatchIndex) -> Output:
@@ -395,6 +420,7 @@ def _dry_run(index: BatchIndex) -> Output:
         *more,
         *(["of the first:"] if len(variants) > 1 else []),
         f"fleet       {fleet}, {facts['energy']} energy; {ahead.eligible:,} eligible at the start",
+        *_network_line(facts),
         f"rounds      {rounds}, {protocol.local_epochs} local epochs",
         *(
             f"clock       {line}"

@@ -110,16 +110,39 @@ def run_experiment(
     return _shown(run.path, partial=False)
 
 
-@experiment.command("table")
+@experiment.command("publish")
 @click.argument("run")
+@click.argument("folder", type=click.Path(path_type=Path))
+@root_option(folder=ROOT)
+def publish(run: str, folder: Path, root: Path) -> Output:
+    """Write what all tables of RUN can be computed from again into a new FOLDER: every round, compressed."""
+    from emulator.experiments import load_experiment, publish_experiment
+    from joulefleet.runstore import find_run
+
+    results = load_experiment(find_run(root, run), partial=True)
+    publish_experiment(results, folder)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    shown = f"published  {len(results.runs)} runs, {size:,} bytes in {printable(folder)}"
+    again = f"next       `joulefleet experiment table --from {printable(folder)}`"
+    return Output({"folder": str(folder), "runs": len(results.runs), "bytes": size}, [shown, again])
+
+
+@experiment.command("table")
+@click.argument("run", required=False)
+@click.option("--from", "published", type=click.Path(path_type=Path, exists=True, file_okay=False),
+              help="Compute them from published data instead (docs/results/data).")  # fmt: skip
 @click.option("--partial", is_flag=True, help="Without runs that are missing; the tables say so.")
 @click.option("--format", "form", type=click.Choice(["text", "markdown", "csv"]), default="text",
               show_default=True)  # fmt: skip
 @root_option(folder=ROOT)
-def table(run: str, partial: bool, form: str, root: Path) -> Output:
+def table(run: str | None, published: Path | None, partial: bool, form: str, root: Path) -> Output:
     """Show the tables of RUN, and write them and its page anew."""
     from joulefleet.runstore import find_run
 
+    if published is not None and run is None:
+        return _recomputed(published, form)
+    if published is not None or run is None:
+        raise click.UsageError("Give either RUN or --from FOLDER.")
     return _shown(find_run(root, run), partial=partial, form=form)
 
 
@@ -160,6 +183,16 @@ def _play_on_ray(
         advance(played, f"{planned.folder} finished, {done} of {count}; {cluster.describe()}")
 
     play_sweep([(run, plan)], on_done)
+
+
+def _recomputed(folder: Path, form: str) -> Output:
+    from emulator.experiments import as_csv, as_data, load_published
+    from emulator.experiments.render import as_markdown, as_text
+
+    results = load_published(folder)
+    text = {"text": as_text, "markdown": as_markdown, "csv": as_csv}[form](results)
+    data = {"path": str(folder), "runs": len(results.runs), "numbers": as_data(results)}
+    return Output(data, Document(text), warnings=results.warnings if form == "csv" else ())
 
 
 def _shown(path: Path, *, partial: bool, form: str = "text") -> Output:

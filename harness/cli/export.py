@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cli.frame import Command, Output, run_argument
+from harness.cli.terminal import echo
 
 if TYPE_CHECKING:
     from harness.results.stored_run import StoredRun
+    from harness.results.tables import RunTable
 
 
 @click.command("export", cls=Command)
 @run_argument
-@click.option("--format", "form", type=click.Choice(["csv", "parquet", "perfetto", "junit"]))
+@click.option("--format", "form", type=click.Choice(["csv", "parquet", "json", "perfetto", "junit"]))
 @click.option(
     "--out", type=click.Path(path_type=Path),
-    help="For --format: a new folder for csv and parquet, a new file for the others.",
+    help="For --format: a new folder for csv, parquet and json, a new file for the others.",
 )  # fmt: skip
 @click.option("--max-rows", type=click.IntRange(min=4), help="Rows of a CSV file; a million by default.")
 @click.option(
@@ -43,7 +45,7 @@ def export(
     mlflow: Path | None,
     share: Path | None,
 ) -> Output:
-    """Write RUN as CSV, Parquet, a Perfetto (Chrome) trace, JUnit XML, or for TensorBoard or MLflow."""
+    """Write RUN as CSV, Parquet, JSON, a Perfetto (Chrome) trace, JUnit XML, or for TensorBoard or MLflow."""
     from harness.results.stored_run import StoredRun
 
     _check(form, out, max_rows, tensorboard or mlflow or share)
@@ -94,13 +96,36 @@ def _line(file: dict[str, Any]) -> str:
 def _csv(run: StoredRun, out: Path, max_rows: int | None) -> list[dict[str, Any]]:
     from harness.export.tables import MAX_ROWS, export_csv
 
-    return [asdict(file) for file in export_csv(run, out, max_rows=max_rows or MAX_ROWS)]
+    written = export_csv(run, out, max_rows=max_rows or MAX_ROWS, more=_of_page(run))
+    return [asdict(file) for file in written]
 
 
 def _parquet(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
     from harness.export.tables import export_parquet
 
-    return [{"file": file, "rows": rows} for file, rows in export_parquet(run, out).items()]
+    return [
+        {"file": file, "rows": rows} for file, rows in export_parquet(run, out, more=_of_page(run)).items()
+    ]
+
+
+def _json(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
+    from harness.export.tables import export_json
+
+    written = export_json(run, out, more=_of_page(run))
+    return [{"file": file, "rows": rows} for file, rows in written.items()]
+
+
+def _of_page(run: StoredRun) -> list[RunTable]:
+    """The parts of its page; none of a run that cannot have a page yet."""
+    from harness.outputs import page_of
+    from harness.report.page_tables import page_tables
+    from joulefleet.errors import ConfigError, DataQualityError
+
+    try:
+        return page_tables(page_of(run.path))
+    except (ConfigError, DataQualityError) as error:
+        echo(f"without the parts of its page: {error.message}", err=True)
+        return []
 
 
 def _perfetto(run: StoredRun, out: Path, _: int | None) -> list[dict[str, Any]]:
@@ -131,7 +156,7 @@ def _curves(name: str, run: StoredRun, out: Path) -> list[dict[str, Any]]:
     return [{"file": file, "rows": points, "what": "points"} for file, points in write(run, out).items()]
 
 
-_WRITERS = {"csv": _csv, "parquet": _parquet, "perfetto": _perfetto, "junit": _junit}
+_WRITERS = {"csv": _csv, "parquet": _parquet, "json": _json, "perfetto": _perfetto, "junit": _junit}
 
 
 @click.command("figures", cls=Command)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import sys
 import traceback
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from harness.cli.terminal import block, echo, forget_output
+from harness.cli.terminal import block, echo, forget_output, is_from_printing
 from joulefleet.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, JoulefleetError
 from joulefleet.printable import PrintableFormatter, printable
 
@@ -70,7 +71,10 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> int:
         """Run the function and print what it returns."""
         _start_logging(verbose=bool(ctx.meta.get("verbose")))
-        output: Output = super().invoke(ctx)
+        # The user's own code may print; what is on standard output is the command's, and may be JSON.
+        runs_code = any(param.name == "code" for param in self.params)
+        with contextlib.redirect_stdout(sys.stderr) if runs_code else contextlib.nullcontext():
+            output: Output = super().invoke(ctx)
         if ctx.meta.get("as_json"):
             data = output.data() if callable(output.data) else output.data
             echo(json.dumps(data, indent=2, default=str, allow_nan=False), document=True)
@@ -130,6 +134,8 @@ def share(text: str) -> float:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         raise click.BadParameter(f"{text!r} is neither 5% nor 0.05") from None
+    if value >= 1 and not text.endswith("%"):  # a gate of 500 % lets everything through
+        raise click.BadParameter(f"{text!r} would be {value:.0%}: write {text}% if you mean that little")
     if not 0 <= value < LARGEST_SHARE:
         raise click.BadParameter(f"{text!r} is no share from 0 to {LARGEST_SHARE:.0%}")
     return value
@@ -211,13 +217,14 @@ def report_error(error: BaseException, arguments: list[str]) -> int:
     """Say what went wrong in one sentence and what to try; return the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if isinstance(error, BrokenPipeError):
+    lost = isinstance(error, BrokenPipeError) or is_from_printing(error)
+    if lost:
         forget_output()
     verbose = any(a in ("-v", "--verbose") for a in arguments)
-    kind, message, hint, code = _describe(error)
+    kind, message, hint, code = _unprinted(error) if lost else _describe(error)
     if verbose:
         echo("".join(traceback.format_exception(error)).rstrip("\n"), err=True, document=True)
-    if "--json" in arguments:
+    if "--json" in arguments and not lost:
         body = {"error": {"type": kind, "message": message, "hint": hint, "exit_code": code}}
         with contextlib.suppress(OSError):
             echo(json.dumps(body, indent=2), document=True)
@@ -226,6 +233,15 @@ def report_error(error: BaseException, arguments: list[str]) -> int:
         if hint:
             echo(f"  try: {hint}", err=True)
     return code
+
+
+def _unprinted(error: BaseException) -> tuple[str, str, str, int]:
+    """The same for an answer that standard output did not take."""
+    if isinstance(error, BrokenPipeError):
+        return type(error).__name__, "the reader of our output went away", "", EXIT_FAILED
+    why = getattr(error, "strerror", None) or str(error)
+    hint = "what was stored is whole: send the output elsewhere and ask for it again"
+    return type(error).__name__, f"cannot print the answer: {why.lower()}", hint, EXIT_FAILED
 
 
 def _describe(error: BaseException) -> tuple[str, str, str, int]:
@@ -242,6 +258,9 @@ def _describe(error: BaseException) -> tuple[str, str, str, int]:
         place = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "joulefleet"
         hint = f"`{place} --help`" if isinstance(error, click.UsageError) else ""
         return name, error.format_message(), hint, EXIT_USAGE
-    if isinstance(error, BrokenPipeError):
-        return name, "the reader of our output went away", "", EXIT_FAILED
+    if isinstance(error, OSError) and error.errno is not None:
+        from joulefleet.records import storage_error
+
+        refused = storage_error(Path(str(error.filename or "a file")), error)
+        return type(refused).__name__, refused.message, refused.hint, refused.exit_code
     return name, f"unexpected {name}: {error}", "run again with -v and report the traceback", EXIT_FAILED

@@ -53,6 +53,8 @@ def show(name: str | None) -> Output:
               help="The policy (.safetensors); never overwritten.")  # fmt: skip
 @click.option("--scenario", metavar="FILE",
               help="Learn on this scenario: its fleet, traces, task and rules.")  # fmt: skip
+@click.option("--world", type=click.Choice(["week", "still"]), default="week", show_default=True,
+              help="Phones in use over a week, or phones that nobody uses.")  # fmt: skip
 @click.option("--data", default="mnist", show_default=True, help="Data set to learn on.")
 @click.option("--task", default="mnist-lenet5", show_default=True, help="Model and settings.")
 @code_option
@@ -72,6 +74,7 @@ def train(
     kind: str,
     out: Path,
     scenario: str | None,
+    world: Any,
     data: str,
     task: str,
     code: tuple[Path, ...],
@@ -116,7 +119,7 @@ def train(
                 f"task {task!r} has no classes or no accuracy, which policies are learnt with",
                 hint="give a scenario of your own with --scenario, or a task of classes",
             )
-    chosen = {"data": data, "task": task, "runs": runs, "rounds": rounds, "samples": samples}
+    chosen = {"world": world, "data": data, "task": task, "runs": runs, "rounds": rounds, "samples": samples}
     shown = ("runs", "rounds") if own else tuple(chosen)
     words += [f"--{name} {chosen[name]}" for name in shown if chosen[name] is not None]
     words += [f"--code {quote(str(path))}" for path in code]
@@ -133,6 +136,7 @@ def train(
         rounds=rounds,
         samples=samples,
         scenario=own,
+        world=world,
         command=" ".join(["joulefleet policy train", kind, *words]),
     )
     # All that can be wrong is found before training, which takes hours.
@@ -167,7 +171,7 @@ def train(
 def _alone(scenario: str) -> None:
     """What the scenario says must not be said twice."""
     context = click.get_current_context()
-    for name in ("data", "task", "samples"):
+    for name in ("world", "data", "task", "samples"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name} and --scenario {scenario}: the scenario says it already.")
 

@@ -14,7 +14,7 @@ _root = root_option()
 
 @click.group("runs", cls=Group)
 def runs() -> None:
-    """Stored runs: list, show, salvage."""
+    """Stored runs: list, show, note, salvage."""
 
 
 @runs.command("list")
@@ -53,6 +53,24 @@ def show_run(run: Path) -> Output:
     lines += [f"  error: {record.error}"] if record.error else []
     lines += [f"  {name}" + (f"  {tables[name]:,} rows" if name in tables else "") for name in files]
     return Output(data, lines)
+
+
+@runs.command("note")
+@run_argument
+@click.argument("text", required=False)
+@click.option("--job", default="", help="About this recording of the run alone.")
+def note_run(run: Path, text: str | None, job: str) -> Output:
+    """Write TEXT beside RUN, to be shown on its page; without TEXT, show what was written."""
+    from joulefleet.runstore.notes import add_note, read_notes
+    from joulefleet.runstore.run import read_run
+
+    read_run(run)  # a folder that is no run gets no notes
+    if text is None:
+        found = read_notes(run)
+        lines = [f"{one.written_utc:%Y-%m-%d %H:%M} UTC {one.job}: {one.text}" for one in found]
+        return Output([one.model_dump(mode="json") for one in found], lines or "no notes")
+    written = add_note(run, text, job)
+    return Output(written.model_dump(mode="json"), f"noted; `joulefleet report {run}` shows it")
 
 
 @runs.command("salvage")

@@ -88,7 +88,16 @@ def _thread_failed(failure: threading.ExceptHookArgs) -> None:
     echo("".join(trace).rstrip("\n"), err=True, document=True)
 
 
+def is_from_printing(error: BaseException) -> bool:
+    """Whether standard output did not take what was printed: a full disk, or a reader that has gone.
+
+    All that is printed passes click's function, help texts too.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return isinstance(error, OSError) and bool(frames) and frames[-1].f_code is click.echo.__code__
+
+
 def forget_output() -> None:
-    """After a broken pipe: Python would complain once more when it flushes at the end."""
+    """After that: Python would complain once more when it flushes at the end."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,7 +15,7 @@ from harness.report.answers import profile_answers, variant_answers
 from harness.report.bench_charts import job_folds
 from harness.report.experiment_page import variant_curves, variant_tables
 from harness.report.page import Cell, Number, Page, Section, Table
-from harness.report.profile_tables import profile_section
+from harness.report.profile_tables import cost_section, profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.interval import Interval
@@ -44,8 +44,9 @@ def demo_page(result: DemoResult, bench: StoredRun, run: RunRecord) -> Page:
         ),
         answers=_answers(result, profiles),
         sections=[
+            replace(cost_section(profiles), title="Act 1: what it costs"),
             _bench(bench, profiles),
-            replace(profile_section(profiles), title="Act 1: the profiles"),
+            replace(profile_section(profiles), title="Act 1: every phase, load curves, notes"),
             *_replay(result),
             _probing(result),
             _next(result),

@@ -12,12 +12,14 @@ from pydantic import Field, ValidationError
 from device_agents import HostTimes
 from device_agents.protocol import EpochMarker, Phase
 from harness.evidence.clock_fit import BurstSeen, ClockFit, PingObservation
+from harness.evidence.first_epoch import with_disguised
 from harness.evidence.unaccounted import Unaccounted, unaccounted
 from joulefleet.config import ClosedModel, sentence
 from joulefleet.errors import DataQualityError, JoulefleetError, describe
 from joulefleet.provenance import Provenance, Sha256, SourceRef
 from joulefleet.records import StoredRecord, file_sha256, read_record, storage_error, write_record
 from joulefleet.runstore import SalvageReport, read_journal, read_table, salvage_run
+from joulefleet.runstore.columns import Columns
 from power import Finding
 from power.profile import Battery, StatedSpread
 from power.recording import (
@@ -212,18 +214,23 @@ class Capture:
         return phases_of(self.markers, self.record.clock)
 
     def unaccounted(self) -> tuple[Unaccounted, ...]:
-        """Host time that its markers leave over; nothing for captures that do not say."""
+        """Host time that its markers leave over or disguise; nothing for captures that do not say."""
         record = self.record
         if record.host_times is None:
             return ()
         trips_ns = [ping.received_ns - ping.sent_ns for ping in record.pings]
-        return unaccounted(self.phases(), record.host_times, trips_ns)
+        phases, times = self.phases(), record.host_times
+        left = unaccounted(phases, times, trips_ns)
+        return with_disguised(left, phases, times, self.recording, record.idle)
 
     def telemetry(self) -> pa.Table | None:
         """The device's telemetry on its own clock; None if there is none."""
         if self.record.telemetry_sha256 is None:
             return None
-        return read_table(self.folder, TELEMETRY)
+        import pyarrow as pa
+
+        columns = Columns(pa.schema([("t_dev_ns", pa.int64())]), others=pa.float64())
+        return read_table(self.folder, TELEMETRY, columns)
 
     def provenance(self) -> Provenance:
         """What may be claimed of numbers computed from this capture."""

@@ -32,6 +32,7 @@ class Unaccounted:
         trained_s: Of the epochs, by their markers.
         seconds: Left over.
         gaps: Where, start and end in host time; together they are longer by the shortest round trip.
+        disguised_s: Before a first epoch, under another name (`harness.evidence.first_epoch`).
     """
 
     epochs: tuple[int, ...]
@@ -39,6 +40,7 @@ class Unaccounted:
     trained_s: float
     seconds: float
     gaps: tuple[tuple[int, int], ...]
+    disguised_s: float = 0.0
 
     @property
     def gaps_s(self) -> float:

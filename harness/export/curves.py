@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator import Result, load_result
-from emulator.runs import EMULATION_FILE, METRIC_PREFIX
+from emulator.runs import EMULATION_FILE, METRIC_PREFIX, read_log
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture, epoch_table
 from joulefleet.errors import DataQualityError
 from joulefleet.provenance import Origin
-from joulefleet.runstore import RunRecord, read_table
+from joulefleet.runstore import RunRecord
 
 ROUNDS, EPOCHS = "rounds", "epochs"
 _EPOCH_VALUES = ("duration_s", "energy_j", "energy_half_width_95_j", "mean_power_w", "net_j")
@@ -122,7 +122,7 @@ def _emulations(run: StoredRun) -> Iterator[Curves]:
 
 def _round_curves(result: Result) -> dict[str, tuple[Point, ...]]:
     """Every number of the rounds; counts and nanoseconds of the clock become the points' step and time."""
-    rows = read_table(result.path, "rounds").to_pylist()
+    rows = read_log(result.path, "rounds").to_pylist()
     clock = ("start_ns", "duration_ns", "idle_ns")
     for row in rows:
         row["duration_s"] = row["duration_ns"] * 1e-9

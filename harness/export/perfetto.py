@@ -39,8 +39,9 @@ def export_perfetto(run: StoredRun, out: Path, *, max_counter_events: int = MAX_
         DataQualityError: The run has no capture.
     """
     if not run.captures:
+        why = "".join(f"; {place}: {problem}" for place, problem in list(run.problems.items())[:1])
         raise DataQualityError(
-            f"{run.path}: this run of kind {run.record.kind!r} has no finished capture to draw",
+            f"{run.path}: this run of kind {run.record.kind!r} has no finished capture to draw{why}",
             hint="of a bench run, `joulefleet bench status` says why",
         )
     zero_utc = min(job.capture.recording.record.started_utc for job in run.captures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -14,7 +15,7 @@ import numpy as np
 from harness.results.decimate import decimate
 from harness.results.emulations import JoinedTable
 from harness.results.stored_run import StoredRun
-from harness.results.tables import JobCapture
+from harness.results.tables import JobCapture, RunTable
 from joulefleet.printable import CsvWriter
 from joulefleet.records import canonical_json, new_folder, storage_error
 
@@ -41,13 +42,16 @@ class Written:
     note: str = ""
 
 
-def export_csv(run: StoredRun, out: Path, *, max_rows: int = MAX_ROWS) -> tuple[Written, ...]:
+def export_csv(
+    run: StoredRun, out: Path, *, max_rows: int = MAX_ROWS, more: Sequence[RunTable] = ()
+) -> tuple[Written, ...]:
     """Write every table of a run, and the power of its jobs, into a new folder.
 
     Args:
         run: The run.
         out: The folder; it must not exist.
         max_rows: Of each file.
+        more: Tables beside those of the run: the parts of its page.
 
     Raises:
         StorageError: The folder exists already or cannot be written.
@@ -61,7 +65,7 @@ def export_csv(run: StoredRun, out: Path, *, max_rows: int = MAX_ROWS) -> tuple[
             lines = islice(_lines(joined), max_rows)
             count = _write(folder / _file(joined.name, note), joined.schema.names, lines)
             written.append(Written(_file(joined.name, note), count, joined.rows, note))
-        for table in run.tables() if run.job_lines else ():
+        for table in (*(run.tables() if run.job_lines else ()), *more):
             rows = ([row.get(name) for name in table.columns] for row in table.rows[:max_rows])
             note = "the first rows; Parquet has all" if len(table.rows) > max_rows else ""
             count = _write(folder / _file(table.name, note), list(table.columns), rows)
@@ -131,8 +135,46 @@ def _identity(run: StoredRun) -> dict[str, str | None]:
     }
 
 
-def export_parquet(run: StoredRun, out: Path) -> dict[str, int]:
+def export_json(run: StoredRun, out: Path, *, more: Sequence[RunTable] = ()) -> dict[str, int]:
+    """Write every table of a run as a JSON file of rows into a new folder; returns the rows of each file.
+
+    Samples are not among them: Parquet has them, and of what the page draws ``more`` has the points.
+
+    Raises:
+        StorageError: The folder exists already or cannot be written.
+        DataQualityError: The run has nothing that could be written.
+    """
+    run.check_has_tables()
+    rows = {}
+    with new_folder(out) as folder:
+        for joined in run.emulations:
+            found = [row for part in joined.parts() for row in part.to_pylist()]
+            rows[_write_json(folder / f"{joined.name}.json", run, joined.schema.names, found)] = len(found)
+        for table in (*(run.tables() if run.job_lines else ()), *more):
+            file = _write_json(folder / f"{table.name}.json", run, list(table.columns), table.rows)
+            rows[file] = len(table.rows)
+    return rows
+
+
+def _write_json(path: Path, run: StoredRun, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
+    """Rows with every column; what is not known, NaN included, is null."""
+    plain = [{name: _plain(row.get(name)) for name in columns} for row in rows]
+    text = json.dumps({**_identity(run), "rows": plain}, allow_nan=False, indent=1, default=str)
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise storage_error(path, error) from error
+    return path.name
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def export_parquet(run: StoredRun, out: Path, *, more: Sequence[RunTable] = ()) -> dict[str, int]:
     """Write every table of a run, and its samples, into a new folder; returns the rows of each file.
+
+    ``more`` are tables beside those of the run: the parts of its page.
 
     Raises:
         StorageError: The folder exists already or cannot be written.
@@ -152,7 +194,7 @@ def export_parquet(run: StoredRun, out: Path) -> dict[str, int]:
                 for part in joined.parts():
                     writer.write_table(part.replace_schema_metadata(about))
             rows[file] = joined.rows
-        for table in run.tables() if run.job_lines else ():
+        for table in (*(run.tables() if run.job_lines else ()), *more):
             file = f"{table.name}.parquet"
             pq.write_table(table.arrow().replace_schema_metadata(about), folder / file, compression="zstd")
             rows[file] = len(table.rows)

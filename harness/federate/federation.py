@@ -15,6 +15,7 @@ import numpy as np
 
 from emulator import Fate, Probe, RoundOutcome
 from emulator.round import (
+    BudgetRule,
     Budgets,
     Chooser,
     Reported,
@@ -151,16 +152,16 @@ class Federation:
     def register(self, registered: Registered) -> None:
         """The server learns what a round takes the devices."""
         if self._judging is None:  # later ones do not change what rounds are judged by
-            self._judging = reward_rules_of(
-                self._setup.scenario,
-                lambda: registered.budgets(
-                    self._setup.rules.k,
-                    self._setup.rules.local_epochs,
-                    generator(self._setup.seed, "budgets"),
-                ),
-            )
+            self._judging = reward_rules_of(self._setup.scenario, lambda: self._budgets(registered))
         self._registered = registered
         registered.tell(self._reported)
+
+    def _budgets(self, registered: Registered) -> tuple[float, float]:
+        scenario, rules = self._setup.scenario, self._setup.rules
+        rng = generator(self._setup.seed, "budgets")
+        if scenario.reward.budgets is BudgetRule.BEST_30:
+            return registered.budgets(rules.k, rules.local_epochs, rng)
+        return registered.feasible_budgets(scenario, rules, self._setup.selector, rng)
 
     def play(self, stop: threading.Event) -> Played:
         """The next round.

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from emulator.round import budgets_of
+from emulator import Probe
+from emulator.round import ClientCost, budgets_of, honest_time_s, round_costs
 from harness.rounds.measured import MeasuredPart
 from power import DeviceProfile
 from power.profile import EnergyKind, profile_costs
@@ -21,7 +22,11 @@ from power.profile import EnergyKind, profile_costs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from emulator.round import Reported
+    from emulator import Scenario, Selector
+    from emulator.round import Reported, RoundRules
+
+RANDOM_ROUNDS = 200
+"""For budgets by the rule ``feasible``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +97,40 @@ class Registered:
         duration_s = self.comm_s + local_epochs * self.epoch_s
         energy_j = self.comm_j + local_epochs * self.epoch_j
         return budgets_of(duration_s[known], energy_j[known], k, rng)
+
+    def feasible_budgets(
+        self, scenario: Scenario, rules: RoundRules, selector: Selector, rng: np.random.Generator
+    ) -> tuple[float, float]:
+        """T and E as a quantile of random rounds of those who are known; see `emulator.round.budgets`.
+
+        Registration does not tell the directions of a transfer apart: each counts half.
+        """
+        known, probed = np.flatnonzero(self.known()), selector.probe is not Probe.NONE
+        asked = min(selector.probe_count(rules.candidates, rules.k) if probed else rules.k, len(known))
+        later, found = rules.local_epochs - probed, []
+        for _ in range(RANDOM_ROUNDS):
+            ids = rng.choice(known, asked, replace=False)
+            chosen = np.arange(asked) < rules.k  # they come in random order
+            nothing = np.zeros(asked)
+            cost = ClientCost(
+                download_s=self.comm_s[ids] / 2,
+                probe_s=self.epoch_s[ids] * probed,
+                wait_s=nothing,
+                train_s=self.epoch_s[ids] * later,
+                upload_s=self.comm_s[ids] / 2,
+                download_j=self.comm_j[ids] / 2,
+                probe_j=self.epoch_j[ids] * probed,
+                wait_j=nothing,
+                train_j=self.epoch_j[ids] * later * chosen,
+                upload_j=self.comm_j[ids] / 2 * chosen,
+            )
+            time_s = honest_time_s(cost, chosen, probed=probed)
+            found.append(round_costs(cost, chosen, time_s, probed=probed)[scenario.accounting])
+        quantile = scenario.reward.budget_quantile
+        return (
+            float(np.quantile([one.time_s for one in found], quantile)),
+            float(np.quantile([one.energy_j for one in found], quantile)),
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """For checkpoints."""

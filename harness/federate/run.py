@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from emulator import Result, RoundOutcome, Selector, load_result
-from emulator.runs import EMULATION_FILE, EmulationRecord, RunLog, load_checkpoint, save_checkpoint
+from emulator.runs import EMULATION_FILE, EmulationRecord, RunLog, load_checkpoint, read_log, save_checkpoint
+from harness.bench.job.live_status import StatusBoard
 from harness.bench.journal import Listener, tell
 from harness.federate.federation import Federation, Played
 from harness.federate.files import FederateFiles
@@ -24,7 +25,6 @@ from harness.rounds.session import NO_OUTPUTS, RunOutputs, Session, open_session
 from joulefleet.errors import NobodyLeft
 from joulefleet.provenance import Origin, weakest
 from joulefleet.records import read_record, write_record
-from joulefleet.runstore import read_table
 from power import DeviceProfile
 from power.profile import missing_costs
 
@@ -38,6 +38,7 @@ def run_federation(
     selector: Selector | None = None,
     stop: threading.Event | None = None,
     listener: Listener = lambda *_: None,
+    board: StatusBoard | None = None,
     on_round: Callable[[RoundOutcome], None] = lambda _: None,
     outputs: RunOutputs = NO_OUTPUTS,
     cache: Path | None = None,
@@ -52,6 +53,7 @@ def run_federation(
         selector: An object instead of the selector that the scenario names.
         stop: Ends it cleanly when set; the round that is being played does not count.
         listener: Told what happens to which job or round.
+        board: Where the devices' state is written as it changes, for a live view.
         on_round: Called after each round.
         outputs: What is written beside the evidence.
         cache: Folder of exported graphs.
@@ -63,7 +65,9 @@ def run_federation(
     setup = FederationSetup.of(files, selector, cache)
     try:
         registered, notes = (None, []) if profiles is None else _from_profiles(setup, profiles)
-        with open_session(files, root, resume=resume, outputs=outputs, listener=listener) as session:
+        with open_session(
+            files, root, resume=resume, outputs=outputs, listener=listener, board=board
+        ) as session:
             for note in notes:
                 tell(listener, "profiles", session.path.name, {"note": note})
             rounds = _FederatedRounds(session, files, setup, on_round)
@@ -234,7 +238,7 @@ class _FederatedRounds:
         return record
 
     def _last_record(self, record: EmulationRecord, ended_early: str) -> EmulationRecord:
-        rounds = read_table(self._run.path, "rounds")
+        rounds = read_log(self._run.path, "rounds")
         origin = weakest(Origin(value) for value in rounds.column("cost_origin").to_pylist())
         accuracy = self._federation.test().accuracy
         return record.model_copy(

@@ -102,7 +102,7 @@ def predict_savings(
         distinct: Whether a profile is one device, which takes part once in a round, or a class of them.
         seed: Of the draws.
 
-    Example:
+    Examples:
         >>> phones = reference_fleet("mnist-lenet5")
         >>> found = predict_savings(phones, candidates=[15], chosen=[10], distinct=False)
         >>> found.cells[0].savings["honest"].energy_saved

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness.bench.job.failures import ends_the_run
 from harness.bench.job.hooks import Stopped
+from harness.bench.job.live_status import StatusBoard
 from harness.bench.job.workload import Workloads
 from harness.bench.journal import Listener
 from harness.inventory import load_inventory
@@ -76,6 +77,7 @@ def run_probing(
     resume: Path | None = None,
     stop: threading.Event | None = None,
     listener: Listener = lambda *_: None,
+    board: StatusBoard | None = None,
     outputs: RunOutputs = NO_OUTPUTS,
     cache: Path | None = None,
 ) -> ProbingOutcome:
@@ -87,6 +89,7 @@ def run_probing(
         resume: A run to take up again: finished rounds are kept.
         stop: Ends it cleanly when set.
         listener: Told what happens to which job or round.
+        board: Where the devices' state is written as it changes, for a live view.
         outputs: What is written beside the evidence.
         cache: Folder of exported graphs.
 
@@ -95,7 +98,7 @@ def run_probing(
     """
     cells = {job.cell: None for planned in files.rounds for job in planned.jobs}
     workloads = Workloads(files.bench_plan, cells, cache)
-    with open_session(files, root, resume=resume, outputs=outputs, listener=listener) as session:
+    with open_session(files, root, resume=resume, outputs=outputs, listener=listener, board=board) as session:
         finished = read_probing_rounds(session.path)
         session.put_aside_unfinished({job for record in finished for job in record.jobs})
         outcome = _Rounds(session, files, workloads).run(stop or threading.Event())

@@ -153,27 +153,27 @@ def with_time_beside(
     capture: Capture, phases: Sequence[Phased], found: Sequence[MeasuredWindow]
 ) -> tuple[MeasuredWindow, ...]:
     """Epochs with their share of the host time that no marker accounts for, and of its energy."""
-    beside: dict[int, tuple[float, float]] = {}
+    beside: dict[int, tuple[float, float | None]] = {}
+    disguised_s: dict[int, float] = {}
     for part in capture.unaccounted():
-        if not part.seconds:
-            continue
-        gaps = gather_phases(capture, [Window(*gap) for gap in part.gaps])
+        gaps = gather_phases(capture, [Window(*gap) for gap in part.gaps]) if part.seconds else ()
         known_s = math.fsum(gap.energy.duration_s for gap in gaps if gap.energy.valid)
         known_j = math.fsum(gap.energy.energy_j or 0.0 for gap in gaps if gap.energy.valid)
-        shares = len(part.epochs)
         for epoch in part.epochs:
-            power_w = known_j / known_s if known_s else math.inf  # not recorded: as in the epoch itself
-            beside[epoch] = part.seconds / shares, power_w * part.seconds / shares
+            beside[epoch] = part.seconds / len(part.epochs), known_j / known_s if known_s else None
+        disguised_s[part.epochs[0]] = part.disguised_s
     return tuple(
-        _beside(one, *beside.get(phase.epoch, (0.0, 0.0))) if phase.phase is Phase.EPOCH else one
+        _beside(_beside(one, *beside.get(phase.epoch, (0.0, None))), disguised_s.get(phase.epoch, 0.0), None)
+        if phase.phase is Phase.EPOCH
+        else one
         for phase, one in zip(phases, found, strict=True)
     )
 
 
-def _beside(one: MeasuredWindow, seconds: float, joules: float) -> MeasuredWindow:
-    if math.isinf(joules):
-        joules = (one.energy.mean_power_w or 0.0) * seconds
-    return replace(one, beside_s=seconds, beside_j=joules)
+def _beside(one: MeasuredWindow, seconds: float, power_w: float | None) -> MeasuredWindow:
+    """With more time that may belong to it; where its power was not recorded, or is training's, as within."""
+    drawn_w = (one.energy.mean_power_w or 0.0) if power_w is None else power_w
+    return replace(one, beside_s=one.beside_s + seconds, beside_j=one.beside_j + drawn_w * seconds)
 
 
 def _narrowed(wider: MeasuredWindow, window: Window) -> MeasuredWindow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from harness.profiles.library import Stored, file_stem, store
 from joulefleet.errors import StorageError
 from joulefleet.printable import csv_text
 from joulefleet.provenance import Origin, weakest
-from joulefleet.records import write_atomic
+from joulefleet.records import new_folder, write_atomic
 from power import DeviceProfile, load_profile
 from power.profile import PhaseCost, save_profile
 
@@ -38,14 +39,12 @@ def export_profiles(profiles: Sequence[DeviceProfile], target: Path) -> list[Pat
             )
         save_profile(profiles[0], target)
         return [target]
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{target}: {error.strerror or error}") from error
-    named = {target / f"{name}.json": profile for name, profile in _names(profiles).items()}
-    for path, profile in named.items():
-        save_profile(profile, path)
-    return list(named)
+    named = {f"{name}.json": profile for name, profile in _names(profiles).items()}
+    # A new folder appears with all of them in it.
+    with contextlib.nullcontext(target) if target.is_dir() else new_folder(target) as folder:
+        for name, profile in named.items():
+            save_profile(profile, folder / name)
+    return [target / name for name in named]
 
 
 def _names(profiles: Sequence[DeviceProfile]) -> dict[str, DeviceProfile]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from joulefleet.runstore import RunStore
 from joulefleet.runstore.folder import check_folder
 from power import DeviceProfile, load_profile
 from power.profile import StatedSpread, save_profile
-from power.reference import reference_fleet
+from power.reference import listed_fleet, reference_fleet
 
 if TYPE_CHECKING:
     from harness.evidence.capture import Capture
@@ -118,7 +118,7 @@ def build_run_profiles(
     With more runs each profile rests on the captures of all of them. Such profiles, and those with a spread
     that no plan states, go to a run of their own beside the first: a run's own profiles follow from itself.
 
-    Example:
+    Examples:
         >>> built = build_profiles("runs/RUN")
         >>> [stored.profile.label for stored in built.profiles], built.problems
 
@@ -305,8 +305,12 @@ def stored_profiles(root: Path) -> list[Stored]:
     return [stored for summary in RunStore(root).list() for stored in run_profiles(summary.path)]
 
 
+def _published(fleet: Callable[[], Sequence[DeviceProfile]]) -> list[Stored]:
+    return [Stored(profile, None) for profile in fleet()]
+
+
 def find_profile(name: str, root: Path) -> Stored:
-    """A profile by its file, its id, its label or a part of it; runs come before the reference fleet.
+    """A profile by its file, its id, its label or a part of it; runs come before the published fleets.
 
     Raises:
         ConfigError: None or several match.
@@ -314,7 +318,12 @@ def find_profile(name: str, root: Path) -> Stored:
     path = Path(name)
     if path.suffix == ".json" and path.exists():
         return read(path)
-    for candidates in (stored_profiles(root), [Stored(profile, None) for profile in reference_fleet()]):
+    groups = (
+        partial(stored_profiles, root),
+        partial(_published, reference_fleet),
+        partial(_published, listed_fleet),
+    )
+    for candidates in (group() for group in groups):
         exact = [found for found in candidates if name in (found.profile.label, found.id)]
         matches = exact or [found for found in candidates if name.lower() in found.profile.label.lower()]
         if len(matches) == 1:

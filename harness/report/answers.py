@@ -10,6 +10,7 @@ from emulator import Accounting
 from emulator.compare import BASELINE
 from emulator.compare.titles import target_text
 from emulator.experiments import MethodRow, VariantSummary
+from emulator.experiments.vanilla import AgainstVanilla
 from emulator.selectors import shown_name
 from joulefleet.interval import Scale
 from joulefleet.rounding import rounded
@@ -37,6 +38,33 @@ def variant_answers(summary: VariantSummary) -> list[str]:
         f"{shown_name(cheapest.method)} reaches {goal} with the least energy: {energy}.",
         f"{shown_name(fastest.method)} is there first: {time}.",
     ]
+
+
+def sweep_answers(summaries: Sequence[VariantSummary]) -> list[str]:
+    """What early exit saves over a series, for each method that probes; the ends of the series."""
+    found = []
+    for swept in dict.fromkeys(one.variant.swept for one in summaries if one.variant.swept):
+        points: dict[str, list[tuple[float, AgainstVanilla]]] = {}
+        for one in summaries:
+            for method, vanilla in one.vanilla.items():
+                if one.variant.swept == swept and vanilla is not None:
+                    value = swept.value(one.variant.scenario)
+                    points.setdefault(method, []).append((value, vanilla))
+        for method, series in points.items():
+            ends = sorted(series, key=lambda point: point[0])
+            said = [
+                _saving(swept.quantity, *end) for end in (ends[:1] if len(ends) == 1 else [ends[0], ends[-1]])
+            ]
+            found.append(f"{shown_name(method)}: early exit saves {'; '.join(said)}, every probe counted.")
+    return found
+
+
+def _saving(quantity: str, value: float, vanilla: AgainstVanilla) -> str:
+    honest = vanilla.savings[Accounting.HONEST]
+    return (
+        f"{honest.time.text(100)} % of the time and {honest.energy.text(100)} % of the energy "
+        f"where {quantity} is {value:g}"
+    )
 
 
 def _others(best: MethodRow, rows: Sequence[MethodRow], name: str, unit: str) -> str:
@@ -71,9 +99,21 @@ def profile_answers(profiles: Sequence[DeviceProfile], most: int = 4) -> list[st
         f"{_shown(p.epoch.gross_j, 'J')} ({p.origin.value})."
         for p in profiles[:most]
     ]
+    rough = [
+        p for p in profiles if (p.epoch.gross_j.half_width_95 or 0.0) > ROUGH * abs(p.epoch.gross_j.mean)
+    ]
+    if rough:
+        found.append(
+            f"{len(rough)} of {len(profiles)} profiles are known roughly only: their energies scatter by "
+            "more than half. Measure more repetitions, on a machine and devices that do nothing else."
+        )
     if len(profiles) > most:
         found.append(f"{len(profiles) - most} more profiles are below.")
     return found
+
+
+ROUGH = 0.5
+"""Half width over mean from which on a reader is told that more repetitions are needed."""
 
 
 def _shown(quantity: Quantity, unit: str) -> str:

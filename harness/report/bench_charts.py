@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from device_agents.protocol import Phase
-from harness.report.charts import Band, Chart, Series
+from harness.report.charts import Band, Chart, Overlay, Series
 from harness.report.cursor_cells import MAX_CELLS, cursor_cells
 from harness.report.page import Fold
 from harness.results.decimate import decimate, gaps_ns
@@ -54,6 +54,28 @@ def _fold(job: JobCapture, points: int, cells: int, *, is_open: bool) -> Fold:
     which = "them" if len(known_j) == len(epochs) else f"the {len(known_j)} whose energy is known"
     note = f"{len(epochs)} epochs, {sum(known_j):.4g} J in {which}, {record.info.kind} [{job.origin.value}]"
     return Fold(job.job, note, [power_chart(job, points, cells), *telemetry_charts(job)], is_open)
+
+
+def overlay_of(folds: Sequence[Fold], jobs: Sequence[JobCapture]) -> Overlay | None:
+    """Two recordings over each other: at first two of the same work, if there are."""
+    charts = {c.recording: c for fold in folds for c in fold.charts if isinstance(c, Chart) and c.recording}
+    work: dict[tuple[str, ...], list[Chart]] = {}
+    for job in jobs:
+        record = job.capture.record
+        if job.job in charts:
+            key = (record.device.name, record.workload, record.backend, record.background.name)
+            work.setdefault(key, []).append(charts[job.job])
+    groups = [*work.values(), [*charts.values()]]
+    for first, second in ((group[0], group[1]) for group in groups if len(group) > 1):
+        both = [band.label for band in first.bands if band.label in {b.label for b in second.bands}]
+        if both:
+            marker = PROBE if PROBE in both else both[0]
+            return Overlay("Two recordings over each other", (first, second), marker, jobs[0].origin.value)
+    return None
+
+
+PROBE = "probe 1"
+"""Where the work begins, by the device's own marker."""
 
 
 def clock_folds(jobs: Sequence[JobCapture]) -> list[Fold]:
@@ -103,6 +125,7 @@ def power_chart(job: JobCapture, max_points: int, max_cells: int = MAX_CELLS) ->
         bands=[_band(job, *phase) for phase in job.phases],
         max_points=len(t_ns),
         cells=None if cells is None else cells.as_data(),
+        recording=job.job,
     )
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from emulator import Accounting
-from emulator.runs import KNOWN_COSTS, N_UNKNOWN
+from emulator.runs import KNOWN_COSTS, N_UNKNOWN, read_log
 from harness.report.answers import profile_answers
 from harness.report.bench_sections import (
     capped,
     clock_section,
     configuration_section,
-    findings_section,
+    findings_sections,
     jobs_section,
     provenance_section,
     run_facts,
@@ -24,28 +24,29 @@ from harness.report.bench_sections import (
 )
 from harness.report.charts import Chart, Series
 from harness.report.page import Cell, Number, Page, Section, Table
-from harness.report.profile_tables import profile_section
+from harness.report.profile_tables import cost_section, profile_section
 from harness.results.stored_run import StoredRun
 from harness.results.tables import Row, epoch_table
 from harness.rounds.record import FEDERATION, FederatedRoundRecord, read_federated_rounds
-from joulefleet.errors import StorageError
 from joulefleet.provenance import Origin, weakest
-from joulefleet.runstore import read_table
+from joulefleet.runstore.notes import read_notes
 
 
 def bench_page(run: StoredRun) -> Page:
     """Put a run on one page. It may be unfinished, or have failed altogether."""
     record = run.record
+    federated = record.kind == FEDERATION
     epochs = epoch_table(run.captures).rows
     return Page(
         title=f"{record.name}: {record.kind} run {record.run_id}",
         lead=_lead(run, epochs),
-        answers=profile_answers(run.device_profiles),
+        answers=_round_answers(run.path) if federated else profile_answers(run.device_profiles),
+        notes=read_notes(run.path),
         sections=[
-            *([rounds_section(run.path)] if record.kind == FEDERATION else []),
+            rounds_section(run.path) if federated else cost_section(run.device_profiles),
+            *findings_sections(run),
             traces_section(run.captures),
-            profile_section(run.device_profiles),
-            findings_section(run),
+            *([] if federated else [profile_section(run.device_profiles)]),
             jobs_section(run),
             _epochs(epochs),
             clock_section(run.captures),
@@ -113,14 +114,37 @@ def rounds_section(run: Path) -> Section:
     headers += [f"energy without waiting, {accounting.value.replace('_', ' ')}" for accounting in Accounting]
     table = Table([*headers, "origin"], [_round_row(row, records.get(row["round"])) for row in rows])
     text = TEXT + (UNKNOWN_TEXT if any(row.get(N_UNKNOWN) for row in rows) else "")
-    return Section("Rounds", text, charts=_round_charts(rows), tables=[table])
+    return Section("Rounds", charts=_round_charts(rows), tables=[table], small_print=text)
+
+
+def _round_answers(run: Path) -> list[str]:
+    """What the federation reached, what it took, and what that rests on."""
+    rows = _closed(run)
+    if not rows:
+        return ["No round has been closed: nothing is known yet."]
+    known = [row for row in rows if np.isfinite(row["test_accuracy"] or np.nan)]
+    origin = weakest(Origin(row["cost_origin"]) for row in rows)
+    reached = "not tested" if not known else f"{100 * known[-1]['test_accuracy']:.1f} % test accuracy"
+    totals = [
+        _total(rows, f"{name}_{Accounting.HONEST.value}", unit)
+        for name, unit in (("time_s", "s"), ("energy_j", "J"))
+    ]
+    took = " and ".join(totals)
+    found = f"After {len(rows)} rounds on the bench: {reached}, for {took} ({origin.value})."
+    return [f"{found} One run with one seed: no interval."]
+
+
+def _total(rows: Sequence[Mapping[str, Any]], name: str, unit: str) -> str:
+    whole = [row[name] for row in rows if row[name] is not None]
+    if len(whole) == len(rows):
+        return f"{sum(whole):.3g} {unit}"
+    return f"at least {sum(row.get(KNOWN_COSTS[name]) or 0.0 for row in rows):.3g} {unit}"
 
 
 def _closed(run: Path) -> list[dict[str, Any]]:
-    try:
-        rows: list[dict[str, Any]] = read_table(run, "rounds").to_pylist()
-    except StorageError:  # it ended before the table was made
+    if not any(run.glob("rounds.*")):  # it ended before the table was made
         return []
+    rows: list[dict[str, Any]] = read_log(run, "rounds").to_pylist()
     return rows
 
 

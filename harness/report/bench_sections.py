@@ -9,8 +9,8 @@ from pathlib import Path
 from harness.bench.matrix import REACHED_BY
 from harness.evidence.clock_fit import BurstSeen
 from harness.inventory import load_inventory
-from harness.report.bench_charts import MAX_JOBS, clock_folds, job_folds
-from harness.report.page import Cell, Section, Table, text_of
+from harness.report.bench_charts import MAX_JOBS, clock_folds, job_folds, overlay_of
+from harness.report.page import Cell, Fold, Section, Table, text_of
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
 from joulefleet.errors import JoulefleetError
@@ -58,7 +58,10 @@ def jobs_section(run: StoredRun) -> Section:
         ]
         for job in run.job_lines
     ]
-    return Section("Jobs", tables=[capped(["job", "state", "origin", "attempts", "stage", "error"], rows)])
+    table = capped(["job", "state", "origin", "attempts", "stage", "error"], rows)
+    # All went well: who wants to see that in a list may unfold it.
+    well = all(job.state in ("finished", "not_needed") and job.attempt <= 1 for job in run.job_lines)
+    return Section("Jobs", tables=[table], folded=well and bool(rows))
 
 
 def traces_section(jobs: Sequence[JobCapture]) -> Section:
@@ -68,7 +71,10 @@ def traces_section(jobs: Sequence[JobCapture]) -> Section:
         text = "No job has finished."
     if len(jobs) > MAX_JOBS:
         text += f" The first {MAX_JOBS} of {len(jobs)} jobs; `joulefleet export --format perfetto` has all."
-    return Section("Power by job", text, folds=job_folds(jobs))
+    folds = job_folds(jobs)
+    both = overlay_of(folds, jobs)
+    more = [] if both is None else [Fold(both.title, "aligned by a marker", [both])]
+    return Section("Power by job", text, folds=[*more, *folds])
 
 
 def clock_section(jobs: Sequence[JobCapture]) -> Section:
@@ -128,14 +134,42 @@ def _burst_row(job: JobCapture, burst: BurstSeen) -> list[Cell]:
     ]
 
 
-def findings_section(run: StoredRun, notes: Sequence[Sequence[Cell]] = ()) -> Section:
-    """What a reader of the numbers must know; ``notes`` are rows that come first."""
-    rows = list(notes) + [
-        [row["severity"], row["code"], row["job"] or row["source"], str(row["count"]), row["message"]]
-        for row in run.finding_table().rows
+def findings_sections(run: StoredRun, notes: Sequence[Sequence[str]] = ()) -> list[Section]:
+    """What a reader of the numbers must know, each kind once; where there are many, one by one below.
+
+    ``notes`` are rows that come first.
+    """
+    rows = [
+        *notes,
+        *(
+            [row["severity"], row["code"], row["job"] or row["source"], str(row["count"]), row["message"]]
+            for row in run.finding_table().rows
+        ),
     ]
-    table = capped(["severity", "finding", "where", "count", "what it means"], rows)
-    return Section("Findings", "" if rows else "Nothing to report.", tables=[table] if rows else [])
+    if not rows:
+        return [Section("Findings", "Nothing to report.")]
+    kinds: dict[tuple[str, str], list[Sequence[str]]] = {}
+    for row in rows:
+        # Notes say something else each time.
+        kinds.setdefault((row[0], row[1] if row[1] != NOTE else row[4]), []).append(row)
+    headers = ["severity", "finding", "where", "count", "what it means"]
+    short = Section("Findings", tables=[capped(headers, [_together(found) for found in kinds.values()])])
+    if len(kinds) == len(rows):
+        return [short]
+    return [short, Section("Findings, one by one", tables=[capped(headers, rows)], folded=True)]
+
+
+NOTE = "note"
+
+
+def _together(rows: Sequence[Sequence[str]]) -> list[Cell]:
+    """Findings of one kind in a row, with the words of the first."""
+    severity, code, where, count, message = rows[0]
+    if len(rows) == 1:
+        return [severity, code, where, count, message]
+    places = len({row[2] for row in rows})
+    total = sum(int(row[3]) for row in rows)
+    return [severity, code, f"{places} places", str(total), f"{message} (of {where}; others alike)"]
 
 
 def provenance_section(jobs: Sequence[JobCapture]) -> Section:
@@ -179,7 +213,8 @@ def configuration_section(run: Path) -> Section:
     inventory = config / "devices.toml"
     if inventory.is_file():
         files.append(("devices.toml, without how devices are reached", _devices(inventory)))
-    return Section("Configuration", "" if files else "None is stored with the run.", files=files)
+    text = "" if files else "None is stored with the run."
+    return Section("Configuration", text, files=files, folded=True)
 
 
 def _devices(path: Path) -> str:

@@ -68,6 +68,7 @@ class Chart:
         bands: Stretches of the x axis with a name.
         max_points: Of each line.
         cells: What two cursors need, see `harness.report.cursor_cells`; None for a chart without them.
+        recording: Name of the recording it shows; empty if it shows none. Recordings can be overlaid.
     """
 
     title: str
@@ -79,6 +80,7 @@ class Chart:
     bands: Sequence[Band] = field(default_factory=tuple)
     max_points: int = MAX_POINTS
     cells: Mapping[str, Any] | None = None
+    recording: str = ""
 
     def as_data(self) -> dict[str, Any]:
         """JSON for the page's script, at most ``max_points`` points a line."""
@@ -90,7 +92,35 @@ class Chart:
             "series": [_series(s, keep) for s in self.series],
             "bands": [{"start": b.start, "end": b.end, "label": b.label, "note": b.note} for b in self.bands],
             **({} if self.cells is None else {"cells": self.cells}),
+            **({"recording": self.recording} if self.recording else {}),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """Two recordings over each other, shifted so that the same phase begins at nought in both.
+
+    The page's script offers every recording of the page and every phase that both have.
+
+    Attributes:
+        title: Above the figure.
+        charts: The two that are shown first.
+        marker: Label of the band at whose beginning they are aligned.
+        origin: Provenance, shown as a badge beside the title.
+    """
+
+    title: str
+    charts: tuple[Chart, Chart]
+    marker: str
+    origin: str
+
+    def as_data(self) -> dict[str, Any]:
+        """JSON for the page's script, which has the recordings from their own charts."""
+        return {"kind": "overlay", "shown": [one.recording for one in self.charts], "marker": self.marker}
+
+    def shift(self, chart: Chart) -> float:
+        """Where the phase begins in a chart."""
+        return next(band.start for band in chart.bands if band.label == self.marker)
 
 
 def _series(series: Series, keep: NDArray[np.int64]) -> dict[str, Any]:

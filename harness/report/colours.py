@@ -14,7 +14,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 DASHES: tuple[tuple[int, ...], ...] = ((), (8, 4), (2, 3), (10, 3, 2, 3))
 KNOWN = (
     *("fedrank", "oort", "fedrank_plus", "afl", "tifl", "eafl", "refl"),
-    *("fedmarl", "power_of_choice", "favor", "fed_cbs", "fedprox", "autofl", "harmony_like"),
+    *("fedmarl", "power_of_choice", "favor", "fed_cbs", "fedprox", "autofl", "no_probe"),
 )
 """Each has the colour of its place, the second seven with dashes."""
 

@@ -13,13 +13,15 @@ from emulator.compare import load_emulations
 from emulator.compare.titles import worded
 from emulator.experiments import Runs, Variant, VariantSummary, summary_of
 from emulator.experiments.render import basis, headed
-from emulator.runs import FinishedRun, Floors, replay_of, span, week_of
+from emulator.runs import FinishedRun, Floors, course_of, penalties_of, replay_of, share, span, week_of
 from emulator.selectors import shown_name
 from harness.report.answers import variant_answers
+from harness.report.course_charts import course_charts
 from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
 from harness.report.page import Page, Section, Table, text_of
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunRecord
+from joulefleet.runstore.notes import read_notes
 from joulefleet.runstore.run import read_run
 
 OWN = "a scenario of its own, shown below"
@@ -38,6 +40,11 @@ ROUNDS = (
 ROUNDS_NOTE = (
     "A round. Honest: every probe is counted, as above; selected only: those of rejected devices are not; "
     "free: no probe is."
+)
+JUDGED = ("method", "T s", "E J", "R_T over T", "R_E over E", "reward at its limit", "here")
+JUDGED_NOTE = (
+    "The reward's budgets, means over seeds, and the share of rounds in which each penalty applied. One "
+    "that always applies, or never, tells a method that learns by the reward nothing about costs. T and E: "
 )
 WORLD_NOTE = (
     "Span: calendar time from the beginning to the end of the last round. Eligible: fewest and most devices "
@@ -73,6 +80,7 @@ def emulation_page(path: Path) -> Page:
         title=f"Emulation {scenario.name}",
         lead=_lead(scenario, summary),
         answers=variant_answers(summary),
+        notes=read_notes(path),
         sections=[
             *([warnings_section(warnings)] if (warnings := [*warnings, *summary.warnings]) else []),
             *variant_tables(summary, "Methods"),
@@ -131,7 +139,21 @@ def _costs(summary: VariantSummary) -> Section:
     ]
     note = worded(TOTALS_NOTE, summary.metric)
     tables = [Table(headed(TOTALS, summary), totals, note), Table(ROUNDS, rounds, ROUNDS_NOTE)]
-    return Section("What counts", f"{basis(summary)}.", tables=tables, folded=True)
+    return Section("What counts", f"{basis(summary)}.", tables=[*tables, judged(summary)], folded=True)
+
+
+def judged(summary: VariantSummary) -> Table:
+    """How often the budgets of the reward were exceeded."""
+    rows = []
+    for method, by_seed in summary.runs.items():
+        results = [run.result for run in by_seed.values()]
+        found, budgets = penalties_of(results), [result.record.facts["budgets"] for result in results]
+        limits = [sum(one[name] for one in budgets) / len(budgets) for name in ("time_s", "energy_j")]
+        counts = (found.over_time, found.over_energy, found.at_clip)
+        shares = [share(count, found.rounds) for count in counts]
+        rows.append([shown_name(method), *(f"{limit:.4g}" for limit in limits), *shares, Origin.EMULATED])
+    rule = summary.facts.get("budget_rule", "by the 30 % rule")
+    return Table(JUDGED, rows, f"{JUDGED_NOTE}{rule}.")
 
 
 def _world(loaded: Sequence[FinishedRun]) -> Section:
@@ -190,7 +212,10 @@ def _day(loaded: Sequence[FinishedRun]) -> Section:
         f"Hours of the users' day, {shown_name(loaded[0].method)} seed {loaded[0].seed}; means of eligible."
     )
     tables = [Table(DROPS, rows, DROPS_NOTE), Table(HOURS, hours, by_hour)]
-    return Section("Over the day", tables=tables)
+    course = course_of(loaded[0].result)
+    calm = "" if any(counts.any() for counts in course.dropped.values()) else " Nobody dropped out."
+    text = f"Figures: {shown_name(loaded[0].method)}, seed {loaded[0].seed}; nights are shaded.{calm}"
+    return Section("Over the day", text, charts=course_charts(course), tables=tables)
 
 
 def _percent(part: int | None, whole: int) -> str:

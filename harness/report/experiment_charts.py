@@ -11,13 +11,13 @@ import numpy as np
 
 from device_agents.workloads import Metric
 from emulator import Accounting
-from emulator.experiments import MethodRow, Runs, VariantSummary
+from emulator.experiments import PAPER_SAVING, MethodRow, Runs, VariantSummary
 from emulator.experiments.behaviour import ENERGY_PARTS, Behaviour, chosen_share
 from emulator.experiments.curves import CurveAxis, MethodCurves, along
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.selectors import shown_name
 from harness.report.charts import Chart, DotPlot, HeatMap, Scatter, Series, StackedBars
-from harness.report.colours import method_style
+from harness.report.colours import BASELINE_GREY, LineStyle, method_style
 from joulefleet.interval import Interval
 from joulefleet.provenance import Origin
 
@@ -169,8 +169,17 @@ def sweep_charts(quantity: str, points: Sequence[SweepPoint]) -> list[Chart]:
     accuracy = _sweep_series(rows[0].method, [row.accuracy for row in rows], 100.0)
     found = [Chart(f"Accuracy over {quantity}", quantity, "accuracy (%)", x, [accuracy], EMULATED)]
 
-    def chart(title: str, y_label: str, scale: float, read: Callable[[Accounting], list[Interval]]) -> None:
-        series = [_sweep_series(a.value, read(a), scale) for a in Accounting]
+    def chart(
+        title: str,
+        y_label: str,
+        scale: float,
+        read: Callable[[Accounting], list[Interval]],
+        of_paper: float | None = None,
+    ) -> None:
+        series = [_sweep_series(a.value.replace("_", " "), read(a), scale) for a in Accounting]
+        if of_paper is not None:  # which value of the quantity it belongs to, the paper does not say
+            level = np.full(len(x), scale * of_paper)
+            series.append(Series("the paper, M not stated", level, style=LineStyle(BASELINE_GREY, (8, 4))))
         found.append(Chart(f"{title} over {quantity}", quantity, y_label, x, series, EMULATED))
 
     against = [row.against for row in rows if row.against]
@@ -181,13 +190,14 @@ def sweep_charts(quantity: str, points: Sequence[SweepPoint]) -> list[Chart]:
     if len(vanilla) == len(points):
         chart(
             "Energy saved by early exit", "% of vanilla", 100.0,
-            lambda a: [one.savings[a].energy for one in vanilla],
+            lambda a: [one.savings[a].energy for one in vanilla], PAPER_SAVING.energy_saved,
         )  # fmt: skip
         chart(
             "Time saved by early exit", "% of vanilla", 100.0,
-            lambda a: [one.savings[a].time for one in vanilla],
+            lambda a: [one.savings[a].time for one in vanilla], PAPER_SAVING.time_saved,
         )  # fmt: skip
-    return found
+    # What early exit saves is what a series over candidates is about.
+    return sorted(found, key=lambda one: "saved" not in one.title)
 
 
 def _sweep_series(label: str, values: Sequence[Interval], scale: float) -> Series:

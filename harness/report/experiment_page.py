@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from emulator.compare.titles import target_text, worded
@@ -23,7 +24,7 @@ from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla import vanilla_rows
 from emulator.selectors import shown_name
-from harness.report.answers import variant_answers
+from harness.report.answers import sweep_answers, variant_answers
 from harness.report.experiment_charts import (
     accuracy_charts,
     cost_scatter,
@@ -47,26 +48,30 @@ from harness.report.experiment_tables import (
 from harness.report.page import Figure, Fold, Page, Section, Table
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunRecord
+from joulefleet.runstore.notes import RunNote
 
 MOST_ANSWERED = 4
 """Scenarios that the first lines have room for."""
 
 
-def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
+def experiment_page(results: ExperimentResults, run: RunRecord, notes: Sequence[RunNote] = ()) -> Page:
     """Put an experiment's results on one page."""
     plan = results.plan
     summaries = summarise(results)
     warnings = [*results.warnings, *(f"{one.variant.title}: {w}" for one in summaries for w in one.warnings)]
     sections = [warnings_section(warnings)] if warnings else []
-    for summary in summaries:
-        if summary.variant.swept is None:
-            sections += [*variant_tables(summary), variant_curves(summary), *vanilla_sections(summary)]
-    sections += sweep_sections(summaries)
-    answers = [
+    series = sweep_sections(summaries)
+    compared = [one for one in summaries if one.variant.swept is None]
+    # Where the methods' own scenarios hold one method each, the series are what the experiment is about.
+    series_first = bool(series) and all(len(one.rows) < 2 for one in compared)
+    sections += series if series_first else []
+    for summary in compared:
+        sections += [*variant_tables(summary), variant_curves(summary), *vanilla_sections(summary)]
+    sections += [] if series_first else series
+    answers = sweep_answers(summaries) + [
         f"{one.variant.title}: {answer}" if len(summaries) > 1 else answer
-        for one in summaries[:MOST_ANSWERED]
-        if one.variant.swept is None
-        for answer in variant_answers(one)
+        for one in compared[:MOST_ANSWERED]
+        for answer in ([] if series_first else variant_answers(one))
     ]
     sections += _across(results)
     sections.append(_reading(summaries))
@@ -74,6 +79,7 @@ def experiment_page(results: ExperimentResults, run: RunRecord) -> Page:
         title=f"Experiment {plan.name}",
         lead=f"{plan.question}. Preset {plan.preset.value}; emulated on a virtual clock.",
         answers=answers,
+        notes=notes,
         sections=sections,
         facts={
             "run": run.run_id,
@@ -95,24 +101,41 @@ def variant_tables(summary: VariantSummary, title: str = "") -> list[Section]:
     """What every method reached and took; folded away, each number beside the paper's and FedAvg's."""
     title = title or summary.variant.title
     rows = sorted(summary.rows, key=_by_result)
-    best = {0} if rows[0].reached == rows[0].seeds and len(rows) > 1 else set()
+    best = {0} if _clearly_first(rows) else set()
     goal = target_text(summary.target, summary.metric, 2)
     costs = Table(
         [*headed(GOAL_HEADER, summary), "here"],
         [[*goal_row(row), Origin.EMULATED] for row in rows],
-        f"Best first, by the energy to {goal} ({summary.target_note}).",
+        f"Best first, by the energy to {goal} ({summary.target_note}). {_marked(rows)}",
         best,
     )
     compared = forest(rows)
-    figures: list[Figure] = [cost_scatter(rows, summary.metric), *([compared] if compared else [])]
+    scatter = [cost_scatter(rows, summary.metric)] if len(rows) > 1 else []  # one point compares nothing
+    figures: list[Figure] = [*scatter, *([compared] if compared else [])]
     how = f"{worded(LEGEND, summary.metric)}. {basis(summary)}."
     first = Section(title, charts=figures, tables=[costs], small_print=how)
     return [first, _every_number(summary, rows, title)]
 
 
+def _clearly_first(rows: Sequence[MethodRow]) -> bool:
+    """Whether the first needs less than all others that reach the target, beyond the intervals of both."""
+    mine = rows[0].energy_to_target_j
+    others = [row.energy_to_target_j for row in rows[1:] if row.reached == row.seeds]
+    reached = rows[0].reached == rows[0].seeds and len(rows) > 1
+    return reached and mine.known and all(one.known and mine.high < one.low for one in others)
+
+
+def _marked(rows: Sequence[MethodRow]) -> str:
+    if len(rows) < 2:
+        return ""
+    clear = _clearly_first(rows)
+    return "Marked: its interval lies below all others." if clear else "None is marked: intervals overlap."
+
+
 def _by_result(row: MethodRow) -> tuple[int, float]:
     """Methods that reach the target more often first, then those that need less for it."""
-    return (row.seeds - row.reached, row.energy_to_target_j.mean)
+    cost_j = row.energy_to_target_j.mean
+    return (row.seeds - row.reached, math.inf if math.isnan(cost_j) else cost_j)
 
 
 def _every_number(summary: VariantSummary, rows: Sequence[MethodRow], title: str) -> Section:
@@ -155,7 +178,7 @@ def variant_curves(summary: VariantSummary) -> Section:
     found = {shown_name(method): behaviour(by_seed) for method, by_seed in runs.items()}
     return Section(
         f"{summary.variant.title}: curves",
-        f"Unlike the paper: {summary.reductions}. Click a name below a chart to hide its line.",
+        small_print=f"Unlike the paper: {summary.reductions}. Click a name below a chart to hide its line.",
         charts=[*accuracy_charts(runs, summary.metric), energy_bars(found)],
         tables=[energy_table("method", found), fairness_table(found), dropped_table(found)],
         folds=[

@@ -179,7 +179,8 @@ def _series_of(title: str, swept: SweptQuantity, summaries: Sequence[VariantSumm
     ]
     bars = energy_bars({f"{swept.quantity} {value}": one for value, one in spent.items()})
     charts: list[Figure] = [*sweep_charts(swept.quantity, points), bars]
-    return Section(title, f"{LEGEND}. {basis(points[0].summary)}.", charts=charts, tables=tables)
+    how = f"{LEGEND}. {basis(points[0].summary)}."
+    return Section(title, charts=charts, tables=tables, small_print=how)
 
 
 def _points(swept: SweptQuantity, summaries: Sequence[VariantSummary], method: str) -> list[SweepPoint]:

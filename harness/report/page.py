@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.report.charts import Chart, DotPlot, HeatMap, Scatter, StackedBars
+from harness.report.charts import Chart, DotPlot, HeatMap, Overlay, Scatter, StackedBars
 from joulefleet import __version__
 from joulefleet.budgets import RECORD_BYTES, OverBudget, read_bounded
 from joulefleet.errors import StorageError
@@ -19,6 +19,7 @@ from joulefleet.printable import printable, printable_data
 from joulefleet.provenance import Origin
 from joulefleet.records import write_atomic
 from joulefleet.rounding import rounded
+from joulefleet.runstore.notes import RunNote
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -88,7 +89,7 @@ class ErrorBar:
         return round(low, 2), round(mean, 2), round(high, 2)
 
 
-Figure = Chart | DotPlot | HeatMap | Scatter | StackedBars
+Figure = Chart | DotPlot | HeatMap | Overlay | Scatter | StackedBars
 Cell = str | Number | ErrorBar | Origin
 """An origin is shown as a badge: for rows whose numbers share it."""
 
@@ -168,6 +169,7 @@ class Page:
         lead: What was done, in small below the answers.
         answers: What was found, a sentence each, with its uncertainty.
         facts: How it was made.
+        notes: What people wrote about it, newest last.
     """
 
     title: str
@@ -175,6 +177,7 @@ class Page:
     sections: Sequence[Section]
     facts: dict[str, str] = field(default_factory=dict)
     answers: Sequence[str] = ()
+    notes: Sequence[RunNote] = ()
 
     def html(self) -> str:
         """The whole page as one self-contained document."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.report.charts import Chart, DotPlot, HeatMap, Scatter, StackedBars
+from harness.report.charts import Chart, DotPlot, HeatMap, Overlay, Scatter, StackedBars
 from harness.report.colours import COLOURS
 from harness.report.page import Figure, Page
 from joulefleet.errors import ConfigError, StorageError
@@ -104,6 +104,15 @@ def _chart(axes: Axes, chart: Chart) -> None:
         axes.legend(fontsize=7)
 
 
+def _overlay(axes: Axes, overlay: Overlay) -> None:
+    for i, chart in enumerate(overlay.charts):
+        x = chart.x - overlay.shift(chart)
+        axes.plot(x, chart.series[0].values, lw=0.6, color=COLOURS[i], label=printable(chart.recording))
+    axes.set_xlabel(f"time since {printable(overlay.marker)} began (s)")
+    axes.set_ylabel(overlay.charts[0].y_label)
+    axes.legend(fontsize=7)
+
+
 def _scatter(axes: Axes, chart: Scatter) -> None:
     for name, (x, y) in chart.points.items():
         color = chart.styles[name].color
@@ -174,6 +183,7 @@ def _rows(axes: Axes, names: list[str], *, invert: bool = True) -> None:
 
 DRAW: dict[type[Any], Any] = {
     Chart: _chart,
+    Overlay: _overlay,
     Scatter: _scatter,
     DotPlot: _dots,
     StackedBars: _stack,

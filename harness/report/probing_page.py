@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from emulator import Accounting
 from emulator.experiments import PAPER_SAVING
 from harness.probing.cost_rows import CostRow, cost_rows
@@ -12,22 +14,25 @@ from harness.probing.formula import COUNTED
 from harness.probing.savings import MeasuredRound
 from harness.probing.validation import MeasuredCell, Validation, validate_run
 from harness.report.bench_sections import (
+    NOTE,
     capped,
     clock_section,
     configuration_section,
-    findings_section,
+    findings_sections,
     jobs_section,
     provenance_section,
     run_facts,
     traces_section,
 )
-from harness.report.charts import DotPlot, StackedBars
+from harness.report.charts import Chart, DotPlot, Series, StackedBars
+from harness.report.colours import BASELINE_GREY, LineStyle
 from harness.report.page import Cell, Number, Page, Section, Table
 from harness.results.stored_run import StoredRun
 from harness.rounds.measured import PHASES, PhaseReading
 from joulefleet.errors import DataQualityError
 from joulefleet.interval import Interval, Scale
 from joulefleet.provenance import Origin
+from joulefleet.runstore.notes import read_notes
 from power.profile import Quantity
 
 MOST_IN_LEAD = 4
@@ -54,27 +59,30 @@ def probing_page(run: StoredRun) -> Page:
     try:
         found = validate_run(run.path)
     except DataQualityError as error:
-        lead = f"It is not known what stopping after the first epoch saves: {error.message}."
-        sections = [jobs_section(run), *evidence, findings_section(run), *sources]
-        return Page(title, lead, sections, run_facts(run))
+        unknown = f"It is not known what stopping after the first epoch saves: {error.message}."
+        sections = [jobs_section(run), *findings_sections(run), *evidence, *sources]
+        return Page(title, "", sections, run_facts(run), [unknown], read_notes(run.path))
     sections = [
         _answer(found),
         _costs(found),
         _parts(found.measured, found.origin),
         _rounds(found),
-        findings_section(run, list(_notes(found))),
+        *findings_sections(run, list(_notes(found))),
         *evidence,
         *sources,
     ]
-    return Page(title, _lead(found), sections, run_facts(run))
+    return Page(title, _lead(found), sections, run_facts(run), [_saved(found)], read_notes(run.path))
 
 
 def _lead(found: Validation) -> str:
     plan = found.plan
-    what = (
+    return (
         f"{plan.task} with {plan.backend}, {plan.local_epochs} local epochs, {found.energy} energy, "
         f"{len(found.rounds)} of {found.planned} rounds finished. Honest accounting: the probes of all count."
     )
+
+
+def _saved(found: Validation) -> str:
     cells = [cell for cell in found.cells if cell.chosen < cell.candidates] or found.cells
     if len(cells) <= MOST_IN_LEAD:
         clauses = "; ".join(_clause(cell, found.origin) for cell in cells)
@@ -85,7 +93,7 @@ def _lead(found: Validation) -> str:
             f"{_span(saving.time_saved.mean for saving in honest)} % of a vanilla round's time and "
             f"{_span(saving.energy_saved.mean for saving in honest)} % of its energy, by M and K"
         )
-    return f"Stopping after the first epoch saved {saved} [{found.origin.value}]. {what}"
+    return f"Stopping after the first epoch saved {saved} ({found.origin.value})."
 
 
 def _span(shares: Iterable[float]) -> str:
@@ -127,7 +135,36 @@ def _answer(found: Validation) -> Section:
         _figure(found, "Saved energy", "energy_saved", PAPER_SAVING.energy_saved),
     ]
     text = f"{MEANING} These are the numbers of honest accounting. {_predictions(found)}"
-    return Section("What stopping after the first epoch saved", text, numbers, figures)
+    title = "What stopping after the first epoch saved"
+    return Section(title, "", numbers, [*_against_m(found), *figures], small_print=text)
+
+
+def _against_m(found: Validation) -> list[Chart]:
+    """Saved time and energy against M, where several were tried; the paper's share, whose M is not stated."""
+    counts = sorted({cell.candidates for cell in found.cells})
+    if len(counts) < 2:
+        return []
+    parts = (("Saved time", "time_saved"), ("Saved energy", "energy_saved"))
+    return [_over_m(found, counts, title, name, getattr(PAPER_SAVING, name)) for title, name in parts]
+
+
+def _over_m(found: Validation, counts: Sequence[int], title: str, name: str, of_paper: float) -> Chart:
+    series = []
+    for chosen in sorted({cell.chosen for cell in found.cells}):
+        shares = {
+            cell.candidates: _percent(getattr(cell.savings[Accounting.HONEST], name), found.origin).interval
+            for cell in found.cells
+            if cell.chosen == chosen
+        }
+        ends = [shares.get(m, Interval(math.nan)) for m in counts]
+        mean, low, high = (np.array([getattr(e, end) for e in ends]) for end in ("mean", "low", "high"))
+        series.append(Series(f"K = {chosen}, bench", mean, points=True, low=low, high=high))
+    paper = np.full(len(counts), 100 * of_paper)
+    series.append(Series("the paper, M not stated", paper, style=LineStyle(BASELINE_GREY, (8, 4))))
+    x = np.array(counts, np.float64)
+    return Chart(
+        f"{title} against M, honest", "M: devices that are probed", "%", x, series, found.origin.value
+    )
 
 
 def _predictions(found: Validation) -> str:
@@ -269,10 +306,10 @@ def _rounds(found: Validation) -> Section:
         for line in found.rounds
     ]
     headers = ["round", "repetition", "kind", "candidates", "went on", "took, loading included", "origin"]
-    return Section("Rounds", tables=[capped(headers, rows)])
+    return Section("Rounds", tables=[capped(headers, rows)], folded=True)
 
 
-def _notes(found: Validation) -> Iterator[list[Cell]]:
+def _notes(found: Validation) -> Iterator[list[str]]:
     """What the validation has to say, as rows of the findings."""
     for name, why in found.failed.items():
         yield ["error", "round_missing", f"round {name}", "1", why]
@@ -280,4 +317,4 @@ def _notes(found: Validation) -> Iterator[list[Cell]]:
         text = "attempts at rounds that failed, also of rounds that succeeded later"
         yield ["warning", "attempts_failed", "rounds", str(found.failed_attempts), text]
     for note in (*found.notes, PAPER_SAVING.remark):
-        yield ["info", "note", "rounds", "1", note]
+        yield ["info", NOTE, "rounds", "1", note]

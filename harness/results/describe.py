@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.bench.journal import JOBS
 from harness.bench_run.queue import energy_per_epoch_j
-from harness.evidence.capture import Capture, is_whole, open_capture
+from harness.evidence.capture import CAPTURE_FILE, Capture, is_whole, open_capture
 from harness.inventory import nearest
 from joulefleet.errors import ConfigError
 from power import Window
@@ -19,10 +19,14 @@ def find_job(run: Path, wanted: str) -> Path:
 
     Raises:
         ConfigError: There is no finished one.
+        StorageError: Its recording cannot be read.
     """
-    folders = {p.name: p for p in sorted((run / JOBS).glob("*")) if is_whole(p)}
+    folders = {p.name: p for p in sorted((run / JOBS).glob("*")) if (p / CAPTURE_FILE).exists()}
     for name, folder in folders.items():
         if wanted == name or (wanted.isdecimal() and int(name.split("_")[0]) == int(wanted)):
+            if not is_whole(folder):
+                open_capture(folder)  # which says why, if it cannot be read
+                break
             return folder
     raise ConfigError(f"{run}: no finished job {wanted!r}", hint=nearest(wanted, folders))
 

@@ -1,4 +1,4 @@
-"""Every round and every participant of a run's emulations: two tables, with method and seed in each row."""
+"""Rounds, participants and devices of a run's emulations: three tables, with method and seed in each row."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emulator.runs import EMULATION_FILE, EmulationRecord
+from emulator.runs import EMULATION_FILE, EmulationRecord, read_log
 from joulefleet.records import read_record
-from joulefleet.runstore import read_table
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-TABLES = ("rounds", "clients")
+TABLES = ("rounds", "clients", "devices")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class JoinedTable:
 
 
 def emulation_tables(run: Path) -> tuple[JoinedTable, ...]:
-    """Rounds and participants of a run's emulations, or of a federation; nothing if it has none."""
+    """Rounds, participants and devices of a run's emulations, or of a federation; nothing if it has none."""
     import pyarrow as pa
 
     begun = [file.parent for file in sorted(run.rglob(EMULATION_FILE))]
@@ -76,7 +75,7 @@ def _labelled(run: Path, folder: Path, name: str) -> pa.Table:
     import pyarrow as pa
 
     record = read_record(folder / EMULATION_FILE, EmulationRecord)
-    table = read_table(folder, name)
+    table = read_log(folder, name)
     inside = folder.relative_to(run).as_posix()
     labels = {"emulation": inside, "method": record.method, "selector": record.selector}
     columns = [pa.array([label] * len(table), pa.string()) for label in labels.values()]

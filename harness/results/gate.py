@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from harness.profiles.difference import Difference, QuantityChange, Side, compare_profiles, pair_profiles
 from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.provenance import Origin
 from power import DeviceProfile
 from power.profile import SESSIONS_FOR_SPREAD
 
@@ -94,9 +95,19 @@ def _check(difference: Difference, place: str, max_increase: float) -> GateCheck
     label, change = difference.after.label, difference.change(place)
     if change is None:
         return GateCheck(label, place, Outcome.NOT_MEASURED, None, "one of the profiles does not have it")
+    if mixed := _emulated_beside_real(difference):
+        return GateCheck(label, place, Outcome.CANNOT_TELL, change, mixed)
     outcome = OUTCOMES[change.exceeds(max_increase)]
     reason = _advice(change, max_increase) if outcome is Outcome.CANNOT_TELL else ""
     return GateCheck(label, place, outcome, change, reason)
+
+
+def _emulated_beside_real(difference: Difference) -> str:
+    """Why an emulated meter's numbers say nothing about a real one's, however narrow; empty otherwise."""
+    before, after = (one.origin for one in (difference.before, difference.after))
+    if (before is Origin.EMULATED) == (after is Origin.EMULATED):
+        return ""
+    return f"the profile is {before.value}, the run {after.value}: these are not the same thing"
 
 
 def _advice(change: QuantityChange, max_increase: float) -> str:

@@ -250,7 +250,7 @@ class StoredRun:
 def open_run(path: str | Path) -> StoredRun:
     """Any run on disk, finished or not: bench, probing, federation, emulation, experiment or demo.
 
-    Example:
+    Examples:
         >>> open_run("runs/20260101T120000Z_bench_1a2b3c4d").epochs()
 
     Raises:

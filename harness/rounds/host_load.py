@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from joulefleet.runstore import Run, read_table
+from joulefleet.runstore.columns import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,7 +116,7 @@ class HostLoad:
     @classmethod
     def read(cls, run: Path) -> Self:
         """Of all sessions of a run."""
-        tables = [read_table(run, name) for name in _tables(run)]
+        tables = [read_table(run, name, Columns(_schema())) for name in _tables(run)]
         return cls(
             tuple(HostReadings(*(table.column(name).to_numpy() for name in COLUMNS)) for table in tables)
         )

@@ -91,7 +91,16 @@ class Session:
         listener: Told what happens to which job or round; may be replaced.
     """
 
-    def __init__(self, run: Run, files: RunFiles, outputs: RunOutputs, listener: Listener) -> None:
+    def __init__(
+        self,
+        run: Run,
+        files: RunFiles,
+        outputs: RunOutputs,
+        listener: Listener,
+        *,
+        board: StatusBoard | None = None,
+        wait_for_meters: bool = False,
+    ) -> None:
         self.run = run
         self.listener = listener
         self._journal = BenchJournal(run.journal(JOURNAL))
@@ -101,7 +110,8 @@ class Session:
             plan=files.bench_plan,
             inventory=files.inventory,
             inventory_path=files.inventory_path,
-            board=StatusBoard(plan_devices(files.bench_plan, files.inventory)),
+            board=board or StatusBoard(plan_devices(files.bench_plan, files.inventory)),
+            wait_for_meters=wait_for_meters,
             note=self._note_job,
             on_capture=outputs.of_capture,
         )
@@ -146,6 +156,8 @@ def open_session(
     resume: Path | None = None,
     outputs: RunOutputs = NO_OUTPUTS,
     listener: Listener = lambda *_: None,
+    board: StatusBoard | None = None,
+    wait_for_meters: bool = False,
 ) -> Iterator[Session]:
     """Open a run, or take one up again, for as long as the context lasts.
 
@@ -155,6 +167,8 @@ def open_session(
         resume: A run to take up again.
         outputs: What is written beside the evidence.
         listener: Told what happens to which job or round.
+        board: Where the devices' state is written; a new one if None.
+        wait_for_meters: Whether a job waits for a meter that another process holds, rather than failing.
 
     Raises:
         ConfigError: The run to resume was begun with something else.
@@ -167,7 +181,8 @@ def open_session(
             path = run.path
             (path / JOBS).mkdir(exist_ok=True)
             tell(listener, "run", str(path), {})
-            with contextlib.closing(Session(run, files, outputs, listener)) as session, HostLoadLog(run):
+            opened = Session(run, files, outputs, listener, board=board, wait_for_meters=wait_for_meters)
+            with contextlib.closing(opened) as session, HostLoadLog(run):
                 yield session
     except StorageFull as error:
         if path is not None:

@@ -23,7 +23,7 @@ FLAGS = (
     "--no-first-run",
     "--window-size=1100,1400",
     # A page that needs the network must fail here, not on somebody's aeroplane.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
 
 

@@ -4,15 +4,20 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import click
 import numpy as np
 import pytest
 
 from harness.cli import run
+from harness.cli.frame import share
 from harness.profiles.difference import QuantityChange
 from harness.profiles.library import build_run_profiles
 from harness.results.gate import Outcome, check_profiles
+from joulefleet.errors import ConfigError, DataQualityError
+from joulefleet.provenance import Instrument, Origin, Provenance
 from joulefleet.runstore import RunStore
-from power.profile import Quantity, quantity_from_sessions
+from power import DeviceProfile
+from power.profile import PhaseCost, Quantity, quantity_from_sessions
 from tests.harness.profile_captures import DeviceFacts, one_round, write
 
 SCATTER = (0.98, 1.01, 1.0, 1.02, 0.99)
@@ -239,3 +244,64 @@ def test_history_and_names(
     assert rows[0]["id"] in capsys.readouterr().err, "an ambiguous name lists what tells them apart"
     assert run(["profile", "history", "bord", "--root", str(root)]) == 3
     assert "did you mean 'board'" in capsys.readouterr().err
+
+
+def profile_of(values: list[float], **changes: Any) -> DeviceProfile:
+    """A profile of board/m with such epochs; what else is not the same is given."""
+    cost = PhaseCost(duration_s=of([1.0, 1.01, 0.99]), gross_j=of(values))
+    origin = changes.pop("origin", Origin.IMPORTED)
+    emulated = origin is Origin.EMULATED
+    instrument = Instrument(kind="monsoon-lvpm", serial=changes.pop("serial", "1"), emulated=emulated)
+    base: dict[str, Any] = {
+        "device": "board", "model": "m", "dataset": "d", "backend": "torch", "samples": 64, "batch_size": 32,
+        "local_epochs": 2, "threads": 1, "synthetic_data": False, "warmup_epochs": 0,
+        "probe": cost, "epoch": cost,
+        "provenance": Provenance(origin=origin, instrument=instrument, basis="by hand"),
+    }  # fmt: skip
+    return DeviceProfile(**{**base, **changes})
+
+
+SAME = [2.0, 2.01, 1.99, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("against", "found", "outcome"),
+    [
+        (profile_of(SAME), profile_of(SAME), "passed"),
+        (profile_of(SAME), profile_of([2.4, 2.41, 2.39, 2.4]), "failed"),
+        (profile_of(SAME), profile_of([2.0]), "cannot tell"),
+        (profile_of([2.0]), profile_of(SAME), "cannot tell"),
+        (profile_of(SAME), profile_of([2.0, 2.4]), "cannot tell"),
+        (profile_of(SAME), profile_of(SAME, origin=Origin.EMULATED), "cannot tell"),
+        (profile_of(SAME, origin=Origin.EMULATED), profile_of([9.0, 9.1, 9.0]), "cannot tell"),
+    ],
+    ids=["same", "more", "one repetition", "one before", "two far apart", "emulated now", "emulated before"],
+)  # fmt: skip
+def test_the_gate_is_not_fooled(against: DeviceProfile, found: DeviceProfile, outcome: str) -> None:
+    checks = check_profiles([found], [against], 0.05)
+    assert {check.outcome.value for check in checks} == {outcome}
+    assert all(bool(check.reason) == (outcome == "cannot tell") for check in checks)
+
+
+def test_another_backend_or_other_work_is_not_compared() -> None:
+    with pytest.raises(DataQualityError, match="no profile of"):
+        check_profiles([profile_of(SAME, backend="onnxruntime")], [profile_of(SAME)], 0.05)
+    for changed in ({"samples": 32}, {"batch_size": 16}, {"threads": 2}, {"synthetic_data": True}):
+        with pytest.raises(ConfigError, match="not the same work"):
+            check_profiles([profile_of(SAME, **changed)], [profile_of(SAME)], 0.05)
+
+
+def test_another_instrument_counts_with_both_errors() -> None:
+    def read(values: list[float]) -> PhaseCost:
+        return PhaseCost(duration_s=of([1.0, 1.01, 0.99]), gross_j=of(values, 0.1))
+
+    one = profile_of(SAME, epoch=read(SAME), probe=read(SAME))
+    assert {c.outcome.value for c in check_profiles([one], [one], 0.05)} == {"passed"}
+    other = profile_of(SAME, epoch=read(SAME), probe=read(SAME), serial="2")
+    assert {c.outcome.value for c in check_profiles([other], [one], 0.05)} == {"cannot tell"}
+
+
+@pytest.mark.parametrize("limit", ["5", "1", "1.5", "nan", "inf", "-5%", "5 %%", "1e9%"])
+def test_a_limit_that_is_no_share_is_refused(limit: str) -> None:
+    with pytest.raises(click.BadParameter):
+        share(limit)

@@ -286,6 +286,27 @@ def test_init_from_options(tmp_path: Path, ask: Ask) -> None:
     assert out.read_bytes() == before
 
 
+def test_init_adds_the_next_device(tmp_path: Path, ask: Ask) -> None:
+    out = tmp_path / "devices.toml"
+    written = "# mine\n[devices.pi]\nhost = 'pi.local'   # by the window"  # no newline at its end
+    out.write_text(written)
+    add = ("init", "--out", str(out), "--add")
+    said = ask(*add, "--device", "phone", "--host", "10.0.0.7", "--meter", "ina219", *LIMITS)
+    assert said["devices"] == ["phone"]
+    assert out.read_text().startswith(written + "\n")
+    assert {name: one.host for name, one in load_inventory(out).devices.items()} == {
+        "pi": "pi.local",
+        "phone": "10.0.0.7",
+    }
+    before = out.read_bytes()
+    twice = ask(*add, "--device", "phone", "--host", "x", "--meter", "none", code=3)
+    assert "phone is listed already" in twice["error"]["message"]
+    out.write_text("[devices.pi]\nhots = 'x'\n")
+    ask(*add, "--device", "new", "--host", "x", "--meter", "none", code=3)  # what stands there is wrong
+    assert out.read_text() == "[devices.pi]\nhots = 'x'\n"
+    assert b"phone" in before
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

@@ -15,17 +15,20 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.chrome.webdriver import WebDriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.select import Select
 
 from harness.bench_run.run import read_bench_files, run_bench
 from harness.cli import run as joulefleet
 from harness.outputs import OUTPUTS, write_outputs
-from harness.report import bench_charts, bench_page, bench_sections
+from harness.report import bench_charts, bench_page, bench_sections, profile_tables
 from harness.report.page import ErrorBar, Number
 from harness.results.stored_run import StoredRun
 from joulefleet.errors import JoulefleetError
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunStore
+from power import DeviceProfile
 from power.energy import measure_energy
+from power.profile import Quantity
 from tests.harness.browser import browser, console_errors, drawn, open_page, requested_urls, wait_until_drawn
 from tests.harness.local_bench import FAST, local_bench
 from tests.harness.profile_captures import one_round, write
@@ -65,8 +68,9 @@ def test_every_part_is_on_the_page(bench: Path) -> None:
     html = bench_page.bench_page(StoredRun(bench)).html()
     headings = re.findall(r"<h2>(.*?)</h2>", html)
     assert headings == [
-        "Power by job", "Profiles", "Findings", "Jobs", "Epochs", "Clock", "Provenance",
-        "Configuration", "How this was made",
+        "What it costs", "Findings", "Findings, one by one", "Power by job",
+        "Profiles: every phase, load curves, notes", "Jobs", "Epochs", "Clock", "Provenance", "Configuration",
+        "How this was made",
     ]  # fmt: skip
     for expected in (
         "Jobs: 1 failed, 3 finished, 4 pending. Epochs: 6 recorded, 6 usable. The run is interrupted.",
@@ -88,7 +92,7 @@ def test_every_part_is_on_the_page(bench: Path) -> None:
 
 def test_bands_tell_joules_watts_and_seconds(bench: Path) -> None:
     charts = charts_of(bench_page.bench_page(StoredRun(bench)).html())
-    power = [chart for chart in charts if chart["yLabel"] == "power (W)"]
+    power = [chart for chart in charts if chart.get("yLabel") == "power (W)"]
     assert len(power) == 3
     bands = {band["label"]: band for band in power[-1]["bands"]}
     assert {"idle", "download", "probe 1", "wait", "epoch 2", "upload"} <= set(bands)
@@ -100,7 +104,7 @@ def test_bands_tell_joules_watts_and_seconds(bench: Path) -> None:
     start, end = bands["epoch 2"]["start"], bands["epoch 2"]["end"]
     inside = [w for t, w in zip(*power[-1]["data"], strict=True) if start < t < end]
     assert set(inside) == {3.0}
-    clock = next(chart for chart in charts if chart["yLabel"] == "residual (ms)")
+    clock = next(chart for chart in charts if chart.get("yLabel") == "residual (ms)")
     assert clock["data"][1] == pytest.approx([0.05] * 3)
     assert clock["series"][0]["halfWidth"] == pytest.approx([0.25] * 3)
 
@@ -119,7 +123,7 @@ def test_where_samples_are_missing_there_is_no_line_and_no_energy(tmp_path: Path
 
 
 def test_error_bars_show_the_interval(bench: Path) -> None:
-    table = bench_page.profile_section(StoredRun(bench).device_profiles).tables[0]
+    table = bench_page.cost_section(StoredRun(bench).device_profiles).tables[0]
     bars = [cell for row in table.rows for cell in row if isinstance(cell, ErrorBar)]
     assert len(bars) == 3 * 3
     for bar in bars:
@@ -128,6 +132,29 @@ def test_error_bars_show_the_interval(bench: Path) -> None:
             assert 0 <= low < mean < high <= 100
         assert mean == pytest.approx(100 * bar.number.value / bar.full, abs=0.01)
     assert max(bar.ends[2] for bar in bars) == 100
+
+
+def test_a_marginal_energy_that_was_not_measured_is_said_not_drawn(bench: Path) -> None:
+    profile = next(p for p in StoredRun(bench).device_profiles if len(p.load_curve) > 1)
+    lines = [series.label for series in profile_tables._curve(profile).series]
+    assert lines == ["duration of an epoch", "its marginal energy"]
+    assert profile_tables.unmeasured_energy(profile) == ""
+
+    def without(load: float, quantity: Quantity | None) -> DeviceProfile:
+        levels = [
+            level.model_copy(update={"epoch": level.epoch.model_copy(update={"marginal_j": quantity})})
+            if level.load == load
+            else level
+            for level in profile.load_levels
+        ]
+        return profile.model_copy(update={"load_levels": tuple(levels)})
+
+    top = max(level.load for level in profile.load_levels)
+    for unknown in (None, Quantity(mean=-0.5, n=3), Quantity(mean=0.1, n=3, half_width_95=0.4)):
+        changed = without(top, unknown)
+        assert [s.label for s in profile_tables._curve(changed).series] == ["duration of an epoch"]
+        assert f"could not be measured beside {top:.0%}" in profile_tables.unmeasured_energy(changed)
+        assert "could not be measured, so" in profile_tables.unmeasured_energy(without(0.0, unknown))
 
 
 def test_an_error_bar_stays_inside_its_cell() -> None:
@@ -147,7 +174,7 @@ def test_the_page_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(bench_sections, "MAX_JOBS", 2)
     monkeypatch.setattr(bench_sections, "MAX_ROWS", 10)
     html = bench_page.bench_page(StoredRun(run.path)).html()
-    power = [chart for chart in charts_of(html) if chart["yLabel"] == "power (W)"]
+    power = [chart for chart in charts_of(html) if chart.get("yLabel") == "power (W)"]
     assert len(power) == 2
     assert all(len(chart["data"][0]) <= 1500 for chart in power)
     assert max(power[0]["data"][1]) == 3.0
@@ -227,7 +254,7 @@ def pixels(driver: WebDriver, canvas: Any) -> dict[str, int]:
 
 def power_charts(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     charts = charts_of(path.read_text())
-    return charts, [i for i, chart in enumerate(charts) if chart["yLabel"] == "power (W)"]
+    return charts, [i for i, chart in enumerate(charts) if chart.get("yLabel") == "power (W)"]
 
 
 def test_chromium_shows_a_real_run_and_one_with_several_jobs(
@@ -246,10 +273,38 @@ def test_chromium_shows_a_real_run_and_one_with_several_jobs(
         assert schemes <= {"file", "data", "chrome"}
 
 
+def in_sight(driver: WebDriver) -> int:
+    """Charts that no closed fold hides."""
+    script = (
+        "return [...document.querySelectorAll('.chart')]"
+        ".filter(p => !p.closest('details:not([open])')).length"
+    )
+    count: int = driver.execute_script(script)
+    return count
+
+
+def unfold(driver: WebDriver, title: str) -> None:
+    driver.find_element(By.XPATH, f"//summary[contains(., '{title}')]").click()
+    wait_until_drawn(driver, in_sight(driver))
+
+
+def overlay_two(driver: WebDriver) -> None:
+    """Two recordings, aligned where the probe begins; another phase moves them."""
+    unfold(driver, "Two recordings over each other")
+    first, second, marker = (Select(e) for e in driver.find_elements(By.CSS_SELECTOR, ".pick select"))
+    assert first.first_selected_option.text != second.first_selected_option.text
+    assert marker.first_selected_option.text == "probe 1"
+    place = driver.find_element(By.CSS_SELECTOR, ".pick + .chart")
+    before = pixels(driver, place.find_element(By.TAG_NAME, "canvas"))
+    assert before["line"] > 200
+    marker.select_by_visible_text("upload")
+    assert pixels(driver, place.find_element(By.TAG_NAME, "canvas")) != before
+
+
 def look_at_a_real_run(driver: WebDriver, path: Path) -> None:
     charts, (power,) = power_charts(path)
     open_page(driver, path)
-    assert drawn(driver) == len(charts) - 1, "clock exchanges are folded away"
+    assert drawn(driver) == in_sight(driver) < len(charts), "clock exchanges are folded away"
     place = driver.find_element(By.CSS_SELECTOR, f'[data-chart="{power}"]')
     canvas = place.find_element(By.TAG_NAME, "canvas")
     set_two_cursors(driver, place, next((path.parent / "jobs").iterdir()))
@@ -286,13 +341,13 @@ def unfold_a_job(driver: WebDriver, path: Path) -> None:
     charts, power = power_charts(path)
     assert len(power) == 3
     open_page(driver, path)
-    assert drawn(driver) == len(charts) - 2 - 3  # two jobs are folded away, and all clock exchanges
-    driver.find_element(By.CSS_SELECTOR, "details:not([open]) summary").click()
-    unfolded = len(charts) - 1 - 3
-    wait_until_drawn(driver, unfolded)
+    at_first = in_sight(driver)
+    assert drawn(driver) == at_first < len(charts)
+    unfold(driver, charts[power[1]]["recording"])
     second = driver.find_element(By.CSS_SELECTOR, f'[data-chart="{power[1]}"] canvas')
     assert pixels(driver, second)["band"] > 5000
-    assert drawn(driver) == unfolded
+    assert drawn(driver) == in_sight(driver) > at_first
+    overlay_two(driver)
 
 
 def hover_and_zoom(driver: WebDriver, place: Any, chart: dict[str, Any]) -> None:

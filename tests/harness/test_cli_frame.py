@@ -22,7 +22,7 @@ def joulefleet(*arguments: str, cwd: Path | None = None) -> subprocess.Completed
 def test_every_reserved_name_is_in_the_help() -> None:
     reserved = {
         *("doctor", "demo", "bench", "meter", "profile", "probing", "traces", "emulate"),
-        *("policy", "compare", "report", "experiment", "runs", "export", "figures", "list"),
+        *("policy", "compare", "report", "experiment", "runs", "export", "figures", "list", "lab"),
     }
     text = joulefleet("--help").stdout
     for name in reserved:

@@ -42,7 +42,7 @@ def test_show_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_budget_is_printed_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "p.safetensors"
     assert run(["policy", "train", "fedmarl", "--out", str(out), "--runs", "3", "--dry-run"]) == 0
-    assert "fedmarl: at most 4,200 client-epochs" in capsys.readouterr().err
+    assert "fedmarl: at most 4,920 client-epochs" in capsys.readouterr().err
     assert not out.exists()
 
 
@@ -61,7 +61,7 @@ def test_a_policy_is_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ]
     assert run([*arguments, "--samples", "5", "--runs", "1", "--rounds", "2", "--json"]) == 0
     manifest = json.loads(capsys.readouterr().out)[str(out)]
-    assert manifest["client_epochs"] == 2 * (30 + 10 * 4)
+    assert manifest["client_epochs"] == 2 * (30 + 13 * 4), "the week over-commits by 30 %"
     assert run([*arguments, "--json"]) == 3, "never overwritten"
 
 

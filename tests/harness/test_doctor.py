@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.cli import doctor
+from power.emulated.options import EmulatorOptions
+from power.emulated.service import EmulatorProcess
 
 
 def verdicts(checks: list[doctor.Check]) -> dict[str, str]:
@@ -47,19 +49,43 @@ def closed_port() -> int:
         return server.getsockname()[1]
 
 
-def test_ssh_reachability_is_tried(tmp_path: Path) -> None:
+def test_devices_that_cannot_be_reached_are_named(tmp_path: Path) -> None:
     inventory = tmp_path / "devices.toml"
-    ports = {
-        "up": answer_once(b"SSH-2.0-OpenSSH_9.2\r\n"),
-        "web": answer_once(b"HTTP/1.1 400\r\n"),
-        "off": closed_port(),
-    }
+    ports = {"web": answer_once(b"HTTP/1.1 400\r\n"), "off": closed_port()}
     inventory.write_text(
         "".join(f'[devices.{name}]\nhost = "127.0.0.1"\nport = {port}\n' for name, port in ports.items())
-        + '[devices.here]\ntransport = "local"\n'
     )
-    found = verdicts(list(doctor.check_inventory(inventory)))
-    assert found == {"device up": "ok", "device web": "fail", "device off": "fail", "device here": "ok"}
+    found = list(doctor.check_inventory(inventory))
+    assert verdicts(found) == {"device web": "fail", "device off": "fail"}
+    assert "no SSH server" in found[0].why
+
+
+def test_every_device_and_every_meter_is_tried(tmp_path: Path) -> None:
+    """Two devices take turns at one meter, which is there; the third one's is not."""
+    inventory = tmp_path / "devices.toml"
+    limits = "voltage_v = 4.0\nvoltage_max_v = 4.2\ncurrent_limit_a = 3.0\n"
+    options = EmulatorOptions(signal="constant:current=0.4,voltage=4.0", serial="77")
+    with EmulatorProcess("monsoon-lvpm", options) as instrument:
+        ports = {"first": instrument.address, "second": instrument.address, "third": str(tmp_path / "gone")}
+        inventory.write_text(
+            "".join(
+                f'[devices.{name}]\ntransport = "local"\npython = "{sys.executable}"\n'
+                f'state = "{tmp_path / name}"\n'
+                f'[devices.{name}.meter]\nkind = "monsoon-lvpm"\nport = "{port}"\n{limits}'
+                for name, port in ports.items()
+            )
+        )
+        checks = {check.name: check for check in doctor.check_inventory(inventory)}
+    assert {name: check.verdict for name, check in checks.items()} == {
+        "device first": "ok",
+        "meter of first": "ok",
+        "device second": "ok",
+        "meter of second": "ok",
+        "device third": "ok",
+        "meter of third": "fail",
+    }
+    assert "monsoon-lvpm 77, emulated: 1.6" in checks["meter of first"].found
+    assert checks["meter of third"].fix
 
 
 def test_a_wrong_inventory_is_a_failed_check(tmp_path: Path) -> None:

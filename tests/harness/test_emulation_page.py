@@ -73,7 +73,7 @@ def test_every_part_is_on_the_page(emulated: Path) -> None:
 
 
 def test_the_summary_holds_what_the_rounds_say(emulated: Path) -> None:
-    totals, rounds = section(emulation_page(emulated), "What counts").tables
+    totals, rounds, *_ = section(emulation_page(emulated), "What counts").tables
     folders = [emulated / f"fedrank_s{seed}" for seed in (0, 1)]
     energy_j = np.array([_rounds(folder, "energy_j_honest") for folder in folders])
     assert [row[0] for row in totals.rows] == list(METHODS)

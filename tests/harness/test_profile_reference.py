@@ -1,11 +1,14 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import power.reference
 from device_agents.workloads import count_task
 from device_agents.workloads.tasks import TASKS
 from harness.profiles.reference_fleet.__main__ import compute_facts, tasks
-from power.reference import reference_facts
+from harness.profiles.reference_fleet.listed import listed, write_listed
+from power.reference import listed_phones, reference_facts
 
 
 def test_arithmetic_in_the_facts_is_that_of_the_models() -> None:
@@ -16,6 +19,30 @@ def test_arithmetic_in_the_facts_is_that_of_the_models() -> None:
 
 def test_facts_are_what_the_data_sets_say(real_data: Path) -> None:
     assert compute_facts(real_data) == reference_facts()
+
+
+def test_listed_phones_are_what_the_data_sets_say(real_data: Path, tmp_path: Path) -> None:
+    assert listed(real_data / "device-profiles") == listed_phones()
+    write_listed(tmp_path / "listed.json", real_data / "device-profiles")
+    shipped = Path(power.reference.__path__[0], "listed.json")
+    assert (tmp_path / "listed.json").read_bytes() == shipped.read_bytes()
+
+
+def test_interpolated_power_is_on_the_line_of_the_measured_socs() -> None:
+    """By hand: least squares through the logarithms of the SoCs of which both are published."""
+    both = [p for p in reference_facts().phones if p.score_phones]
+    x, y = (np.log([getattr(p, name) for p in both]) for name in ("score", "core_w"))
+    slope = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()
+    off = y - y.mean() - slope * (x - x.mean())
+    found = listed_phones()
+    assert found.power_exponent == pytest.approx(slope, rel=1e-3)
+    assert found.power_log_sd == pytest.approx((off @ off / (len(off) - 2)) ** 0.5, rel=1e-3)
+    socs = {p.soc: p.core_w for p in both}
+    for phone in found.phones():
+        expected = socs.get(phone.soc, np.exp(y.mean() + slope * (np.log(phone.score) - x.mean())))
+        assert phone.core_w == pytest.approx(expected, rel=1e-3), phone.device
+        assert (phone.runs == 0) == (phone.soc not in socs)
+        assert phone.score >= min(p.score for p in both), "no power is extrapolated downwards"
 
 
 @pytest.mark.parametrize("name", ["mnist-lenet5", "cifar10-resnet18", "digits-mlp"])

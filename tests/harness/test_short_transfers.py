@@ -128,10 +128,10 @@ def test_a_window_between_two_samples_has_its_share_of_a_wider_one() -> None:
     assert (found.noise_j, found.loss_j) == (pytest.approx(2.4), pytest.approx(4.0))
 
 
-def test_time_beside_a_window_has_the_energy_seen_there_or_the_windows_own_power() -> None:
-    """4 J in 0.3 s are 13.3 W."""
+def test_time_beside_a_window_adds_the_power_seen_there_or_the_windows_own() -> None:
+    """To 0.14 s and 0.22 J come 0.5 s: of 0.9 W, or of the 13.3 W that 4 J in 0.3 s are."""
     seen = _beside(window(2), 0.5, 0.9)
-    assert (seen.beside_s, seen.beside_j) == (0.5, 0.9)
-    unseen = _beside(window(2), 0.5, math.inf)
-    assert (unseen.beside_s, unseen.beside_j) == (0.5, pytest.approx(4.0 / 0.3 * 0.5))
-    assert _beside(window(2, energy_j=None), 0.5, math.inf).beside_j == 0.0
+    assert (seen.beside_s, seen.beside_j) == (pytest.approx(0.64), pytest.approx(0.22 + 0.45))
+    unseen = _beside(window(2), 0.5, None)
+    assert (unseen.beside_s, unseen.beside_j) == (pytest.approx(0.64), pytest.approx(0.22 + 4.0 / 0.3 * 0.5))
+    assert _beside(window(2, energy_j=None), 0.5, None).beside_j == pytest.approx(0.22)

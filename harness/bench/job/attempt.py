@@ -32,7 +32,7 @@ from harness.bench.matrix import BenchJob
 from harness.bench.plan import Plan
 from harness.evidence.capture import CAPTURE_FILE, MARKERS_FILE, HostWindow
 from harness.inventory import Device, Inventory, connect, installation
-from joulefleet.errors import ConfigError, DeviceError, JoulefleetError
+from joulefleet.errors import ConfigError, DeviceError, JoulefleetError, MeterBusy
 from joulefleet.records import storage_error
 from joulefleet.runstore import Journal
 
@@ -48,6 +48,11 @@ PINGS = 20
 HOST_TIMES_FILE = "host_times.jsonl"
 """Clock exchanges, idle windows and the round's messages of an attempt without a capture."""
 
+BUSY_POLL_S = 1.0
+"""How often a meter that another process holds is asked for."""
+
+WAITING = "in use by another process"
+
 CANCEL_GRACE_S = 10.0
 """How long a device may take to end a job that is cancelled; then the link is cut, which ends it too."""
 
@@ -62,6 +67,7 @@ class Bench:
         inventory_path: Beside it lie the pinned host keys.
         note: Told what happens to each job.
         on_capture: Given the folder of each new capture, to write what is derived from it.
+        wait_for_meters: Whether a job waits for a meter that another process holds, rather than failing.
         settled: Earlier attempts that are known to have left nothing on a device.
         last_end_s: Monotonic time at which each device's last job ended.
     """
@@ -74,6 +80,7 @@ class Bench:
     board: StatusBoard
     note: Note = lambda *_, **__: None
     on_capture: Callable[[Path], object] = lambda _: None
+    wait_for_meters: bool = False
     settled: set[str] = field(default_factory=set)
     last_end_s: dict[str, float] = field(default_factory=dict)
 
@@ -92,6 +99,7 @@ class Attempt:
         number: From 1 on.
         folder: Where its evidence goes.
         stage: The last that began.
+        waited_s: For whoever held its meter.
     """
 
     def __init__(
@@ -110,6 +118,7 @@ class Attempt:
         self.number = attempts_before(bench.run, job.name) + 1
         self.folder = bench.run / JOBS / job.name
         self.stage = Stage.RESERVE
+        self.waited_s = 0.0
         self._display = DeviceDisplay(bench.board, job.cell.device)
         self._pings: list[Ping] = []
         self._idle: list[HostWindow] = []
@@ -165,14 +174,7 @@ class Attempt:
             with self._connect() as transport:
                 cool(plan.cooldown, transport, self.ending, on_temperature=self._display.temperature)
         self._at(Stage.METER)
-        metering = Metering(
-            self._meter(),
-            self.folder,
-            on_block=self._see,
-            on_failure=self.ending.request,
-            current_max_a=plan.abort.current_max_a,
-        )
-        with metering:
+        with self._metering() as metering:
             require_enough_samples(plan.timing, metering.rate_hz, loaded=self.job.cell.load.cpu_share > 0)
             self._at(Stage.CONNECT)
             with self._connect() as transport:
@@ -182,6 +184,40 @@ class Attempt:
             self._bench.on_capture(self.folder)
         except JoulefleetError as error:  # the job is finished without what is derived from it
             log.warning("%s: no table of its epochs: %s", self.job.name, error)
+
+    @contextlib.contextmanager
+    def _metering(self) -> Iterator[Metering]:
+        """The meter, recording; if the run waits for meters, not before whoever holds it has let it go."""
+        waits = self._bench.wait_for_meters
+
+        def failed(error: BaseException) -> None:
+            if not (waits and isinstance(error, MeterBusy)):
+                self.ending.request(error)
+
+        with contextlib.ExitStack() as stack:
+            while True:
+                metering = Metering(
+                    self._meter(),
+                    self.folder,
+                    on_block=self._see,
+                    on_failure=failed,
+                    current_max_a=self._bench.plan.abort.current_max_a,
+                )
+                try:
+                    stack.enter_context(metering)
+                    break
+                except MeterBusy as error:
+                    if not waits or any(self.folder.iterdir()):  # it was lost after it had begun
+                        raise
+                    self._wait_for_meter(error)
+            yield metering
+
+    def _wait_for_meter(self, error: MeterBusy) -> None:
+        if self.waited_s == 0:
+            self._bench.note("waiting", self.job.name, attempt=self.number, note=error.message)
+            self._display.set(phase=WAITING)
+        self.ending.sleep(BUSY_POLL_S)
+        self.waited_s += BUSY_POLL_S
 
     def _with_device(self, transport: Transport, metering: Metering) -> None:
         self._at(Stage.DEPLOY)

@@ -24,6 +24,7 @@ from harness.evidence.capture import (
 )
 from harness.evidence.claims import Claims, require_consistent, require_in_time
 from harness.evidence.clock_fit import PingObservation
+from harness.evidence.first_epoch import with_disguised
 from harness.evidence.unaccounted import unaccounted
 from harness.inventory import Device
 from power.recording import open_recording
@@ -76,7 +77,9 @@ def bind(evidence: JobEvidence) -> CaptureRecord:
     alignment = align(recording, evidence.pings, burst_runs(record.markers))
     phases = phases_of(record.markers, alignment.fit)
     seen = require_power(recording, phases, evidence.idle)
-    left = unaccounted(phases, evidence.result.times, [ping.round_trip_ns for ping in evidence.pings])
+    times = evidence.result.times
+    left = unaccounted(phases, times, [ping.round_trip_ns for ping in evidence.pings])
+    left = with_disguised(left, phases, times, recording, evidence.idle)
     seen += require_accounted(recording, left)
     heat = read_heat(record.telemetry_of(Telemetry), record.markers)
     return write_capture(

@@ -102,6 +102,12 @@ def require_accounted(recording: Recording, left: Sequence[Unaccounted]) -> tupl
                 f"{_power_in(recording, part)}: the interval is that much wider"
             )
             log.add("time_unaccounted", Severity.WARNING, message)
+        if part.disguised_s > max(LEFT_S, LEFT_SHARE * part.trained_s):
+            message = (
+                f"epoch 1 ({part.trained_s:.3g} s) is {part.disguised_s:.3g} s shorter than the later ones, "
+                "and before it the device drew enough to train that long: the interval is that much wider"
+            )
+            log.add("first_epoch_short", Severity.WARNING, message)
     return log.as_tuple()
 
 

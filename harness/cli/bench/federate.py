@@ -93,14 +93,14 @@ def _what(files: FederateFiles) -> dict[str, Any]:
 def _play(
     files: FederateFiles, root: Path, resume: Path | None, profiles: list[DeviceProfile] | None
 ) -> Output:
-    from harness.cli.bench.live import say, shown_as_lines
+    from harness.cli.bench.live import say, shown
     from harness.federate.run import run_federation
     from harness.outputs import OUTPUTS
 
     def on_round(outcome: RoundOutcome) -> None:
         say(f"round {outcome.round}: validation accuracy {outcome.accuracy:.1%}, {_round_energy(outcome)}")
 
-    with shown_as_lines(files) as (stop, listener):
+    with shown(files, files.scenario.protocol.local_epochs) as (stop, listener, board):
         result = run_federation(
             files,
             root,
@@ -108,6 +108,7 @@ def _play(
             profiles=profiles,
             stop=stop,
             listener=listener,
+            board=board,
             on_round=on_round,
             outputs=OUTPUTS,
         )

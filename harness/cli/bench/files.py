@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -38,6 +39,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 
 @click.command("init", cls=Command)
 @click.option("--out", type=_file, default=Path("devices.toml"), show_default=True, help="Never overwritten.")
+@click.option("--add", is_flag=True, help="Add to a file that exists; what stands in it is kept as it is.")
 @click.option("--device", "name", help="Name of the device; without it everything is asked for.")
 @click.option("--transport", type=click.Choice(["ssh", "local"]), default=None, help="Default: ssh.")
 @click.option("--host", help="Name or address of the device.")
@@ -51,27 +53,45 @@ _file = click.Path(path_type=Path, dir_okay=False)
 @click.option("--voltage", "voltage_v", type=float, help="Voltage that the device expects.")
 @click.option("--voltage-max", "voltage_max_v", type=float, help="Highest voltage that may ever be set.")
 @click.option("--current-limit", "current_limit_a", type=float, help="Highest current it may draw.")
-def init(out: Path, **given: Any) -> Output:
-    """Write a first devices.toml from what you answer; options answer in advance."""
+def init(out: Path, add: bool, **given: Any) -> Output:
+    """Write a first devices.toml from what you answer, or add to one; options answer in advance."""
     from harness.inventory import Inventory
     from joulefleet.config import parse_toml
     from joulefleet.errors import ConfigError
     from joulefleet.records import write_atomic
 
-    if out.exists():
-        raise ConfigError(f"{out}: exists already, not overwritten", hint="edit it, or give another --out")
+    if out.exists() and not add:
+        raise ConfigError(
+            f"{out}: exists already, not overwritten", hint="--add for the next device, or another --out"
+        )
+    before = _before(out) if add else _HEAD
     asking = given["name"] is None
     devices = [_device(given, asking=asking)]
     while asking and click.confirm("Another device?", default=False, err=True):
         devices.append(_device(dict.fromkeys(given), asking=True))
-    file = _HEAD + "".join(_section(name, **answers) for name, answers in devices)
-    parse_toml(file, Inventory, name="the answers")
-    write_atomic(out, file.encode(), mode=0o600)
     names = [name for name, _ in devices]
+    if twice := {name for name in names if names.count(name) > 1} | {*names}.intersection(_names(before)):
+        raise ConfigError(f"{out}: {', '.join(sorted(twice))} is listed already", hint="give another name")
+    file = before + "".join(_section(name, **answers) for name, answers in devices)
+    parse_toml(file, Inventory, name=str(out) if add else "the answers")
+    write_atomic(out, file.encode(), mode=0o600, replace=add)
     # Only a device over SSH has a host key.
     trust = "" if "host" not in devices[0][1] else f"`joulefleet bench trust {names[0]}`, then "
-    text = [f"wrote {out}", f"next: {trust}`joulefleet bench ping {names[0]}`"]
+    text = [f"added to {out}" if add else f"wrote {out}", f"next: {trust}`joulefleet bench ping {names[0]}`"]
     return Output({"path": str(out), "devices": names}, text)
+
+
+def _before(path: Path) -> str:
+    """What stands in an inventory, which has to be right before anything is added."""
+    from harness.inventory import load_inventory
+
+    load_inventory(path)
+    text = path.read_text(encoding="utf-8")
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _names(text: str) -> set[str]:
+    return set(tomllib.loads(text).get("devices", {}))
 
 
 def _asker(given: Answers, *, asking: bool) -> Callable[..., Any]:

@@ -6,11 +6,14 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.bench.job.live_status import StatusBoard
 from harness.bench.journal import Listener, tell
+from harness.bench.matrix import plan_devices
 from harness.cli.progress import stop_on_signals
 from harness.cli.terminal import console, echo
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from harness.rounds.session import RunFiles, Session
 
 REFRESH_S = 0.25
+ROUND_EVENTS = ("round", "registration")
+SAID_ABOVE = ("run", "profiles", "round_finished")
+"""Events that stay on a terminal, above the table."""
 
 
 def live_view(files: BenchFiles, stop: threading.Event) -> View:
@@ -43,18 +49,33 @@ def live_view(files: BenchFiles, stop: threading.Event) -> View:
 
 
 @contextlib.contextmanager
-def shown_as_lines(files: RunFiles) -> Iterator[tuple[threading.Event, Listener]]:
-    """A stop by signals, and a listener that prints a line per event; after a stop it says how to go on."""
+def shown(files: RunFiles, epochs: int) -> Iterator[tuple[threading.Event, Listener, StatusBoard]]:
+    """For rounds on several devices: a table on a terminal, a line per event elsewhere.
+
+    Gives a stop by signals, a listener, and the board that the table is drawn from; after a stop it says how
+    to go on.
+    """
     places: list[str] = []
+    last = [""]
+    board = StatusBoard(plan_devices(files.bench_plan, files.inventory))
+    live = sys.stderr.isatty()
 
     def listener(event: str, what: str, facts: dict[str, object]) -> None:
         if event == "run":
             places.append(what)
-        say(f"{what}: {_event_text(event, facts)}")
+        text = f"{what}: {_event_text(event, facts)}"
+        if event.startswith(ROUND_EVENTS):
+            last[0] = text
+        if not live or event in SAID_ABOVE or facts.get("error"):
+            say(text)
+
+    def title() -> str:
+        return "stopping: running jobs are being ended" if stop.is_set() else last[0]
 
     with stop_on_signals() as stop:
         try:
-            yield stop, listener
+            with _drawn(lambda: table(board.snapshot(), title(), epochs)) if live else nullcontext():
+                yield stop, listener, board
         except KeyboardInterrupt:
             for place in places:
                 echo(f"to go on: {files.command(Path(place))}", err=True)
@@ -91,17 +112,22 @@ def _as_lines(_: BenchFiles, session: Session, runner: Runner, __: threading.Eve
 def _on_terminal(
     files: BenchFiles, session: Session, runner: Runner, stop: threading.Event
 ) -> Iterator[None]:
-    """A table that is drawn anew four times a second."""
+    """A table of all devices, with how far the run is."""
+    eta, epochs = Eta(runner), files.plan.local_epochs
+    with _drawn(lambda: table(session.bench.board.snapshot(), eta.text(stopping=stop.is_set()), epochs)):
+        yield
+
+
+@contextlib.contextmanager
+def _drawn(picture: Callable[[], Table]) -> Iterator[None]:
+    """A table that is drawn anew four times a second; what is printed meanwhile stands above it."""
     from rich.live import Live
 
-    eta = Eta(runner)
     over = threading.Event()
     live = Live(console=console(), auto_refresh=False)
 
     def draw() -> None:
-        live.update(
-            table(session.bench.board.snapshot(), eta.text(stopping=stop.is_set()), files.plan.local_epochs)
-        )
+        live.update(picture())
         live.refresh()
 
     def keep_drawing() -> None:

@@ -34,7 +34,8 @@ _folder = click.Path(path_type=Path, file_okay=False)
     metavar="JOB",
     help="Only this job: its number, its name, or a pattern such as '*_phone_*'. May be repeated.",
 )
-@click.option("--wait", is_flag=True, help="Between sessions, wait for the next instead of ending.")
+@click.option("--wait", is_flag=True,
+              help="Wait for the next session instead of ending, and for meters in use.")  # fmt: skip
 @click.option("--now", is_flag=True, help="Begin the next session although it is too early; it is marked so.")
 @click.option("--profiles", type=_folder, multiple=True, help="Profiles that the dry run may rest on.")
 def run(

@@ -11,6 +11,7 @@ from harness.cli.frame import Group, Output
 from harness.cli.meter.calibrate import calibrate
 from harness.cli.meter.check import emulate, output, selftest
 from harness.cli.meter.options import calibration_option, out_option, output_data, output_line, with_meter
+from harness.cli.meter.watch import watch
 from harness.cli.terminal import style
 from joulefleet.errors import EXIT_DATA_QUALITY, EXIT_INTERRUPTED, EXIT_METER
 
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 @click.group("meter", cls=Group)
 def meter() -> None:
-    """Power meters: find, record, emulate, test."""
+    """Power meters: find, watch, record, emulate, test."""
 
 
-for command in (calibrate, emulate, output, selftest):
+for command in (calibrate, emulate, output, selftest, watch):
     meter.add_command(command)
 
 

@@ -112,16 +112,22 @@ def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
 
 def _run_plan(plan: Path, root: Path, given: dict[str, Any]) -> Output:
     """Run a plan, or only say what it would run."""
-    from harness.cli.bench.live import shown_as_lines
+    from harness.cli.bench.live import shown
     from harness.outputs import OUTPUTS
     from harness.probing.run import read_probing_files, run_probing
 
     files = read_probing_files(plan, given["inventory"])
     if given["dry_run"]:
         return _dry_run(files)
-    with shown_as_lines(files) as (stop, listener):
+    with shown(files, files.plan.local_epochs) as (stop, listener, board):
         outcome = run_probing(
-            files, root, resume=given["resume"], stop=stop, listener=listener, outputs=OUTPUTS
+            files,
+            root,
+            resume=given["resume"],
+            stop=stop,
+            listener=listener,
+            board=board,
+            outputs=OUTPUTS,
         )
     if outcome.failed:
         echo(f"to try failed rounds again: {files.command(outcome.path)}", err=True)

@@ -95,7 +95,7 @@ def list_profiles(root: Path, reference: bool, task: str | None) -> Output:
     """List profiles: those in runs, and the reference fleet."""
     from harness.cli.profile.view import summary_text
     from harness.profiles.library import Stored, stored_profiles
-    from power.reference import reference_facts, reference_fleet
+    from power.reference import listed_phones, reference_facts, reference_fleet
 
     own = [stored for stored in stored_profiles(root) if task in (None, stored.profile.task)]
     lines = [summary_text(own) if own else f"no profiles in the runs of {root}"]
@@ -107,6 +107,11 @@ def list_profiles(root: Path, reference: bool, task: str | None) -> Output:
         tasks = ", ".join(found.name for found in facts.tasks)
         lines.append(f"reference fleet: {len(facts.phones)} phones [literature] for {tasks}")
         lines.append("  `joulefleet profile list --task mnist-lenet5` lists them")
+        more = listed_phones().rows
+        guessed = sum(phone.runs == 0 for phone in listed_phones().phones())
+        lines.append(
+            f"fleet ai-benchmark: {len(more)} more phones [literature], power of {guessed} interpolated"
+        )
 
     def data() -> list[dict[str, Any]]:
         fleet = [Stored(found, None) for found in reference_fleet(task)] if reference else []

@@ -169,6 +169,30 @@ def flatten(folder: Path, out: Path, intensity: Path | None) -> Output:
     return Output(data, text)
 
 
+@traces.command("merge")
+@click.argument("usage", metavar="USAGE", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("network", metavar="NETWORK")
+@_out
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0),
+              help="Decides whom which recording is given.")  # fmt: skip
+def merge(usage: Path, network: str, out: Path, seed: int) -> Output:
+    """Give the users of a set throughput from another one (a folder, or 'synthetic').
+
+    What `[fleet.network]` of a scenario does, as a set on disk; replay it with `network = "trace"`.
+    """
+    from harness.cli.progress import progress
+    from harness.cli.traces.view import summary_lines
+    from traces import TraceSet
+    from traces.merge import merge_traces, network_recordings
+
+    found = TraceSet(usage)
+    recordings = network_recordings(network)
+    with progress("merging", len(found)) as advance:
+        made = merge_traces(found, recordings, out, seed=seed, on_progress=advance)
+    data = {**_summary(made), "network_recordings": len(recordings.flat), "seed": seed}
+    return Output(data, summary_lines(made))
+
+
 @traces.command("export")
 @_folder
 @_out

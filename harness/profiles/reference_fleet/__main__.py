@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from device_agents.workloads import TASKS, count_task
+from harness.profiles.reference_fleet.listed import write_listed
 from harness.profiles.reference_fleet.phones import (
     BATTERY_V,
     asleep_w,
@@ -92,6 +93,7 @@ def main(arguments: list[str]) -> None:
         raise ConfigError("no folder of data sets", hint="name it, or set JOULEFLEET_DATA")
     out = Path(arguments[1]) if len(arguments) > 1 else FACTS_FILE
     write_record(out, compute_facts(Path(data)), replace=True)
+    write_listed(out.with_name("listed.json"), Path(data) / "device-profiles")
 
 
 if __name__ == "__main__":

@@ -107,7 +107,9 @@ const figures = (() => {
   // Points with intervals in both directions; a line through those that no other beats.
   const scatter = (place, chart) => {
     place.classList.add("plain");
-    const width = 900, height = 400, left = 70, right = 150, top = 14, bottom = 46;
+    // On a phone the picture is drawn smaller, not shrunk: its text stays as large as the page's.
+    const narrow = place.clientWidth > 0 && place.clientWidth < 560;
+    const width = narrow ? 400 : 900, height = narrow ? 340 : 400, left = narrow ? 46 : 70, right = narrow ? 92 : 150, top = 14, bottom = 46;
     const range = key => {
       const all = chart.points.flatMap(p => p[key]).filter(x => x != null);
       const low = Math.min(...all), high = Math.max(...all), pad = (high - low || Math.abs(high) || 1) * 0.08;

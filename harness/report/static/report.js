@@ -3,6 +3,8 @@
   "use strict";
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const { strokes, colorOf } = figures;
+  // In the legend, while the mouse is over the chart.
+  const shown = (u, value) => (value == null ? "" : Number(value.toPrecision(4)).toString());
   const MOST_LINES = 6; // more at once cannot be told apart; the legend shows the others on a click
   const tints = ["rgba(11,110,143,.13)", "rgba(194,87,26,.13)", "rgba(91,140,42,.13)", "rgba(123,63,168,.13)"];
   const charts = JSON.parse(document.getElementById("charts").textContent);
@@ -190,6 +192,48 @@
     return uPlot.rangeNum(low, high, 0.1, true);
   };
 
+  // Two recordings, shifted so that the same phase begins at nought in both. Their data stand on the page already.
+  const overlay = (place, chart) => {
+    const recordings = Object.fromEntries(charts.filter(c => c.recording).map(c => [c.recording, c]));
+    const bar = document.createElement("div");
+    bar.className = "pick";
+    place.before(bar);
+    const choice = (label, names, value) => {
+      const about = document.createElement("label"), select = document.createElement("select");
+      select.append(...names.map(name => new Option(name, name, name === value, name === value)));
+      about.append(`${label} `, select);
+      bar.append(about);
+      return select;
+    };
+    const names = Object.keys(recordings);
+    const picked = chart.shown.map((name, i) => choice(i ? "over" : "recording", names, name));
+    const labels = [...new Set(names.flatMap(name => recordings[name].bands.map(b => b.label)))];
+    const marker = choice("aligned where this begins:", labels, chart.marker);
+    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") } };
+    let plot = null;
+    const show = () => {
+      if (plot) plot.destroy();
+      place.textContent = "";
+      const found = picked.map(select => recordings[select.value]);
+      const starts = found.map(one => one.bands.find(b => b.label === marker.value));
+      const missing = found.filter((_, i) => !starts[i]).map(one => one.recording);
+      if (missing.length) {
+        place.textContent = `${missing.join(" and ")}: no phase ${marker.value}`;
+        return;
+      }
+      const data = uPlot.join(found.map((one, i) => [one.data[0].map(t => t - starts[i].start), one.data[1]]));
+      plot = new uPlot({
+        width: place.clientWidth, height: 280, scales: { x: { time: false } },
+        axes: [{ ...axis, label: `time since ${marker.value} began (s)` }, { ...axis, label: found[0].yLabel, size: 60 }],
+        series: [{}, ...found.map((one, i) => ({ label: one.recording, stroke: strokes[i], width: 1.2, value: shown, points: { show: false } }))],
+      }, data, place);
+    };
+    [...picked, marker].forEach(select => select.addEventListener("change", show));
+    addEventListener("resize", () => plot && place.clientWidth && plot.setSize({ width: place.clientWidth, height: 280 }));
+    show();
+  };
+  figures.draw.overlay = overlay;
+
   const draw = place => {
     const chart = charts[place.dataset.chart];
     if (chart.kind) {
@@ -198,11 +242,12 @@
       return;
     }
     const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") } };
+    const whole = /^(round|exchange|M:)/.test(chart.xLabel); // there is no round 1.5
     const hasBars = chart.series.some(s => s.halfWidth), hasRibbons = chart.series.some(s => s.low);
     const options = {
       width: place.clientWidth, height: 280,
       scales: { x: { time: false }, y: hasBars || hasRibbons ? { range: rangeWith(chart) } : {} },
-      axes: [{ ...axis, label: chart.xLabel }, { ...axis, label: chart.yLabel, size: 60 }],
+      axes: [{ ...axis, label: chart.xLabel, ...(whole ? { incrs: [1, 2, 5].flatMap(n => [1, 10, 100, 1e3, 1e4, 1e5, 1e6].map(p => n * p)).sort((a, b) => a - b) } : {}) }, { ...axis, label: chart.yLabel, size: 60 }],
       series: [
         { label: chart.xLabel, value: shown }, // the style sheet keeps it out of the legend
         ...chart.series.map((s, i) => ({
@@ -232,8 +277,6 @@
     document.documentElement.dataset.drawn = ++drawn;
   };
 
-  // In the legend, while the mouse is over the chart.
-  const shown = (u, value) => (value == null ? "" : Number(value.toPrecision(4)).toString());
   const paperWidth = 640; // CSS pixels: A4 or Letter within Chromium's margins and ours
 
   let drawn = 0;

@@ -191,3 +191,16 @@ def test_offsets_of_days_are_exact() -> None:
     days = 30 * 86_400 * S
     line = fit_line([days, days + S], [float(days), float(days)], np.eye(2) * 1e-10)
     assert line.offset_at(days) == pytest.approx(days, abs=4)
+
+
+def test_the_second_half_has_a_best_of_its_own() -> None:
+    """The shortest of all is in the first half; in the second it is one of 3 ms.
+
+    0.4 ms in 8 s are 50 ppm, with a variance of (1 + 9) / 12 us^2 / (8 s)^2; quartz is within 100 ppm.
+    """
+    pings = [ping(1000, 3.0, 1.0), ping(1500, 3.1, 5.0), ping(9000, 3.4, 3.0), ping(9900, 3.6, 4.0)]
+    line = ping_line(pings)
+    assert line.reference_ns == (pings[0].t_dev_ns + pings[2].t_dev_ns) // 2
+    seen, quartz = 10e-6 / 12 / 8.0**2, (100e-6) ** 2 / 3
+    assert line.skew_ppm == pytest.approx(50 * quartz / (quartz + seen), rel=0.01)
+    assert line.covariance[1, 1] == pytest.approx(1 / (1 / quartz + 1 / seen), rel=0.01)

@@ -327,3 +327,13 @@ def test_pieces(per_bit: int) -> None:
         piece, _ = _cut(run, t_s)
         groups, _ = pieces_of(run, t_s)
         assert [np.flatnonzero(piece == k).tolist() for k in range(len(groups))] == groups
+
+
+def test_a_long_trace_with_a_clear_step_stays_finite() -> None:
+    """Hundreds of values to a bit: the worst offset is exp(1000) times less likely than the best."""
+    run = BurstRun(0, ORDER_4)
+    trace = made(run, 0.4, seed=8, width_s=0.0002, noise=0.02, step_w=5.0, spike_w=0.0)
+    found = refine([trace], [run], [0.401])
+    assert found.offset_s.tolist() == pytest.approx([0.4], abs=2e-4)
+    assert 0 < found.covariance_s2[0, 0] < 1e-7
+    assert found.step_w == pytest.approx([5.0], rel=0.05)

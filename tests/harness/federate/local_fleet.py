@@ -11,7 +11,8 @@ from pathlib import Path
 from device_agents.transport.host_keys import fetch_host_key, trust
 from tests.device_agents.relay import Relay, relay
 from tests.harness.federate.quota import quotas
-from tests.harness.local_bench import LocalBench, ahead_of_others, local_bench
+from tests.harness.local_bench import LocalBench, local_bench
+from tests.priority import ahead_of_others
 
 SETTINGS = """
 threads = 1

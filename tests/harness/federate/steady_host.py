@@ -28,7 +28,7 @@ from statistics import median
 
 from device_agents.onnx_export.cache import GraphCache
 from device_agents.workloads.tasks import Task, find_task
-from tests.harness.local_bench import ahead_of_others
+from tests.priority import ahead_of_others
 
 PERIOD_S = 0.12
 STEPS = 2

@@ -16,7 +16,7 @@ from emulator.compare.load import compare_emulations
 from emulator.round.outcome import COSTS, Accounting, Fate
 from emulator.runs.emulation import emulate
 from emulator.runs.result import Result, load_result
-from emulator.runs.tables import clients_schema
+from emulator.runs.tables import clients_schema, rounds_schema
 from emulator.scenario.load import load_scenario
 from harness.bench.job.failures import AttemptRecord
 from harness.cli import run as joulefleet
@@ -126,7 +126,8 @@ def test_rounds_are_stored_like_those_of_the_emulator(done: Result, tmp_path: Pa
         emulated = emulate(run, scenario.model_copy(update={"trainer": fast, "selector": selector}), 0)
     bounds = ["n_unknown", *(f"known_{w}_{a.value}" for w in ("time_s", "energy_j") for a in Accounting)]
     shared = [name for name in done.rounds.columns if name not in bounds]
-    replayed = {"devices_changed", "devices_left", "devices_low"}  # by traces; a bench has none
+    # By traces and batteries; a bench has none.
+    replayed = {"devices_changed", "devices_left", "devices_low", "battery_low", "battery_median"}
     assert shared == [name for name in emulated.rounds.columns if name not in replayed]
     assert set(bounds) <= set(done.rounds.columns)
     assert read_table(done.path, "clients").schema.equals(clients_schema())
@@ -279,16 +280,13 @@ def test_a_page_and_a_comparison(done: Result, capsys: pytest.CaptureFixture[str
 
 def test_curves_claim_no_more_than_their_weakest_round(tmp_path: Path) -> None:
     """An emulated meter may take part in one round, and only real ones in the last."""
-    columns = (
-        "test_accuracy",
-        "loss",
-        *(f"{q}_{a.value}" for q in ("time_s", "energy_j") for a in Accounting),
-    )
+    schema = rounds_schema((), on_bench=True)
+    plain = {field.name: "cpu" if field.type == pa.string() else 1 for field in schema}
     rows = [
-        {"round": number, "cost_origin": origin, **dict.fromkeys(columns, 1.0)}
+        {**plain, "round": number, "cost_origin": origin}
         for number, origin in ((1, "emulated"), (2, "measured"))
     ]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rounds.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), tmp_path / "rounds.parquet")
     section = rounds_section(tmp_path)
     assert {chart.origin for chart in section.charts} == {"emulated"}
     assert [row[-1] for row in section.tables[0].rows] == [Origin.EMULATED, Origin.MEASURED]

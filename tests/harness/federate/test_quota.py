@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.harness.federate.quota import TICK_S, Bucket, _cpu_s, quotas
-from tests.harness.local_bench import ahead_of_others
+from tests.priority import ahead_of_others
 
 BURN = "while True: sum(range(1000))"
 SPAWN = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BURN!r}])"

@@ -1,0 +1,134 @@
+"""A run on the bench as it stands: its jobs, and what their meters say right now."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.bench.journal import JOURNAL
+from harness.lab.folders import is_finished, recordings
+from harness.report.charts import plain_numbers
+from harness.results.overview import overview
+from joulefleet.errors import JoulefleetError
+from joulefleet.runstore import read_journal
+from joulefleet.runstore.store import summarise
+from power.recording import Envelope, GrowingRecording
+
+LAST_S = 60.0
+POINTS = 600
+KEPT = 16
+"""Recordings that are followed at the same time; the one that nobody asked about for longest is dropped."""
+
+
+class Live:
+    """Follows recordings that are being written. Each is read once, however many pages are open."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._followed: OrderedDict[tuple[Path, int], GrowingRecording] = OrderedDict()
+
+    def recording(self, folder: Path) -> GrowingRecording:
+        """One of them, up to date."""
+        with self._lock:
+            # A new attempt gets a new folder of the same name.
+            key = folder, (folder / "opening.json").stat().st_ino
+            growing = self._followed.pop(key, None) or GrowingRecording(folder)
+            self._followed[key] = growing
+            while len(self._followed) > KEPT:
+                self._followed.popitem(last=False)
+            while growing.refresh():
+                pass
+            return growing
+
+    def run(self, path: Path, *, whole: bool) -> dict[str, Any]:
+        """A run and its recordings, for the page.
+
+        Args:
+            path: The run.
+            whole: Power from the first sample on, instead of the last minute.
+        """
+        summary = summarise(path)
+        stages = _stages(path)
+        found = [
+            {"recording": str(folder.relative_to(path)), "finished": is_finished(folder)}
+            for folder in recordings(path)
+        ]
+        live = [
+            self._now(path, str(one["recording"]), stages, whole=whole)
+            for one in found
+            if summary.alive and not one["finished"] and not str(one["recording"]).startswith("failed")
+        ]
+        return {"state": summary.state, **_jobs(path), "recordings": found, "live": live}
+
+    def _now(self, run: Path, name: str, stages: list[dict[str, Any]], *, whole: bool) -> dict[str, Any]:
+        try:
+            growing = self.recording(run / name)
+        except (JoulefleetError, OSError) as error:
+            return {"recording": name, "problem": str(error)}
+        opening, envelope, last_ns = growing.opening, growing.envelope, growing.last_ns
+        if last_ns is not None and not whole:
+            envelope = envelope.within(last_ns - round(LAST_S * 1e9), last_ns)
+        began_ns, began_s = opening.started_ns, opening.started_utc.timestamp()
+        job = Path(name).name
+        own = [one for one in stages if one["job"] == job and one["t_s"] >= began_s - 1]
+        return {
+            "recording": name,
+            "origin": "emulated" if opening.info.emulated else "measured",
+            "power_w": growing.power_w,
+            "energy_j": growing.energy_j,
+            "samples": growing.n_samples,
+            "lost": growing.lost,
+            "seconds": None if last_ns is None else (last_ns - began_ns) * 1e-9,
+            "silent_s": None if last_ns is None else max(0.0, (time.monotonic_ns() - last_ns) * 1e-9),
+            "stages": [{"stage": one["stage"], "from_s": one["t_s"] - began_s} for one in own],
+            "trace": trace_data(envelope, began_ns),
+        }
+
+
+def trace_data(envelope: Envelope, began_ns: int, points: int = POINTS) -> dict[str, Any]:
+    """Lowest and highest power against seconds, for the page."""
+    shown = envelope.merged(points)
+    middle_s = ((shown.first_ns - began_ns) / 2 + (shown.last_ns - began_ns) / 2) * 1e-9
+    return {
+        "t": [round(t, 6) for t in middle_s.tolist()],
+        "low": plain_numbers(shown.low_w.astype(np.float64)),
+        "high": plain_numbers(shown.high_w.astype(np.float64)),
+    }
+
+
+def _jobs(path: Path) -> dict[str, Any]:
+    """Jobs of a bench run with the time that is left; other kinds of runs have rounds and no plan of jobs."""
+    try:
+        found = overview(path)
+    except JoulefleetError as error:
+        return {"jobs": [], "counts": {}, "waits_for": "", "left_s": None, "note": error.message}
+    counts = found.counts()
+    done = counts.get("finished", 0) + counts.get("failed", 0)
+    left = sum(counts.get(state, 0) for state in ("pending", "running", "waiting"))
+    times = [one["t_s"] for one in _stages(path)]
+    pace_s = (datetime.now(UTC).timestamp() - times[0]) / done if done and times else math.nan
+    return {
+        "jobs": [asdict(job) for job in found.jobs],
+        "counts": counts,
+        "waits_for": found.waits_for,
+        "left_s": pace_s * left if found.state == "running" and math.isfinite(pace_s) else None,
+    }
+
+
+def _stages(path: Path) -> list[dict[str, Any]]:
+    """When which stage of which job began, by the host's clock."""
+    journal = path / f"{JOURNAL}.jsonl"
+    found = []
+    for record in read_journal(journal) if journal.is_file() else ():
+        if record.get("event") == "stage" and isinstance(record.get("utc"), str):
+            began_s = datetime.fromisoformat(record["utc"]).timestamp()
+            found.append({"job": str(record.get("job")), "stage": str(record.get("stage")), "t_s": began_s})
+    return found

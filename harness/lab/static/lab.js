@@ -1,0 +1,306 @@
+// The lab's page: asks the server again and again and draws what it says. Text from runs is only ever set as text.
+(() => {
+  "use strict";
+  const main = document.getElementById("main"), lead = document.getElementById("lead"), where = document.getElementById("where");
+  const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const base = location.pathname.replace(/\/$/, "");
+  const ask = async path => {
+    const answer = await fetch(`${base}/api${path}`);
+    const data = await answer.json();
+    if (!answer.ok) throw new Error(data.error || answer.statusText);
+    return data;
+  };
+  const make = (name, options = {}, ...children) => {
+    const element = Object.assign(document.createElement(name), options);
+    element.append(...children);
+    return element;
+  };
+  const number = (value, digits = 4) => (value == null ? "unknown" : Number(value.toPrecision(digits)).toString());
+  const clock = s => {
+    if (s == null) return "unknown";
+    const whole = Math.round(s), h = Math.floor(whole / 3600), m = Math.floor(whole / 60) % 60;
+    return h ? `${h} h ${m} min` : m ? `${m} min ${whole % 60} s` : `${whole} s`;
+  };
+  const badge = state => make("span", { className: `state ${state}`, textContent: state });
+  const address = (root, run) => `/runs/${root}/${encodeURIComponent(run)}`;
+
+  // One view at a time; a view that was left stops asking, and an answer that comes too late is dropped.
+  let view = 0;
+  const every = (ms, get, show) => {
+    const mine = view;
+    const turn = async () => {
+      try {
+        const found = await get();
+        if (mine === view) show(found);
+      } catch (error) { if (mine === view) lead.textContent = `No answer: ${error.message}`; }
+      if (mine === view) setTimeout(turn, document.hidden ? 5 * ms : ms);
+    };
+    turn();
+  };
+
+  const axes = (x, y) => {
+    const axis = { stroke: css("--soft"), grid: { stroke: css("--line"), width: 0.7 }, ticks: { stroke: css("--line") } };
+    return [{ ...axis, label: x }, { ...axis, label: y, size: 64 }];
+  };
+  const stageTint = stage => ({ round: "rgba(11,110,143,.16)", idle_before: "rgba(120,130,140,.10)", idle_after: "rgba(120,130,140,.10)" }[stage] || "rgba(194,87,26,.10)");
+  const bands = stages => ({
+    hooks: {
+      drawClear: u => {
+        const { ctx } = u, { top, height, left, width } = u.bbox;
+        ctx.save();
+        ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+        ctx.textAlign = "left"; ctx.textBaseline = "alphabetic"; // as the axes left them, otherwise
+        stages().forEach((s, i, all) => {
+          const x0 = Math.max(left, u.valToPos(s.from_s, "x", true));
+          const x1 = Math.min(left + width, i + 1 < all.length ? u.valToPos(all[i + 1].from_s, "x", true) : left + width);
+          if (!(x1 > x0)) return;
+          ctx.fillStyle = stageTint(s.stage);
+          ctx.fillRect(x0, top, x1 - x0, height);
+          ctx.fillStyle = css("--soft");
+          if (ctx.measureText(s.stage).width < x1 - x0 - 6) ctx.fillText(s.stage.replaceAll("_", " "), x0 + 4, top + 13 * devicePixelRatio);
+        });
+        ctx.restore();
+      },
+    },
+  });
+
+  // Lowest and highest power as one filled line.
+  const powerChart = (place, { stages = () => [], colors = ["#0072b2"], plugins = [], selects } = {}) => {
+    const series = colors.flatMap((color, i) => [
+      { label: i ? "highest W (second)" : "highest W", stroke: color, width: 1.2, points: { show: false } },
+      { label: i ? "lowest W (second)" : "lowest W", stroke: color, width: 1.2, points: { show: false } },
+    ]);
+    const plot = new uPlot({
+      width: place.clientWidth || 600, height: 260, scales: { x: { time: false } }, axes: axes("seconds", "watts"),
+      series: [{ label: "seconds" }, ...series],
+      bands: colors.map((color, i) => ({ series: [2 * i + 1, 2 * i + 2], fill: `${color}33` })),
+      plugins: [bands(stages), ...plugins],
+      cursor: { drag: { x: true, setScale: !selects } },
+      hooks: selects ? { setSelect: [u => u.select.width > 4 && selects(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"))] } : {},
+    }, [[], ...series.map(() => [])], place);
+    addEventListener("resize", () => place.clientWidth && plot.setSize({ width: place.clientWidth, height: 260 }));
+    return plot;
+  };
+
+  // Runs.
+  const showRuns = () => {
+    where.textContent = "";
+    const search = make("input", { type: "search", placeholder: "search" });
+    const compare = make("button", { textContent: "Compare two", disabled: true });
+    const body = make("tbody"), ticked = new Map();
+    const head = make("tr", {}, ...["", "state", "run", "kind", "began", "page"].map(text => make("th", { textContent: text })));
+    main.replaceChildren(make("section", {}, make("div", { className: "tools" }, search, compare),
+      make("div", { className: "scroll" }, make("table", {}, make("thead", {}, head), body))));
+    let runs = [];
+    const fill = () => {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const shown = runs.filter(r => words.every(w => `${r.run} ${r.kind} ${r.state}`.toLowerCase().includes(w)));
+      body.replaceChildren(...shown.map(r => {
+        const key = `${r.root}/${r.run}`, tick = make("input", { type: "checkbox", checked: ticked.has(key), ariaLabel: `compare ${r.run}` });
+        tick.addEventListener("change", () => {
+          if (tick.checked) ticked.set(key, r); else ticked.delete(key);
+          compare.disabled = ticked.size !== 2;
+        });
+        const page = r.page ? make("a", { href: r.page, target: "_blank", rel: "noopener", textContent: "open" }) : "";
+        const link = r.kind ? make("a", { href: `#/${r.root}/${r.run}`, textContent: r.run }) : r.run;
+        const began = (r.created_utc || "").slice(0, 16).replace("T", " ");
+        return make("tr", {}, make("td", {}, tick), make("td", {}, badge(r.state)), make("td", {}, link),
+          make("td", { textContent: r.kind || r.problem }), make("td", { textContent: began }), make("td", {}, page));
+      }));
+    };
+    search.addEventListener("input", fill);
+    compare.addEventListener("click", () => { location.hash = `#compare/${[...ticked.keys()].join("|")}`; });
+    every(3000, () => ask("/runs"), found => {
+      const going = found.runs.filter(r => r.state === "running").length;
+      lead.textContent = `${found.runs.length} runs, ${going} going on; in ${found.roots.join(", ")}`;
+      if (JSON.stringify(found.runs) !== JSON.stringify(runs)) { runs = found.runs; fill(); }
+    });
+  };
+
+  // A run on the bench.
+  const card = () => {
+    const title = make("h2"), said = make("p", { className: "alarm", hidden: true }), numbers = make("dl", { className: "now" });
+    const place = make("div", { className: "chart" });
+    const section = make("section", { className: "device" }, title, said, numbers, place);
+    let stages = [], plot;
+    const update = (now, job) => {
+      title.textContent = now.recording.replace(/^jobs\//, "");
+      if (now.origin) title.append(" ", make("span", { className: `badge ${now.origin}`, textContent: now.origin }));
+      const problems = [];
+      if (now.problem) problems.push(now.problem);
+      if (now.silent_s > 2.5) problems.push(`No sample for ${number(now.silent_s, 2)} s: is the meter connected?`);
+      if (now.power_w != null && now.power_w < 0) problems.push("The power is negative: a charger, or swapped leads.");
+      if (now.power_w === 0) problems.push("The power is zero: a loose lead?");
+      if (job && job.attempt > 1) problems.push(`Attempt ${job.attempt}; the last one failed: ${job.error}`);
+      said.hidden = !problems.length;
+      said.textContent = problems.join(" ");
+      const facts = {
+        "power now": `${number(now.power_w)} W`, "so far": `${number(now.energy_j)} J`, "for": clock(now.seconds),
+        stage: ((job && job.stage) || (now.stages?.at(-1)?.stage) || "-").replaceAll("_", " "),
+        "samples lost": now.lost == null ? "unknown" : `${now.lost} of ${(now.samples || 0) + now.lost}`,
+      };
+      numbers.replaceChildren(...Object.entries(facts).map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
+      if (!now.trace) return;
+      stages = now.stages;
+      plot = plot || powerChart(place, { stages: () => stages });
+      plot.setData([now.trace.t, now.trace.high, now.trace.low]);
+      document.documentElement.dataset.drawn = now.trace.t.at(-1) ?? "";
+    };
+    return { section, update };
+  };
+  const showBench = (root, run) => {
+    const whole = make("input", { type: "checkbox" });
+    const live = make("div"), body = make("tbody"), list = make("ul");
+    const head = make("tr", {}, ...["job", "state", "stage", "attempt", "last failure"].map(text => make("th", { textContent: text })));
+    main.replaceChildren(
+      make("div", { className: "tools" }, make("label", {}, whole, " whole recording instead of the last minute")), live,
+      make("section", {}, make("h2", { textContent: "Jobs" }), make("div", { className: "scroll" }, make("table", {}, make("thead", {}, head), body))),
+      make("section", {}, make("h2", { textContent: "Recordings" }), list));
+    const cards = new Map();
+    every(1000, () => ask(`${address(root, run)}${whole.checked ? "?whole=1" : ""}`), found => {
+      const counts = Object.entries(found.counts || {}).map(([state, n]) => `${n} ${state}`).join(", ");
+      lead.replaceChildren(badge(found.state), ` ${counts}`, found.left_s ? `, about ${clock(found.left_s)} left` : "", found.waits_for ? `; ${found.waits_for}` : "");
+      const jobs = Object.fromEntries((found.jobs || []).map(j => [j.name, j]));
+      const seen = new Set();
+      for (const now of found.live) {
+        seen.add(now.recording);
+        if (!cards.has(now.recording)) { const c = card(); cards.set(now.recording, c); live.append(c.section); }
+        cards.get(now.recording).update(now, jobs[now.recording.split("/").pop()]);
+      }
+      for (const [name, c] of cards) if (!seen.has(name)) { c.section.remove(); cards.delete(name); }
+      body.replaceChildren(...(found.jobs || []).map(j => make("tr", {}, make("td", { textContent: j.name }), make("td", {}, badge(j.state)),
+        make("td", { textContent: j.stage.replaceAll("_", " ") }), make("td", { textContent: j.attempt || "" }), make("td", { className: "long", textContent: j.error }))));
+      list.replaceChildren(...found.recordings.map(r => make("li", {}, r.finished
+        ? make("a", { href: `#/${root}/${run}/${r.recording}`, textContent: r.recording }) : `${r.recording} (not finished)`)));
+    });
+  };
+
+  // A finished recording.
+  const showRecording = (root, run, recording) => {
+    where.textContent = recording;
+    const place = make("div", { className: "chart" }), said = make("p", { className: "note" }), back = make("button", { textContent: "Whole recording" });
+    main.replaceChildren(make("section", {}, make("div", { className: "tools" }, back, make("a", { href: `#/${root}/${run}`, textContent: "back to the run" })), place, said));
+    const question = `recording=${encodeURIComponent(recording)}`;
+    const mine = view;
+    let cursors = [], plot;
+    const idle = "Drag to zoom. Click two places for the joules between them.";
+    const marks = { hooks: { draw: u => {
+      const { ctx } = u, { top, height } = u.bbox;
+      ctx.save(); ctx.strokeStyle = css("--ink"); ctx.lineWidth = 1.5 * devicePixelRatio;
+      cursors.forEach(t => { const x = u.valToPos(t, "x", true); ctx.beginPath(); ctx.moveTo(x, top); ctx.lineTo(x, top + height); ctx.stroke(); });
+      ctx.restore();
+    } } };
+    const energy = async () => {
+      const [a, b] = [...cursors].sort((x, y) => x - y).map(t => Math.round(t * 1e6) / 1e6);
+      const e = await ask(`${address(root, run)}/energy?${question}&from=${a}&to=${b}`);
+      const joules = e.energy_j == null ? `not known: ${e.problems.join("; ")}` : `${number(e.energy_j, 5)} J, 95 %: ${number(e.low_j, 5)} to ${number(e.high_j, 5)}; mean ${number(e.mean_w)} W`;
+      said.textContent = `${a} s to ${b} s: ${joules}, lowest ${number(e.min_w)} W, highest ${number(e.max_w)} W`;
+      said.dataset.energy = e.energy_j ?? "";
+    };
+    const show = async (from, to) => {
+      const points = Math.max(200, Math.round(place.clientWidth || 800));
+      const began = performance.now();
+      const t = await ask(`${address(root, run)}/trace?${question}&points=${points}${from == null ? "" : `&from=${from}&to=${to}`}`);
+      if (mine !== view) return;
+      if (!plot) {
+        plot = powerChart(place, { plugins: [marks], selects: (a, b) => { plot.setSelect({ width: 0, height: 0 }, false); show(a, b); } });
+        plot.over.addEventListener("click", event => {
+          if (cursors.length === 2) cursors = [];
+          cursors.push(plot.posToVal(event.offsetX, "x"));
+          said.textContent = "Click a second place.";
+          plot.redraw();
+          if (cursors.length === 2) energy().catch(error => { said.textContent = error.message; });
+        });
+      }
+      plot.setData([t.t, t.high, t.low]);
+      lead.textContent = `${clock(t.length_s)}, shown in ${Math.round(performance.now() - began)} ms; numbers are ${t.origin}`;
+      document.documentElement.dataset.drawn = `${t.t.length}`;
+    };
+    said.textContent = idle;
+    back.addEventListener("click", () => show());
+    show().catch(error => { lead.textContent = error.message; });
+  };
+
+  // Emulations.
+  const curves = (place, emulations, x, y, label, yLabel) => {
+    const xs = [...new Set(emulations.flatMap(e => e[x]))].filter(v => v != null).sort((a, b) => a - b);
+    const at = new Map(xs.map((v, i) => [v, i]));
+    const data = emulations.map(e => {
+      const column = new Array(xs.length).fill(undefined);
+      e[x].forEach((v, i) => { if (v != null) column[at.get(v)] = e[y][i]; });
+      return column;
+    });
+    place.replaceChildren();
+    new uPlot({
+      width: place.clientWidth || 600, height: 280, scales: { x: { time: false } }, axes: axes(label, yLabel),
+      series: [{ label }, ...emulations.map(e => ({ label: `${e.method} s${e.seed}`, stroke: e.color, width: 1.8, spanGaps: true, points: { show: false } }))],
+      legend: { show: emulations.length <= 12 },
+    }, [xs, ...data], place);
+  };
+  const emulationView = ask_all => {
+    const bar = make("progress", { max: 1 }), charts = ["time", "energy", "day"].map(() => make("div", { className: "chart" }));
+    const titles = ["Accuracy against time of the rounds", "Accuracy against energy, every probe counted", "Devices that could take part"];
+    main.replaceChildren(bar, ...charts.map((c, i) => make("section", {}, make("h2", { textContent: titles[i] }), c)));
+    let last = "";
+    every(2000, ask_all, found => {
+      bar.value = found.share ?? 0;
+      const played = found.emulations.reduce((n, e) => n + e.played, 0);
+      lead.replaceChildren(badge(found.state), ` ${found.emulations.length} emulations, ${Math.round(100 * (found.share ?? 0))} % of their rounds`, found.problems.length ? `; ${found.problems[0]}` : "");
+      if (`${played}` === last) return;
+      last = `${played}`;
+      curves(charts[0], found.emulations, "time_s", "accuracy", "seconds", "accuracy");
+      curves(charts[1], found.emulations, "energy_j", "accuracy", "joules", "accuracy");
+      curves(charts[2], found.emulations, "day", "eligible", "days", "devices");
+      document.documentElement.dataset.drawn = last;
+    });
+  };
+  const showCompare = async pairs => {
+    where.textContent = "two runs";
+    const both = pairs.split("|").map(key => [key.slice(0, key.indexOf("/")), key.slice(key.indexOf("/") + 1)]);
+    const found = await Promise.all(both.map(([root, run]) => ask(address(root, run))));
+    if (found.every(f => f.emulations)) {
+      emulationView(async () => {
+        const now = await Promise.all(both.map(([root, run]) => ask(address(root, run))));
+        const named = now.flatMap((f, i) => f.emulations.map(e => ({ ...e, method: `${"AB"[i]}: ${e.method}` })));
+        const shares = now.map(f => f.share ?? 0);
+        return { state: now.map(f => f.state).join(", "), emulations: named, problems: now.flatMap(f => f.problems), share: (shares[0] + shares[1]) / 2 };
+      });
+      return;
+    }
+    if (!found.every(f => f.recordings)) { lead.textContent = "A run on the bench and an emulation have nothing in common to draw."; return; }
+    const place = make("div", { className: "chart" });
+    const choices = found.map((f, i) => make("select", { ariaLabel: `recording of run ${"AB"[i]}` }, ...f.recordings.filter(r => r.finished).map(r => make("option", { value: r.recording, textContent: `${"AB"[i]}: ${r.recording}` }))));
+    main.replaceChildren(make("section", {}, make("div", { className: "tools" }, ...choices), place, make("p", { className: "note", textContent: "Both begin with their first sample." })));
+    let plot;
+    const draw = async () => {
+      const traces = await Promise.all(both.map(([root, run], i) => ask(`${address(root, run)}/trace?recording=${encodeURIComponent(choices[i].value)}&points=1000`)));
+      plot = plot || powerChart(place, { colors: ["#0072b2", "#d55e00"] });
+      const joined = uPlot.join(traces.map(t => [t.t, t.high, t.low]));
+      plot.setData(joined.map(column => column.map(v => (v === undefined ? null : v))));
+      lead.textContent = traces.map((t, i) => `${"AB"[i]}: ${clock(t.length_s)}, ${t.origin}`).join("; ");
+      document.documentElement.dataset.drawn = `${joined[0].length}`;
+    };
+    choices.forEach(c => c.addEventListener("change", draw));
+    await draw();
+  };
+
+  const route = async () => {
+    ++view;
+    lead.textContent = "Asking the server.";
+    main.replaceChildren();
+    delete document.documentElement.dataset.drawn;
+    const hash = decodeURIComponent(location.hash.slice(1));
+    try {
+      if (hash.startsWith("compare/")) return await showCompare(hash.slice(8));
+      const [, root, run, ...inside] = hash.split("/");
+      if (!run) return showRuns();
+      if (inside.length) return showRecording(root, run, inside.join("/"));
+      where.textContent = run;
+      const found = await ask(address(root, run));
+      if (found.emulations) emulationView(() => ask(address(root, run)));
+      else showBench(root, run);
+    } catch (error) { lead.textContent = error.message; }
+  };
+  addEventListener("hashchange", route);
+  route();
+})();

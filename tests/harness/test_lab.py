@@ -1,0 +1,313 @@
+"""The lab: a real server, a real browser, runs that grow while they are watched."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+import uvicorn
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.support.wait import WebDriverWait
+
+from emulator.runs import plan, play, start
+from harness.bench.journal import JOURNAL, BenchJournal
+from harness.cli import run as joulefleet
+from harness.lab.folders import Folders
+from harness.lab.server import Lab, make_app
+from joulefleet.runstore import RunStore
+from power import measure_energy
+from power.recording import RecordingWriter
+from tests.harness.browser import browser, console_errors, requested_urls
+from tests.harness.stored_bench import stored_bench
+from tests.harness.test_emulation_page import SMALL, TEXT
+from tests.power.synthetic import block, config, info
+
+NASTY = '<img src=x onerror="document.title=1">[red]\x1b]0;owned\x07'
+
+
+@dataclass
+class Served:
+    """A lab that answers."""
+
+    lab: Lab
+    port: int
+    folder: Path
+
+    def ask(self, path: str, *, token: str | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        word = self.lab.token if token is None else token
+        full = path if path.startswith("/page/") else f"/{word}{path}"
+        connection.putrequest("GET", full, skip_host=True)
+        connection.putheader("Host", headers.pop("host", f"127.0.0.1:{self.port}"))
+        for name, value in headers.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        found = dict(answer.getheaders())
+        is_json = found.get("content-type", "").startswith("application/json")
+        return answer.status, json.loads(text) if is_json else text.decode(), found
+
+    def data(self, path: str) -> Any:
+        status, data, _ = self.ask(path)
+        assert status == 200, data
+        return data
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}/{self.lab.token}/"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("lab")
+    stored_bench(folder / "runs")
+    index = plan(SMALL, ("fedavg", "oort"), [0])
+    (folder / "emulations").mkdir()
+    with start(folder / "emulations", index, TEXT) as stored:
+        play(stored, index)
+    lab = Lab(Folders((folder / "runs", folder / "emulations")))
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        port = door.getsockname()[1]
+        server = uvicorn.Server(uvicorn.Config(make_app(lab, port), log_level="error"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [door]})
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield Served(lab, port, folder)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def run_of(served: Served, kind: str) -> str:
+    """The stored run of a kind; others come and go with the tests."""
+    stored = [one for one in served.data("/api/runs")["runs"] if one["name"] not in ("now", "linked", None)]
+    (found,) = [one for one in stored if one["kind"] == kind]
+    return f"/api/runs/{found['root']}/{found['run']}"
+
+
+def test_who_does_not_know_the_word_is_told_nothing(served: Served) -> None:
+    for token in ("", "x", served.lab.token[:-1], served.lab.token + "x"):
+        status, text, _ = served.ask("/api/runs", token=token)
+        assert status in (403, 404)
+        assert "runs" not in text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "evil.example:PORT"},
+        {"host": "127.0.0.1"},
+        {"host": "127.0.0.1.evil.example:PORT"},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"sec_fetch_site": "cross-site"},
+        {"sec_fetch_site": "same-site"},
+    ],
+)
+def test_other_names_and_other_sites_are_refused(served: Served, headers: dict[str, str]) -> None:
+    asked = {name: value.replace("PORT", str(served.port)) for name, value in headers.items()}
+    assert served.ask("/api/runs", **asked)[0] == 403
+    assert served.ask("/", **asked)[0] == 403
+
+
+def test_the_page_itself_may_ask(served: Served) -> None:
+    own = f"http://127.0.0.1:{served.port}"
+    status, _, headers = served.ask("/api/runs", origin=own, sec_fetch_site="same-origin")
+    assert status == 200
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("name", ["..", ".", "%2e%2e", "..%2f..", "nothing", ".lock", "%00"])
+def test_only_runs_below_the_roots_are_shown(served: Served, name: str) -> None:
+    for place in (0, 1, 2, 99):
+        assert served.ask(f"/api/runs/{place}/{name}")[0] == 404
+
+
+def test_a_link_in_a_run_is_not_followed(served: Served, tmp_path: Path) -> None:
+    with RunStore(served.folder / "runs").create("linked", kind="bench") as run:
+        secret = tmp_path / "secret"
+        secret.write_text("secret")
+        (run.path / "report.html").symlink_to(secret)
+    try:
+        name = run.path.name
+        assert served.ask(f"/api/runs/0/{name}")[0] == 404
+        status, text, _ = served.ask(f"/page/{served.lab.page_key(0, name)}/0/{name}")
+        assert (status, "secret" in str(text)) == (404, False)
+    finally:
+        (run.path / "report.html").unlink()
+        (run.path / "run.json").unlink()
+
+
+def test_joules_are_those_of_the_command_line(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    path = run_of(served, "bench")
+    recordings = [one["recording"] for one in served.data(path)["recordings"] if one["finished"]]
+    inside = recordings[0]
+    asked = f"recording={quote(inside)}&from=0.25&to=1.5"
+    found = served.data(f"{path}/energy?{asked}")
+    folder = served.folder / "runs" / path.rsplit("/", 1)[1] / inside
+    expected = measure_energy(folder, 0.25, 1.5)
+    assert found["energy_j"] == expected.interval.mean
+    assert (found["low_j"], found["high_j"]) == (expected.interval.low, expected.interval.high)
+    assert found["min_w"] <= found["mean_w"] <= found["max_w"]
+    capsys.readouterr()
+    assert joulefleet(["meter", "show", str(folder), "--from", "0.25", "--to", "1.5", "--json"]) == 0
+    assert found["energy_j"] == pytest.approx(json.loads(capsys.readouterr().out)["energy_j"], rel=1e-12)
+    trace = served.data(f"{path}/trace?{asked}&points=50")
+    assert 2 <= len(trace["t"]) <= 50
+    assert min(trace["low"]) == pytest.approx(found["min_w"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "asked", ["from=a", "from=nan&to=1", "from=5&to=1", "from=-1&to=2", "from=0&to=1e9", ""]
+)
+def test_a_stretch_that_is_none_is_said(served: Served, asked: str) -> None:
+    path = run_of(served, "bench")
+    inside = served.data(path)["recordings"][0]["recording"]
+    status, data, _ = served.ask(f"{path}/energy?recording={quote(inside)}&{asked}")
+    assert status == 200 if not asked else status == 404
+    assert ("error" in data) == bool(asked)
+    assert served.ask(f"{path}/energy?recording=../../x")[0] == 404
+
+
+def test_emulations_have_curves(served: Served) -> None:
+    found = served.data(run_of(served, "emulation"))
+    assert {(one["method"], one["seed"], one["played"], one["planned"]) for one in found["emulations"]} == {
+        ("fedavg", 0, 4, 4),
+        ("oort", 0, 4, 4),
+    }
+    assert found["share"] == 1
+    for one in found["emulations"]:
+        assert (np.diff(one["time_s"]) > 0).all()
+        assert (np.diff(one["energy_j"]) > 0).all()
+
+
+def test_a_runs_page_is_shut_in(served: Served) -> None:
+    path = run_of(served, "emulation")
+    run = served.folder / "emulations" / path.rsplit("/", 1)[1]
+    (run / "report.html").write_text("<p>made elsewhere</p>")
+    (found,) = [one for one in served.data("/api/runs")["runs"] if one["run"] == run.name]
+    status, text, headers = served.ask(found["page"])
+    assert (status, text) == (200, "<p>made elsewhere</p>")
+    assert headers["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
+    assert served.lab.token not in found["page"], "a script in it may read its address"
+    other = found["page"].replace(run.name, "another")
+    assert served.ask(other)[0] == 404
+
+
+@dataclass
+class Growing:
+    """A bench run that is going on: its journal and one recording, second by second."""
+
+    writer: RecordingWriter
+    began_ns: int
+    seconds: int = 0
+
+    def second(self, current_a: float) -> None:
+        part = block([current_a] * 1_000, first_index=1_000 * self.seconds)
+        t_ns = self.began_ns + part.ticks * 1_000_000
+        self.writer.append(type(part)(t_ns, part.ticks, part.current_a, part.voltage_v, part.first_index, 0))
+        self.writer.flush()
+        self.seconds += 1
+
+
+@pytest.fixture
+def growing(served: Served) -> Iterator[Growing]:
+    with RunStore(served.folder / "runs").create("now", kind="bench") as run:
+        journal = BenchJournal(run.journal(JOURNAL))
+        job = "0001_board_softmax_rep1"
+        journal.write("planned", planned=[job])
+        journal.write("attempt_failed", job=job, attempt=1, stage="connect", error=NASTY)
+        journal.write("stage", job=job, attempt=2, stage="idle_before")
+        folder = run.subfolder(f"jobs/{job}")
+        began_ns = time.monotonic_ns()
+        writer = RecordingWriter(folder, info(), config(), started_ns=began_ns)
+        yield Growing(writer, began_ns)
+        writer.abandon()
+        journal.close()
+
+
+def test_a_run_is_seen_while_it_grows(served: Served, growing: Growing) -> None:
+    (now,) = [one for one in served.data("/api/runs")["runs"] if one["state"] == "running"]
+    path = f"/api/runs/{now['root']}/{now['run']}"
+    growing.second(0.5)
+    (first,) = served.data(path)["live"]
+    assert first["power_w"] == pytest.approx(2.0)
+    assert (first["samples"], first["lost"], first["origin"]) == (1_000, 0, "emulated")
+    assert [one["stage"] for one in first["stages"]] == ["idle_before"]
+    for _ in range(70):
+        growing.second(1.0)
+    data = served.data(path)
+    (later,) = data["live"]
+    assert later["power_w"] == pytest.approx(4.0)
+    assert later["energy_j"] == pytest.approx(2.0 + 70 * 4.0, abs=0.02)
+    assert later["trace"]["t"][0] >= 9, "the last minute"
+    (whole,) = served.data(f"{path}?whole=1")["live"]
+    assert whole["trace"]["t"][0] < 1
+    assert data["jobs"][0]["attempt"] == 2
+
+
+def test_chromium_sees_it_move(
+    served: Served, growing: Growing, require_program: Callable[[str, str], str]
+) -> None:
+    def text(driver: webdriver.Chrome) -> str:
+        found: str = driver.execute_script("return document.body.innerText")
+        return found
+
+    (now,) = [one for one in served.data("/api/runs")["runs"] if one["state"] == "running"]
+    growing.second(0.5)
+    with browser(
+        require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
+    ) as driver:
+        driver.get(served.address)
+        WebDriverWait(driver, 60).until(lambda page: now["run"] in text(page))
+        assert "runs, 1 going on" in text(driver)
+        driver.get(f"{served.address}#/{now['root']}/{now['run']}")
+        WebDriverWait(driver, 60).until(lambda page: "2 W" in text(page))
+        assert "onerror" in text(driver), "shown as text"
+        assert driver.execute_script("return document.querySelectorAll('img').length") == 0
+        began = time.monotonic()
+        growing.second(1.25)
+        WebDriverWait(driver, 60).until(lambda page: "5 W" in text(page))
+        assert time.monotonic() - began < 30, "three seconds on an idle machine"
+        bench = run_of(served, "bench").split("/")
+        inside = served.data(run_of(served, "bench"))["recordings"][0]["recording"]
+        driver.get(f"{served.address}#/{bench[3]}/{bench[4]}/{inside}")
+        WebDriverWait(driver, 60).until(lambda page: "numbers are" in text(page))
+        joules = click_two(driver)
+        said = driver.execute_script("return document.querySelector('.note').textContent")
+        a, b = (float(x.removesuffix(" s")) for x in said.split(": ")[0].split(" to "))
+        expected = measure_energy(served.folder / "runs" / bench[4] / inside, a, b).interval.mean
+        assert joules == pytest.approx(expected, rel=1e-12)
+        assert console_errors(driver) == []
+        assert all(url.startswith((served.address, "data:", "chrome")) for url in requested_urls(driver))
+
+
+def click_two(driver: webdriver.Chrome) -> float:
+    """Put both cursors; the joules that the page then has."""
+    over = driver.find_element("css selector", ".u-over")
+    width = over.size["width"]
+    for share in (-0.2, 0.1):
+        ActionChains(driver).move_to_element_with_offset(over, round(share * width), 0).click().perform()
+    said = "return document.querySelector('.note').textContent"
+    WebDriverWait(driver, 60).until(lambda page: "Click" not in page.execute_script(said))
+    return float(driver.execute_script("return document.querySelector('.note').dataset.energy"))
