@@ -1,4 +1,4 @@
-"""Draw README's figure from the committed curves: ``python docs/results/headline.py``, no packages needed."""
+"""Draw README's figure from the committed curves; no packages needed."""
 
 from __future__ import annotations
 

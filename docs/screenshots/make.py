@@ -1,0 +1,237 @@
+"""Makes the pictures of the documents: every kind of run once, for real, then its page in Chromium.
+
+    make screenshots                              # runs (about five minutes) and pictures
+    .venv/bin/python docs/screenshots/make.py --runs FOLDER --all
+
+Runs that are in the folder already are kept. Nothing is needed but this machine: processes play the devices,
+emulated Monsoons read them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import io
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+
+from harness.demo.local_bench import QUICK, local_bench
+
+HERE = Path(__file__).resolve().parent
+COLOURS = 128
+TIMING = """
+[timing]
+idle_s = 0.5
+settle_s = 0.1
+load_only_s = 0.5
+[sync]
+order = 4
+bit_ns = 20_000_000
+[retry]
+attempts = 5
+wait_s = 0.5
+"""
+PLAN = """\
+name = "lenet5"
+models = ["mnist-lenet5"]
+backends = ["torch", "onnxruntime"]
+samples = 320
+local_epochs = 5
+threads = 1
+[[loads]]
+name = "none"
+cpu_share = 0
+[[loads]]
+name = "app"
+cores = 1
+cpu_share = 1.0
+[repetitions]
+count = 2
+"""
+PROBING = """\
+name = "early-exit"
+task = "mnist-lenet5"
+backend = "onnxruntime"
+candidates = [2]
+chosen = [1]
+local_epochs = 5
+samples = 320
+repetitions = 4
+threads = 1
+seed = 1
+"""
+SCENARIO = """\
+name = "two-boards"
+[task]
+name = "digits-mlp"
+learning_rate = 0.1
+[protocol]
+rounds = 6
+candidates = 2
+k = 1
+local_epochs = 2
+[selector]
+name = "fedrank"
+"""
+METHODS = "fedavg,fedprox,oort,tifl,afl,autofl,fedrank"
+
+
+@dataclass(frozen=True)
+class View:
+    """How a page is looked at."""
+
+    width: int
+    height: int
+    dark: bool = False
+
+    @property
+    def name(self) -> str:
+        """For a file."""
+        return f"{self.width}{'-dark' * self.dark}"
+
+
+DESK, PHONE = View(1280, 1100), View(420, 900)
+NIGHT = View(1280, 1100, dark=True)
+ALL = (DESK, PHONE, NIGHT, View(420, 900, dark=True))
+PICTURES = dict.fromkeys(("bench", "probing", "federation", "emulation", "experiment", "demo"), (DESK,))
+PICTURES["emulation"] = (DESK, PHONE, NIGHT)
+"""What the documents show: each page once, one of them also on a phone and at night."""
+
+
+def say(text: str) -> None:
+    """A line for whoever waits."""
+    sys.stderr.write(f"{text}\n")
+
+
+def joulefleet(*words: str | Path) -> None:
+    """Run the command as a user would."""
+    say(" ".join(map(str, ("joulefleet", *words))))
+    subprocess.run([sys.executable, "-m", "harness", *map(str, words)], check=True)  # noqa: S603 - our own words
+
+
+def make_runs(folder: Path) -> None:
+    """One run of every kind; those that are there are kept."""
+    bench = [kind for kind in ("bench", "probing", "federation") if not _page(folder, kind)]
+    if bench:
+        _on_the_bench(folder, bench)
+    if not _page(folder, "emulation"):
+        joulefleet(
+            "emulate", "quick", "--selector", METHODS, "--seeds", "0-2", "--root", folder / "emulation"
+        )
+    if not _page(folder, "experiment"):
+        joulefleet("experiment", "run", "probing", "--preset", "smoke", "--root", folder / "experiment")
+    if not _page(folder, "demo"):
+        joulefleet("demo", "--root", folder / "demo")
+
+
+def _on_the_bench(folder: Path, kinds: list[str]) -> None:
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        config, state = Path(made, "config"), Path(made, "state")
+        config.mkdir()
+        state.mkdir()
+        with local_bench(config, state, QUICK, seed=1):
+            inventory = ("--inventory", config / "devices.toml")
+            texts = {
+                "lenet5.toml": PLAN + TIMING,
+                "probing.toml": PROBING + TIMING.replace("load_only_s = 0.5\n", ""),
+                "scenario.toml": SCENARIO,
+                "federate.toml": TIMING,
+            }
+            for name, text in texts.items():
+                (config / name).write_text(text, encoding="utf-8")
+            commands = {
+                "bench": ("bench", "run", config / "lenet5.toml"),
+                "probing": ("probing", "validate", config / "probing.toml"),
+                "federation": (
+                    *("bench", "federate", config / "scenario.toml"),
+                    *("--settings", config / "federate.toml"),
+                ),
+            }
+            for kind in kinds:
+                joulefleet(*commands[kind], *inventory, "--root", folder / kind)
+
+
+def _page(folder: Path, kind: str) -> Path | None:
+    """The newest page of a kind; the demo's is that of its own run, not of those it made."""
+    name = "*_demo_*" if kind == "demo" else "*"
+    return next(iter(sorted(folder.glob(f"{kind}/{name}/report.html"), reverse=True)), None)
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[webdriver.Chrome]:
+    """A browser without screen, network and memory."""
+    with tempfile.TemporaryDirectory() as profile:
+        options = Options()
+        for flag in (
+            *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+            *("--disable-component-update", "--disable-sync", "--hide-scrollbars"),
+            *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={profile}"),
+        ):
+            options.add_argument(flag)
+        # Named, so that nothing is looked for on the network.
+        driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+        try:
+            yield driver
+        finally:
+            driver.quit()
+
+
+def picture(driver: webdriver.Chrome, page: Path, view: View, out: Path, *, whole: bool = False) -> None:
+    """The top of a page, or all of it, as a PNG of few colours."""
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if view.dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    metrics = {"width": view.width, "height": view.height, "deviceScaleFactor": 1, "mobile": view.width < 500}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    driver.get(page.resolve().as_uri())
+    time.sleep(0.5)
+    tall = driver.execute_script("return document.documentElement.scrollHeight") if whole else view.height
+    clip = {"x": 0, "y": 0, "width": view.width, "height": tall, "scale": 1}
+    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    image = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
+    # The widest range of colours: those of small dots are as much wanted as those of the ground.
+    few = image.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(out, optimize=True)
+    say(f"{out}: {out.stat().st_size / 1000:.0f} kB")
+
+
+def main() -> None:
+    """Runs, then pictures."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--runs", type=Path, help="where the runs go, or are already; else a folder that is removed"
+    )
+    parser.add_argument("--out", type=Path, default=HERE, help="where the pictures go")
+    parser.add_argument(
+        "--all", action="store_true", help="whole pages in every width and scheme, to look at them"
+    )
+    given = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        runs = given.runs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        runs.mkdir(parents=True, exist_ok=True)
+        given.out.mkdir(parents=True, exist_ok=True)
+        make_runs(runs)
+        driver = stack.enter_context(chromium())
+        for kind, views in PICTURES.items():
+            page = _page(runs, kind)
+            if page is None:
+                sys.exit(f"{runs}: no page of a run of {kind}")
+            for view in ALL if given.all else views:
+                picture(driver, page, view, given.out / f"{kind}-{view.name}.png", whole=given.all)
+
+
+if __name__ == "__main__":
+    main()
