@@ -10,10 +10,12 @@ endif
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# One more than two cores: meters are recorded in real time, and whoever records mostly waits.
+WORKERS := 3
 
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick campaign real-usb mutate lint format bench bench-check clean
+.PHONY: help demo test test-quick campaign real-usb mutate lint format docs bench bench-check screenshots clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -23,7 +25,7 @@ demo: $(VENV)/.run-installed  ## bench, replay and probing end to end, on this m
 
 test: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all tests, with a time budget per package
 	@tests/install-system-parts
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 # The heart of every package, no browser, no Ray, no other people's programs.
 QUICK := tests/joulefleet tests/system/test_documents.py tests/system/test_architecture_page.py \
@@ -35,7 +37,7 @@ QUICK := tests/joulefleet tests/system/test_documents.py tests/system/test_archi
 	tests/harness/test_profile_build.py tests/harness/test_open_run.py tests/harness/test_cli_frame.py tests/harness/test_cli_list.py
 
 test-quick: $(VENV)/.dev-installed  ## the essentials, in about a minute
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(QUICK) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(QUICK) $(PYTEST_ARGS)
 
 campaign: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## the full counts; the record goes to docs/results/
 	@CI=true tests/install-system-parts
@@ -61,6 +63,9 @@ format: $(VENV)/.dev-installed  ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.dev-installed  ## the documentation site, into build/site; opens without a server or network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 bench: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all benchmarks, into docs/benchmarks.md; can be interrupted
 	@tests/install-system-parts
 	JOULEFLEET_BENCH=full $(BIN)/python -m benchmarks
@@ -68,6 +73,10 @@ bench: $(VENV)/.dev-installed $(VENV)/.peers-installed  ## all benchmarks, into 
 
 bench-check: $(VENV)/.dev-installed  ## the last run's ratios against the committed ones: over 20 % worse fails
 	$(BIN)/python -m benchmarks --check
+
+screenshots: $(VENV)/.dev-installed  ## the pictures of the documents, each from a real run
+	@tests/install-system-parts
+	$(BIN)/python docs/screenshots/make.py
 
 clean:  ## remove the environments and caches
 	rm -rf .venv .venv-peers* build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -32,7 +32,8 @@ from emulator.training import SurrogateTrainer
 from joulefleet.runstore import RunStore
 from power import reference_fleet
 from traces import FleetRecipe, TraceFleet
-from traces.replay import flatten
+from traces.merge import SYNTHETIC, network_recordings
+from traces.replay import NetworkPools, flatten, pair
 
 BATCHES = 7
 ROUNDS_PER_BATCH = 10
@@ -83,13 +84,16 @@ def run() -> list[Figure]:
 
 
 def engine(devices: int, candidates: int, k: int, *, moves: bool = False) -> Engine:
-    """An engine on random users; with a pace, published interference and variation if the world moves."""
+    """An engine on random users; with a pace, interference, variation and networks if the world moves."""
     recipe = FleetRecipe(devices=devices, seed=1, jitter_ns=HALF_HOUR_NS)
-    traces = TraceFleet.from_recipe(flatten(random_users(100, 14)), recipe)
+    people = flatten(random_users(100, 14))
+    paired = pair(people, NetworkPools.of(network_recordings(SYNTHETIC).flat), 0) if moves else None
+    traces = TraceFleet.from_recipe(people, recipe, paired)
     conditions = Replayed(traces, "wifi" if moves else "wifi and idle", by_use=moves)
     sizes = np.full(devices, 600)
     fleet = fleet_from_profiles(reference_fleet("mnist-lenet5"), sizes, rng=np.random.default_rng(0))
-    network = Network(fleet, conditions, TransferSource.PROFILE, 250_000)
+    link = TransferSource.TRACE if moves else TransferSource.PROFILE
+    network = Network(fleet, conditions, link, 250_000)
     world = World(fleet, conditions, Batteries(fleet, conditions), network)
     if moves:
         world = with_behaviour(world, FleetSection(devices=devices), seed=0)

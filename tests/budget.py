@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-# Seconds on two cores. Installing is timed by the Makefile.
+# Seconds on two cores: of each test its share of the workers. Installing is timed by the Makefile.
 BUDGET_S = {
     "install": 360,
     "joulefleet": 120,

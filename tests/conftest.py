@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.priority import in_real_time
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("CI") == "true"
@@ -23,6 +27,37 @@ def pytest_configure() -> None:
     """Ctrl-C ends what the tests start, also in a script's background, where the shell has it ignored."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay to the end: looking for garbage among them took a third of the collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a fixture of their module go to one worker: a second one would build it again."""
+    for item in items:
+        if isinstance(item, pytest.Function) and not any(item.iter_markers("xdist_group")):
+            definitions = [found[-1] for found in item._fixtureinfo.name2fixturedefs.values()]
+            if any(definition.scope == "module" for definition in definitions):
+                item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_trace_log() -> None:
+    """pytest listens to every logger that does not propagate.
+
+    torch writes a record per traced tensor to this one as soon as somebody listens, which doubles the time
+    of an export.
+    """
+    trace_log = logging.getLogger("torch.__trace")
+    trace_log.propagate, trace_log.handlers = True, []
 
 
 def missing(reason: str) -> None:
@@ -80,6 +115,13 @@ def real_file(real_data: Path) -> Callable[[str], Path]:
 def campaign_count() -> Callable[[int, int], int]:
     """``campaign_count(20, 1000)``: the first in `make test`, the second in `make campaign`."""
     return lambda reduced, full: full if FULL_COUNTS else reduced
+
+
+@pytest.fixture
+def real_time() -> Iterator[None]:
+    """An emulated instrument and its reader on a busy machine: what is late is the driver's doing alone."""
+    with in_real_time():
+        yield
 
 
 @pytest.fixture

@@ -372,7 +372,26 @@ def cut_the_probe() -> None:
     journal.Markers._stamp = lying  # type: ignore[method-assign]
 
 
+def call_it_setup() -> None:
+    """The first epoch began when all but a fifth of it was over, says its report too; before was setup."""
+    from device_agents.payload.job_run import JobRun
+
+    epoch = JobRun._epoch
+
+    def shorter(self: JobRun, trainer: Any, number: int) -> int:
+        return epoch(self, trainer, number) // (5 if number == 1 else 1)
+
+    def later(markers: list[Marker]) -> None:
+        start, end = edges(markers, "epoch", 1)
+        start["t_dev_ns"] = end["t_dev_ns"] - (end["t_dev_ns"] - start["t_dev_ns"]) // 5
+        markers[markers.index(start) - 1]["t_dev_ns"] = start["t_dev_ns"]
+
+    JobRun._epoch = shorter  # type: ignore[method-assign]
+    lie_about_markers(later)
+
+
 OTHERS = {
+    "called setup": call_it_setup,
     "another journal": lie_the_second_time,
     "a stepped clock": step_the_clock,
     "cut probe": cut_the_probe,

@@ -24,13 +24,14 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 IMPORTED = (
     "emulator.runs.batch",
     "emulator.experiments.runner",
-    "harness.cli.profile.build",
+    "harness.cli.profile.commands",
     "harness.outputs",
     "harness.profiles.library",
     "harness.report.emulation_page",
+    "pandas",
     "pyarrow.parquet",
     "traces.synth",
-    "traces.store",
+    "traces.storage.trace_set",
 )
 
 
@@ -97,10 +98,7 @@ def serve() -> None:
     from harness.cli import READY
 
     for module in [target.split(":")[0] for target, _ in READY.values()] + list(IMPORTED):
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:  # moved: only slower
-            print(error, file=sys.stderr)
+        importlib.import_module(module)
     for line in sys.stdin:
         request = json.loads(line)
         counter = os.open(Path(request["notes"]) / "operations", os.O_RDWR | os.O_CREAT | os.O_TRUNC)

@@ -45,6 +45,8 @@ def wild(seed: int, count: int) -> dict[int, RunMetrics]:
             classes_per_cohort=float(rng.integers(1, 10)),
             asked=10,
             finished=10,
+            accuracy_within_energy=float(rng.choice([0.001, 0.5, 0.999])),
+            accuracy_within_time=float(rng.choice([0.001, 0.5, 0.999])),
         )
         for s in range(count)
     }

@@ -155,7 +155,7 @@ def test_a_round_of_which_nothing_is_known_is_not_at_least_nothing(tmp_path: Pat
     assert nothing[7:11] == ["not known"] * 4
     assert nothing[4] == "3 of 3"
     assert partly[7:9] == [">= 15 s", ">= 12 J"]
-    assert "lower bound" in section.text
+    assert "lower bound" in section.small_print
     values = section.charts[-1].as_data()["data"]
     assert values[1] == [None, None], "a hole, not a cheap round"
 

@@ -98,3 +98,18 @@ def test_a_lie_inside_a_phase_is_said_and_the_interval_has_the_truth(
     assert profile.epoch.gross_j.half_width_95 is not None
     assert true_j > 0
     assert profile.epoch.gross_j.mean + profile.epoch.gross_j.half_width_95 > true_j
+
+
+def test_a_first_epoch_that_is_called_setup_is_said_and_its_time_found(
+    run: Callable[..., BenchResult], tmp_path: Path
+) -> None:
+    done = run("called setup", samples=150_000)
+    (folder,) = done.outcomes.finished.values()
+    capture = open_capture(folder)
+    assert "first_epoch_short" in [finding.code for finding in capture.record.findings]
+    start, end = liar.edges(json.loads((tmp_path / "truth.json").read_text()), "epoch", 1)
+    truth_s = (end["t_dev_ns"] - start["t_dev_ns"]) * 1e-9
+    probe, later = capture.unaccounted()
+    assert probe.trained_s == pytest.approx(truth_s / 5, rel=0.01)
+    like_the_others_s = (later.trained_s + later.seconds) / 2
+    assert probe.trained_s + probe.disguised_s > 0.8 * min(truth_s, like_the_others_s)

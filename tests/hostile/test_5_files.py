@@ -25,7 +25,8 @@ from joulefleet.config import ClosedModel, load_toml
 from joulefleet.errors import ConfigError, DataQualityError, JoulefleetError, StorageError
 from joulefleet.records import read_json
 from joulefleet.runstore import TableWriter, iter_batches, read_journal, read_table
-from traces import import_traces
+from power.importers.files import import_recording
+from traces import TraceSet, import_traces
 from traces.readers import ImportReport, ReaderOptions
 from traces.readers.files.plain_pickle import dict_items
 from traces.readers.generic import ParquetTable
@@ -63,6 +64,15 @@ def test_deep_json_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.jsonl").write_text('{"a":' + text + "}\n")
     with pytest.raises(StorageError, match=r"x\.jsonl"):
         list(read_journal(tmp_path / "x.jsonl"))
+
+
+def test_a_number_of_thousands_of_digits_is_refused_in_our_words(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"a":' + "9" * 9_000 + "}")
+    with pytest.raises(StorageError, match="thousands of digits"):
+        read_json(tmp_path / "x.json")
+    (tmp_path / "x.toml").write_text("a = " + "9" * 9_000)
+    with pytest.raises(ConfigError, match="thousands of digits"):
+        load_toml(tmp_path / "x.toml", Anything)
 
 
 def test_a_record_of_any_size_is_not_read(tmp_path: Path) -> None:
@@ -205,6 +215,20 @@ def test_sql_rows_without_end_are_refused(tmp_path: Path, row: str) -> None:
         import_traces("livelab", tmp_path / "x.sql", tmp_path / "out")
 
 
+@pytest.mark.parametrize("form", ["livelab", "csv", "aware"])
+def test_a_device_is_no_file_of_traces(tmp_path: Path, form: str) -> None:
+    """SQL has no limit on what stands between its statements: zeros went on for ever."""
+    with pytest.raises(StorageError, match="is a device"):
+        import_traces(form, Path("/dev/zero"), tmp_path / "out")
+
+
+@pytest.mark.parametrize("form", ["auto", "powertool-csv", "powertool-binary"])
+def test_a_device_is_no_file_of_a_meter(tmp_path: Path, form: str) -> None:
+    with pytest.raises(StorageError, match="is no file"):
+        import_recording(Path("/dev/zero"), tmp_path / "out", form=form)
+    assert list(tmp_path.iterdir()) == []
+
+
 # Archives of arrays, checkpoints
 
 
@@ -299,8 +323,10 @@ kind = "surrogate"
 """
 
 
-@pytest.mark.parametrize("damage", ["state", "record", "shape", "emulation.json"])
-def test_a_damaged_emulation_does_not_stop_the_others(tmp_path: Path, damage: str) -> None:
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four emulations, interrupted in the second round of the first."""
+    tmp_path = tmp_path_factory.mktemp("stopped")
     (tmp_path / "x.toml").write_text(SCENARIO)
     seen = 0
 
@@ -319,11 +345,22 @@ def test_a_damaged_emulation_does_not_stop_the_others(tmp_path: Path, damage: st
             on_round=stop,
         )
     (run,) = (tmp_path / "runs").iterdir()
+    return run
+
+
+@pytest.mark.parametrize("damage", ["state", "record", "shape", "emulation.json", "table"])
+def test_a_damaged_emulation_does_not_stop_the_others(stopped: Path, tmp_path: Path, damage: str) -> None:
+    run = Path(shutil.copytree(stopped, tmp_path / "run"))
     first = run / "oort_s0"
     if damage == "state":
         next(first.glob("checkpoint/state-*.npz")).write_bytes(b"PK nonsense")
     elif damage == "record":
         (first / "checkpoint" / "checkpoint.json").write_text("{}")
+    elif damage == "table":
+        stored = pa.Table.from_batches(list(iter_batches(first / "rounds.arrows")))
+        texts = stored.set_column(0, "round", pa.array(["one"] * len(stored)))
+        with pa.ipc.new_stream(first / "rounds.arrows", texts.schema) as stream:
+            stream.write_table(texts)
     elif damage == "shape":
         save_checkpoint(first, {"round": 1, "selector": {}, "fleet": np.arange(3)})
     else:
@@ -398,6 +435,34 @@ def test_a_table_of_ours_still_reads(tmp_path: Path) -> None:
         {"x": 1, "name": "a", "ok": True},
         {"x": None, "name": None, "ok": False},
     ]
+
+
+TABLES: dict[str, tuple[str, str, object]] = {
+    "facts that are deep": ("users", "facts", "[" * 50_000),
+    "facts that are a list": ("users", "facts", "[1]"),
+    "facts with a number of 9,000 digits": ("users", "facts", '{"a":' + "9" * 9_000 + "}"),
+    "a count that is a word": ("users", "n_apps", "x"),
+    "a count that is nothing": ("users", "n_screen", None),
+    "a network of no kind": ("network", "kind", None),
+    "a network that is a number": ("network", "kind", 5),
+    "times that are words": ("intervals", "start_ns", "now"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_trace_set_with_another_column_is_an_error_of_ours(tmp_path: Path, name: str) -> None:
+    table, column, value = TABLES[name]
+    rows = "u,1600000000,on,wifi\nu,1600000100,off,wifi\nu,1600000200,on,none\n"
+    (tmp_path / "x.csv").write_text("user,time,screen,network\n" + rows)
+    import_traces("csv", tmp_path / "x.csv", tmp_path / "set")
+    place = tmp_path / "set" / f"{table}.parquet"
+    stored = pq.read_table(place)
+    at, count = stored.schema.get_field_index(column), stored.num_rows
+    assert count
+    pq.write_table(stored.set_column(at, column, pa.array([value] * count)), place)
+    with pytest.raises(StorageError, match=rf"{table}\.parquet: column '{column}'") as refused:
+        list(TraceSet(tmp_path / "set"))
+    assert "set_int_max_str_digits" not in str(refused.value)
 
 
 # Policies

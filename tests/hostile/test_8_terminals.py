@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,17 @@ def test_closed_streams_cost_nothing(tmp_path: Path) -> None:
     script = f"exec {sys.executable} -m harness report {run} >&- 2>&- <&-"
     assert subprocess.run(["sh", "-c", script], timeout=120).returncode == 0
     assert (run / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("words", [["runs", "show"], ["runs", "show", "--json"], ["--help"]])
+def test_output_that_has_no_room_is_named(odd_run: Path, words: list[str]) -> None:
+    of_it = [] if "--help" in words else [str(odd_run)]
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "harness", *words, *of_it]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode == 1
+    assert b"cannot print the answer: no space left" in done.stderr
+    assert b"unexpected" not in done.stderr
 
 
 @pytest.mark.parametrize("home", [None, "/proc/nowhere"])
@@ -169,6 +182,24 @@ def test_nothing_of_a_living_process_or_of_others_is_cleared(tmp_path: Path) -> 
     process.wait()
     process.stdout.close()
     assert after == sorted([*before, "another"])
+
+
+def test_whoever_clears_leftovers_takes_none_that_is_just_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+    def make_many() -> None:
+        for i in range(40):
+            with scratch_folder() as folder:
+                write_atomic(folder / "file", b"whole")
+                write_atomic(tmp_path / "shared", str(i).encode(), replace=True)
+
+    with ThreadPoolExecutor(6) as pool:
+        for made in [pool.submit(make_many) for _ in range(6)]:
+            made.result()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shared"]
 
 
 def test_scratch_folders_go_and_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

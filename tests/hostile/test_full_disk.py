@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaign import Batches
 from tests.conftest import FULL_COUNTS, missing
 from tests.hostile.test_kill import Kept, call, kept, leftovers, untouched
 from tests.hostile.writing_commands import COMMANDS
@@ -56,9 +57,9 @@ def test_a_disk_that_fills_up(
     assert call(mortal, command.arguments.split(), place).code == 0
     needs = (used - os.statvfs(disk).f_bavail) * PAGE
     whole, stays = command.results(place), leftovers(place)
-    rng = random.Random(name)
-    refused = 0
-    for i in range(campaign_count(1, 6)):
+    batches = Batches(f"disk-{name.replace(' ', '-')}", campaign_count(1, 6))
+    for i in batches:
+        rng = random.Random(f"{name} {i}")
         place = disk / str(i)
         command.prepare(place, inputs)
         ballast = fill(disk, leave=rng.randrange(0, max(PAGE, needs), PAGE))
@@ -69,9 +70,10 @@ def test_a_disk_that_fills_up(
         assert found.items() <= whole.items(), "half a result looks whole"
         if full.code:
             assert "no space left" in full.err, full.err
-            refused += 1
+            batches.counts["refused"] += 1
         else:
             assert found == whole, "it says that all went well"
+            batches.counts["had room enough"] += 1
         untouched(place, inputs, command)
         ballast.unlink()
         again = call(mortal, command.again(place), place)
@@ -79,5 +81,5 @@ def test_a_disk_that_fills_up(
         assert command.results(place) == whole
         assert leftovers(place) == stays
         subprocess.run(["rm", "-rf", str(place)], check=True)
-    record_property("refused", refused)
-    record_property("tries", campaign_count(1, 6))
+    for fact, value in batches.facts().items():
+        record_property(fact, value)

@@ -1,16 +1,20 @@
 """kill -9 at random moments: what was finished stays, half a result is none, going on gives the same."""
 
+import itertools
 import random
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from emulator.experiments import Preset, plan_experiment, runner
 from joulefleet.runstore import RunStore
 from tests.campaign import Batches
 from tests.conftest import FULL_COUNTS
-from tests.hostile.mortal import Ended, Mortal
-from tests.hostile.writing_commands import BENCH, COMMANDS, Results, Writing, emulations, keep
+from tests.hostile.mortal import OPERATIONS, WRITING, Ended, Mortal
+from tests.hostile.writing_commands import BENCH, COMMANDS, RECORDING, Results, Writing, emulations, keep
 
 Kept = tuple[Mortal, Path]
 HALF = ("not at its end", "no emulation here", "none of these emulations is finished")
@@ -27,8 +31,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 
 
 def arguments(words: list[str], place: Path) -> list[str]:
-    runs = sorted((place / "runs").iterdir()) if BENCH in words else []
-    return [str(runs[0]) if word == BENCH else word for word in words]
+    roots = [place / name for name in ("runs", "built", "emulated") if (place / name).is_dir()]
+    if not {BENCH, RECORDING} & set(words):
+        return words
+    (run,) = roots[0].iterdir()
+    recordings = sorted(one.parent for one in run.rglob("recording.json"))
+    known = {BENCH: str(run), RECORDING: str(recordings[0]) if recordings else ""}
+    return [known.get(word, word) for word in words]
 
 
 def call(mortal: Mortal, words: list[str], place: Path, **more: float) -> Ended:
@@ -107,9 +116,42 @@ def goes_on(
 ) -> None:
     """The same command, or its resume, comes to the result of one that nobody killed."""
     again = call(mortal, command.again(place), place)
-    if again.code and "(no " in again.err and not found:  # killed before it had a plan: begun anew
-        again = call(mortal, command.arguments.split(), place)
     if found != whole:
         assert again.code == 0, f"{where}: {again.err}"
     assert "Traceback" not in again.err
     assert command.results(place) == whole, where
+
+
+class Snapshots:
+    """Copies of a folder from before every operation on files: what a kill there would leave."""
+
+    def __init__(self, watched: Path, copies: Path) -> None:
+        self._watched, self._copies = watched, copies
+        self._on = True
+        self._files = itertools.count()
+        sys.addaudithook(self._copy)
+
+    def _copy(self, event: str, arguments: tuple[object, ...]) -> None:
+        writes = event == "open" and isinstance(arguments[2], int) and bool(arguments[2] & WRITING)
+        if self._on and (writes or event in OPERATIONS) and self._watched.exists():
+            self._on = False  # a copy is made of operations too
+            shutil.copytree(self._watched, self._copies / str(next(self._files)))
+            self._on = True
+
+    def end(self) -> list[Path]:
+        self._on = False
+        return sorted(self._copies.iterdir())
+
+
+def test_a_run_that_can_be_seen_can_be_resumed(tmp_path: Path) -> None:
+    """Killed at any moment of its making: either nobody sees it, or it has all that its resume needs."""
+    plan = plan_experiment("probing", Preset.SMOKE, seeds=(0,), only=("candidates-8",))
+    snapshots = Snapshots(tmp_path / "runs", tmp_path / "killed")
+    with runner.start(tmp_path / "runs", plan) as run:
+        run.leave_open("killed")
+    seen = [root for root in snapshots.end() if RunStore(root).list()]
+    assert seen
+    for root in seen:
+        with runner.resume(root, plan) as again:
+            assert runner.read_plan(again.path) == plan
+            again.leave_open("killed once more")

@@ -72,6 +72,24 @@ def file(name: str) -> Callable[[Path], Results]:
     return lambda place: {name: hashed(place / name)} if (place / name).exists() else {}
 
 
+def names(made: str) -> Callable[[Path], Results]:
+    """Files whose content or name holds a time: which are there, and whether they hold anything."""
+
+    def results(place: Path) -> Results:
+        files = sorted(one for one in (place / made).rglob("*") if one.is_file())
+        return {f"{i} {one.suffix}": "there" for i, one in enumerate(files) if one.stat().st_size}
+
+    return results
+
+
+def stored_profiles(place: Path) -> Results:
+    """In runs of their own; one that failed has none."""
+    runs = RunStore(place / "made").list() if (place / "made").is_dir() else []
+    whole = [run.path for run in runs if run.state == "complete"]
+    stored = sorted(one.name for one in whole[0].glob("profiles/[!.]*")) if whole else []
+    return {"profiles": str(stored)} if stored else {}
+
+
 def profiles(place: Path) -> Results:
     (run,) = (place / "runs").iterdir()
     return {one.name: hashed(one) for one in (run / "profiles").glob("[!.]*")}
@@ -88,7 +106,7 @@ def emulations(place: Path) -> Results:
     for run in RunStore(place / "runs").list():
         for record in sorted(one for one in run.path.rglob("emulation.json") if is_finished(one.parent)):
             tables = sorted(record.parent.glob("*.parquet"))
-            assert len(tables) == 3, f"{record} without its tables"
+            assert len(tables) == 4, f"{record} without its tables"
             name = str(record.parent.relative_to(run.path))
             found[name] = json.dumps([hashed(one) for one in tables])
         if run.state == "complete":
@@ -113,7 +131,7 @@ class Writing:
             if source.is_dir():
                 shutil.copytree(source, place / name, symlinks=True)
             else:
-                shutil.copy(source, place / name)
+                shutil.copy2(source, place / name)  # an import takes its time from the file
 
     def again(self, place: Path) -> list[str]:
         """How its user goes on after it was killed."""
@@ -124,7 +142,13 @@ class Writing:
         return self.resume.format(run=runs[-1].path).split()
 
 
-BENCH = "RUN"
+BENCH, RECORDING = "RUN", "RECORDING"
+SCALE = "profile scale p.json --device tablet --score 2 --own-score 1 --root made"
+CHECK = f"bench check {BENCH} --root built --against p.json --max-increase 50% --junit made.xml"
+INIT = "bench init --out made.toml --device pi --host pi.local --meter none"
+TRAIN = "policy train fedrank --out made.safetensors --data digits --task digits-softmax"
+TRAIN += " --samples 5 --runs 1 --rounds 2"
+HISTORY = "profile history board --root built --out made.html"
 COMMANDS = {
     "traces synth": Writing("traces synth --users 5 --days 2 --out made", folder("made")),
     "traces import": Writing("traces import csv csv --out made", folder("made"), ("csv",)),
@@ -136,6 +160,22 @@ COMMANDS = {
     "export parquet": Writing(f"export {BENCH} --format parquet --out made", folder("made"), ("runs",)),
     "export perfetto": Writing(f"export {BENCH} --format perfetto --out made", file("made"), ("runs",)),
     "export junit": Writing(f"export {BENCH} --format junit --out made.xml", file("made.xml"), ("runs",)),
+    "export tensorboard": Writing(f"export {BENCH} --tensorboard made", names("made"), ("runs",)),
+    "export mlflow": Writing(f"export {BENCH} --mlflow made", names("made"), ("runs",)),
+    "export share": Writing(f"export {BENCH} --share made", folder("made"), ("runs",)),
+    "figures": Writing(f"figures {BENCH} --out made", names("made"), ("emulated",)),
+    "profile export": Writing("profile export --reference mnist-lenet5 --out made", folder("made")),
+    "profile import": Writing("profile import p.json --root made", stored_profiles, ("p.json",)),
+    "profile scale": Writing(SCALE, stored_profiles, ("p.json",)),
+    "profile history": Writing(HISTORY, file("made.html"), ("built",)),
+    "bench check": Writing(CHECK, file("made.xml"), ("built", "p.json")),
+    "bench init": Writing(INIT, file("made.toml")),
+    "meter show": Writing(f"meter show {RECORDING} --csv made.csv", file("made.csv"), ("runs",)),
+    "meter import": Writing("meter import auto m.csv --out made", folder("made"), ("m.csv",)),
+    "traces merge": Writing("traces merge set synthetic --out made", folder("made"), ("set",)),
+    "traces repair": Writing("traces validate set --repair made", folder("made"), ("set",)),
+    "traces stats": Writing("traces stats set --html made.html", file("made.html"), ("set",)),
+    "policy train": Writing(TRAIN, file("made.safetensors")),
     "report": Writing(f"report {BENCH}", page, ("runs",)),
     "compare": Writing("compare emulated", folder("emulated"), ("emulated",)),
     "emulate": Writing(EMULATE, emulations, ("small.toml",), "emulate --resume {run}"),
@@ -151,3 +191,9 @@ def keep(place: Path, command: Callable[[list[str], Path], object]) -> None:
     command([*EMULATE.split()[:-1], "emulated"], place)
     command(["traces", "synth", "--users", "5", "--days", "2", "--out", "set"], place)
     command(["traces", "export", "set", "--out", "csv"], place)
+    shutil.copytree(place / "runs", place / "built")
+    (built,) = (place / "built").iterdir()
+    command(["profile", "build", str(built)], place)
+    shutil.copy(next((built / "profiles").glob("board*.json")), place / "p.json")
+    rows = "".join(f"{0.4 + i / 5000!r},250.0,4.0,\n" for i in range(5_000))
+    (place / "m.csv").write_text("Time(ms),Main(mA),Main Voltage(V),\n" + rows)

@@ -20,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make mutate", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=300, help="mutants in the sample")
-    parser.add_argument("--only", default="", metavar="PREFIX", help="of modules whose path begins so")
+    parser.add_argument("--only", default="", metavar="PREFIXES", help="of modules whose paths begin so")
     parser.add_argument("--publish", action="store_true", help="write docs/results/mutation.*, run nothing")
     parser.add_argument(
         "--seen", type=Path, nargs="*", default=[], metavar="RESULTS",

@@ -18,9 +18,11 @@ MODULES = (
     "harness/profiles/build.py",
     "harness/profiles/cells.py",
     "harness/profiles/curve.py",
+    "harness/profiles/difference.py",
     "harness/profiles/epochs.py",
     "harness/profiles/exchange.py",
     "harness/profiles/fit.py",
+    "harness/profiles/library.py",
     "harness/profiles/quantities.py",
     "harness/profiles/scale.py",
     "harness/profiles/sessions.py",
@@ -34,18 +36,26 @@ MODULES = (
     "emulator/fleet/batteries.py",
     "emulator/fleet/battery_debt.py",
     "emulator/fleet/conditions.py",
+    "emulator/fleet/hashed.py",
+    "emulator/fleet/interference.py",
+    "emulator/fleet/motion.py",
     "emulator/fleet/network.py",
     "emulator/fleet/slowdown.py",
     "emulator/fleet/state.py",
+    "emulator/fleet/variation.py",
     "emulator/fleet/world.py",
     "emulator/round/accounting.py",
     "emulator/round/budgets.py",
     "emulator/round/outcome.py",
     "emulator/round/reward.py",
     "emulator/round/timeline.py",
+    "emulator/compare/comparable.py",
+    "emulator/compare/load.py",
     "emulator/compare/metrics.py",
+    "emulator/compare/render.py",
     "emulator/compare/statistics.py",
     "emulator/compare/table.py",
+    "emulator/compare/titles.py",
     "joulefleet/interval.py",
     "joulefleet/runstore/folder.py",
     "joulefleet/runstore/journal.py",
@@ -61,6 +71,9 @@ TESTS = (
     "tests/power/test_*.py",
     "tests/harness/test_clock*.py",
     "tests/harness/test_profile_*.py",
+    "tests/harness/test_before_after.py",
+    "tests/harness/test_cli_compare.py",
+    "tests/harness/test_cli_profile*.py",
     "tests/harness/test_sessions.py",
     "tests/harness/test_short_transfers.py",
     "tests/emulator/test_*.py",
@@ -70,21 +83,31 @@ TESTS = (
 )
 """Patterns of the files whose tests are asked."""
 
+_ADDED = (
+    "harness/profiles/difference,harness/profiles/library,emulator/fleet/hashed,emulator/fleet/interference,"
+    "emulator/fleet/motion,emulator/fleet/variation,emulator/compare/comparable,emulator/compare/load,"
+    "emulator/compare/render,emulator/compare/titles"
+)
+
 DEVELOPMENT: tuple[tuple[int, int, str], ...] = (
-    (1, 180, ""),
+    (1, 216, ""),
     (2, 83, "power"),
-    (2, 103, "harness"),
+    (2, 129, "harness"),
     (3, 310, "power"),
     (4, 100, "harness/clock"),
     (5, 153, "harness/clock"),
-    (6, 200, "harness/profiles"),
+    (6, 283, "harness/profiles"),
     (20, 90, "power"),
-    (20, 70, "harness/profiles"),
+    (20, 92, "harness/profiles"),
     (20, 70, "harness/clock"),
-    (2, 250, "emulator/"),
+    (2, 371, "emulator/"),
     (2, 150, "joulefleet/"),
+    (101, 233, ""),
+    (2, 37, _ADDED),
+    (0, 1000, "harness/profiles/difference,emulator/compare/render,emulator/compare/titles"),
 )
-"""Samples whose survivors tests were written after: seed, count and modules."""
+"""Samples whose survivors tests were written after: seed, count and modules. Counts are as large as it takes
+to hold what was drawn before modules were added."""
 
 LIVE = (
     "tests/power/test_hvpm_*.py",

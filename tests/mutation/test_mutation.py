@@ -31,6 +31,11 @@ class Scale:
 TEST = """
 from module import Scale
 
+class Sly:  # as a lazy object of a library: nobody may ask what it is
+    __class__ = property(lambda self: 1 / 0)
+
+SLY = Sly()
+
 def test_scale():
     assert Scale().of([1, 2, 12]) == 4
 """
@@ -123,6 +128,12 @@ def test_equivalent_mutants_do_not_count_and_what_was_not_run_is_said(tmp_path: 
     assert facts["never_seen_before"]["run"] == 4
     seen = summary(sample, known, {sample[2].key: "nobody can tell"}, {sample[0].key})["never_seen_before"]
     assert seen == {"run": 3, "killed": 1, "survived": 1, "equivalent": 1, "killed_share": 0.5}
+    strict = summary(sample, known, {sample[2].key: "nobody can tell"}, judged_before={})
+    assert strict["with_equivalents_judged_before"]["killed_share"] == 0.5
+    assert facts["with_equivalents_judged_before"]["killed_share"] == 0.6667
+    told = page([{"seed": 1, "date": "today", **strict}])
+    assert "1 of the equivalent ones were judged after the sample was run" in told
+    assert "make it 50.0 %" in told.replace("\n", " ")
     text = page([{"seed": 1, "date": "today", **facts}])
     assert "4 of 5 run" in text
     assert "not reached" in text

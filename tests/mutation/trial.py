@@ -67,6 +67,9 @@ class Loop:
         self.items: dict[str, pytest.Item] = {}
         self._failed = False
 
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.addinivalue_line("markers", "xdist_group(name): its plugin is off here")
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> None:
         from hypothesis import settings  # after pytest's own import of it, which rewrites assertions
@@ -213,9 +216,9 @@ def replace_code(mutant: Mutant) -> None:
     """Gives the function, wherever it is referred to, the mutant's code."""
     path = str(Path.cwd() / mutant.module)
     whole = compile(mutant.apply(), path, "exec", dont_inherit=True)
-    old = [
-        f for f in gc.get_objects() if isinstance(f, FunctionType) and _is(f.__code__, path, mutant.function)
-    ]
+    # Not isinstance, which asks objects for their class: torch has some that warn at that.
+    found = [f for f in gc.get_objects() if type(f) is FunctionType]
+    old = [f for f in found if _is(f.__code__, path, mutant.function)]
     new = [code for code in _codes(whole) if _is(code, path, mutant.function)]
     if not old or len({f.__code__ for f in old}) != len(new):
         raise LookupError(mutant.key)

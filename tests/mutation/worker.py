@@ -18,9 +18,6 @@ from tests.mutation.targets import LIVE, MODULES, TESTS
 FOLDER = Path(os.environ.get("JOULEFLEET_MUTATION", "/var/tmp/joulefleet-mutation"))
 """Outside the tree: the scratch copy, and what is known."""
 
-ASKED = tuple(os.environ.get("JOULEFLEET_MUTATION_TESTS", "tests/").split(","))
-"""How paths of test files begin that may be asked: fewer are faster while tests are being written."""
-
 RESULTS = FOLDER / "results.jsonl"
 REACH = FOLDER / "reach.json"
 
@@ -28,9 +25,9 @@ REACH = FOLDER / "reach.json"
 def sampled(seed: int, count: int, only: str = "") -> list[Mutant]:
     """By a hash of seed and mutant: a change of one module does not draw the others anew.
 
-    With ``only`` of the modules whose path begins so.
+    With ``only`` of the modules whose path begins so, or in one of several ways with commas between.
     """
-    modules = [module for module in MODULES if module.startswith(only)]
+    modules = [module for module in MODULES if module.startswith(tuple(only.split(",")))]
     found = [mutant for module in modules for mutant in mutants_of(Path.cwd(), module)]
     found.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())
     return found[:count]
@@ -48,8 +45,7 @@ def test_files() -> list[str]:
     """All that are asked."""
     here = Path()
     left_out = {path for pattern in LIVE for path in here.glob(pattern)}
-    found = {str(path) for pattern in TESTS for path in here.glob(pattern) if path not in left_out}
-    return sorted(path for path in found if path.startswith(ASKED))
+    return sorted({str(path) for pattern in TESTS for path in here.glob(pattern) if path not in left_out})
 
 
 def known_results(*, retry: bool = False) -> dict[str, dict[str, Any]]:

@@ -145,8 +145,9 @@ def test_the_page_opens_in_chromium(
         require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
     ) as driver:
         open_page(driver, Path(finished["report"]))
-        # Power of two open jobs, accuracy against energy, differences, three curves, energy bars.
-        assert driver.execute_script("return document.documentElement.dataset.drawn") == "8"
+        # Costs by phase in time and energy, power of two open jobs, accuracy against energy, differences,
+        # three curves, energy bars.
+        assert driver.execute_script("return document.documentElement.dataset.drawn") == "10"
         assert console_errors(driver) == []
         assert {url.split(":")[0] for url in requested_urls(driver)} <= {"file", "data", "chrome"}
         for width in (1280, 420):

@@ -1,0 +1,125 @@
+"""What would be uploaded, in an environment that has the base dependencies and nothing else of ours."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.system.test_packaging import copied_tree
+
+__all__ = ["copied_tree"]
+
+
+def closure(names: list[str]) -> set[str]:
+    """Distributions that these need, themselves included."""
+    found: set[str] = set()
+    while names:
+        name = names.pop()
+        if name in found:
+            continue
+        found.add(name)
+        needs = (Requirement(text) for text in distribution(name).requires or ())
+        names += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+    return found
+
+
+@pytest.fixture(scope="module")
+def built(copied_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An sdist, and a wheel made of it."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(copied_tree)]
+    subprocess.run(command, check=True, capture_output=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def empty(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and its base dependencies: links to those of this environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (wheel,) = built.glob("*.whl")
+    base = [Requirement(text) for text in distribution("joulefleet").requires or ()]
+    for name in closure([need.name for need in base if need.marker is None]):
+        installed = distribution(name)
+        for top in {Path(str(file)).parts[0] for file in installed.files or ()} - {"..", "__pycache__"}:
+            link = site / top
+            if not link.is_symlink():
+                link.symlink_to(Path(str(installed.locate_file(top))))
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(folder / "bin" / "python"),
+        "install",
+        "--no-deps",
+    ]
+    subprocess.run([*install, "--quiet", "--no-index", str(wheel)], check=True, capture_output=True)
+    return folder
+
+
+def use(empty: Path, folder: Path, *words: str, works: bool = True) -> str:
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    command = [str(empty / "bin" / "joulefleet"), *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=150)
+    assert (done.returncode == 0) is works, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def test_the_sdist_has_what_a_wheel_is_made_of_and_no_environments(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "harness/report/static/uPlot.LICENSE"} <= names
+    assert not any(name.startswith((".venv", "runs/", "build/")) for name in names)
+    assert sdist.stat().st_size < 20 << 20
+
+
+def test_the_base_install_measures_replays_and_reports_without_torch(empty: Path, tmp_path: Path) -> None:
+    python = str(empty / "bin" / "python")
+    torch = subprocess.run([python, "-c", "import torch"], capture_output=True, cwd=tmp_path)
+    assert torch.returncode != 0, "this environment is to have none"
+    ask = [python, "-c", "import harness; print(harness.__file__)"]
+    where = subprocess.run(ask, capture_output=True, text=True, cwd=tmp_path)
+    assert str(empty) in where.stdout, "the source tree is not used"
+    assert re.search(r"version \d", use(empty, tmp_path, "--version"))
+    assert "monsoon-lvpm" in use(empty, tmp_path, "meter", "list")
+    emulated = subprocess.Popen(
+        [str(empty / "bin" / "joulefleet"), "meter", "emulate", "ina219", "--seconds", "120"],
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert emulated.stdout is not None
+        found = re.search(r"/dev/\S+", emulated.stdout.readline())
+        assert found is not None
+        limits = ["--voltage", "5", "--voltage-max", "5.25", "--current-limit", "3"]
+        meter = ["--kind", "ina219", "--port", found[0], *limits]
+        use(empty, tmp_path, "meter", "record", *meter, "--seconds", "1", "--out", "first")
+    finally:
+        emulated.terminate()
+        emulated.communicate(timeout=60)
+    assert " J" in use(empty, tmp_path, "meter", "show", "first")
+    use(empty, tmp_path, "traces", "synth", "--users", "3", "--days", "2", "--out", "people")
+    assert "3" in use(empty, tmp_path, "traces", "stats", "people")
+    said = use(
+        empty, tmp_path, "emulate", "quick", "--set", "trainer.kind=surrogate", "--selector", "fedavg,oort"
+    )
+    assert "fedavg" in said
+    (run,) = (tmp_path / "emulations").iterdir()
+    use(empty, tmp_path, "report", str(run))
+    assert (run / "report.html").stat().st_size > 10_000
+
+
+def test_what_needs_an_extra_says_which(empty: Path, tmp_path: Path) -> None:
+    assert "[train]" in use(empty, tmp_path, "emulate", "quick", works=False)
+    assert "[lab]" in use(empty, tmp_path, "lab", "--no-open", works=False)
