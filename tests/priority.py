@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def in_real_time() -> Iterator[None]:
+def in_real_time(priority: int = 2) -> Iterator[None]:
     """Give this thread, and what it starts, precedence over everything else on the machine.
 
     On a real bench the instruments have no processor in common with the devices, nor with other people's
@@ -16,7 +16,7 @@ def in_real_time() -> Iterator[None]:
     """
     before = os.sched_getscheduler(0)
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(2))
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
     except PermissionError:  # needs root
         yield
         return
