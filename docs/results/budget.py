@@ -1,7 +1,8 @@
 """Methods against the control that does not probe, from published rounds: ``python docs/results/budget.py``.
 
-Prints, for each world, a table of every method against `no_probe`, and one of how often the budgets of
-FedRank's reward were exceeded; writes the figure. Accounting is honest: every probe counts.
+Prints, for each world, a table of every method against `no_probe`; one of FedRank against itself with
+something changed; one of how often the budgets of its reward were exceeded. Writes the figure. Accounting is
+honest: every probe counts.
 """
 
 from __future__ import annotations
@@ -28,6 +29,16 @@ DATA = "budget-digits"
 WORLDS = {"digits-static": "where nothing moves", "digits-dir-client": "among people"}
 CONTROL, BASELINE = "no_probe", "fedavg"
 TO_TARGET = ("energy_to_target_j", "time_to_target_s")
+STATIC, PEOPLE = WORLDS
+STILL = "fedrank (policy=fedrank_still)"
+CHANGED = (
+    *((PEOPLE, other, PEOPLE) for other in ("fedrank_frozen", STILL, "fedrank_literal", BASELINE)),
+    *((STATIC, other, STATIC) for other in ("fedrank_frozen", STILL, "fedrank_literal", BASELINE)),
+    *((f"{STATIC}-{m}", "fedrank", STATIC) for m in ("m15", "m100")),
+    (f"{STATIC}-printed", "fedrank_literal", STATIC),
+)
+"""Scenario and method, and the scenario in which `fedrank` stands beside it on the same seeds."""
+PER_ROUND = ("round_energy_j", "round_time_s")
 BETTER, WORSE, OPEN = "#2f7fb8", "#d9822b", "#7b8794"
 ROW_H, LEFT, PANEL_W, GAP, TOP = 22, 130, 190, 22, 84
 TICKS = (0.25, 0.5, 1, 2, 4, 8)
@@ -89,6 +100,36 @@ def table(scenario: str, name: str = DATA) -> str:
     header = ["method", "reached", "energy to target, J", "x control", "p (Holm)", "R_T to target, s"]
     header += ["x control", "p (Holm)", "accuracy %", "- control, points", "p (Holm)"]
     return _piped([*header, "within half of FedAvg's energy %", "within half of its R_T %"], lines)
+
+
+def pairs(name: str = DATA) -> str:
+    """Markdown: FedRank with something changed, and FedAvg, as multiples of FedRank as it is."""
+    lines, results = [], data(name)
+    for scenario, method, other in CHANGED:
+        if scenario not in {one.name for one in results.plan.variants}:
+            continue
+        mine, base = metrics_of(results, scenario).get(method, {}), metrics_of(results, other)["fedrank"]
+        both = sorted(set(mine) & set(base))
+        if not both:
+            continue
+        cells = compare(
+            {"it": {s: mine[s] for s in both}, "base": {s: base[s] for s in both}}, ("base",)
+        ).cells
+        reached = "/".join(str(cells[one][TO_TARGET[0]].reached) for one in ("it", "base"))
+        row = [
+            scenario,
+            shown_name(method),
+            str(len(both)),
+            reached,
+            *_points(cells["it"]["accuracy"].contrasts),
+        ]
+        for metric in (*TO_TARGET, *PER_ROUND):
+            row += _times(cells["it"][metric].contrasts)
+        lines.append(row)
+    header = ["scenario", "method", "seeds", "reached, it/FedRank", "accuracy - FedRank's, points", "p"]
+    for what in ("energy to target", "R_T to target", "energy of a round", "R_T of a round"):
+        header += [f"{what}, x FedRank's", "p"]
+    return _piped(header, lines)
 
 
 def penalties(name: str = DATA) -> str:
@@ -201,7 +242,7 @@ def main() -> None:
     """Print the tables, write the figure."""
     for scenario in WORLDS:
         sys.stdout.write(f"\n{table(scenario)}\n")
-    sys.stdout.write(f"\n{penalties()}\n")
+    sys.stdout.write(f"\n{pairs()}\n\n{penalties()}\n")
     FIGURE.write_text(figure(), encoding="utf-8")
 
 
