@@ -32,12 +32,16 @@ TO_TARGET = ("energy_to_target_j", "time_to_target_s")
 STATIC, PEOPLE = WORLDS
 STILL = "fedrank (policy=fedrank_still)"
 CHANGED = (
-    *((PEOPLE, other, PEOPLE) for other in ("fedrank_frozen", STILL, "fedrank_literal", BASELINE)),
-    *((STATIC, other, STATIC) for other in ("fedrank_frozen", STILL, "fedrank_literal", BASELINE)),
-    *((f"{STATIC}-{m}", "fedrank", STATIC) for m in ("m15", "m100")),
-    (f"{STATIC}-printed", "fedrank_literal", STATIC),
+    *(
+        (world, other, world, "fedrank")
+        for world in (PEOPLE, STATIC)
+        for other in ("fedrank_frozen", STILL, "fedrank_literal", "oort", BASELINE)
+    ),
+    *((f"{STATIC}-{m}", "fedrank", STATIC, "fedrank") for m in ("m15", "m100")),
+    (f"{STATIC}-printed", "fedrank_literal", STATIC, "fedrank"),
+    (f"{STATIC}-m15", "fedrank", STATIC, CONTROL),
 )
-"""Scenario and method, and the scenario in which `fedrank` stands beside it on the same seeds."""
+"""Scenario and method, and what stands beside them on the same seeds."""
 PER_ROUND = ("round_energy_j", "round_time_s")
 BETTER, WORSE, OPEN = "#2f7fb8", "#d9822b", "#7b8794"
 ROW_H, LEFT, PANEL_W, GAP, TOP = 22, 130, 190, 22, 84
@@ -103,12 +107,12 @@ def table(scenario: str, name: str = DATA) -> str:
 
 
 def pairs(name: str = DATA) -> str:
-    """Markdown: FedRank with something changed, and FedAvg, as multiples of FedRank as it is."""
+    """Markdown: FedRank with something changed, Oort and FedAvg beside FedRank as it is."""
     lines, results = [], data(name)
-    for scenario, method, other in CHANGED:
+    for scenario, method, other, against in CHANGED:
         if scenario not in {one.name for one in results.plan.variants}:
             continue
-        mine, base = metrics_of(results, scenario).get(method, {}), metrics_of(results, other)["fedrank"]
+        mine, base = metrics_of(results, scenario).get(method, {}), metrics_of(results, other)[against]
         both = sorted(set(mine) & set(base))
         if not both:
             continue
@@ -116,19 +120,15 @@ def pairs(name: str = DATA) -> str:
             {"it": {s: mine[s] for s in both}, "base": {s: base[s] for s in both}}, ("base",)
         ).cells
         reached = "/".join(str(cells[one][TO_TARGET[0]].reached) for one in ("it", "base"))
-        row = [
-            scenario,
-            shown_name(method),
-            str(len(both)),
-            reached,
-            *_points(cells["it"]["accuracy"].contrasts),
-        ]
+        beside = shown_name(against) + f", {other}" * (other != scenario)
+        row = [scenario, shown_name(method), beside, str(len(both)), reached]
+        row += _points(cells["it"]["accuracy"].contrasts)
         for metric in (*TO_TARGET, *PER_ROUND):
             row += _times(cells["it"][metric].contrasts)
         lines.append(row)
-    header = ["scenario", "method", "seeds", "reached, it/FedRank", "accuracy - FedRank's, points", "p"]
+    header = ["scenario", "method", "beside", "seeds", "reached, both", "accuracy, points more", "p"]
     for what in ("energy to target", "R_T to target", "energy of a round", "R_T of a round"):
-        header += [f"{what}, x FedRank's", "p"]
+        header += [f"{what}, x", "p"]
     return _piped(header, lines)
 
 
@@ -192,7 +192,13 @@ def figure() -> str:
     parts = [
         f'{start} role="img" font-family="system-ui, sans-serif">',
         _label(16, 24, "Energy and time to FedAvg's final accuracy, as multiples of no_probe's", 15, "600"),
-        _label(16, 44, "every probe counted; mean and 95 % interval; blue: less, orange: more", 12),
+        _label(
+            16,
+            44,
+            "every probe counted; mean and 95 % interval; blue: less, orange: more; "
+            "hollow: medians, not all runs get there",
+            12,
+        ),
     ]
     for row, method in enumerate(methods):
         parts.append(_label(LEFT - 12, TOP + ROW_H * (row + 0.5) + 4, method, 12, at="end"))
@@ -207,19 +213,22 @@ def figure() -> str:
             if method in rows[scenario]:
                 value, y = rows[scenario][method][i], TOP + ROW_H * (row + 0.5)
                 color = BETTER if value.high < 1 else WORSE if value.low > 1 else OPEN
-                ends = (x + _place(end, low, high) for end in (value.low, value.high))
-                parts.append(_line(*ends, y, y, color, 2))
-                at = x + _place(value.mean, low, high)
-                parts.append(f'<circle cx="{at:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>')
+                fill, at = "#ffffff", x + _place(value.mean, low, high)
+                if not math.isnan(value.low):
+                    ends = (x + _place(end, low, high) for end in (value.low, value.high))
+                    parts.append(_line(*ends, y, y, color, 2))
+                    fill = color
+                parts.append(f'<circle cx="{at:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{color}"/>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _ratios(scenario: str) -> dict[str, tuple[Interval, Interval]]:
-    """Of the methods with most seeds, those that reached the target with each of them."""
+    """Of the methods with most seeds; of medians, without an interval, where a run missed the target."""
     found = {}
     for method, cells in groups(scenario)[0].cells.items():
-        pair = [cells[metric].contrasts[0].factor for metric in TO_TARGET if cells[metric].contrasts]
-        if pair and not any(math.isnan(one.low) for one in pair):
+        of = [cells[metric].contrasts[0] for metric in TO_TARGET if cells[metric].contrasts]
+        pair = [Interval(one.ratio) if math.isnan(one.factor.mean) else one.factor for one in of]
+        if pair and not any(math.isnan(one.mean) for one in pair):
             found[method] = (pair[0], pair[1])
     return found
 
