@@ -13,9 +13,11 @@ RESULTS = REPOSITORY / "docs" / "results"
 PAGE: dict[str, Any] = runpy.run_path(str(RESULTS / "budget.py"))
 
 
-@pytest.mark.parametrize("scenario", PAGE["WORLDS"])
-def test_every_number_against_the_control_is_recomputed_from_the_data(scenario: str) -> None:
-    assert PAGE["table"](scenario) in (RESULTS / "budget-digits.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("scenario", "data"), [*((one, PAGE["DATA"]) for one in PAGE["WORLDS"]), (PAGE["STATIC"], PAGE["OTHERS"])]
+)
+def test_every_number_against_the_control_is_recomputed_from_the_data(scenario: str, data: str) -> None:
+    assert PAGE["table"](scenario, data) in (RESULTS / "budget-digits.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("table", [pytest.param("pairs", marks=pytest.mark.campaign), "penalties"])
