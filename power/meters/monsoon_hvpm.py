@@ -37,7 +37,7 @@ from power.meters.safety import (
     unsafe_output,
 )
 from power.meters.streaming import StreamingMeter
-from power.meters.usb_link import UsbLink
+from power.meters.usb.link import UsbLink
 from power.model import Accuracy, InstrumentInfo, RangeAccuracy, Severity
 from power.timebase import QUARTZ_TOLERANCE_PPM, RATE_UNSURE_FACT, TOLERANCE_FACT
 from power.wire import hvpm_control as wire

@@ -29,19 +29,19 @@ from joulefleet.errors import (
     MissingExtra,
     UnsafeOutput,
 )
-from power.emulated.hvpm import EmulatedHvpm
-from power.emulated.hvpm_front_end import ObservationQueue
+from power.emulated.hvpm.front_end import ObservationQueue
+from power.emulated.hvpm.instrument import EmulatedHvpm
 from power.emulated.options import EmulatorOptions
 from power.emulated.service import Emulator, EmulatorProcess, in_thread
 from power.emulated.signals import read_truth
-from power.emulated.usb_host import Answer, SocketHandle
-from power.emulated.usb_socket import ControlRequest, Operation, TransferError, UsbSocketServer
+from power.emulated.usb.cable import ControlRequest, Operation, TransferError, UsbSocketServer
+from power.emulated.usb.host import Answer, SocketHandle
 from power.meter import MeterConfig, open_meter
 from power.meters.hvpm_unit import USB_ID, HvpmUnit, restore_switch_interval, shorten_switch_interval
 from power.meters.monsoon_hvpm import MAX_CALIBRATION_MS, MonsoonHvpm, decoder_for
 from power.meters.safety import switch_output_on
 from power.meters.scan import scan_instruments
-from power.meters.usb_link import UsbId, UsbLink, libusb_version, scan_usb, usb_error
+from power.meters.usb.link import UsbId, UsbLink, libusb_version, scan_usb, usb_error
 from power.model import SampleBlock, Severity
 from power.recording import open_recording
 from power.recording.recorder import FIRST_SAMPLE_S, record
