@@ -191,9 +191,9 @@ class MonsoonLvpm(StreamingMeter):
         self._require_idle()
         command(self._port, wire.set_voltage(0))
 
-    def current_limit_max_a(self) -> float:
+    def current_limit_range_a(self) -> tuple[float, float]:
         """See `power.meters.safety.OutputControl`."""
-        return wire.CURRENT_LIMIT_MAX_A
+        return wire.CURRENT_LIMIT_STEP_A, wire.CURRENT_LIMIT_MAX_A
 
     def set_current_limits(self, *, run_time_a: float, power_up_a: float) -> CurrentLimits:
         """Set the currents at which the instrument cuts the output, to the next step at or below them.
@@ -205,11 +205,8 @@ class MonsoonLvpm(StreamingMeter):
             UnsafeOutput: Above ``current_limit_a``, or outside what the instrument can do.
         """
         for limit_a in (run_time_a, power_up_a):
-            require_safe_current_limit(self.config, limit_a)
-        try:
-            run_time, power_up = wire.current_limit_code(run_time_a), wire.current_limit_code(power_up_a)
-        except ValueError as error:
-            raise UnsafeOutput(f"{KIND}: {error}") from error
+            require_safe_current_limit(self.config, limit_a, self.current_limit_range_a())
+        run_time, power_up = wire.current_limit_code(run_time_a), wire.current_limit_code(power_up_a)
         self._require_idle()
         before = self.status()
         old_codes = before.raw["runTimeCurrentLimit"], before.raw["powerUpCurrentLimit"]

@@ -26,6 +26,7 @@ VOLTAGE_MAX_V = 4.55
 VOLTAGE_SETTING_STEP_V = 0.01
 
 CURRENT_LIMIT_MAX_A = 8.0
+CURRENT_LIMIT_STEP_A = CURRENT_LIMIT_MAX_A / 1023
 
 FINE_REFERENCE_A = 0.0332
 COARSE_REFERENCE_A = 2.88
@@ -75,14 +76,9 @@ def setting_v(code: int) -> float:
 
 
 def current_limit_code(limit_a: float) -> int:
-    """The 10-bit code of a current limit.
-
-    Raises:
-        ValueError: Outside what the instrument can do.
-    """
-    if not 0 <= limit_a <= CURRENT_LIMIT_MAX_A:
-        raise ValueError(f"{limit_a:g} A is outside 0 to {CURRENT_LIMIT_MAX_A:g} A")
-    return 1023 - int(limit_a / CURRENT_LIMIT_MAX_A * 1023)
+    """The 10-bit code of the highest current limit that does not exceed ``limit_a``."""
+    # A whole step may come out slightly below itself in binary.
+    return 1023 - int(limit_a / CURRENT_LIMIT_MAX_A * 1023 + 1e-6)
 
 
 def set_voltage(code: int) -> bytes:

@@ -458,6 +458,17 @@ def test_what_the_configuration_forbids_is_refused_and_not_sent(emulated: Emulat
         assert emulated.output_on
 
 
+def test_a_limit_below_one_step_is_refused_and_not_sent(emulated: EmulatedLvpm) -> None:
+    before = emulated.status
+    with MonsoonLvpm(config_for(emulated.address, current_limit_a=0.0078)) as meter:
+        with pytest.raises(UnsafeOutput, match=r"0\.0078 A is outside the current limits .* 0\.00782 to 8 A"):
+            switch_output_on(meter, meter.config, 4.1)
+        meter.status()  # whatever had been sent would have been taken by now
+        assert emulated.status == before
+    with MonsoonLvpm(config_for(emulated.address, current_limit_a=0.0079)) as meter:
+        assert switch_output_on(meter, meter.config, 4.1).limits.run_time_a == pytest.approx(8 / 1023)
+
+
 def test_opening_streaming_and_closing_change_nothing(emulated: EmulatedLvpm) -> None:
     before = emulated.status
     with open_meter(config_for(emulated.address)) as meter:
