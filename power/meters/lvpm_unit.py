@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from joulefleet.errors import MeterError, MeterNotFound, MeterProtocolError
 from power.meter import MeterConfig
 from power.meters.serial_port import PortInfo, SerialPort, scan_ports
@@ -59,8 +57,7 @@ def likely_ports(ports: list[PortInfo]) -> list[str]:
 def _open_port(path: str, serial: str) -> tuple[SerialPort, wire.Status]:
     port = SerialPort(path, kind=KIND)
     try:
-        port.write(wire.STOP)  # a client that died may have left it sampling
-        port.drain_input()
+        stop(port)  # a client that died may have left it sampling
         status = command(port, wire.GET_STATUS, attempts=STATUS_ATTEMPTS)
         if serial and str(status.serial_number) != (serial.strip().lstrip("0") or "0"):
             raise MeterNotFound(
@@ -75,21 +72,32 @@ def _open_port(path: str, serial: str) -> tuple[SerialPort, wire.Status]:
     return port, status
 
 
+def stop(port: SerialPort) -> None:
+    """End a run, if there is one, and read to its answer, or the next command would get it."""
+    port.write(wire.STOP)
+    received = b""
+    for data in port.reads(STATUS_TIMEOUT_S):
+        received += data
+        if wire.find_status(received, wire.StatusBit.STOPPED):
+            return
+
+
 def command(port: SerialPort, frame: bytes, *, attempts: int = 1) -> wire.Status:
     """Write one frame and wait for the status that answers it.
 
     Raises:
         MeterProtocolError: No answer comes.
     """
-    for _ in range(attempts):
+    for attempt in range(attempts):
         port.drain_input(quiet_s=0.0)
         port.write(frame)
         received = b""
-        deadline = time.monotonic() + STATUS_TIMEOUT_S
-        while time.monotonic() < deadline:
-            received += port.read_available(timeout_s=0.05)
+        for data in port.reads(STATUS_TIMEOUT_S):
+            received += data
             status = wire.find_status(received)
             if status is not None:
+                if attempt:
+                    port.drain_input()  # both attempts may be answered
                 return status
     raise MeterProtocolError(
         f"{KIND} on {port.path}: no answer to the command {frame[1:-1].hex(' ')}",

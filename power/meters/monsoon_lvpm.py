@@ -19,7 +19,7 @@ from typing import Literal
 from joulefleet.config import ClosedModel, validate
 from joulefleet.errors import ConfigError, MeterError, UnsafeOutput
 from power.meter import MeterConfig, require_no_obstacle
-from power.meters.lvpm_unit import KIND, STATUS_ATTEMPTS, command, open_unit
+from power.meters.lvpm_unit import KIND, STATUS_ATTEMPTS, command, open_unit, stop
 from power.meters.safety import (
     CurrentLimits,
     OutputSetting,
@@ -258,8 +258,7 @@ class MonsoonLvpm(StreamingMeter):
 
     def end_sampling(self) -> None:
         """See `StreamingMeter`."""
-        self._port.write(wire.STOP)
-        self._port.drain_input()  # the last samples and the answer
+        stop(self._port)
         self._sampling = False
 
     def read_bytes(self) -> bytes:

@@ -263,12 +263,12 @@ class Status:
 _STATUS_START = bytes([STATUS_STRUCT.size + 1, STATUS_TYPE])
 
 
-def find_status(data: bytes) -> Status | None:
-    """The first status packet among bytes that may also hold samples or the rest of a frame."""
+def find_status(data: bytes, bits: int = 0) -> Status | None:
+    """The first status packet with these bits, among others, samples, or the rest of a frame."""
     for start in _positions(data, _STATUS_START):
         bodies, _ = split_frames(data[start : start + STATUS_STRUCT.size + 2])
-        if bodies:
-            return Status.decode(bodies[0])
+        if bodies and (status := Status.decode(bodies[0])).raw["status"] & bits == bits:
+            return status
     return None
 
 
