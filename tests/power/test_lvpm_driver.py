@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -325,6 +326,35 @@ def test_a_port_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "monsoon-hvpm" in raised.value.hint
     finally:
         port.close()
+
+
+def test_an_answer_counts_however_late_we_look(
+    emulated: EmulatedLvpm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This process stands still for minutes behind each command, as in a machine that sleeps."""
+    minutes = itertools.count(step=60.0)
+    write = SerialPort.write
+
+    def and_wait(port: SerialPort, data: bytes) -> None:
+        write(port, data)
+        time.sleep(0.02)
+
+    monkeypatch.setattr(SerialPort, "write", and_wait)
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "monotonic", lambda: next(minutes))
+        meter = MonsoonLvpm(config_for(emulated.address))
+    with meter:
+        assert meter.info.serial == "12345"
+
+
+def test_no_answer_is_left_for_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a unit, or a host, that takes 0.1 s for everything: also for the stop before the first question."""
+    monkeypatch.setattr("power.emulated.lvpm.instrument.REPLY_NS", 100_000_000)
+    with (
+        in_thread("monsoon-lvpm", EmulatorOptions()) as unit,
+        MonsoonLvpm(config_for(unit.address)) as meter,
+    ):
+        assert meter._port.read_available(0.15) == b""
 
 
 def test_a_port_in_use_by_us(emulated: EmulatedLvpm) -> None:
