@@ -41,7 +41,7 @@ from power.meters.serial_port import PortInfo, SerialPort, is_real_serial, open_
 from power.model import Finding, SampleBlock
 from power.recording.recorder import record as record_meter
 from power.wire.hvpm_control import UsbPassthrough
-from power.wire.lvpm_frames import STOP
+from power.wire.lvpm_frames import START, STOP
 
 FINE_STEP_A = 2 * 0.0332 / LvpmConverter(125e-6).fine_span
 COARSE_STEP_A = 2 * 2.88 / LvpmConverter(125e-6).coarse_span
@@ -345,6 +345,23 @@ def test_an_answer_counts_however_late_we_look(
         meter = MonsoonLvpm(config_for(emulated.address))
     with meter:
         assert meter.info.serial == "12345"
+
+
+def test_a_stop_that_the_unit_misses_is_sent_again(
+    emulated: EmulatedLvpm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It streams as a dead client left it, and nothing else is answered meanwhile."""
+    monkeypatch.setattr("power.meters.lvpm_unit.STATUS_TIMEOUT_S", 0.1)
+    write, sent = SerialPort.write, []
+
+    def but_the_first(port: SerialPort, data: bytes) -> None:
+        sent.append(data)
+        write(port, START if len(sent) == 1 else data)
+
+    monkeypatch.setattr(SerialPort, "write", but_the_first)
+    with MonsoonLvpm(config_for(emulated.address)) as meter:
+        assert sent[:2] == [STOP, STOP]
+        assert meter.status().serial_number == 12345
 
 
 def test_no_answer_is_left_for_the_next_command(monkeypatch: pytest.MonkeyPatch) -> None:
