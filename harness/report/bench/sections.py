@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.bench.matrix import REACHED_BY
 from harness.evidence.clock_fit import BurstSeen
 from harness.inventory import load_inventory
-from harness.report.bench_charts import MAX_JOBS, clock_folds, job_folds, overlay_of
+from harness.report.bench.charts import MAX_JOBS, clock_folds, job_folds, overlay_of
 from harness.report.page import Cell, Fold, Section, Table, text_of
 from harness.results.stored_run import StoredRun
 from harness.results.tables import JobCapture
