@@ -311,9 +311,9 @@ def _rounds(found: Validation) -> Section:
 def _notes(found: Validation) -> Iterator[list[str]]:
     """What the validation has to say, as rows of the findings."""
     for name, why in found.failed.items():
-        yield ["error", "round_missing", f"round {name}", "1", why]
+        yield ["error", why, f"round {name}", "1", "round_missing"]
     if found.failed_attempts:
         text = "attempts at rounds that failed, also of rounds that succeeded later"
-        yield ["warning", "attempts_failed", "rounds", str(found.failed_attempts), text]
+        yield ["warning", text, "rounds", str(found.failed_attempts), "attempts_failed"]
     for note in (*found.notes, PAPER_SAVING.remark):
-        yield ["info", NOTE, "rounds", "1", note]
+        yield ["info", note, "rounds", "1", NOTE]
