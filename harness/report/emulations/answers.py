@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from device_agents.workloads import Metric
@@ -12,10 +11,6 @@ from emulator.compare.titles import target_text
 from emulator.experiments import MethodRow, VariantSummary
 from emulator.experiments.vanilla import AgainstVanilla
 from emulator.selectors import shown_name
-from joulefleet.interval import Scale
-from joulefleet.rounding import rounded
-from power import DeviceProfile
-from power.profile import Quantity
 
 
 def variant_answers(summary: VariantSummary) -> list[str]:
@@ -90,33 +85,3 @@ def _alone(row: MethodRow, metric: Metric) -> str:
 
 def _reached(row: MethodRow, metric: Metric) -> str:
     return f"{metric.name} of {row.accuracy.text(row.shown_times)}" + " %" * metric.share
-
-
-def profile_answers(profiles: Sequence[DeviceProfile], most: int = 4) -> list[str]:
-    """What an epoch takes on each device."""
-    found = [
-        f"An epoch of {p.model} on {p.device} with {p.backend} takes {_shown(p.epoch.duration_s, 's')} and "
-        f"{_shown(p.epoch.gross_j, 'J')} ({p.origin.value})."
-        for p in profiles[:most]
-    ]
-    rough = [
-        p for p in profiles if (p.epoch.gross_j.half_width_95 or 0.0) > ROUGH * abs(p.epoch.gross_j.mean)
-    ]
-    if rough:
-        found.append(
-            f"{len(rough)} of {len(profiles)} profiles are known roughly only: their energies scatter by "
-            "more than half. Measure more repetitions, on a machine and devices that do nothing else."
-        )
-    if len(profiles) > most:
-        found.append(f"{len(profiles) - most} more profiles are below.")
-    return found
-
-
-ROUGH = 0.5
-"""Half width over mean from which on a reader is told that more repetitions are needed."""
-
-
-def _shown(quantity: Quantity, unit: str) -> str:
-    if quantity.half_width_95 is None or math.isnan(quantity.half_width_95):
-        return f"{rounded(quantity.mean, 3)} {unit} (interval not known)"
-    return f"{quantity.on(Scale.LOG).plus_minus()} {unit}"

@@ -24,8 +24,8 @@ from emulator.experiments.vanilla import NOTE as VANILLA_NOTE
 from emulator.experiments.vanilla import PAPER as VANILLA_PAPER
 from emulator.experiments.vanilla import vanilla_rows
 from emulator.selectors import shown_name
-from harness.report.answers import sweep_answers, variant_answers
-from harness.report.experiment_charts import (
+from harness.report.emulations.answers import sweep_answers, variant_answers
+from harness.report.emulations.charts import (
     accuracy_charts,
     cost_scatter,
     energy_bars,
@@ -33,7 +33,7 @@ from harness.report.experiment_charts import (
     learning_charts,
     selection_map,
 )
-from harness.report.experiment_tables import (
+from harness.report.emulations.tables import (
     GOAL_HEADER,
     PAPER_COLUMNS,
     SHORT_HEADER,

@@ -15,9 +15,14 @@ from emulator.experiments import Runs, Variant, VariantSummary, summary_of
 from emulator.experiments.render import basis, headed
 from emulator.runs import FinishedRun, Floors, course_of, penalties_of, replay_of, share, span, week_of
 from emulator.selectors import shown_name
-from harness.report.answers import variant_answers
-from harness.report.course_charts import course_charts
-from harness.report.experiment_page import vanilla_sections, variant_curves, variant_tables, warnings_section
+from harness.report.emulations.answers import variant_answers
+from harness.report.emulations.charts import course_charts
+from harness.report.emulations.experiment_page import (
+    vanilla_sections,
+    variant_curves,
+    variant_tables,
+    warnings_section,
+)
 from harness.report.page import Page, Section, Table, text_of
 from joulefleet.provenance import Origin
 from joulefleet.runstore import RunRecord
