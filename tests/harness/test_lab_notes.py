@@ -168,7 +168,10 @@ def test_many_runs_are_listed_quickly(
     folders = Folders((tmp_path, tmp_path / "nothing"))
     began_s = time.process_time()
     found = folders.runs()
-    assert time.process_time() - began_s < 1.0, "0.1 s; all of 10,000 were read before: 4 s"
+    first_s = time.process_time() - began_s
+    assert folders.runs(("nothing",))["runs"] == []
+    assert first_s < time.process_time() - began_s - first_s, "only what is shown was read"
+    assert first_s < 1.0
     assert (len(found["runs"]), found["all"]) == (MOST_RUNS, count)
     odd = [int(one["run"][5:]) for one in found["runs"] if one["problem"]]
     assert odd == [count - 5, count - 10], "damaged, and without a record"
@@ -219,6 +222,13 @@ def test_the_word_is_in_no_argument_of_a_browser(
     def run_server(server: uvicorn.Server, **given: object) -> None:
         thread = threading.Thread(target=original, args=(server,), kwargs=given)
         thread.start()
+        try:
+            look()
+        finally:
+            server.should_exit = True
+            thread.join()
+
+    def look() -> None:
         (file,) = tmp_path.glob("joulefleet/lab-*.html")
         seen["mode"] = file.stat().st_mode & 0o777
         seen["text"] = file.read_text()
@@ -230,10 +240,8 @@ def test_the_word_is_in_no_argument_of_a_browser(
             require_program("chromium", "chromium"), require_program("chromedriver", "chromium-driver")
         ) as driver:
             driver.get(str(seen["url"]))
-            WebDriverWait(driver, 60).until(lambda page: page.title == "joulefleet lab")
+            WebDriverWait(driver, 30).until(lambda page: page.title == "joulefleet lab")
             seen["errors"] = console_errors(driver)
-        server.should_exit = True
-        thread.join()
 
     monkeypatch.setattr(uvicorn.Server, "run", run_server)
     assert joulefleet(["lab", "--root", str(tmp_path / "runs")]) == 0
