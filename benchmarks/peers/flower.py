@@ -29,7 +29,12 @@ def train_client(message, context):
 def serve(grid, context):
     """A round at each ``go``."""
     for _ in blocks():
-        strategy = FedAvg(fraction_train=CHOSEN / CLIENTS, fraction_evaluate=0.0, min_available_nodes=CLIENTS)
+        strategy = FedAvg(
+            fraction_train=CHOSEN / CLIENTS,
+            fraction_evaluate=0.0,
+            min_train_nodes=CHOSEN,
+            min_available_nodes=CLIENTS,
+        )
         result = strategy.start(
             grid=grid, initial_arrays=ArrayRecord(start_weights()), num_rounds=1, timeout=600
         )
