@@ -8,7 +8,7 @@ on LeNet-5 (`multi_client_training`). ``bfloat16`` is ours with ``trainer.precis
 A large product of matrices takes its turn as well: what a step would take if every multiplication of its
 layers ran at that speed is the limit of any exact form that does all of them.
 
-Five repeats by default; ``JOULEFLEET_BENCH=full`` makes them 21.
+Three repeats by default; ``JOULEFLEET_BENCH=full`` makes them 21.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.suite.peers import PeerUnavailable, peer_python
 from device_agents.workloads import TASKS, count_task, initial_state, synthetic_shard
 
 NAME = "model_training"
-REPEATS = 21 if os.environ.get("JOULEFLEET_BENCH") == "full" else 5
+REPEATS = 21 if os.environ.get("JOULEFLEET_BENCH") == "full" else 3
 OURS, HALF, PLAIN, PRODUCT = "ours", "ours, bfloat16", "plain torch", "large product"
 PEERS = {
     "pfl-research": ("fl", "pfl_research.py"),
